@@ -1,0 +1,1 @@
+"""The ground floor: errors, units, the memory budget, clocks and statistics."""

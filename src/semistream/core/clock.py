@@ -1,0 +1,55 @@
+"""Clocks: the real one, and a virtual one that moves only when it is told to."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+__all__ = ["Clock", "RealClock", "VirtualClock"]
+
+
+class Clock(Protocol):
+    """Something that tells the time in seconds."""
+
+    def now(self) -> float:
+        """Return seconds since some fixed moment."""
+        ...
+
+
+class RealClock:
+    """The machine's monotonic clock."""
+
+    def now(self) -> float:
+        """Return `time.perf_counter`."""
+        return time.perf_counter()
+
+
+class VirtualClock:
+    """Time that costs nothing: simulated devices and cost constants advance it.
+
+    >>> clock = VirtualClock()
+    >>> clock.advance(0.0085)
+    >>> clock.now()
+    0.0085
+    """
+
+    def __init__(self, start: float = 0.0) -> None:
+        self._now = start
+        self._lock = threading.Lock()
+
+    def now(self) -> float:
+        """Return the virtual time in seconds."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Let ``seconds`` pass."""
+        if seconds < 0:
+            raise ValueError(f"time does not run backwards: {seconds}")
+        with self._lock:
+            self._now += seconds
+
+    def advance_to(self, moment: float) -> None:
+        """Let time pass until ``moment``; a moment already past changes nothing."""
+        with self._lock:
+            self._now = max(self._now, moment)

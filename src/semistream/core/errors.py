@@ -1,0 +1,91 @@
+"""Errors for people: each names the value, the limit and the remedy.
+
+Bad arguments are also ``ValueError``; everything the package raises on purpose is a `SemistreamError`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = [
+    "BudgetExceededError",
+    "BudgetTooSmallError",
+    "CorruptPageError",
+    "KeyColumnError",
+    "KeyTypeError",
+    "MissingExtraError",
+    "NotARelationError",
+    "RelationBuildError",
+    "SemistreamError",
+    "UnknownAlgorithmError",
+    "UnsupportedJoinError",
+]
+
+
+class SemistreamError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class KeyColumnError(SemistreamError, ValueError):
+    """A key column is missing or cannot be a key."""
+
+
+class KeyTypeError(SemistreamError, ValueError):
+    """The key types of the two sides do not fit."""
+
+
+class UnsupportedJoinError(SemistreamError, ValueError):
+    """An algorithm was asked for something it does not do."""
+
+
+class UnknownAlgorithmError(SemistreamError, ValueError):
+    """No join of that name is registered."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        known = sorted(known)
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        super().__init__(f"unknown algorithm {name!r}; known algorithms: {', '.join(known)}.{hint}")
+
+
+class BudgetExceededError(SemistreamError):
+    """A reservation did not fit into what is left of a memory budget."""
+
+
+class BudgetTooSmallError(SemistreamError, ValueError):
+    """A budget with which an operator cannot run at all.
+
+    ``minimum`` is the smallest number of bytes that would do.
+    """
+
+    def __init__(self, message: str, minimum: int) -> None:
+        super().__init__(message)
+        self.minimum = minimum
+
+
+class NotARelationError(SemistreamError, ValueError):
+    """A path that does not hold a complete relation."""
+
+
+class RelationBuildError(SemistreamError, ValueError):
+    """Data that cannot be made into a relation."""
+
+
+class CorruptPageError(SemistreamError):
+    """A page whose bytes are not what was written."""
+
+    def __init__(self, message: str, *, file: Path | str, page: int) -> None:
+        super().__init__(message)
+        self.file = str(file)
+        self.page = page
+
+
+class MissingExtraError(SemistreamError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is not installed; run: pip install 'semistream[{extra}]'")
+        self.package = package
+        self.extra = extra

@@ -1,0 +1,78 @@
+"""Bytes as people write them: ``"256MB"``, ``"5%"`` of a relation."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["format_bytes", "format_count", "parse_bytes"]
+
+_UNITS = {
+    "": 1, "B": 1,
+    "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40,
+    "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40,
+}  # fmt: skip
+_PATTERN = re.compile(r"\s*([0-9]+(?:[._][0-9]+)*)\s*([A-Za-z]*|%)\s*")
+
+
+def parse_bytes(value: int | float | str, *, of: int | None = None) -> int:
+    """Return a number of bytes.
+
+    Parameters
+    ----------
+    value
+        A number of bytes, or text: a number with a decimal unit (``MB`` = 10⁶), a binary one (``MiB`` or
+        ``M`` = 2²⁰), or ``%`` of ``of``.
+    of
+        What a percentage is taken of, usually the size of the relation.
+
+    Examples
+    --------
+    >>> parse_bytes("256MB"), parse_bytes("1.5 KiB"), parse_bytes("5%", of=2000)
+    (256000000, 1536, 100)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"memory must be a number of bytes or text such as '64MB' or '5%', not {value!r}")
+    if isinstance(value, int | float):
+        if value != value or value <= 0:
+            raise ValueError(f"memory must be positive, not {value!r}")
+        return int(value)
+    match = _PATTERN.fullmatch(value)
+    if match is None:
+        raise ValueError(f"cannot read {value!r} as an amount of memory; write '64MB', '1.5GiB' or '5%'")
+    number, unit = float(match[1].replace("_", "")), match[2]
+    if unit == "%":
+        if of is None:
+            raise ValueError(f"{value!r} is a share, but of nothing known here; give bytes, such as '64MB'")
+        amount = number / 100 * of
+    elif unit.upper() in _UNITS:
+        amount = number * _UNITS[unit.upper()]
+    else:
+        raise ValueError(f"unknown unit {unit!r} in {value!r}; use B, KB, MB, GB, KiB, MiB, GiB or %")
+    if amount < 1:
+        raise ValueError(f"memory must be at least one byte, and {value!r} is {amount:g}")
+    return int(amount)
+
+
+def format_bytes(count: float) -> str:
+    """Return bytes with a decimal unit and three digits, as ``parse_bytes`` reads them.
+
+    >>> format_bytes(64_000_000), format_bytes(8192), format_bytes(12)
+    ('64 MB', '8.19 KB', '12 B')
+    """
+    for unit, size in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if abs(count) >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:.0f} B"
+
+
+def format_count(count: float) -> str:
+    """Return a count with a metric suffix: ``12.3 k``, ``4.56 M``.
+
+    >>> format_count(12_345), format_count(999)
+    ('12.3 k', '999')
+    """
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if abs(count) >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:.3g}"
