@@ -1,0 +1,39 @@
+# Every target makes its own environment: Python 3.11+ and PyPI are all it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help demo test lint clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo    the main job: build a relation with Spark, join a stream with it, check the result"
+	@echo "make test    all tests"
+	@echo "make lint    ruff, mypy --strict, import layers"
+	@echo "make clean   remove the environment and everything that was made"
+
+demo: $(STAMP)
+	$(BIN)/semistream demo
+
+# Tests marked "spark" share one session, so loadgroup keeps them in one of the two processes.
+test: $(STAMP)
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) build dist artifacts spark-warehouse metastore_db derby.log
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Reinstalled only when what is to be installed changed.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "semistream needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0] + "; choose another with make PYTHON=python3.12 ...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all]'
+	touch $@

@@ -1,0 +1,35 @@
+"""Exact joins of a fast stream with a large relation on disk, in little memory.
+
+Everything public is reachable from here. Names are loaded when they are first used, so that
+``import semistream`` is quick and the parts that need no Spark never import it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from semistream import spark as spark
+
+__version__ = "0.1.0"
+
+# Public name -> the module that has it; a module's own name stands for the module itself.
+_PUBLIC = {
+    "spark": "semistream.spark",
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(_PUBLIC[name])
+    value = module if module.__name__ == f"{__name__}.{name}" else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
