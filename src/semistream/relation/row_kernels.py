@@ -1,0 +1,111 @@
+"""The compiled byte movers under `rows.RowCodec`.
+
+All of them check bounds and return the position of the first row that lies outside the data, or -1: a wrong start
+must end in an error, not in a read of foreign memory. Inputs are read-only views (see `core.compiled.frozen`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.core.compiled import kernel
+
+__all__ = ["copy_cells", "count_chained_rows", "gather_heads", "list_chained_rows", "scatter_heads"]
+
+
+@kernel
+def gather_heads(data: NDArray[np.uint8], starts: NDArray[np.int64], heads: NDArray[np.uint8]) -> int:
+    """Copy the fixed head of every row into ``heads`` (rows × stride)."""
+    stride = heads.shape[1]
+    last = data.size - stride
+    for i in range(starts.size):
+        start = starts[i]
+        if start < 0 or start > last:
+            return i
+        for j in range(stride):
+            heads[i, j] = data[start + j]
+    return -1
+
+
+@kernel
+def scatter_heads(heads: NDArray[np.uint8], starts: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
+    """Copy every head to its row's start."""
+    stride = heads.shape[1]
+    for i in range(starts.size):
+        start = starts[i]
+        for j in range(stride):
+            data[start + j] = heads[i, j]
+
+
+@kernel
+def copy_cells(
+    source: NDArray[np.uint8],
+    begins: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    target: NDArray[np.uint8],
+    targets: NDArray[np.int64],
+) -> int:
+    """Copy ``lengths[i]`` bytes from ``begins[i]`` of ``source`` to ``targets[i]`` of ``target``."""
+    for i in range(lengths.size):
+        length = lengths[i]
+        begin = begins[i]
+        to = targets[i]
+        if length == 0:
+            continue
+        if length < 0 or begin < 0 or begin + length > source.size or to + length > target.size:
+            return i
+        for j in range(length):
+            target[to + j] = source[begin + j]
+    return -1
+
+
+@kernel
+def _row_length(data: NDArray[np.uint8], at: int) -> int:
+    return (
+        np.int64(data[at])
+        | np.int64(data[at + 1]) << 8
+        | np.int64(data[at + 2]) << 16
+        | np.int64(data[at + 3]) << 24
+    )
+
+
+@kernel
+def count_chained_rows(
+    data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], counts: NDArray[np.int64]
+) -> int:
+    """Count the variable rows that lie one after another in each cell."""
+    for i in range(begins.size):
+        at = begins[i]
+        end = at + lengths[i]
+        if at < 0 or end > data.size:
+            return i
+        count = 0
+        while at < end:
+            if at + 4 > end:
+                return i
+            length = _row_length(data, at)
+            if length < 4 or at + length > end:
+                return i
+            at += length
+            count += 1
+        counts[i] = count
+    return -1
+
+
+@kernel
+def list_chained_rows(
+    data: NDArray[np.uint8],
+    begins: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    stride: int,
+    starts: NDArray[np.int64],
+) -> None:
+    """Write where each row of each cell starts; ``stride`` 0 means that rows carry their own length."""
+    written = 0
+    for i in range(begins.size):
+        at = begins[i]
+        for _ in range(counts[i]):
+            starts[written] = at
+            written += 1
+            at += stride if stride > 0 else _row_length(data, at)
