@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # Numba compiles inside the first example, so a deadline would only measure the compiler.
 settings.register_profile(
@@ -14,9 +19,24 @@ settings.register_profile(
 settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
+SPARK_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Send every test marked ``spark`` to the same test process."""
     for item in items:
         if item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One local Spark session, started by the first test that asks for it."""
+    import semistream.spark
+
+    session = semistream.spark.session("tests", master="local[2]", settings=SPARK_SETTINGS)
+    yield session
+    session.stop()

@@ -1,0 +1,14 @@
+"""The joins on Apache Spark: a session, relations built by a job, joins of streaming DataFrames."""
+
+from __future__ import annotations
+
+from semistream.core.errors import MissingExtraError
+
+try:
+    import pyspark as _pyspark  # noqa: F401
+except ImportError:
+    raise MissingExtraError("pyspark", "spark") from None
+
+from semistream.spark.sessions import session
+
+__all__ = ["session"]
