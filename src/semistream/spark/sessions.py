@@ -37,8 +37,8 @@ def session(
 
     Notes
     -----
-    Listens on the loopback address only, without the web page and progress lines; shuffles into two partitions
-    a core instead of 200; moves data between JVM and Python as Arrow. Java is found by
+    Listens on the loopback address only, without the web page and progress lines; shuffles into two
+    partitions a core instead of 200; moves data between JVM and Python as Arrow. Java is found by
     `semistream.spark.java.use_java`. An active session is returned as it is, with its SQL settings updated.
 
     Examples
