@@ -144,13 +144,14 @@ def _longs(values: NDArray[np.int64], valid: NDArray[np.bool_], running: NDArray
 @kernel
 def _strings(
     data: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
+    begins: NDArray[np.int64],
+    lengths: NDArray[np.int64],
     valid: NDArray[np.bool_],
     running: NDArray[np.uint64],
 ) -> None:
     for i in range(running.size):
         if valid.size == 0 or valid[i]:
-            running[i] = _of_bytes(data, offsets[i], offsets[i + 1], running[i])
+            running[i] = _of_bytes(data, begins[i], begins[i] + lengths[i], running[i])
 
 
 @kernel
@@ -195,12 +196,13 @@ def hash_longs(
 
 def hash_bytes(
     data: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
+    begins: NDArray[np.int64],
+    lengths: NDArray[np.int64],
     valid: NDArray[np.bool_] | None,
     running: NDArray[np.uint64],
 ) -> None:
-    """Hash the byte strings ``data[offsets[i]:offsets[i + 1]]``, as Spark does for ``string`` and ``binary``."""
-    _strings(frozen(data), frozen(offsets), _mask(valid), running)
+    """Hash ``lengths[i]`` bytes from ``begins[i]`` of ``data``, as Spark does for ``string`` and ``binary``."""
+    _strings(frozen(data), frozen(begins), frozen(lengths), _mask(valid), running)
 
 
 def hash_unscaled(
