@@ -79,10 +79,10 @@ class SimulatedDevice(Device):
     >>> from semistream.relation.checksum import seal
     >>> pages = np.zeros((10, 4096), np.uint8)
     >>> seal(pages, first_id=0)
-    >>> device = SimulatedDevice(MemoryPages(pages), seek_seconds=1.0, transfer_seconds=0.25,
-    clock=VirtualClock())
+    >>> clock = VirtualClock()
+    >>> device = SimulatedDevice(MemoryPages(pages), seek_seconds=1, transfer_seconds=0.25, clock=clock)
     >>> device.read(np.array([3, 4, 9]), device.allocate(3))
-    >>> device.clock.now(), device.counters.reads
+    >>> clock.now(), device.counters.reads
     (2.75, 2)
     """
 
@@ -96,8 +96,8 @@ class SimulatedDevice(Device):
     ) -> None:
         if seek_seconds < 0 or transfer_seconds <= 0:
             raise ValueError(
-                f"a seek cannot take {seek_seconds} s or a transfer {transfer_seconds} s; give seek_seconds >= 0"
-                " and transfer_seconds > 0"
+                f"a seek cannot take {seek_seconds} s or a transfer {transfer_seconds} s;"
+                " give seek_seconds >= 0 and transfer_seconds > 0"
             )
         self.source = source
         self.page_bytes = source.page_bytes
