@@ -50,6 +50,14 @@ class DeviceCounters:
         """Return a copy that later reads leave alone."""
         return dataclasses.replace(self)
 
+    def __add__(self, other: DeviceCounters) -> DeviceCounters:
+        return DeviceCounters(
+            self.reads + other.reads,
+            self.pages + other.pages,
+            self.bytes + other.bytes,
+            self.seconds + other.seconds,
+        )
+
     def __sub__(self, earlier: DeviceCounters) -> DeviceCounters:
         return DeviceCounters(
             self.reads - earlier.reads,
