@@ -1,7 +1,8 @@
 """Key columns: how the values of each type that can be a key are read, compared and hashed.
 
-One class a family of types whose values compare with each other; an instance stands for R's type and reads arrays of
-any type it `accepts` as that type. A value that R's type cannot hold is read as not valid: no row of R has it.
+One class a family of types whose values compare with each other; an instance stands for R's type and reads
+arrays of any type it `accepts` as that type. A value that R's type cannot hold is read as not valid: no row
+of R has it.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ _INT64 = np.iinfo(np.int64)
 class KeyValues:
     """The values of a key column as R's type.
 
-    ``valid`` marks the rows that have one (None: all). ``numbers`` are exact values; byte strings are ``lengths[i]``
-    bytes from ``numbers[i]`` of ``data``; long decimals are rows of ``wide``, sign-extended little-endian words.
+    ``valid`` marks the rows that have one (None: all). ``numbers`` are exact values; byte strings are
+    ``lengths[i]`` bytes from ``numbers[i]`` of ``data``; long decimals are rows of ``wide``, sign-extended
+    little-endian words.
     """
 
     valid: NDArray[np.bool_] | None
@@ -325,7 +327,7 @@ class DecimalKey(KeyColumn):
 
 
 class BytesKey(KeyColumn):
-    """Strings, or binary values: compared byte by byte, which for strings is what Spark's default does too."""
+    """Strings, or binary values: compared byte by byte, as Spark does with its default collation."""
 
     exact = False
 
@@ -340,7 +342,7 @@ class BytesKey(KeyColumn):
     def _read(self, array: pa.Array) -> KeyValues:
         if pa.types.is_fixed_size_binary(array.type):
             width = array.type.byte_width
-            data = numbers(array.buffers()[1], np.uint8, array.offset * width, len(array) * width)
+            data = numbers(array.buffers()[1], "<u1", array.offset * width, len(array) * width)
             begins = np.arange(len(array), dtype=np.int64) * width
             return KeyValues(_valid(array), begins, np.full(len(array), width, dtype=np.int64), data)
         (cells,) = BytesColumn(array.type).split(array)

@@ -1,31 +1,32 @@
 """Keys as one int64 a row, the same on both sides of a join and in Spark.
 
-Every key, of one column or several, becomes a number, *key64*: what pages, indexes, queues and hash tables deal in.
+Every key, of one column or several, becomes a number, *key64*: what pages, indexes, queues and hash tables
+deal in.
 
 Exact keys
-    One column of integers, booleans, dates, times, timestamps, durations, or decimals of at most 18 digits. key64 is
-    the value itself, so order is kept and `KeyCodec.decode` has it back. (An unsigned 64-bit key has its top bit
-    flipped, which keeps its order.)
+    One column of integers, booleans, dates, times, timestamps, durations, or decimals of at most 18 digits.
+    key64 is the value itself, so order is kept and `KeyCodec.decode` has it back. (An unsigned 64-bit key has
+    its top bit flipped, which keeps its order.)
 Hashed keys
     Strings, binary values, longer decimals, or several columns. key64 is Spark's ``xxhash64`` of the columns.
-    Different keys may share a key64, though R never holds two that do (its builder checks): rows are matched by
-    key64 and then compared by `KeyCodec.verify`.
+    Different keys may share a key64, though R never holds two that do (its builder checks): rows are matched
+    by key64 and then compared by `KeyCodec.verify`.
 
-A key with a NULL in it matches nothing, as in SQL. Nor does a value of the stream that R's type cannot hold: 300
-against ``int8``, or half a second against ``timestamp[s]``; it is a key that R cannot contain, not an error.
+A key with a NULL in it matches nothing, as in SQL. Nor does a value of the stream that R's type cannot hold:
+300 against ``int8``, or half a second against ``timestamp[s]``; it is a key that R cannot contain, not an
+error.
 
-**Shards.** A row belongs to shard ``pmod(xxhash64(key columns), shards)``, the key columns having R's types; Spark
-computes the same from the columns cast to `KeyCodec.sql_types`. Types that Spark lacks are hashed as the Spark type
-that reads them: ``uint8``, ``uint16``, ``uint32`` and ``uint64`` as ``smallint``, ``int``, ``bigint`` and
-``decimal(20,0)`` (as Spark reads them from Parquet), ``date64`` as the day, timestamps and durations of any unit as
-microseconds, times as nanoseconds. What such a unit drops is hashed after it, so finer values still differ; Spark
-itself never has such values.
+**Shards.** A row belongs to shard ``pmod(xxhash64(key columns), shards)``, the key columns having R's types;
+Spark computes the same from the columns cast to `KeyCodec.sql_types`. Types that Spark lacks are hashed as
+the Spark type that reads them: ``uint8``, ``uint16``, ``uint32`` and ``uint64`` as ``smallint``, ``int``,
+``bigint`` and ``decimal(20,0)`` (as Spark reads them from Parquet), ``date64`` as the day, timestamps and
+durations of any unit as microseconds, times as nanoseconds. What such a unit drops is hashed after it, so
+finer values still differ; Spark itself never has such values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -74,18 +75,18 @@ class KeyCodec:
         """Make the codec for a relation of ``schema`` whose key is ``names``: a column's name, or several."""
         names = _listed(names)
         if not names:
-            raise KeyColumnError(f"a key needs at least one column; columns of the relation: {_columns(schema)}")
+            raise KeyColumnError(f"a key needs at least one column; the relation has: {_columns(schema)}")
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise KeyColumnError(f"key column {twice[0]!r} is named more than once in {list(names)}; name it once")
+            raise KeyColumnError(f"key column {twice[0]!r} occurs twice in {list(names)}; name it once")
         _require(schema, names, "the relation")
         columns = []
         for name in names:
             column = key_column(plain_type(schema.field(name).type))
             if column is None:
                 raise KeyColumnError(
-                    f"column {name!r} of type {schema.field(name).type} cannot be a key: keys are integers, strings, "
-                    "binary values, booleans, dates, times, timestamps, durations or decimals. "
+                    f"column {name!r} of type {schema.field(name).type} cannot be a key: keys are integers, "
+                    "strings, binary values, booleans, dates, times, timestamps, durations or decimals. "
                     f"{_key_remedy(schema.field(name).type)}"
                 )
             columns.append(column)
@@ -93,15 +94,19 @@ class KeyCodec:
 
     @property
     def sql_types(self) -> tuple[str, ...]:
-        """The Spark SQL types to cast key columns to, so that Spark's ``xxhash64`` gives what `shards` hashes."""
+        """The Spark SQL types to read key columns as for Spark's ``xxhash64`` to give what `shards` uses.
+
+        Read a stream's column with ``try_cast``: a value that R's type cannot hold belongs to no shard in
+        particular, and must not end the query.
+        """
         return tuple(column.sql_type for column in self._columns)
 
     def check_stream(self, schema: pa.Schema, on: str | Sequence[str]) -> None:
         """Raise unless columns ``on`` of a stream of ``schema`` can be compared with R's key.
 
-        Types fit when equal values are plain to see: integers of any width, strings of any kind, binary values of
-        any kind, dates, timestamps of any unit (both with a time zone or both without), times, durations, decimals of
-        the same scale; dictionaries, extensions and run-end encoding do not matter.
+        Types fit when equal values are plain to see: integers of any width, strings of any kind, binary
+        values of any kind, dates, timestamps of any unit (both with a time zone or both without), times,
+        durations, decimals of the same scale; dictionaries, extensions and run-end encoding do not matter.
         """
         on = _listed(on)
         if len(on) != len(self.names):
@@ -142,8 +147,8 @@ class KeyCodec:
         """Return the keys that these key64 stand for; exact kinds only."""
         if not self.exact:
             raise KeyTypeError(
-                f"key {list(self.names)} of type {[str(t) for t in self.types]} is hashed: a key64 cannot be turned "
-                "back; read the key columns of the rows instead"
+                f"key {list(self.names)} of type {[str(t) for t in self.types]} is hashed: a key64 cannot be "
+                "turned back; read the key columns of the rows instead"
             )
         return self._columns[0].write(keys)
 
@@ -163,7 +168,7 @@ class KeyCodec:
     def verify(
         self, stream: pa.RecordBatch, on: Sequence[str], key_columns: pa.RecordBatch
     ) -> NDArray[np.bool_]:
-        """Say for each row whether the stream's key is truly equal to R's key in the same row of ``key_columns``."""
+        """Say for each row whether the stream's key truly equals R's in the same row of ``key_columns``."""
         equal = np.ones(stream.num_rows, dtype=np.bool_)
         ours = self._arrays(key_columns, self.names)
         for column, left, right in zip(self._columns, self._arrays(stream, on), ours, strict=True):
@@ -175,7 +180,8 @@ class KeyCodec:
 
     def __repr__(self) -> str:
         kind = "exact" if self.exact else "hashed"
-        return f"KeyCodec({', '.join(f'{n}: {t}' for n, t in zip(self.names, self.types, strict=True))}; {kind})"
+        columns = ", ".join(f"{name}: {type_}" for name, type_ in zip(self.names, self.types, strict=True))
+        return f"KeyCodec({columns}; {kind})"
 
 
 def _listed(names: str | Sequence[str]) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Columns of a row: how an Arrow array of each type becomes cells and back.
 
-A column occupies *slots* of the row, each a null bit plus a field of fixed width, a field that points to variable
-bytes, or no field at all. `Column.split` gives one `Cells` a slot, `Column.join` makes the array again.
+A column occupies *slots* of the row, each a null bit plus a field of fixed width, a field that points to
+variable bytes, or no field at all. `Column.split` gives one `Cells` a slot, `Column.join` makes the array
+again.
 
 =================================  =====================================================================
 type                               slots
@@ -47,8 +48,8 @@ class RowLimitError(SemistreamError):
 class Cells:
     """One slot of many rows.
 
-    ``values`` holds the fields packed as bytes (any dtype of the slot's width), or for variable slots bytes in which
-    cell ``i`` takes ``lengths[i]`` from ``begins[i]``. ``nulls`` is None when no cell is NULL.
+    ``values`` holds the fields packed as bytes (any dtype of the slot's width), or for variable slots bytes
+    in which cell ``i`` takes ``lengths[i]`` from ``begins[i]``. ``nulls`` is None when no cell is NULL.
     """
 
     nulls: NDArray[np.bool_] | None
@@ -112,8 +113,8 @@ def offsets_buffer(lengths: NDArray[np.int64], large: bool, what: str, remedy: s
         return pa.py_buffer(offsets), total
     if total > _MAX_OFFSET32:
         raise RowLimitError(
-            f"{lengths.size} rows hold {total} {what} in one column; its type addresses at most {_MAX_OFFSET32} in "
-            f"one batch. Ask for smaller output batches, or give the column the type {remedy}"
+            f"{lengths.size} rows hold {total} {what} in one column; its type addresses at most "
+            f"{_MAX_OFFSET32} in one batch. Ask for smaller output batches, or give the column the type {remedy}"
         )
     return pa.py_buffer(offsets.astype(np.int32)), total
 
@@ -123,7 +124,12 @@ class FixedColumn(Column):
 
     def __init__(self, type_: pa.DataType) -> None:
         super().__init__(type_)
-        self._width: int = type_.bit_width // 8
+        try:
+            self._width: int = type_.bit_width // 8
+        except ValueError:
+            raise SemistreamError(
+                f"rows cannot hold values of the Arrow type {type_}; cast the column to another type"
+            ) from None
         self.slots = (self._width,)
         self._dtype = np.dtype(f"<u{self._width}") if self._width in (1, 2, 4, 8) else np.dtype(np.uint8)
         self._items = self._width // self._dtype.itemsize
@@ -186,13 +192,14 @@ class BytesColumn(Column):
             array = array.cast(self._large_type)
         count = len(array)
         _, offsets_at, bytes_at = array.buffers()
-        offsets = numbers(offsets_at, "<i8" if self._large else "<i4", array.offset, count + 1 if count else 0)
+        dtype = "<i8" if self._large else "<i4"
+        offsets = numbers(offsets_at, dtype, array.offset, count + 1 if count else 0)
         offsets = offsets.astype(np.int64, copy=False)
         nulls = null_mask(array)
         lengths = np.diff(offsets)
         if nulls is not None:
             lengths[nulls] = 0
-        data = np.frombuffer(bytes_at, dtype=np.uint8) if bytes_at is not None else np.zeros(0, dtype=np.uint8)
+        data = numbers(bytes_at, "<u1", 0, bytes_at.size if bytes_at is not None else 0)
         return [Cells(nulls, data, begins=offsets[:-1], lengths=lengths)]
 
     def join(self, cells: Sequence[Cells], rows: int) -> pa.Array:
@@ -200,11 +207,12 @@ class BytesColumn(Column):
         offsets, total = offsets_buffer(cell.lengths, self._large, "bytes", str(self._large_type))
         data = np.empty(total, dtype=np.uint8)
         targets = np.cumsum(cell.lengths) - cell.lengths
-        bad = copy_cells(frozen(cell.values), frozen(cell.begins), frozen(cell.lengths), data, frozen(targets))
+        begins, lengths = frozen(cell.begins), frozen(cell.lengths)
+        bad = copy_cells(frozen(cell.values), begins, lengths, data, frozen(targets))
         if bad >= 0:
             raise SemistreamError(
-                f"row {bad} of {rows} points outside its {cell.values.size} bytes; these bytes were not written "
-                "with this schema, or are damaged: build the relation again"
+                f"row {bad} of {rows} points outside its {cell.values.size} bytes; these bytes were not "
+                "written with this schema, or are damaged: build the relation again"
             )
         validity, nulls = validity_buffer(cell.nulls)
         array = pa.Array.from_buffers(self._plain_type, rows, [validity, offsets, pa.py_buffer(data)], nulls)
@@ -255,6 +263,4 @@ def column_for(type_: pa.DataType) -> Column:
     from semistream.relation.row_nested import nested_column_for  # nested columns hold rows, hence columns
 
     nested = nested_column_for(type_)
-    if nested is not None:
-        return nested
-    return FixedColumn(type_)
+    return FixedColumn(type_) if nested is None else nested

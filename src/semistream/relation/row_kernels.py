@@ -1,7 +1,8 @@
 """The compiled byte movers under `rows.RowCodec`.
 
-All of them check bounds and return the position of the first row that lies outside the data, or -1: a wrong start
-must end in an error, not in a read of foreign memory. Inputs are read-only views (see `core.compiled.frozen`).
+All of them check bounds and return the position of the first row that lies outside the data, or -1: a wrong
+start must end in an error, not in a read of foreign memory. Inputs are read-only views (see
+`core.compiled.frozen`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.core.compiled import kernel
+from semistream.core.compiled import copy_bytes, kernel
 
 __all__ = ["copy_cells", "count_chained_rows", "gather_heads", "list_chained_rows", "scatter_heads"]
 
@@ -18,13 +19,13 @@ __all__ = ["copy_cells", "count_chained_rows", "gather_heads", "list_chained_row
 def gather_heads(data: NDArray[np.uint8], starts: NDArray[np.int64], heads: NDArray[np.uint8]) -> int:
     """Copy the fixed head of every row into ``heads`` (rows × stride)."""
     stride = heads.shape[1]
+    flat = heads.reshape(-1)
     last = data.size - stride
     for i in range(starts.size):
         start = starts[i]
         if start < 0 or start > last:
             return i
-        for j in range(stride):
-            heads[i, j] = data[start + j]
+        copy_bytes(flat, i * stride, data, start, stride)
     return -1
 
 
@@ -32,10 +33,9 @@ def gather_heads(data: NDArray[np.uint8], starts: NDArray[np.int64], heads: NDAr
 def scatter_heads(heads: NDArray[np.uint8], starts: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
     """Copy every head to its row's start."""
     stride = heads.shape[1]
+    flat = heads.reshape(-1)
     for i in range(starts.size):
-        start = starts[i]
-        for j in range(stride):
-            data[start + j] = heads[i, j]
+        copy_bytes(data, starts[i], flat, i * stride, stride)
 
 
 @kernel
@@ -55,19 +55,16 @@ def copy_cells(
             continue
         if length < 0 or begin < 0 or begin + length > source.size or to + length > target.size:
             return i
-        for j in range(length):
-            target[to + j] = source[begin + j]
+        copy_bytes(target, to, source, begin, length)
     return -1
 
 
 @kernel
 def _row_length(data: NDArray[np.uint8], at: int) -> int:
-    return (
-        np.int64(data[at])
-        | np.int64(data[at + 1]) << 8
-        | np.int64(data[at + 2]) << 16
-        | np.int64(data[at + 3]) << 24
-    )
+    length = 0
+    for place in range(4):
+        length |= int(data[at + place]) << (8 * place)
+    return length
 
 
 @kernel

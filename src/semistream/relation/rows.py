@@ -1,18 +1,18 @@
 """Rows as bytes: any Arrow schema, one self-contained byte string a row.
 
-A matched tuple of R is wanted alone, not with its page; so pages, caches and the stream table hold rows, and a row
-means the same bytes in all of them. Encoding and decoding go column by column over many rows at once: fixed fields
-through strided NumPy views, variable bytes through compiled kernels.
+A matched tuple of R is wanted alone, not with its page; so pages, caches and the stream table hold rows, and
+a row means the same bytes in all of them. Encoding and decoding go column by column over many rows at once:
+fixed fields through strided NumPy views, variable bytes through compiled kernels.
 
 ::
 
     fixed row      [null bits][fields packed]
     variable row   [u32 length of the row][null bits][fields packed][bytes of the variable cells, in order]
 
-A null bit is set where the cell is NULL. A variable field's place among the packed fields holds a u32: where its bytes
-end, counted from the row's start; they begin where those of the variable field before it end, the first one's at
-``stride``. Numbers are little-endian; nothing is aligned. What the fields of a column are, its type says: see
-`row_columns`.
+A null bit is set where the cell is NULL. A variable field's place among the packed fields holds a u32: where
+its bytes end, counted from the row's start; they begin where those of the variable field before it end, the
+first one's at ``stride``. Numbers are little-endian; nothing is aligned. What the fields of a column are, its
+type says: see `row_columns`.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class RowCodec:
     Parameters
     ----------
     schema
-        Any Arrow schema; `decode` returns batches of exactly this one. Dictionary and run-end encoded columns are
-        stored as plain values and encoded again on the way out, so a row costs what its values cost.
+        Any Arrow schema; `decode` returns batches of exactly this one. Dictionary and run-end encoded columns
+        are stored as plain values and encoded again on the way out, so a row costs what its values cost.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class RowCodec:
 
     def encode(self, batch: pa.RecordBatch) -> Rows:
         """Encode all rows of ``batch``, in order, without gaps."""
-        if batch.schema != self.schema:
+        if (batch.schema.names, batch.schema.types) != (self.schema.names, self.schema.types):
             batch = batch.cast(self.schema)
         count = batch.num_rows
         cells = [
@@ -117,8 +117,8 @@ class RowCodec:
         if count and int(lengths.max()) > _MAX_ROW_BYTES:
             row = int(lengths.argmax())
             raise RowLimitError(
-                f"row {row} of the batch takes {int(lengths[row])} bytes; a row holds at most {_MAX_ROW_BYTES}. "
-                "Store values that large outside the relation and keep a reference to them in the row"
+                f"row {row} of the batch takes {int(lengths[row])} bytes; a row holds at most "
+                f"{_MAX_ROW_BYTES}. Store values that large outside the relation and keep a reference to them in the row"
             )
         _field(heads, 0, np.dtype("<u4"))[:] = lengths
         ends = np.cumsum(lengths)
@@ -140,8 +140,8 @@ class RowCodec:
         bad = gather_heads(data, starts, heads)
         if bad >= 0:
             raise SemistreamError(
-                f"row {bad} of {count} would start at byte {int(starts[bad])} and take {self.stride} bytes or more, "
-                f"but there are {data.size}; pass the starts that encoding these very bytes returned"
+                f"row {bad} of {count} would start at byte {int(starts[bad])} and take at least {self.stride} "
+                f"bytes, but there are {data.size}; pass the starts that encoding these very bytes returned"
             )
         cells = self._read_cells(data, starts, heads)
         arrays = []

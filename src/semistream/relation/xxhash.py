@@ -1,16 +1,17 @@
 """XXH64 as Spark computes it, compiled.
 
-Spark's SQL function ``xxhash64`` hashes one value after another, the hash so far being the seed of the next, from
-seed 42; a NULL leaves the hash as it is. Computing the very same number here means that a row's shard and its key can
-be computed by Spark itself, natively and before Python sees the row, and agree with ours to the bit.
+Spark's SQL function ``xxhash64`` hashes one value after another, the hash so far being the seed of the next,
+from seed 42; a NULL leaves the hash as it is. Computing the very same number here means that a row's shard
+and its key can be computed by Spark itself, natively and before Python sees the row, and agree with ours to
+the bit.
 
-What is hashed is the value as Spark holds it: four bytes for ``boolean`` (0 or 1), ``tinyint``, ``smallint``, ``int``
-and ``date``; eight bytes for ``bigint``, ``timestamp`` (microseconds) and decimals of up to 18 digits (the unscaled
-value); the bytes of a string or binary; for longer decimals the unscaled value as the shortest big-endian two's
-complement, as Java's ``BigInteger.toByteArray`` writes it.
+What is hashed is the value as Spark holds it: four bytes for ``boolean`` (0 or 1), ``tinyint``, ``smallint``,
+``int`` and ``date``; eight bytes for ``bigint``, ``timestamp`` (microseconds) and decimals of up to 18 digits
+(the unscaled value); the bytes of a string or binary; for longer decimals the unscaled value as the shortest
+big-endian two's complement, as Java's ``BigInteger.toByteArray`` writes it.
 
-Every function here takes a running hash per row and updates it in place, so several columns are hashed by calling one
-after another. ``valid`` is a mask of the rows that are not NULL, or None for all.
+Every function here takes a running hash per row and updates it in place, so several columns are hashed by
+calling one after another. ``valid`` is a mask of the rows that are not NULL, or None for all.
 
 Example
 -------
@@ -183,7 +184,7 @@ def _mask(valid: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
 def hash_ints(
     values: NDArray[np.int64], valid: NDArray[np.bool_] | None, running: NDArray[np.uint64]
 ) -> None:
-    """Hash the low four bytes of each value, as Spark does for ``int`` and smaller, ``date`` and ``boolean``."""
+    """Hash the low four bytes of each, as Spark does for ``int`` and smaller, ``date`` and ``boolean``."""
     _ints(frozen(values), _mask(valid), running)
 
 
@@ -201,12 +202,12 @@ def hash_bytes(
     valid: NDArray[np.bool_] | None,
     running: NDArray[np.uint64],
 ) -> None:
-    """Hash ``lengths[i]`` bytes from ``begins[i]`` of ``data``, as Spark does for ``string`` and ``binary``."""
+    """Hash ``lengths[i]`` bytes from ``begins[i]`` of ``data``: Spark's ``string`` and ``binary``."""
     _strings(frozen(data), frozen(begins), frozen(lengths), _mask(valid), running)
 
 
 def hash_unscaled(
     data: NDArray[np.uint8], valid: NDArray[np.bool_] | None, running: NDArray[np.uint64]
 ) -> None:
-    """Hash little-endian two's complement numbers, one a row of ``data``, as Spark does for decimals past 18 digits."""
+    """Hash little-endian two's complement numbers, one a row of ``data``: decimals past 18 digits."""
     _unscaled(frozen(data), _mask(valid), running)
