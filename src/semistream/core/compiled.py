@@ -51,8 +51,9 @@ def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
 def _copy_bytes(_: Any, target: Any, target_at: Any, source: Any, source_at: Any, length: Any) -> Any:
     """Inside a kernel: copy ``length`` bytes from ``source[source_at:]`` to ``target[target_at:]``.
 
-    Both are 1-D contiguous uint8 arrays that do not overlap; nothing is checked. A loop over bytes takes three to
-    six times as long: the compiler cannot know that the arrays are apart, and guards every short copy against it.
+    Both are 1-D contiguous uint8 arrays that do not overlap; nothing is checked. A loop over bytes takes
+    three to six times as long: the compiler cannot know that the arrays are apart, and guards every short
+    copy against it.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -33,7 +33,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.core.errors import KeyColumnError, KeyTypeError
-from semistream.relation.key_columns import KeyColumn, key_column, plain_type
+from semistream.relation.key_columns import KeyColumn, plain_type
+from semistream.relation.key_kinds import key_column
 from semistream.relation.xxhash import start
 
 __all__ = ["KeyCodec"]

@@ -114,7 +114,8 @@ def offsets_buffer(lengths: NDArray[np.int64], large: bool, what: str, remedy: s
     if total > _MAX_OFFSET32:
         raise RowLimitError(
             f"{lengths.size} rows hold {total} {what} in one column; its type addresses at most "
-            f"{_MAX_OFFSET32} in one batch. Ask for smaller output batches, or give the column the type {remedy}"
+            f"{_MAX_OFFSET32} in one batch. Ask for smaller output batches, or give the column the type "
+            f"{remedy}"
         )
     return pa.py_buffer(offsets.astype(np.int32)), total
 

@@ -89,8 +89,8 @@ class ListColumn(Column):
             np.floor_divide(cell.lengths, stride, out=counts)
         elif (bad := count_chained_rows(data, begins, frozen(cell.lengths), counts)) >= 0:
             raise SemistreamError(
-                f"the items of row {bad} of {rows} do not add up to its list; these bytes were not written with "
-                "this schema, or are damaged: build the relation again"
+                f"the items of row {bad} of {rows} do not add up to its list; these bytes were not written "
+                "with this schema, or are damaged: build the relation again"
             )
         starts = np.empty(int(counts.sum()), dtype=np.int64)
         list_chained_rows(data, begins, counts, stride, starts)
@@ -164,7 +164,7 @@ class ExtensionColumn(WrappedColumn):
 
 
 class DictionaryColumn(WrappedColumn):
-    """A dictionary type; the dictionary made on the way out holds the values that occur, in order of appearance."""
+    """A dictionary type; the dictionary made on the way out holds the values that occur, as they appear."""
 
     def _unwrap(self, array: pa.Array) -> pa.Array:
         return _gather(array.dictionary, *_positions(array.indices))
@@ -175,8 +175,8 @@ class DictionaryColumn(WrappedColumn):
         if len(distinct) - 1 > limit:
             raise RowLimitError(
                 f"{len(array)} rows hold {len(distinct)} different values; a dictionary indexed by "
-                f"{self.type.index_type} holds {limit + 1}. Ask for smaller output batches, or build the relation "
-                "with the index type int32"
+                f"{self.type.index_type} holds {limit + 1}. Ask for smaller output batches, or build the "
+                "relation with the index type int32"
             )
         return pa.DictionaryArray.from_arrays(
             indices.cast(self.type.index_type), distinct, ordered=self.type.ordered
@@ -195,8 +195,8 @@ class RunEndColumn(WrappedColumn):
         limit = np.iinfo(self.type.run_end_type.to_pandas_dtype()).max
         if len(array) > limit:
             raise RowLimitError(
-                f"{len(array)} rows in a batch; run ends of type {self.type.run_end_type} count to {limit}. Ask for "
-                "smaller output batches, or build the relation with the run end type int32"
+                f"{len(array)} rows in a batch; run ends of type {self.type.run_end_type} count to {limit}. "
+                "Ask for smaller output batches, or build the relation with the run end type int32"
             )
         codes, _ = _distinct(array)
         codes = codes.fill_null(-1).to_numpy()

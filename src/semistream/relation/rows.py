@@ -48,6 +48,10 @@ class Rows:
     def __len__(self) -> int:
         return self.starts.size
 
+    def head(self, count: int) -> Rows:
+        """Return the first ``count`` rows."""
+        return Rows(self.data, self.starts[:count], self.lengths[:count])
+
 
 class RowCodec:
     """Turn record batches of one schema into rows and back.
@@ -118,7 +122,7 @@ class RowCodec:
             row = int(lengths.argmax())
             raise RowLimitError(
                 f"row {row} of the batch takes {int(lengths[row])} bytes; a row holds at most "
-                f"{_MAX_ROW_BYTES}. Store values that large outside the relation and keep a reference to them in the row"
+                f"{_MAX_ROW_BYTES}. Keep values that large outside the relation, and references in the row"
             )
         _field(heads, 0, np.dtype("<u4"))[:] = lengths
         ends = np.cumsum(lengths)
@@ -140,8 +144,8 @@ class RowCodec:
         bad = gather_heads(data, starts, heads)
         if bad >= 0:
             raise SemistreamError(
-                f"row {bad} of {count} would start at byte {int(starts[bad])} and take at least {self.stride} "
-                f"bytes, but there are {data.size}; pass the starts that encoding these very bytes returned"
+                f"row {bad} of {count} would start at byte {int(starts[bad])} and take at least {self.stride}"
+                f" bytes, but there are {data.size}; pass the starts that encoding these very bytes returned"
             )
         cells = self._read_cells(data, starts, heads)
         arrays = []
