@@ -11,11 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from semistream import spark as spark
+    from semistream.joins import algorithms as algorithms
+    from semistream.joins import create as create
+    from semistream.relation.relation import Relation as Relation
 
 __version__ = "0.1.0"
 
 # Public name -> the module that has it; a module's own name stands for the module itself.
 _PUBLIC = {
+    "Relation": "semistream.relation.relation",
+    "algorithms": "semistream.joins",
+    "create": "semistream.joins",
+    "join": "semistream.spark.join",
     "spark": "semistream.spark",
 }
 

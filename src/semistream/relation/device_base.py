@@ -58,6 +58,14 @@ class DeviceCounters:
             self.seconds + other.seconds,
         )
 
+    def __add__(self, other: DeviceCounters) -> DeviceCounters:
+        return DeviceCounters(
+            self.reads + other.reads,
+            self.pages + other.pages,
+            self.bytes + other.bytes,
+            self.seconds + other.seconds,
+        )
+
     def __sub__(self, earlier: DeviceCounters) -> DeviceCounters:
         return DeviceCounters(
             self.reads - earlier.reads,

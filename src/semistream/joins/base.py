@@ -1,0 +1,381 @@
+"""What every semi-stream join has in common: keys in, results out, nothing held that is not in the budget.
+
+An algorithm's file holds what its paper adds: `_minimum` (the least memory it can run with), `_open` (take the
+memory), `_step` (one turn of the paper's loop) and `_waiting` (tuples it still holds).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.core.budget import MemoryBudget
+from semistream.core.compiled import frozen
+from semistream.core.errors import BudgetTooSmallError, UnsupportedJoinError
+from semistream.core.statistics import JoinStatistics
+from semistream.core.units import format_bytes, parse_bytes
+from semistream.joins.output import output_schema
+from semistream.relation.pages import FIRST
+from semistream.relation.relation import Relation
+from semistream.relation.rows import RowCodec
+from semistream.structures.lookup import PageLookup
+
+__all__ = ["How", "Join", "Tuples"]
+
+Ints = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+How = Literal["inner", "left"]
+
+_PAIR_BYTES = 24
+_LEAST_PAIRS = 64
+_MOST_PAIRS = 1 << 16
+_LEAST_INBOX = 4096
+_MOST_INBOX = 1 << 23
+
+
+class Tuples(NamedTuple):
+    """Some of the stream: rows, and the key of each; no key is NULL."""
+
+    keys: Ints
+    batch: pa.RecordBatch
+
+
+class Join(ABC):
+    """A join of a stream with a relation, exact, within a memory budget.
+
+    A small state machine: `offer` puts stream tuples into the stream buffer, `step` runs one turn of the
+    algorithm's loop and yields results, `drain` steps until nothing waits. `process` does it all for an
+    iterable of batches.
+
+    Parameters
+    ----------
+    relation
+        R.
+    on
+        The stream's key column or columns, in the order of R's key.
+    how
+        ``"inner"`` drops stream tuples without a partner, ``"left"`` emits them once with NULLs.
+    memory
+        Everything the join may hold: bytes, text such as ``"64MB"``, or a share of R such as ``"5%"``.
+    schema
+        The stream's schema, if known now: then all checks are made at once, not at the first batch.
+    suffix
+        Added to the names of R's columns that the stream has too.
+    """
+
+    id: ClassVar[str]
+    """Name in the registry."""
+    title: ClassVar[str]
+    """One line for tables."""
+    uses_index: ClassVar[bool] = True
+    """Whether the index of R is held, and so counted."""
+
+    def __init__(
+        self,
+        relation: Relation,
+        *,
+        on: str | Sequence[str],
+        how: How = "inner",
+        memory: int | float | str = "64MB",
+        schema: pa.Schema | None = None,
+        suffix: str = "_right",
+    ) -> None:
+        if how not in ("inner", "left"):
+            raise UnsupportedJoinError(f"how must be 'inner' or 'left', not {how!r}")
+        self.relation = relation
+        self.on = (on,) if isinstance(on, str) else tuple(on)
+        self.how = how
+        self.budget = MemoryBudget(parse_bytes(memory, of=relation.nbytes))
+        self.schema = schema
+        self.suffix = suffix
+        self._inbox: deque[tuple[Tuples, int]] = deque()
+        self._inbox_rows = 0
+        self._inbox_bytes = 0
+        self._row_bytes = 8.0
+        self._largest_row: int | None = None
+        self._closing = False
+        self._bound = False
+        self._counters = relation.counters
+        self._stats = JoinStatistics()
+        self._ready: deque[pa.RecordBatch] = deque()
+        self._check_minimum()
+        if schema is not None:
+            self.bind(schema)
+
+    # -- what an algorithm adds ---------------------------------------------------------------------------
+
+    @abstractmethod
+    def _minimum(self) -> int:
+        """Return the least bytes the algorithm's own parts can do with, given ``self._row_bytes``."""
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Reserve and allocate, all of ``self.budget.free`` if it helps. The stream's schema is known now."""
+
+    @abstractmethod
+    def _step(self) -> Iterator[pa.RecordBatch]:
+        """Run one turn of the loop. While the join is drained, a turn must make progress."""
+
+    def _absorb(self) -> None:
+        """Move tuples from the stream buffer to where they wait, if the algorithm does so between turns."""
+
+    @property
+    def _waiting(self) -> int:
+        """Stream tuples the algorithm holds."""
+        return 0
+
+    def _check(self) -> None:
+        """Assert the invariants of the algorithm's own state."""
+
+    # -- the interface ------------------------------------------------------------------------------------
+
+    def bind(self, schema: pa.Schema, sample: pa.RecordBatch | None = None) -> None:
+        """Fix the stream's schema: check the key, lay out the output, take the memory.
+
+        Called by the first `offer`; ``sample`` tells how long rows of varying length are.
+        """
+        self.relation.key.check_stream(schema, self.on)
+        self.schema = schema
+        self.output_schema = output_schema(schema, self.relation, self.suffix)
+        self.stream_codec = RowCodec(schema)
+        self._row_bytes = float(self.stream_codec.stride)
+        if self.stream_codec.variable:
+            if sample is not None and sample.num_rows:
+                lengths = self.stream_codec.encode(sample.slice(0, 1024)).lengths
+                self._row_bytes = float(min(lengths.mean(), 8 * np.median(lengths)))
+            else:
+                self._row_bytes += 16.0
+        self._check_minimum()
+        if self.uses_index:
+            self.budget.reserve("index", self.relation.index_bytes)
+        share = self.budget.total // 16
+        self._inbox_limit = min(max(share, _LEAST_INBOX), _MOST_INBOX)
+        self.budget.reserve("stream buffer", self._inbox_limit)
+        self._cap = min(max(share // _PAIR_BYTES, _LEAST_PAIRS), _MOST_PAIRS)
+        self.budget.reserve("matches", self._cap * _PAIR_BYTES)
+        self._aside = PageLookup(self.relation, 1, share=True, cap=self._cap)
+        self.budget.reserve("look-up page", self.relation.device.frame_bytes)
+        self._open()
+        self._bound = True
+
+    @classmethod
+    def minimum_memory(cls, relation: Relation, schema: pa.Schema, **options: object) -> int:
+        """Return the smallest budget that this algorithm accepts for a stream of ``schema``."""
+        try:
+            cls(relation, memory=1, schema=schema, **options)  # type: ignore[arg-type]
+        except BudgetTooSmallError as error:
+            return error.minimum
+        return 1
+
+    def offer(self, batch: pa.RecordBatch) -> int:
+        """Put stream tuples into the stream buffer; return how many were taken, counted from the first.
+
+        Fewer than all are taken when the buffer is full: `step`, then offer the rest.
+        """
+        began = time.perf_counter()
+        if not self._bound:
+            self.bind(batch.schema, batch)
+        if batch.schema != self.schema:
+            batch = batch.cast(self.schema)
+        taken = 0
+        while taken < batch.num_rows and (more := self._offer(batch.slice(taken))):
+            taken += more
+            self._absorb()
+        self._stats.busy_seconds += time.perf_counter() - began
+        return taken
+
+    def step(self) -> Iterator[pa.RecordBatch]:
+        """Run one turn of the algorithm's loop. Iterate it to the end: a turn left half-way is not finished."""
+        self._stats.steps += 1
+        turn = self._turn()
+        while True:
+            began = time.perf_counter()
+            result = next(turn, None)
+            self._stats.busy_seconds += time.perf_counter() - began
+            if result is None:
+                return
+            if result.num_rows:
+                self._stats.rows_out += result.num_rows
+                yield result
+
+    def drain(self) -> Iterator[pa.RecordBatch]:
+        """Step until no tuple waits. The join can go on afterwards: a micro-batch ends this way."""
+        self._closing = True
+        try:
+            while self.pending:
+                yield from self.step()
+        finally:
+            self._closing = False
+
+    def process(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Join a whole stream: results come as they are found, and all are out at the end."""
+        for batch in batches:
+            at = 0
+            while at < batch.num_rows:
+                taken = self.offer(batch.slice(at))
+                at += taken
+                if taken == 0 or at < batch.num_rows:
+                    yield from self.step()
+        yield from self.drain()
+
+    @property
+    def pending(self) -> int:
+        """Stream tuples that were offered and have not left, results ready to be yielded included."""
+        return self._inbox_rows + self._waiting + len(self._ready)
+
+    @property
+    def stats(self) -> JoinStatistics:
+        """What the join did so far."""
+        read = self.relation.counters - self._counters
+        return dataclasses.replace(
+            self._stats,
+            pages_read=read.pages, reads=read.reads, bytes_read=read.bytes, io_seconds=read.seconds,
+        )  # fmt: skip
+
+    def check(self) -> None:
+        """Assert all invariants, which hold between turns."""
+        self.budget.check()
+        assert sum(len(part.keys) for part, _ in self._inbox) == self._inbox_rows
+        assert sum(size for _, size in self._inbox) == self._inbox_bytes
+        if self._bound:
+            assert self._inbox_bytes <= self._inbox_limit, "the stream buffer is over its limit"
+            self._check()
+
+    # -- for the algorithms -------------------------------------------------------------------------------
+
+    @property
+    def _arrived(self) -> int:
+        """Stream tuples in the stream buffer."""
+        return self._inbox_rows
+
+    def _take(self, most: int) -> Iterator[Tuples]:
+        """Take up to ``most`` tuples out of the stream buffer, in order of arrival."""
+        while most > 0 and self._inbox:
+            part, size = self._inbox.popleft()
+            self._inbox_rows -= len(part.keys)
+            self._inbox_bytes -= size
+            if len(part.keys) > most:
+                self._put_back(Tuples(part.keys[most:], part.batch.slice(most)))
+                part = Tuples(part.keys[:most], part.batch.slice(0, most))
+            most -= len(part.keys)
+            yield part
+
+    def _put_back(self, part: Tuples) -> None:
+        """Return tuples that found no room to the front of the stream buffer."""
+        if len(part.keys):
+            size = int(part.batch.nbytes)
+            self._inbox.appendleft((part, size))
+            self._inbox_rows += len(part.keys)
+            self._inbox_bytes += size
+
+    def _joined(self, stream: pa.RecordBatch, data: Bytes, starts: Ints, flags: Bytes) -> Iterator[pa.RecordBatch]:
+        """Yield stream tuples beside their rows of R, which start at ``starts`` of ``data``."""
+        rows = self.relation.rows(data, starts)
+        if not self.relation.key.exact:
+            same = self.relation.key.verify(stream, self.on, rows.select(list(self.relation.key.names)))
+            if not same.all():
+                # Another key with the same hash: R has at most one key of a hash, so these tuples have no
+                # partner at all; each meets exactly one row that is the first of that key.
+                stranger = ~same & (flags & FIRST).astype(bool)
+                yield from self._without_partner(stream.filter(pa.array(stranger)))
+                stream, rows = stream.filter(pa.array(same)), rows.filter(pa.array(same))
+        columns = [*stream.columns, *(rows.column(name) for name in self.relation.value_schema.names)]
+        yield pa.RecordBatch.from_arrays(columns, schema=self.output_schema)
+
+    def _without_partner(self, stream: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Let tuples that R has no row for leave: dropped, or with NULLs."""
+        self._stats.unmatched += stream.num_rows
+        if self.how == "left" and stream.num_rows:
+            nulls = [pa.nulls(stream.num_rows, kind) for kind in self.relation.value_schema.types]
+            yield pa.RecordBatch.from_arrays([*stream.columns, *nulls], schema=self.output_schema)
+
+    def _looked_up(self, part: Tuples, lookup: PageLookup) -> Iterator[pa.RecordBatch]:
+        """Join tuples at once, each through the index."""
+        matched = np.zeros(len(part.keys), dtype=bool)
+        for found in lookup.match(part.keys):
+            matched[found.positions] = True
+            yield from self._joined(
+                part.batch.take(pa.array(found.positions)), found.data, found.starts, found.flags
+            )
+        self._stats.probes += len(part.keys)
+        self._stats.rows_done += len(part.keys)
+        yield from self._without_partner(part.batch.filter(pa.array(~matched)))
+
+    # -- inside -------------------------------------------------------------------------------------------
+
+    def _turn(self) -> Iterator[pa.RecordBatch]:
+        while self._ready:
+            yield self._ready.popleft()
+        yield from self._step()
+
+    def _offer(self, batch: pa.RecordBatch) -> int:
+        room = self._inbox_limit - self._inbox_bytes
+        size = max(1, int(batch.nbytes))
+        count = batch.num_rows
+        if size > room:
+            count = int(count * room / size)
+            while count and batch.slice(0, count).nbytes > room:
+                count //= 2
+            if count == 0:
+                if self._inbox_rows or self._ready:
+                    return 0
+                return self._serve_aside(batch.slice(0, 1))
+            batch = batch.slice(0, count)
+        keys, valid = self.relation.key.encode(batch, self.on)
+        self._stats.rows_in += count
+        if not valid.all():
+            missing = batch.filter(pa.array(~valid))
+            self._stats.null_keys += missing.num_rows
+            self._stats.rows_done += missing.num_rows
+            self._ready.extend(self._without_partner(missing))
+            keys, batch = keys[valid], batch.filter(pa.array(valid))
+        if self._largest_row is not None and batch.nbytes > self._largest_row:
+            batch, keys = self._without_giants(batch, keys)
+        if len(keys):
+            size = int(batch.nbytes)
+            self._inbox.append((Tuples(frozen(keys), batch), size))
+            self._inbox_rows += len(keys)
+            self._inbox_bytes += size
+        return count
+
+    def _without_giants(self, batch: pa.RecordBatch, keys: Ints) -> tuple[pa.RecordBatch, Ints]:
+        """Serve rows too long for the algorithm's memory at once, through the index, and return the others."""
+        giant = self.stream_codec.encode(batch).lengths > (self._largest_row or 0)
+        if giant.any():
+            part = Tuples(frozen(keys[giant]), batch.filter(pa.array(giant)))
+            self._ready.extend(self._looked_up(part, self._aside))
+            return batch.filter(pa.array(~giant)), keys[~giant]
+        return batch, keys
+
+    def _serve_aside(self, row: pa.RecordBatch) -> int:
+        """Join one row that is larger than the whole stream buffer, without holding it."""
+        keys, valid = self.relation.key.encode(row, self.on)
+        self._stats.rows_in += 1
+        if valid.all():
+            self._ready.extend(self._looked_up(Tuples(frozen(keys), row), self._aside))
+        else:
+            self._stats.null_keys += 1
+            self._stats.rows_done += 1
+            self._ready.extend(self._without_partner(row))
+        return 1
+
+    def _check_minimum(self) -> None:
+        minimum = self._minimum() + _LEAST_INBOX + _LEAST_PAIRS * _PAIR_BYTES + self.relation.device.frame_bytes
+        minimum += self.relation.index_bytes if self.uses_index else 0
+        # the stream buffer and the matches take a sixteenth each once that is more than their least
+        minimum = max(minimum, -(-(minimum - _LEAST_INBOX - _LEAST_PAIRS * _PAIR_BYTES) * 16 // 14))
+        if self.budget.total < minimum:
+            raise BudgetTooSmallError(
+                f"memory of {self.budget.total:,} B is too small for {self.id}: with this relation it needs at least "
+                f"{minimum:,} B ({format_bytes(minimum)}; of that {format_bytes(self.relation.index_bytes)} for the "
+                "index); give at least that, or build the relation with larger pages",
+                minimum,
+            )

@@ -1,0 +1,49 @@
+"""INLJ, the index nested loop join: the baseline of all five papers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from semistream.joins.base import Join
+from semistream.relation.relation import Relation
+from semistream.structures.lookup import PageLookup
+
+__all__ = ["Inlj"]
+
+
+class Inlj(Join):
+    """Each stream tuple looks its key up in the index of R and reads that page for itself.
+
+    Nothing is shared: two tuples with the same key read the same page twice, so the rate is the device's rate of
+    random reads, whatever the skew.
+
+    Parameters
+    ----------
+    in_flight
+        Tuples whose pages are read at once. The papers read one at a time (1); more keeps the count of reads
+        and only lets the device work on several.
+    """
+
+    id = "inlj"
+    title = "index nested loop join: one read a tuple"
+
+    def __init__(self, relation: Relation, *, in_flight: int = 256, **common: Any) -> None:
+        if in_flight < 1:
+            raise ValueError(f"in_flight must be at least 1, not {in_flight}")
+        self._in_flight = in_flight
+        super().__init__(relation, **common)
+
+    def _minimum(self) -> int:
+        return self.relation.device.frame_bytes
+
+    def _open(self) -> None:
+        frames = max(1, min(self._in_flight, self.budget.free // self.relation.device.frame_bytes))
+        self._lookup = PageLookup(self.relation, frames, share=False, cap=self._cap)
+        self.budget.reserve("disk buffer", self._lookup.nbytes)
+
+    def _step(self) -> Iterator[pa.RecordBatch]:
+        for part in self._take(self._cap):
+            yield from self._looked_up(part, self._lookup)

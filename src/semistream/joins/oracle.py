@@ -1,0 +1,64 @@
+"""The ideal: all of R in memory. Every report can show how far the others are from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.joins.base import Join
+from semistream.relation.pages import page_keys
+
+__all__ = ["Oracle"]
+
+
+class Oracle(Join):
+    """An unbounded in-memory join: R is read once, sorted by key, and looked up.
+
+    It is the one join that takes what it needs, whatever its budget says; `budget` tells how much that was.
+    """
+
+    id = "oracle"
+    title = "all of R in memory (unbounded)"
+    bounded = False
+
+    def _minimum(self) -> int:
+        return 0
+
+    def _check_minimum(self) -> None:
+        frames = self.relation.page_count * self.relation.device.frame_bytes
+        needed = frames + 64 * self.relation.row_count + self.relation.index_bytes + (1 << 25)
+        self.budget.total = max(self.budget.total, needed)
+
+    def _open(self) -> None:
+        relation = self.relation
+        frames = relation.frames(relation.page_count)
+        relation.read(np.arange(relation.page_count), frames)
+        keys, flags, starts = page_keys(frames, relation.layout.stride)
+        order = np.argsort(keys, kind="stable")
+        self._data = frames.reshape(-1)
+        self._keys, self._flags, self._starts = keys[order], flags[order], starts[order]
+        held = (self._data, self._keys, self._flags, self._starts)
+        self.budget.reserve("relation", sum(array.nbytes for array in held))
+
+    def _step(self) -> Iterator[pa.RecordBatch]:
+        for part in self._take(self._cap):
+            low = np.searchsorted(self._keys, part.keys, side="left")
+            count = np.searchsorted(self._keys, part.keys, side="right") - low
+            ends = np.cumsum(count)
+            begin = 0
+            while begin < len(part.keys):
+                before = ends[begin - 1] if begin else 0
+                end = max(begin + 1, int(np.searchsorted(ends, before + self._cap, side="right")))
+                here = count[begin:end]
+                stream = np.repeat(np.arange(begin, end), here)
+                offset = np.arange(stream.size) - np.repeat(np.cumsum(here) - here, here)
+                rows = np.repeat(low[begin:end], here) + offset
+                taken = part.batch.take(pa.array(stream))
+                yield from self._joined(taken, self._data, self._starts[rows], self._flags[rows])
+                begin = end
+            self._stats.probes += len(part.keys)
+            self._stats.rows_done += len(part.keys)
+            self._stats.cache_hits += len(part.keys)
+            yield from self._without_partner(part.batch.filter(pa.array(count == 0)))

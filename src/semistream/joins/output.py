@@ -1,0 +1,29 @@
+"""The columns of a join's result: the stream's, then R's without the key."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from semistream.core.errors import KeyColumnError
+from semistream.relation.relation import Relation
+
+__all__ = ["output_schema"]
+
+
+def output_schema(stream: pa.Schema, relation: Relation, suffix: str) -> pa.Schema:
+    """Return the result's schema; a name that both sides have gets ``suffix`` on R's side.
+
+    R's columns may be NULL in the result, as in any left join.
+    """
+    fields = list(stream)
+    names = set(stream.names)
+    for field in relation.value_schema:
+        name = field.name + suffix if field.name in names else field.name
+        if name in names:
+            raise KeyColumnError(
+                f"the result would have two columns named {name!r}; rename the stream's column, or give another "
+                f"suffix than {suffix!r}"
+            )
+        names.add(name)
+        fields.append(pa.field(name, field.type, nullable=True, metadata=field.metadata))
+    return pa.schema(fields)

@@ -1,0 +1,89 @@
+"""What the joins with a stream table share: taking it from the budget, filling it, emitting from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.joins.base import Join
+from semistream.structures.stream_table import StreamTable
+
+__all__ = ["WaitingJoin"]
+
+Ints = NDArray[np.int64]
+Slots = NDArray[np.int32]
+Bytes = NDArray[np.uint8]
+
+
+class WaitingJoin(Join):
+    """A join whose stream tuples wait in ``H_S`` for their page."""
+
+    table: StreamTable
+
+    def _tuple_bytes(self) -> int:
+        """Return what one waiting tuple costs."""
+        if not hasattr(self, "stream_codec"):
+            return int(self._row_bytes) + 37
+        return StreamTable.bytes_per_tuple(self.stream_codec, self._row_bytes)
+
+    def _table_minimum(self, tuples: int) -> int:
+        return tuples * self._tuple_bytes() + StreamTable.fixed_bytes()
+
+    def _open_table(self, size: int) -> None:
+        """Reserve ``size`` bytes and make a stream table that fits into them."""
+        capacity = max(1, (size - StreamTable.fixed_bytes()) // self._tuple_bytes())
+        reservation = self.budget.reserve("stream table", self._table_minimum(capacity))
+        self.table = StreamTable(self.stream_codec, capacity, self._row_bytes)
+        reservation.resize(self.table.nbytes)
+        if self.stream_codec.variable:
+            # a longer row would push out too many others: it is served through the index at once
+            self._largest_row = max(self.table.largest_row // 4, int(self._row_bytes))
+
+    def _admit(self, most: int) -> int:
+        """Move up to ``most`` tuples from the stream buffer into the table."""
+        admitted = 0
+        for part in self._take(min(most, self.table.free)):
+            count = self.table.insert(part.keys, part.batch)
+            admitted += count
+            if count < len(part.keys):
+                self._put_back(type(part)(part.keys[count:], part.batch.slice(count)))
+                break
+        self._stats.appended += admitted
+        return admitted
+
+    def _probed(self, frames: Bytes, wanted: Ints | None = None) -> Iterator[tuple[Slots, Ints, Bytes]]:
+        """Probe pages against the table; yield pairs in portions that fit the match buffer."""
+        cursor = np.array([0, 0, -1], np.int64)
+        while cursor[0] < len(frames):
+            slots, starts, flags, probes = self.table.probe(
+                frames, self.relation.layout.stride, cursor, self._cap, wanted=wanted
+            )
+            self._stats.probes += probes
+            if slots.size:
+                yield slots, starts, flags
+
+    def _joined_slots(self, slots: Slots, frames: Bytes, starts: Ints, flags: Bytes) -> Iterator[pa.RecordBatch]:
+        yield from self._joined(self.table.rows(slots), frames.reshape(-1), starts, flags)
+
+    def _leave(self, slots: Slots, matched: NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+        """Let tuples that were removed from the table go, those without a partner as ``how`` says."""
+        alone = slots[~matched]
+        for begin in range(0, alone.size, self._cap):
+            part = alone[begin : begin + self._cap]
+            if self.how == "left":
+                yield from self._without_partner(self.table.rows(part))
+            else:
+                self._stats.unmatched += part.size
+        self._stats.rows_done += slots.size
+        self._stats.evicted += slots.size
+        self.table.release(slots)
+
+    @property
+    def _waiting(self) -> int:
+        return len(self.table) if self._bound else 0
+
+    def _check(self) -> None:
+        self.table.check()

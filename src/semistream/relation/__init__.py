@@ -1,0 +1,1 @@
+"""R on disk: device → pages → index → relation."""

@@ -1,0 +1,177 @@
+"""The manifest: one immutable JSON file that says which files make up a version of R.
+
+A directory is a relation from the moment its first manifest is linked into place, and not before; the highest
+number is the current version. A build that stops half-way leaves files that no manifest names.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import uuid
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from semistream.core.errors import NotARelationError
+
+__all__ = ["Manifest", "ShardFiles", "commit", "latest", "load"]
+
+_NAME = re.compile(r"manifest-(\d{8})\.json")
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class ShardFiles:
+    """One shard: a file of pages, its index, and what is in it."""
+
+    pages_file: str
+    index_file: str
+    leaves_file: str | None
+    rows: int
+    pages: int
+    leaves: int
+    last_key: int
+    unique: bool
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything a reader must know before it opens the shard files."""
+
+    schema: pa.Schema
+    key: tuple[str, ...]
+    page_bytes: int
+    fill: float
+    clustered: bool
+    shards: tuple[ShardFiles, ...]
+    version: int = 1
+    properties: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """Rows of R."""
+        return sum(shard.rows for shard in self.shards)
+
+    @property
+    def unique(self) -> bool:
+        """Whether no key is repeated."""
+        return all(shard.unique for shard in self.shards)
+
+    def to_json(self) -> str:
+        """Return the text of the manifest file."""
+        document: dict[str, Any] = {
+            "format": "semistream relation",
+            "format_version": _FORMAT,
+            "version": self.version,
+            "rows": self.rows,
+            "key": list(self.key),
+            "columns": {name: str(kind) for name, kind in zip(self.schema.names, self.schema.types, strict=True)},
+            "arrow_schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
+            "page_bytes": self.page_bytes,
+            "fill": self.fill,
+            "clustered": self.clustered,
+            "shard_hash": "xxhash64 seed 42, modulo the number of shards",
+            "shards": [asdict(shard) for shard in self.shards],
+            "properties": self.properties,
+        }
+        return json.dumps(document, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str, origin: Path) -> Manifest:
+        """Read a manifest; ``origin`` is named in errors."""
+        try:
+            document = json.loads(text)
+            if document["format"] != "semistream relation" or document["format_version"] != _FORMAT:
+                raise NotARelationError(
+                    f"{origin} has format {document.get('format')!r} version {document.get('format_version')!r}; "
+                    f"this release reads 'semistream relation' version {_FORMAT}: rebuild it, or use a newer release"
+                )
+            return cls(
+                schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["arrow_schema"]))),
+                key=tuple(document["key"]),
+                page_bytes=int(document["page_bytes"]),
+                fill=float(document["fill"]),
+                clustered=bool(document["clustered"]),
+                shards=tuple(ShardFiles(**shard) for shard in document["shards"]),
+                version=int(document["version"]),
+                properties=dict(document["properties"]),
+            )
+        except (KeyError, TypeError, ValueError, pa.ArrowInvalid) as error:
+            if isinstance(error, NotARelationError):
+                raise
+            raise NotARelationError(
+                f"the manifest {origin} is damaged ({type(error).__name__}: {error}); restore it from a backup "
+                "or build the relation again"
+            ) from error
+
+
+def latest(path: Path) -> int | None:
+    """Return the number of the newest manifest in ``path``, or None."""
+    try:
+        names = os.listdir(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    numbers = [int(match[1]) for name in names if (match := _NAME.fullmatch(name))]
+    return max(numbers, default=None)
+
+
+def load(path: Path, version: int | None = None) -> Manifest:
+    """Read one version's manifest, by default the newest."""
+    number = latest(path) if version is None else version
+    if number is None:
+        raise NotARelationError(_why_not(path))
+    file = path / f"manifest-{number:08d}.json"
+    try:
+        text = file.read_text()
+    except FileNotFoundError:
+        raise NotARelationError(
+            f"{path} has no version {number}; the newest is {latest(path)}: open that, or leave the version out"
+        ) from None
+    return Manifest.from_json(text, file)
+
+
+def commit(path: Path, manifest: Manifest) -> None:
+    """Make ``manifest`` the current version, wholly or not at all.
+
+    Written to a temporary file, flushed, and linked under its name, which fails if another writer was first.
+    """
+    temporary = path / f".manifest-{uuid.uuid4().hex}"
+    target = path / f"manifest-{manifest.version:08d}.json"
+    try:
+        with open(temporary, "w") as file:
+            file.write(manifest.to_json())
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            raise FileExistsError(
+                f"version {manifest.version} of {path} was committed by another writer; open it and try again"
+            ) from None
+        sync_directory(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sync_directory(path: Path) -> None:
+    """Flush the entries of a directory, so that names survive a crash."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _why_not(path: Path) -> str:
+    if not path.exists():
+        return f"there is no relation at {path}: the path does not exist; build one with Relation.build or spark.build"
+    if not path.is_dir():
+        return f"{path} is a file; a relation is a directory made by Relation.build or spark.build"
+    if any(name.startswith("shard-") for name in os.listdir(path)):
+        return f"{path} holds an unfinished build (shards, but no manifest); build it again"
+    return f"{path} is a directory without a manifest, not a relation; build one with Relation.build or spark.build"

@@ -1,0 +1,324 @@
+"""R on disk, as the joins see it: keys to pages, pages to frames, rows out of frames."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.core.errors import NotARelationError
+from semistream.core.units import format_bytes, format_count
+from semistream.relation import builder, manifest as manifests
+from semistream.relation.device import Device, DeviceCounters, FileDevice
+from semistream.relation.index import ClusteredIndex, Index, Located, ScatteredIndex
+from semistream.relation.keys import KeyCodec
+from semistream.relation.manifest import Manifest
+from semistream.relation.pages import PageLayout, page_keys
+from semistream.relation.rows import RowCodec
+from semistream.relation.writer import PAGE_BYTES, stored_schema
+
+__all__ = ["Relation"]
+
+Ints = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+
+class Relation:
+    """A table far bigger than memory, in pages that are found by key and read in runs.
+
+    Made by `build` and `open`. Pages are numbered through all shards: ``locate`` says which pages hold a key,
+    ``read`` brings pages into frames, and `rows` decodes single rows straight out of them.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, tempfile
+    >>> products = pa.table({"id": [3, 1, 2], "name": ["pear", "apple", "fig"]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     relation = Relation.build(products, f"{folder}/products", key="id")
+    ...     relation.to_table().to_pydict()
+    {'id': [1, 2, 3], 'name': ['apple', 'fig', 'pear']}
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        key: KeyCodec,
+        device: Device,
+        indexes: Sequence[Index],
+        shard_pages: Sequence[int],
+        *,
+        rows: int,
+        unique: bool,
+        clustered: bool,
+        path: Path | None = None,
+        version: int = 1,
+    ) -> None:
+        self.schema = schema
+        self.key = key
+        self.device = device
+        self.row_count = rows
+        self.unique = unique
+        self.clustered = clustered
+        self.path = path
+        self.version = version
+        self.codec = RowCodec(stored_schema(schema, key))
+        self.layout = PageLayout(device.frame_bytes, 0 if self.codec.variable else self.codec.stride)
+        self.indexes = list(indexes)
+        self._bases = np.concatenate([[0], np.cumsum(shard_pages)]).astype(np.int64)
+
+    # -- making one ---------------------------------------------------------------------------------------
+
+    @classmethod
+    def build(
+        cls,
+        data: Any,
+        path: str | os.PathLike[str],
+        key: str | Sequence[str],
+        *,
+        page_size: int | str = PAGE_BYTES,
+        fill: float = 1.0,
+        clustered: bool = True,
+        shards: int = 1,
+        memory: int | str = "512MB",
+        overwrite: bool = False,
+    ) -> Relation:
+        """Write a relation and open it.
+
+        Parameters
+        ----------
+        data
+            A pyarrow Table, RecordBatches, or anything with ``__arrow_c_stream__``; it need not fit in memory.
+        path
+            A directory of its own. It becomes a relation in one step, at the end.
+        key
+            Name of the key column, or several names. Rows whose key is NULL are left out: nothing can match them.
+        page_size
+            Bytes of a page. Small pages waste less of a random read, large ones less of an index and of the
+            space between rows.
+        fill
+            How full pages are made; less leaves room for updates and makes R longer to read.
+        clustered
+            Sort by key (the default), or keep the order given, with an index on the side, for the joins that
+            want R by frequency.
+        shards
+            Parts by hash of the key, for as many tasks of a cluster.
+        memory
+            What sorting may hold; more than that is spilled beside the relation.
+        overwrite
+            Replace the relation at ``path`` by a new version.
+        """
+        return cls.open(
+            builder.build(
+                data, path, key, page_size=page_size, fill=fill, clustered=clustered,
+                shards=shards, memory=memory, overwrite=overwrite,
+            )
+        )  # fmt: skip
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        version: int | None = None,
+        shards: Sequence[int] | None = None,
+        direct: bool = True,
+        depth: int = 16,
+    ) -> Relation:
+        """Open a relation for reading.
+
+        Parameters
+        ----------
+        path
+            What `build` wrote.
+        version
+            Which version; by default the newest.
+        shards
+            Only these shards; keys of others are then absent.
+        direct
+            Read past the operating system's page cache, so that the budget is all the memory there is. Where
+            the file system refuses, reads are buffered.
+        depth
+            Reads in flight at once.
+        """
+        path = Path(path)
+        manifest = manifests.load(path, version)
+        numbers = range(len(manifest.shards)) if shards is None else shards
+        if any(not 0 <= number < len(manifest.shards) for number in numbers):
+            raise ValueError(f"{path} has shards 0 to {len(manifest.shards) - 1}, and {list(numbers)} was asked for")
+        files = [manifest.shards[number] for number in numbers]
+        key = KeyCodec.for_schema(manifest.schema, manifest.key)
+        _check_files(path, manifest)
+        device = FileDevice(
+            [(path / shard.pages_file, shard.pages) for shard in files],
+            manifest.page_bytes, direct=direct, depth=depth,
+        )  # fmt: skip
+        indexes: list[Index] = []
+        for shard in files:
+            first, continues = _load_index(path / shard.index_file)
+            index: Index = ClusteredIndex(first, continues, shard.last_key)
+            if shard.leaves_file is not None:
+                leaves = FileDevice(
+                    [(path / shard.leaves_file, shard.leaves)], manifest.page_bytes, direct=direct, depth=depth
+                )
+                index = ScatteredIndex(ClusteredIndex(first, continues, shard.last_key), leaves)
+            indexes.append(index)
+        return cls(
+            manifest.schema, key, device, indexes, [shard.pages for shard in files],
+            rows=sum(shard.rows for shard in files), unique=all(shard.unique for shard in files),
+            clustered=manifest.clustered, path=path, version=manifest.version,
+        )  # fmt: skip
+
+    # -- what it is ---------------------------------------------------------------------------------------
+
+    @property
+    def value_schema(self) -> pa.Schema:
+        """R's columns without the key: what a join adds to the stream."""
+        return pa.schema([field for field in self.schema if field.name not in self.key.names])
+
+    @property
+    def page_count(self) -> int:
+        """Pages of all shards (``N_R``)."""
+        return int(self._bases[-1])
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of a page (``v_P``)."""
+        return self.device.page_bytes
+
+    @property
+    def rows_per_page(self) -> float:
+        """Rows of a page, on average."""
+        return self.row_count / max(1, self.page_count)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on disk, of which a budget of ``"5%"`` is a share."""
+        return self.page_count * self.page_bytes
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of the index held in memory."""
+        return sum(index.nbytes for index in self.indexes)
+
+    @property
+    def counters(self) -> DeviceCounters:
+        """What was read so far, leaves of a scattered index included."""
+        total = self.device.counters.snapshot()
+        for index in self.indexes:
+            if isinstance(index, ScatteredIndex):
+                total = total + index.device.counters
+        return total
+
+    # -- reading it ---------------------------------------------------------------------------------------
+
+    def locate(self, keys: Ints) -> Located:
+        """Return the pages that may hold each key; none means that R cannot hold it."""
+        if len(self.indexes) == 1:
+            return self.indexes[0].locate(keys)
+        home = self.key.shards(keys, len(self.indexes))
+        order = np.argsort(home, kind="stable")
+        ends = np.searchsorted(home[order], np.arange(len(self.indexes) + 1))
+        counts = np.zeros(keys.size, np.int64)
+        parts: list[Ints] = []
+        for number, index in enumerate(self.indexes):
+            here = order[ends[number] : ends[number + 1]]
+            located = index.locate(keys[here])
+            counts[here] = located.counts
+            parts.append(located.pages + self._bases[number])
+        bounds = np.concatenate([[0], np.cumsum(counts)])
+        by_shard = np.concatenate(parts)
+        pages = np.empty(by_shard.size, np.int64)
+        lengths = counts[order]
+        begins = np.repeat(bounds[:-1][order], lengths)
+        within = np.arange(by_shard.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        pages[begins + within] = by_shard
+        return Located(bounds, pages)
+
+    def read(self, pages: Ints, frames: Bytes) -> None:
+        """Bring page ``pages[i]`` into ``frames[i]``; neighbours become one read."""
+        self.device.read(pages, frames)
+
+    def frames(self, count: int) -> Bytes:
+        """Return room for ``count`` pages, aligned as the device needs it."""
+        return self.device.allocate(count)
+
+    def rows(self, data: Bytes, starts: Ints) -> pa.RecordBatch:
+        """Decode the rows that start at ``starts`` of ``data``, in the schema they are stored in."""
+        return self.codec.decode(data, starts)
+
+    def to_batches(self, pages_at_once: int = 512) -> Iterator[pa.RecordBatch]:
+        """Yield all of R, page after page."""
+        frames = self.frames(min(pages_at_once, max(1, self.page_count)))
+        for begin in range(0, self.page_count, len(frames)):
+            pages = np.arange(begin, min(begin + len(frames), self.page_count))
+            here = frames[: pages.size]
+            self.read(pages, here)
+            keys, _, starts = page_keys(here, self.layout.stride)
+            stored = self.rows(here.reshape(-1), starts)
+            if not self.key.exact:
+                yield stored
+                continue
+            columns = [
+                self.key.decode(keys) if field.name in self.key.names else stored.column(field.name)
+                for field in self.schema
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def to_table(self) -> pa.Table:
+        """Return all of R in memory; for tests and small relations."""
+        return pa.Table.from_batches(self.to_batches(), self.schema)
+
+    def close(self) -> None:
+        """Close the files."""
+        self.device.close()
+        for index in self.indexes:
+            if isinstance(index, ScatteredIndex):
+                index.device.close()
+
+    def __enter__(self) -> Relation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        order = "by key" if self.clustered else "in its own order"
+        return (
+            f"Relation({self.path}, version {self.version}: {format_count(self.row_count)} rows {order}, "
+            f"{format_count(self.page_count)} pages of {format_bytes(self.page_bytes)}, "
+            f"{len(self.indexes)} shards, key {', '.join(self.key.names)})"
+        )
+
+
+def _load_index(file: Path) -> tuple[Ints, NDArray[np.bool_]]:
+    try:
+        with open(file, "rb") as source:
+            return np.load(source, allow_pickle=False), np.load(source, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise NotARelationError(
+            f"the index {file} is missing or damaged ({error}); build the relation again or restore the file"
+        ) from error
+
+
+def _check_files(path: Path, manifest: Manifest) -> None:
+    for shard in manifest.shards:
+        for name, pages in ((shard.pages_file, shard.pages), (shard.leaves_file, shard.leaves)):
+            if name is None:
+                continue
+            expected = pages * manifest.page_bytes
+            try:
+                size = (path / name).stat().st_size
+            except FileNotFoundError:
+                raise NotARelationError(
+                    f"{path / name} is missing, which the manifest names; restore it or build the relation again"
+                ) from None
+            if size != expected:
+                raise NotARelationError(
+                    f"{path / name} has {size:,} bytes instead of {expected:,}: it was truncated or replaced; "
+                    "restore it or build the relation again"
+                )

@@ -1,0 +1,1 @@
+"""What joins are made of: row stores, the stream table, caches and read plans. All flat arrays, all counted."""

@@ -1,0 +1,191 @@
+"""Rows in numbered slots of flat arrays, put, read and freed one by one in any order.
+
+Fixed-width rows lie at ``slot * stride``. Rows that vary in length lie in chains of equal segments, so that any
+row fits wherever segments are free, nothing has to be moved, and every byte is counted; a chain costs at most
+one segment more than its row needs.
+
+The arrays may be given from outside (memory-mapped files), which makes the store shareable between processes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.core.compiled import kernel
+from semistream.relation.rows import RowCodec, Rows
+
+__all__ = ["RowStore"]
+
+Ints = NDArray[np.int64]
+Slots = NDArray[np.int32]
+Bytes = NDArray[np.uint8]
+
+_FREE, _COUNT = 0, 1
+
+
+class _Segments(NamedTuple):
+    data: Bytes
+    first: Slots
+    length: Slots
+    next: Slots
+    state: Ints
+
+
+@kernel
+def _put_fixed(store: Bytes, stride: int, slots: Slots, data: Bytes, starts: Ints) -> None:
+    for i in range(slots.size):
+        at, start = np.int64(slots[i]) * stride, starts[i]
+        store[at : at + stride] = data[start : start + stride]
+
+
+@kernel
+def _put_segments(t: _Segments, width: int, slots: Slots, data: Bytes, starts: Ints, lengths: Ints) -> None:
+    for i in range(slots.size):
+        slot, start, left = slots[i], starts[i], lengths[i]
+        t.length[slot] = left
+        segment = t.state[_FREE]
+        t.first[slot] = segment
+        while True:
+            part = min(left, width)
+            at = segment * width
+            t.data[at : at + part] = data[start : start + part]
+            start += part
+            left -= part
+            t.state[_COUNT] += 1
+            after = t.next[segment]
+            if left == 0:
+                t.next[segment] = -1
+                t.state[_FREE] = after
+                break
+            segment = np.int64(after)
+
+
+@kernel
+def _free_segments(t: _Segments, slots: Slots) -> None:
+    for i in range(slots.size):
+        segment = t.first[slots[i]]
+        t.first[slots[i]] = -1
+        while segment >= 0:
+            after = t.next[segment]
+            t.next[segment] = t.state[_FREE]
+            t.state[_FREE] = segment
+            t.state[_COUNT] -= 1
+            segment = after
+
+
+@kernel
+def _gather_segments(t: _Segments, width: int, slots: Slots) -> tuple[Bytes, Ints]:
+    starts = np.empty(slots.size, np.int64)
+    total = 0
+    for i in range(slots.size):
+        starts[i] = total
+        total += t.length[slots[i]]
+    data = np.empty(total, np.uint8)
+    for i in range(slots.size):
+        at, left = starts[i], np.int64(t.length[slots[i]])
+        segment = np.int64(t.first[slots[i]])
+        while left > 0:
+            part = min(left, width)
+            data[at : at + part] = t.data[segment * width : segment * width + part]
+            at += part
+            left -= part
+            segment = np.int64(t.next[segment])
+    return data, starts
+
+
+class RowStore:
+    """Room for up to ``slots`` rows of one codec.
+
+    Parameters
+    ----------
+    codec
+        How the rows are encoded.
+    slots
+        Rows at most.
+    row_bytes
+        Expected bytes of a variable row: the store has room for ``slots`` rows of that size. Ignored for
+        fixed rows.
+    """
+
+    SEGMENT = 32
+    """Bytes of a segment: shorter wastes less at the end of a row, longer makes shorter chains."""
+
+    def __init__(self, codec: RowCodec, slots: int, row_bytes: float = 0.0) -> None:
+        self.codec = codec
+        self.slots = slots
+        self.variable = codec.variable
+        self._stride = codec.stride
+        if not self.variable:
+            self._data = np.empty(slots * self._stride, np.uint8)
+            return
+        segments = max(1, slots * math.ceil(max(row_bytes, 1) / self.SEGMENT))
+        self._t = _Segments(
+            data=np.empty(segments * self.SEGMENT, np.uint8),
+            first=np.full(slots, -1, np.int32),
+            length=np.zeros(slots, np.int32),
+            next=np.append(np.arange(1, segments, dtype=np.int32), np.int32(-1)),
+            state=np.array([0, 0], np.int64),
+        )
+
+    @classmethod
+    def bytes_per_slot(cls, codec: RowCodec, row_bytes: float = 0.0) -> int:
+        """Return what one slot costs in memory."""
+        if not codec.variable:
+            return codec.stride
+        return math.ceil(max(row_bytes, 1) / cls.SEGMENT) * (cls.SEGMENT + 4) + 8
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        if not self.variable:
+            return self._data.nbytes
+        return sum(array.nbytes for array in self._t)
+
+    @property
+    def largest_row(self) -> int:
+        """The longest row that an empty store can take."""
+        return int(self._t.data.size) if self.variable else self._stride
+
+    def fitting(self, lengths: Ints) -> int:
+        """Return how many of the rows, from the first on, fit into what is free."""
+        if not self.variable:
+            return int(lengths.size)
+        free = self._t.next.size - int(self._t.state[_COUNT])
+        needed = np.cumsum(-(-np.maximum(lengths, 1) // self.SEGMENT))
+        return int(np.searchsorted(needed, free, side="right"))
+
+    def put(self, slots: Slots, rows: Rows) -> None:
+        """Store ``rows[i]`` in ``slots[i]``; the slots are free and the rows fit."""
+        if self.variable:
+            _put_segments(self._t, self.SEGMENT, slots, rows.data, rows.starts, rows.lengths)
+        else:
+            _put_fixed(self._data, self._stride, slots, rows.data, rows.starts)
+
+    def free(self, slots: Slots) -> None:
+        """Give slots back."""
+        if self.variable:
+            _free_segments(self._t, slots)
+
+    def locate(self, slots: Slots) -> tuple[Bytes, Ints]:
+        """Return bytes and the start of each slot's row in them, ready for `RowCodec.decode`."""
+        if self.variable:
+            return _gather_segments(self._t, self.SEGMENT, slots)
+        return self._data, slots.astype(np.int64) * self._stride
+
+    def check(self, used: Slots) -> None:
+        """Assert that exactly ``used`` hold rows and every segment is in one chain or free."""
+        if not self.variable:
+            return
+        t = self._t
+        assert np.array_equal(np.flatnonzero(t.first >= 0), np.sort(used)), "slots in use differ"
+        chained = int(np.sum(-(-np.maximum(t.length[used], 1) // self.SEGMENT)))
+        assert chained == t.state[_COUNT], f"{chained} segments in chains, {t.state[_COUNT]} counted"
+        free, segment = 0, int(t.state[_FREE])
+        while segment >= 0:
+            free += 1
+            segment = int(t.next[segment])
+        assert free + chained == t.next.size, f"{free} free + {chained} used of {t.next.size} segments"
