@@ -90,7 +90,7 @@ def test_checksums_of_similar_pages_are_spread() -> None:
 
 @pytest.mark.parametrize("shape", [(2, 60), (2, 56), (2, 100), (4096,)])
 def test_sizes_that_cannot_carry_a_checksum_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="multiple of 8|contiguous"):
+    with pytest.raises(ValueError, match=r"multiple of 8|contiguous"):
         seal(np.zeros(shape, np.uint8), 0)
 
 

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from semistream.core.compiled import frozen
 from semistream.core.errors import CorruptPageError, SemistreamError
-from semistream.relation import device as device_module
 from semistream.relation import transfers
 from semistream.relation.checksum import seal
 from semistream.relation.device import REQUEST_BYTES, DeviceError, FileDevice, Method
@@ -224,9 +224,9 @@ def test_swapped_pages_are_caught_and_named(tmp_path: Path, direct: bool, method
     frames[8] = 0
     frames.tofile(path)
     with FileDevice([(path, 10)], 4096, direct=direct, method=method) as device:
-        with pytest.raises(CorruptPageError, match="page 2 of .* it is page 6, misplaced"):
+        with pytest.raises(CorruptPageError, match=r"page 2 of .* it is page 6, misplaced"):
             device.read(np.array([2]), frames := device.allocate(1))
-        with pytest.raises(CorruptPageError, match="page 8 of .* only zeros"):
+        with pytest.raises(CorruptPageError, match=r"page 8 of .* only zeros"):
             device.read(np.array([8]), frames)
 
 
@@ -272,7 +272,7 @@ def test_an_error_of_the_system_is_reported_with_its_reason(
     device: FileDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = device._files.copy()
-    monkeypatch.setattr(device, "_files", device_module.frozen(np.full_like(files, 10**6)))
+    monkeypatch.setattr(device, "_files", frozen(np.full_like(files, 10**6)))
     with pytest.raises(DeviceError, match=r"reading page 5 of .*Bad file descriptor"):
         device.read(np.array([5]), device.allocate(1))
 
@@ -337,7 +337,7 @@ def test_arguments_that_do_not_fit_are_refused(device: FileDevice) -> None:
             device.read(np.array([3, page]), frames)
     with pytest.raises(ValueError, match="5 pages do not fit into 4 frames"):
         device.read(np.arange(5), frames)
-    with pytest.raises(ValueError, match="use Device.allocate"):
+    with pytest.raises(ValueError, match=r"use Device\.allocate"):
         device.read(np.arange(1), np.zeros((1, 4000), np.uint8))
     with pytest.raises(ValueError, match="contiguous and writable"):
         device.read(np.arange(2), frames[::2])
@@ -353,10 +353,11 @@ def test_frames_that_are_not_aligned(three_files: tuple[list[tuple[Path, int]], 
     begin = 8 - room.ctypes.data % 8 + (0 if (room.ctypes.data + 8) % 512 else 8)
     frames = room[begin : begin + 2 * 4096].reshape(2, 4096)
     assert frames.ctypes.data % 512
-    for method in ("queue", "threads"):
-        with FileDevice(three_files[0], 4096, method=method) as device:  # type: ignore[arg-type]
-            with pytest.raises(ValueError, match=r"aligned frames; use rows of what Device\.allocate"):
-                device.read(np.arange(2), frames)
+    methods: list[Method] = ["queue", "threads"]
+    for method in methods:
+        refused = pytest.raises(ValueError, match=r"aligned frames; use rows of what Device\.allocate")
+        with FileDevice(three_files[0], 4096, method=method) as device, refused:
+            device.read(np.arange(2), frames)
 
 
 @pytest.mark.parametrize("depth", [0, -1, 5000])
@@ -406,7 +407,7 @@ def test_a_closed_device_says_so(device: FileDevice) -> None:
 
 
 def test_closing_waits_for_readers(device: FileDevice, three_files: tuple[Any, Frames]) -> None:
-    """Every read that began before the end is whole; every later one is refused; no file is read by mistake."""
+    """A read that began before the end is whole, a later one is refused, and no file is read by mistake."""
     outcomes: list[str] = []
     begun = threading.Barrier(5)
 
@@ -441,13 +442,7 @@ def test_files_are_closed(three_files: tuple[list[tuple[Path, int]], Frames], tm
     assert len(os.listdir("/proc/self/fd")) == before + 4
     del device
     assert len(os.listdir("/proc/self/fd")) == before
+    (tmp_path / "empty").touch()
     with pytest.raises(CorruptPageError):
-        FileDevice(
-            [*three_files[0], (tmp_path.joinpath("e").resolve(), 1)] if _touch(tmp_path / "e") else [], 4096
-        )
+        FileDevice([*three_files[0], (tmp_path / "empty", 1)], 4096)
     assert len(os.listdir("/proc/self/fd")) == before
-
-
-def _touch(path: Path) -> bool:
-    path.touch()
-    return True
