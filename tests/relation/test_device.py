@@ -19,8 +19,9 @@ from semistream.core.compiled import frozen
 from semistream.core.errors import CorruptPageError, SemistreamError
 from semistream.relation import transfers
 from semistream.relation.checksum import seal
-from semistream.relation.device import REQUEST_BYTES, DeviceError, FileDevice, Method
+from semistream.relation.device import DeviceError, FileDevice
 from semistream.relation.device_base import Frames
+from semistream.relation.reader import REQUEST_BYTES, Method
 
 WAYS: list[tuple[bool, Method]] = [(True, "queue"), (True, "threads"), (False, "readahead")]
 ways = pytest.mark.parametrize(("direct", "method"), WAYS)
@@ -54,9 +55,7 @@ def three_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[tuple[Pa
 
 
 @pytest.fixture(params=WAYS, ids=lambda way: way[1])
-def device(
-    request: pytest.FixtureRequest, three_files: tuple[list[tuple[Path, int]], Frames]
-) -> Iterator[FileDevice]:
+def device(request: pytest.FixtureRequest, three_files: tuple[list[tuple[Path, int]], Frames]) -> Iterator[FileDevice]:
     direct, method = request.param
     with FileDevice(three_files[0], 4096, direct=direct, method=method, depth=4) as device:
         assert device.direct is direct, "these tests need a file system with direct reads"
@@ -153,7 +152,7 @@ def test_many_threads_at_once(device: FileDevice, three_files: tuple[Any, Frames
         thread.join()
     assert not wrong
     assert device.counters.pages == 8 * 30 * 50
-    assert len(device._process.idle_queues) <= 8
+    assert len(device._reader._process.idle_queues) <= 8
 
 
 def test_signals_do_not_disturb(device: FileDevice, three_files: tuple[Any, Frames]) -> None:
@@ -171,9 +170,7 @@ def test_signals_do_not_disturb(device: FileDevice, three_files: tuple[Any, Fram
         signal.signal(signal.SIGALRM, previous)
 
 
-def test_a_forked_child_reads_with_queues_of_its_own(
-    device: FileDevice, three_files: tuple[Any, Frames]
-) -> None:
+def test_a_forked_child_reads_with_queues_of_its_own(device: FileDevice, three_files: tuple[Any, Frames]) -> None:
     ids = np.arange(100)
     frames = device.allocate(100)
     device.read(ids, frames)
@@ -271,8 +268,8 @@ def test_a_file_that_is_cut_while_open(tmp_path: Path, size: int, direct: bool, 
 def test_an_error_of_the_system_is_reported_with_its_reason(
     device: FileDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = device._files.copy()
-    monkeypatch.setattr(device, "_files", frozen(np.full_like(files, 10**6)))
+    files = device._reader._files
+    monkeypatch.setattr(device._reader, "_files", frozen(np.full_like(files, 10**6)))
     with pytest.raises(DeviceError, match=r"reading page 5 of .*Bad file descriptor"):
         device.read(np.array([5]), device.allocate(1))
 
@@ -314,12 +311,12 @@ def test_a_queue_that_stops_working_is_replaced(three_files: tuple[list[tuple[Pa
     with FileDevice(three_files[0], 4096) as device:
         frames = device.allocate(241)
         for _ in range(2):
-            device._process.idle_queues[0].destroy()
+            device._reader._process.idle_queues[0].destroy()
             device.read(np.arange(241), frames)  # by threads
             assert (frames == three_files[1]).all()
-            assert not device._process.idle_queues
+            assert not device._reader._process.idle_queues
             device.read(np.arange(241), frames)  # by a new queue
-            assert len(device._process.idle_queues) == 1
+            assert len(device._reader._process.idle_queues) == 1
 
 
 def test_files_that_are_missing(tmp_path: Path) -> None:
@@ -401,7 +398,7 @@ def test_measuring_one_page_and_none(tmp_path: Path) -> None:
 def test_a_closed_device_says_so(device: FileDevice) -> None:
     device.close()
     device.close()
-    with pytest.raises(DeviceError, match="is closed; open the relation again") as caught:
+    with pytest.raises(DeviceError, match="closed; open the relation again") as caught:
         device.read(np.arange(1), device.allocate(1))
     assert isinstance(caught.value, SemistreamError)
 

@@ -1,0 +1,204 @@
+"""Requests in flight: queues of the kernel, threads or readahead, for any number of reading threads.
+
+`PageReader` owns what belongs to the running process, and is what a device reads its files with. The loops
+themselves are compiled: `semistream.relation.transfers`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.core.compiled import frozen
+from semistream.relation import transfers
+from semistream.relation.device_base import DeviceError, Frames, Ints
+
+__all__ = ["REQUEST_BYTES", "Method", "PageReader"]
+
+Method = Literal["queue", "threads", "readahead"]
+"""How requests are kept in flight: see `semistream.relation.device.FileDevice`."""
+
+REQUEST_BYTES = 256 * 1024
+"""A longer run becomes several requests: checking one overlaps with reading the next."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Queue:
+    """One context of Linux's asynchronous I/O, and the memory that its requests are described in."""
+
+    def __init__(self, depth: int) -> None:
+        handle = ctypes.c_ulong(0)
+        if _libc.syscall(transfers.IO_SETUP, depth, ctypes.byref(handle)) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"io_setup: {os.strerror(number)}")
+        self.handle = int(handle.value)
+        self.control = np.zeros((depth, 8), np.uint64)
+        self.pointers = np.zeros(depth, np.uint64)
+        self.events = np.zeros((depth, 4), np.int64)
+        self.slots = np.zeros((7, depth), np.int64)
+
+    def destroy(self) -> None:
+        """Give the context back; waits for what is in flight."""
+        _libc.syscall(transfers.IO_DESTROY, ctypes.c_ulong(self.handle))
+
+
+class _Process:
+    """What belongs to one process and must be made anew after a fork: the child has no queue and no thread."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.condition = threading.Condition()
+        self.reading = 0
+        self.idle_queues: list[Queue] = []
+        self.workers: ThreadPoolExecutor | None = None
+
+
+class PageReader:
+    """Reads pages of open files, and closes them in the end.
+
+    Parameters
+    ----------
+    descriptors
+        Open files, which the reader now owns.
+    starts
+        Global id of the first page of each file, and the number of all pages.
+    page_bytes, depth
+        As in `semistream.relation.device.FileDevice`.
+    method
+        None chooses between queue and threads.
+    """
+
+    def __init__(
+        self, descriptors: Sequence[int], starts: Ints, page_bytes: int, depth: int, method: Method | None
+    ) -> None:
+        self.depth = depth
+        self._descriptors = list(descriptors)
+        self._files = frozen(np.array(descriptors, np.int32))
+        self._starts = frozen(starts)
+        self._most = max(1, REQUEST_BYTES // page_bytes)
+        self._closed = False
+        self._process = _Process()
+        self.method: Method = method or self._best()
+
+    def _best(self) -> Method:
+        queue = self._take_queue(self._process)
+        if queue is None:
+            return "threads"
+        self._process.idle_queues.append(queue)
+        return "queue"
+
+    def _here(self) -> _Process:
+        if self._process.pid != os.getpid():
+            self._process = _Process()
+        return self._process
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[threading.Condition]:
+        """Keep files open while someone reads; every call of `transfer` must be inside.
+
+        What it gives is a lock that no other process, parent or child, can be holding.
+        """
+        process = self._here()
+        with process.condition:
+            if self._closed:
+                raise DeviceError("the relation's files are closed; open the relation again")
+            process.reading += 1
+        try:
+            yield process.condition
+        finally:
+            with process.condition:
+                process.reading -= 1
+                process.condition.notify_all()
+
+    def transfer(
+        self, pages: Ints, frames: Frames, *, depth: int | None = None, verify: bool = True
+    ) -> tuple[int, Ints]:
+        """Return one of the outcomes of `semistream.relation.transfers`, and its report."""
+        ids, words, report = frozen(pages), frames.view(np.uint64), np.zeros(3, np.int64)
+        depth = self.depth if depth is None else depth
+        if self.method == "readahead":
+            outcome = transfers.read_simple(
+                self._files, self._starts, ids, words, 0, len(ids), self._most, depth, verify, report
+            )
+            return outcome, report
+        outcome = transfers.NO_QUEUE
+        if self.method == "queue":
+            outcome = self._queued(ids, words, depth, verify, report)
+        if outcome == transfers.NO_QUEUE:
+            outcome = self._threaded(ids, words, depth, verify, report)
+        return outcome, report
+
+    def _queued(self, ids: Ints, words: NDArray[np.uint64], depth: int, verify: bool, report: Ints) -> int:
+        process = self._process
+        queue = self._take_queue(process)
+        if queue is None:
+            return transfers.NO_QUEUE
+        outcome = transfers.read_queued(
+            queue.handle, self._files, self._starts, ids, words, self._most, depth, verify,
+            queue.control, queue.pointers, queue.events, queue.slots, report,
+        )  # fmt: skip
+        if outcome == transfers.NO_QUEUE:
+            queue.destroy()
+        else:
+            process.idle_queues.append(queue)
+        return outcome
+
+    def _take_queue(self, process: _Process) -> Queue | None:
+        with contextlib.suppress(IndexError):
+            return process.idle_queues.pop()  # a list's pop and append need no lock
+        if not transfers.HAS_QUEUE:
+            return None
+        try:
+            return Queue(self.depth)
+        except OSError:  # not in this kernel, forbidden here, or all taken by others
+            return None
+
+    def _threaded(self, ids: Ints, words: NDArray[np.uint64], depth: int, verify: bool, report: Ints) -> int:
+        shares = min(depth, len(ids))
+        ends = [len(ids) * share // shares for share in range(shares + 1)]
+        reports = np.zeros((shares, 3), np.int64)
+
+        def part(share: int) -> int:
+            return transfers.read_simple(
+                self._files, self._starts, ids, words, ends[share], ends[share + 1],
+                self._most, 0, verify, reports[share],
+            )  # fmt: skip
+
+        if shares == 1:
+            outcomes = [part(0)]
+        else:
+            process = self._process
+            with process.condition:
+                if process.workers is None:
+                    process.workers = ThreadPoolExecutor(self.depth, "semistream-read")
+            outcomes = list(process.workers.map(part, range(shares)))
+        report[2] = reports[:, 2].sum()
+        for outcome, of_share in zip(outcomes, reports, strict=True):
+            if outcome != transfers.DONE:
+                report[:2] = of_share[:2]
+                return outcome
+        return transfers.DONE
+
+    def close(self) -> None:
+        """Wait for those who read, then release everything. Closing twice is harmless."""
+        process = self._here()
+        with process.condition:
+            self._closed = True
+            process.condition.wait_for(lambda: process.reading == 0)
+            queues, process.idle_queues = process.idle_queues, []
+            workers, process.workers = process.workers, None
+            while self._descriptors:
+                os.close(self._descriptors.pop())
+        for queue in queues:
+            queue.destroy()
+        if workers is not None:
+            workers.shutdown()
