@@ -20,7 +20,7 @@ Example
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 from numba import njit
@@ -29,6 +29,9 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 __all__ = ["copy_bytes", "frozen", "kernel"]
+
+Int: TypeAlias = int | np.integer[Any]
+"""An integer inside a kernel, where Python's and NumPy's are the same."""
 
 P = ParamSpec("P")
 T = TypeVar("T")

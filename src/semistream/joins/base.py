@@ -10,7 +10,7 @@ import dataclasses
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -33,6 +33,8 @@ __all__ = ["How", "Join", "Tuples"]
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 How = Literal["inner", "left"]
+Observer = Callable[[Ints, Bytes, Ints, Bytes], None]
+"""Sees the pairs a join finds: key of each, and data, starts and flags of R's rows."""
 
 _PAIR_BYTES = 24
 _LEAST_PAIRS = 64
@@ -102,6 +104,8 @@ class Join(ABC):
         self._row_bytes = 8.0
         self._largest_row: int | None = None
         self._closing = False
+        self._more_coming = False
+        self._on_match: Observer | None = None
         self._bound = False
         self._counters = relation.counters
         self._stats = JoinStatistics()
@@ -217,13 +221,16 @@ class Join(ABC):
 
     def process(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Join a whole stream: results come as they are found, and all are out at the end."""
-        for batch in batches:
-            at = 0
-            while at < batch.num_rows:
-                taken = self.offer(batch.slice(at))
-                at += taken
-                if taken == 0 or at < batch.num_rows:
-                    yield from self.step()
+        self._more_coming = True
+        try:
+            for batch in batches:
+                at = 0
+                while at < batch.num_rows:
+                    at += self.offer(batch.slice(at))
+                    if at < batch.num_rows:
+                        yield from self.step()
+        finally:
+            self._more_coming = False
         yield from self.drain()
 
     @property
@@ -276,8 +283,12 @@ class Join(ABC):
             self._inbox_rows += len(part.keys)
             self._inbox_bytes += size
 
-    def _joined(self, stream: pa.RecordBatch, data: Bytes, starts: Ints, flags: Bytes) -> Iterator[pa.RecordBatch]:
+    def _joined(
+        self, keys: Ints, stream: pa.RecordBatch, data: Bytes, starts: Ints, flags: Bytes
+    ) -> Iterator[pa.RecordBatch]:
         """Yield stream tuples beside their rows of R, which start at ``starts`` of ``data``."""
+        if self._on_match is not None:
+            self._on_match(keys, data, starts, flags)
         rows = self.relation.rows(data, starts)
         if not self.relation.key.exact:
             same = self.relation.key.verify(stream, self.on, rows.select(list(self.relation.key.names)))
@@ -302,9 +313,8 @@ class Join(ABC):
         matched = np.zeros(len(part.keys), dtype=bool)
         for found in lookup.match(part.keys):
             matched[found.positions] = True
-            yield from self._joined(
-                part.batch.take(pa.array(found.positions)), found.data, found.starts, found.flags
-            )
+            stream = part.batch.take(pa.array(found.positions))
+            yield from self._joined(part.keys[found.positions], stream, found.data, found.starts, found.flags)
         self._stats.probes += len(part.keys)
         self._stats.rows_done += len(part.keys)
         yield from self._without_partner(part.batch.filter(pa.array(~matched)))
@@ -317,18 +327,11 @@ class Join(ABC):
         yield from self._step()
 
     def _offer(self, batch: pa.RecordBatch) -> int:
-        room = self._inbox_limit - self._inbox_bytes
-        size = max(1, int(batch.nbytes))
-        count = batch.num_rows
-        if size > room:
-            count = int(count * room / size)
-            while count and batch.slice(0, count).nbytes > room:
-                count //= 2
-            if count == 0:
-                if self._inbox_rows or self._ready:
-                    return 0
-                return self._serve_aside(batch.slice(0, 1))
-            batch = batch.slice(0, count)
+        count = self._fitting(batch)
+        if count == 0:
+            # a row larger than the whole stream buffer is served by itself, when its turn comes
+            return 0 if self._inbox_rows or self._ready else self._serve_aside(batch.slice(0, 1))
+        batch = batch.slice(0, count)
         keys, valid = self.relation.key.encode(batch, self.on)
         self._stats.rows_in += count
         if not valid.all():
@@ -340,11 +343,23 @@ class Join(ABC):
         if self._largest_row is not None and batch.nbytes > self._largest_row:
             batch, keys = self._without_giants(batch, keys)
         if len(keys):
-            size = int(batch.nbytes)
-            self._inbox.append((Tuples(frozen(keys), batch), size))
-            self._inbox_rows += len(keys)
-            self._inbox_bytes += size
+            self._receive(Tuples(frozen(keys), batch))
         return count
+
+    def _fitting(self, batch: pa.RecordBatch) -> int:
+        """Return how many rows, from the first on, the stream buffer has room for."""
+        room, size, count = self._inbox_limit - self._inbox_bytes, int(batch.nbytes), batch.num_rows
+        if size > room:
+            count = int(count * room / size)
+            while count and batch.slice(0, count).nbytes > room:
+                count //= 2
+        return count
+
+    def _receive(self, part: Tuples) -> None:
+        size = int(part.batch.nbytes)
+        self._inbox.append((part, size))
+        self._inbox_rows += len(part.keys)
+        self._inbox_bytes += size
 
     def _without_giants(self, batch: pa.RecordBatch, keys: Ints) -> tuple[pa.RecordBatch, Ints]:
         """Serve rows too long for the algorithm's memory at once, through the index, and return the others."""

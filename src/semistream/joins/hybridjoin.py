@@ -40,9 +40,7 @@ class HybridJoin(WaitingJoin):
     id = "hybridjoin"
     title = "HYBRIDJOIN: the oldest key's page, for all who wait"
 
-    def __init__(
-        self, relation: Relation, *, partition_pages: int = 1, in_flight: int = 256, **common: Any
-    ) -> None:
+    def __init__(self, relation: Relation, *, partition_pages: int = 1, in_flight: int = 256, **common: Any) -> None:
         if partition_pages < 1 or in_flight < 1:
             raise ValueError(f"partition_pages ({partition_pages}) and in_flight ({in_flight}) must be at least 1")
         self._partition_pages = min(partition_pages, relation.page_count)

@@ -56,7 +56,7 @@ class Oracle(Join):
                 offset = np.arange(stream.size) - np.repeat(np.cumsum(here) - here, here)
                 rows = np.repeat(low[begin:end], here) + offset
                 taken = part.batch.take(pa.array(stream))
-                yield from self._joined(taken, self._data, self._starts[rows], self._flags[rows])
+                yield from self._joined(part.keys[stream], taken, self._data, self._starts[rows], self._flags[rows])
                 begin = end
             self._stats.probes += len(part.keys)
             self._stats.rows_done += len(part.keys)

@@ -66,7 +66,8 @@ class WaitingJoin(Join):
                 yield slots, starts, flags
 
     def _joined_slots(self, slots: Slots, frames: Bytes, starts: Ints, flags: Bytes) -> Iterator[pa.RecordBatch]:
-        yield from self._joined(self.table.rows(slots), frames.reshape(-1), starts, flags)
+        keys, stream = self.table.keys_of(slots), self.table.rows(slots)
+        yield from self._joined(keys, stream, frames.reshape(-1), starts, flags)
 
     def _leave(self, slots: Slots, matched: NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
         """Let tuples that were removed from the table go, those without a partner as ``how`` says."""

@@ -58,14 +58,6 @@ class DeviceCounters:
             self.seconds + other.seconds,
         )
 
-    def __add__(self, other: DeviceCounters) -> DeviceCounters:
-        return DeviceCounters(
-            self.reads + other.reads,
-            self.pages + other.pages,
-            self.bytes + other.bytes,
-            self.seconds + other.seconds,
-        )
-
     def __sub__(self, earlier: DeviceCounters) -> DeviceCounters:
         return DeviceCounters(
             self.reads - earlier.reads,
@@ -181,9 +173,7 @@ class Device(ABC):
         if len(frames) < len(pages):
             raise ValueError(f"{len(pages)} pages do not fit into {len(frames)} frames")
         if not (frames.flags.c_contiguous and frames.flags.writeable):
-            raise ValueError(
-                "frames must be contiguous and writable; use rows of what Device.allocate returned"
-            )
+            raise ValueError("frames must be contiguous and writable; use rows of what Device.allocate returned")
         return pages, frames[: len(pages)]
 
     def _no_such_page(self, page: int) -> IndexError:

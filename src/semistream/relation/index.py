@@ -61,9 +61,7 @@ def _lower_bound(values: Ints, key: int) -> int:
 
 
 @kernel
-def _locate_clustered(
-    first: Ints, continues: NDArray[np.bool_], last_key: int, keys: Ints
-) -> tuple[Ints, Ints, int]:
+def _locate_clustered(first: Ints, continues: NDArray[np.bool_], last_key: int, keys: Ints) -> tuple[Ints, Ints, int]:
     begin = np.empty(keys.size, np.int64)
     count = np.zeros(keys.size, np.int64)
     total = 0

@@ -211,9 +211,7 @@ def both(valid: NDArray[np.bool_] | None, condition: NDArray[np.bool_]) -> NDArr
 
 def is_text(type_: pa.DataType) -> bool:
     """Say whether ``type_`` is a string type."""
-    return bool(
-        pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_)
-    )
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_))
 
 
 def is_binary(type_: pa.DataType) -> bool:

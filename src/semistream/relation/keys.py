@@ -166,9 +166,7 @@ class KeyCodec:
             hashes = running.view(np.int64)
         return np.mod(hashes, count).astype(np.int32)
 
-    def verify(
-        self, stream: pa.RecordBatch, on: Sequence[str], key_columns: pa.RecordBatch
-    ) -> NDArray[np.bool_]:
+    def verify(self, stream: pa.RecordBatch, on: Sequence[str], key_columns: pa.RecordBatch) -> NDArray[np.bool_]:
         """Say for each row whether the stream's key truly equals R's in the same row of ``key_columns``."""
         equal = np.ones(stream.num_rows, dtype=np.bool_)
         ours = self._arrays(key_columns, self.names)
@@ -197,9 +195,7 @@ def _require(schema: pa.Schema, names: Sequence[str], where: str) -> None:
     for name in names:
         found = schema.get_all_field_indices(name)
         if not found:
-            raise KeyColumnError(
-                f"key column {name!r} is not in {where}; its columns are: {_columns(schema)}"
-            )
+            raise KeyColumnError(f"key column {name!r} is not in {where}; its columns are: {_columns(schema)}")
         if len(found) > 1:
             raise KeyColumnError(
                 f"key column {name!r} occurs {len(found)} times in {where}; rename all but one of them"

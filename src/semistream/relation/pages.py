@@ -9,6 +9,7 @@
     32  i64 key64[n]          contiguous, so that probing a page touches these lines only
      .  u8  flags[n]          bit 0 FIRST: the first row of its key in R
      .                        bit 1 WHOLE: every row of its key is in this page
+     .                        bit 2 LAST: the last row of its key in R
      .  padding to 8
      .  fixed rows:     n times `stride` bytes
      .  variable rows:  u32 start[n] from the page's first byte, then the rows
@@ -24,15 +25,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.core.compiled import kernel
+from semistream.core.compiled import Int, kernel
 from semistream.relation.rows import Rows
 
-__all__ = ["FIRST", "FORMAT", "HEADER", "WHOLE", "PageLayout", "find_rows", "page_keys", "page_rows"]
+__all__ = ["FIRST", "FORMAT", "HEADER", "LAST", "WHOLE", "PageLayout", "find_rows", "page_keys", "page_rows"]
 
 HEADER = 32
 FORMAT = 1
 FIRST = 1
 WHOLE = 2
+LAST = 4
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
@@ -67,7 +69,7 @@ class PageLayout:
 
 
 @kernel
-def _rows_base(rows: int) -> int:
+def _rows_base(rows: Int) -> Int:
     return (HEADER + 9 * rows + 7) & ~7
 
 
@@ -135,7 +137,7 @@ def pack_pages(layout: PageLayout, keys: Ints, flags: Bytes, rows: Rows, breaks:
 
 
 @kernel
-def set_flags(frames: Bytes, flags: Bytes, at: int) -> int:
+def set_flags(frames: Bytes, flags: Bytes, at: Int) -> Int:
     """Write ``flags[at:]`` into the pages, row after row; return where the next page goes on."""
     for page in range(frames.shape[0]):
         n = np.int64(frames[page, 12:16].view(np.uint32)[0])
@@ -154,7 +156,7 @@ def page_rows(frames: Bytes) -> Ints:
 
 
 @kernel
-def row_start(flat: Bytes, base: int, rows: int, row: int, stride: int) -> int:
+def row_start(flat: Bytes, base: Int, rows: Int, row: Int, stride: int) -> Int:
     """Return where row ``row`` of the page at byte ``base`` starts in ``flat``."""
     at = base + _rows_base(rows)
     if stride > 0:
@@ -166,14 +168,14 @@ def row_start(flat: Bytes, base: int, rows: int, row: int, stride: int) -> int:
 @kernel
 def page_keys(frames: Bytes, stride: int) -> tuple[Ints, Bytes, Ints]:
     """Return key, flags and start in the flattened frames of every row, page after page."""
-    total = 0
+    total = np.int64(0)
     for page in range(frames.shape[0]):
         total += np.int64(frames[page, 12:16].view(np.uint32)[0])
     keys = np.empty(total, np.int64)
     flags = np.empty(total, np.uint8)
     starts = np.empty(total, np.int64)
     flat = frames.reshape(-1)
-    at = 0
+    at = np.int64(0)
     for page in range(frames.shape[0]):
         n = np.int64(frames[page, 12:16].view(np.uint32)[0])
         keys[at : at + n] = frames[page, HEADER : HEADER + 8 * n].view(np.int64)

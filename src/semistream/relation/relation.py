@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from semistream.core.errors import NotARelationError
 from semistream.core.units import format_bytes, format_count
-from semistream.relation import builder, manifest as manifests
+from semistream.relation import builder
+from semistream.relation import manifest as manifests
 from semistream.relation.device import Device, DeviceCounters, FileDevice
 from semistream.relation.index import ClusteredIndex, Index, Located, ScatteredIndex
 from semistream.relation.keys import KeyCodec

@@ -57,6 +57,13 @@ class Cells:
     begins: NDArray[np.int64] = field(default_factory=lambda: _NO_NUMBERS)
     lengths: NDArray[np.int64] = field(default_factory=lambda: _NO_NUMBERS)
 
+    def hidden(self, nulls: NDArray[np.bool_] | None) -> Cells:
+        """Return the cells, NULL also where ``nulls``: what a NULL parent hides is arbitrary and not kept."""
+        if nulls is None:
+            return self
+        lengths = np.where(nulls, 0, self.lengths) if self.lengths.size else self.lengths
+        return Cells(nulls if self.nulls is None else self.nulls | nulls, self.values, self.begins, lengths)
+
 
 class Column(ABC):
     """One column's way into rows and out again; ``slots`` are the widths of the slots it takes."""
@@ -229,9 +236,10 @@ class StructColumn(Column):
         self.slots = (0, *(width for child in self._children for width in child.slots))
 
     def split(self, array: pa.Array) -> list[Cells]:
-        cells = [Cells(null_mask(array), np.zeros(0, dtype=np.uint8))]
+        nulls = null_mask(array)
+        cells = [Cells(nulls, np.zeros(0, dtype=np.uint8))]
         for i, child in enumerate(self._children):
-            cells.extend(child.split(array.field(i)))
+            cells.extend(cell.hidden(nulls) for cell in child.split(array.field(i)))
         return cells
 
     def join(self, cells: Sequence[Cells], rows: int) -> pa.Array:

@@ -45,9 +45,9 @@ _VALUE = "value"
 
 
 class ListColumn(Column):
-    """Lists of every kind: a cell is its items, encoded as rows, end to end.
+    """Lists of every kind: a cell is its items, encoded as rows, end to end; a NULL has none.
 
-    A fixed-size list keeps its items also where it is NULL, as Arrow does.
+    Arrow's fixed-size lists have items also where they are NULL: those come back as NULL items.
     """
 
     slots = (VARIABLE,)
@@ -67,7 +67,7 @@ class ListColumn(Column):
     def split(self, array: pa.Array) -> list[Cells]:
         nulls = null_mask(array)
         first, sizes = self._extents(array)
-        if nulls is not None and self._size is None:
+        if nulls is not None:
             sizes = np.where(nulls, 0, sizes)
         # Items outside every list (of a slice, or of a view) stay behind.
         used = sizes > 0
@@ -94,7 +94,10 @@ class ListColumn(Column):
             )
         starts = np.empty(int(counts.sum()), dtype=np.int64)
         list_chained_rows(data, begins, counts, stride, starts)
-        items = self._codec.decode(cell.values, starts)
+        items = self._codec.decode(cell.values, starts).columns
+        if self._size and cell.nulls is not None:
+            missing = np.repeat(cell.nulls, self._size)
+            items = [_gather(items[0], np.cumsum(~missing) - 1, missing)]
         return self._array(cell.nulls, counts, items, rows)
 
     def _extents(self, array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -115,21 +118,18 @@ class ListColumn(Column):
         return [array.keys, array.items] if self._map else [array.values]
 
     def _array(
-        self, nulls: NDArray[np.bool_] | None, counts: NDArray[np.int64], items: pa.RecordBatch, rows: int
+        self, nulls: NDArray[np.bool_] | None, counts: NDArray[np.int64], items: list[pa.Array], rows: int
     ) -> pa.Array:
         validity, null_count = validity_buffer(nulls)
         if self._map:
-            entries = pa.StructArray.from_arrays(items.columns, fields=list(self._codec.schema))
-            children = [entries]
-        else:
-            children = items.columns
+            items = [pa.StructArray.from_arrays(items, fields=list(self._codec.schema))]
         buffers = [validity]
         if self._size is None:
             offsets, _ = offsets_buffer(counts, self._large, "items", "large_list")
             buffers.append(offsets)
             if self._view:
                 buffers.append(pa.py_buffer(counts.astype("<i8" if self._large else "<i4")))
-        return pa.Array.from_buffers(self.type, rows, buffers, null_count, children=children)
+        return pa.Array.from_buffers(self.type, rows, buffers, null_count, children=items)
 
 
 class WrappedColumn(Column):
@@ -178,9 +178,7 @@ class DictionaryColumn(WrappedColumn):
                 f"{self.type.index_type} holds {limit + 1}. Ask for smaller output batches, or build the "
                 "relation with the index type int32"
             )
-        return pa.DictionaryArray.from_arrays(
-            indices.cast(self.type.index_type), distinct, ordered=self.type.ordered
-        )
+        return pa.DictionaryArray.from_arrays(indices.cast(self.type.index_type), distinct, ordered=self.type.ordered)
 
 
 class RunEndColumn(WrappedColumn):
@@ -204,9 +202,7 @@ class RunEndColumn(WrappedColumn):
         ends = np.flatnonzero(last)
         run_ends = pa.array(ends + 1, self.type.run_end_type)
         values = _gather(array, ends, None)
-        return pa.RunEndEncodedArray.from_buffers(
-            self.type, len(array), [None], 0, children=[run_ends, values]
-        )
+        return pa.RunEndEncodedArray.from_buffers(self.type, len(array), [None], 0, children=[run_ends, values])
 
 
 class UnionColumn(Column):
@@ -224,14 +220,18 @@ class UnionColumn(Column):
         cells = [Cells(None, codes)]
         for i, (code, child) in enumerate(zip(self._codes, self._children, strict=True)):
             values = array.field(i)
+            others = codes != code
             if self._dense:
                 offsets = numbers(array.buffers()[2], "<i4", array.offset, len(array)).astype(np.int64)
-                values = _gather(values, offsets, codes != code)
-            cells.extend(child.split(values))
+                values = _gather(values, offsets, others)
+            cells.extend(cell.hidden(others) for cell in child.split(values))
         return cells
 
     def join(self, cells: Sequence[Cells], rows: int) -> pa.Array:
         codes = cells[0].values.view(np.int8)
+        if cells[0].nulls is not None:
+            # Hidden by a NULL parent; a union must still name one of its children.
+            codes = np.where(cells[0].nulls, np.int8(self._codes[0]), codes)
         children = []
         offsets = np.zeros(rows, dtype=np.int32)
         taken = 1
@@ -282,9 +282,7 @@ def _distinct(array: pa.Array) -> tuple[pa.Array, pa.Array]:
         # Rows of equal bytes are equal values, and byte strings Arrow can number.
         _, rows = _as_rows(array)
         offsets = pa.py_buffer(np.append(rows.starts, rows.data.size))
-        blobs = pa.Array.from_buffers(
-            pa.large_binary(), len(array), [None, offsets, pa.py_buffer(rows.data)], 0
-        )
+        blobs = pa.Array.from_buffers(pa.large_binary(), len(array), [None, offsets, pa.py_buffer(rows.data)], 0)
         codes = pc.dictionary_encode(blobs).indices.to_numpy()
         _, first = np.unique(codes, return_index=True)
         return pa.array(codes, mask=np.asarray(array.is_null())), _gather(array, first, None)

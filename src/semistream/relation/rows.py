@@ -101,9 +101,7 @@ class RowCodec:
             batch = batch.cast(self.schema)
         count = batch.num_rows
         cells = [
-            cell
-            for column, array in zip(self._columns, batch.columns, strict=True)
-            for cell in column.split(array)
+            cell for column, array in zip(self._columns, batch.columns, strict=True) for cell in column.split(array)
         ]
         heads = np.zeros((count, self.stride), dtype=np.uint8)
         self._write_null_bits(heads, cells)
@@ -170,9 +168,7 @@ class RowCodec:
             if cell.nulls is not None:
                 heads[:, byte] |= cell.nulls.view(np.uint8) * np.uint8(bit)
 
-    def _read_cells(
-        self, data: NDArray[np.uint8], starts: NDArray[np.int64], heads: NDArray[np.uint8]
-    ) -> list[Cells]:
+    def _read_cells(self, data: NDArray[np.uint8], starts: NDArray[np.int64], heads: NDArray[np.uint8]) -> list[Cells]:
         cells = []
         bits_at = -1
         bits = np.zeros(0, dtype=np.uint8)

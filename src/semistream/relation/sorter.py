@@ -120,9 +120,11 @@ def _in_order(keys: Ints, table: pa.Table) -> tuple[Ints, pa.RecordBatch]:
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [_one_chunk(column) for column in table.columns], schema=table.schema
-    ) if table.num_columns else pa.RecordBatch.from_struct_array(pa.array([{}] * table.num_rows, pa.struct([])))
+    return (
+        pa.RecordBatch.from_arrays([_one_chunk(column) for column in table.columns], schema=table.schema)
+        if table.num_columns
+        else pa.RecordBatch.from_struct_array(pa.array([{}] * table.num_rows, pa.struct([])))
+    )
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:

@@ -59,9 +59,7 @@ NO_QUEUE = 5
 
 # The four calls have other numbers on each architecture; elsewhere, and off Linux, nobody calls them.
 _X86 = platform.machine() in ("x86_64", "AMD64")
-HAS_QUEUE = (
-    sys.platform == "linux" and sys.byteorder == "little" and (_X86 or platform.machine() == "aarch64")
-)
+HAS_QUEUE = sys.platform == "linux" and sys.byteorder == "little" and (_X86 or platform.machine() == "aarch64")
 IO_SETUP, IO_DESTROY, _IO_GETEVENTS, _IO_SUBMIT = (206, 207, 208, 209) if _X86 else (0, 1, 4, 2)
 
 _WILL_NEED = 3
@@ -77,12 +75,8 @@ if TYPE_CHECKING:  # to the type checker they are functions; to Numba, typed sym
     def _system(number: int, a: int, b: int, c: int, d: int, e: int) -> int: ...
     def _error_place() -> Any: ...
 else:
-    _pread = types.ExternalFunction(
-        "pread", types.int64(types.int32, types.uint64, types.uint64, types.int64)
-    )
-    _advise = types.ExternalFunction(
-        "posix_fadvise", types.int32(types.int32, types.int64, types.int64, types.int32)
-    )
+    _pread = types.ExternalFunction("pread", types.int64(types.int32, types.uint64, types.uint64, types.int64))
+    _advise = types.ExternalFunction("posix_fadvise", types.int32(types.int32, types.int64, types.int64, types.int32))
     _system = types.ExternalFunction("syscall", types.int64(*[types.int64] * 6))
     _error_place = types.ExternalFunction("__errno_location", types.CPointer(types.int32)())
 
@@ -184,9 +178,7 @@ def read_simple(
         size = length * page_bytes
         done = 0
         while done < size:
-            got = _pread(
-                files[file], address + at * page_bytes + done, size - done, first_id * page_bytes + done
-            )
+            got = _pread(files[file], address + at * page_bytes + done, size - done, first_id * page_bytes + done)
             if got < 0:
                 error = _error_place()[0]
                 if error == _EINTR:
@@ -285,9 +277,7 @@ def read_queued(
             pointers[i] = np.uint64(control.ctypes.data + slot * 64)
         submitted = 0
         while submitted < ready_count:
-            taken = _system(
-                _IO_SUBMIT, queue, ready_count - submitted, pointers.ctypes.data + submitted * 8, 0, 0
-            )
+            taken = _system(_IO_SUBMIT, queue, ready_count - submitted, pointers.ctypes.data + submitted * 8, 0, 0)
             if taken <= 0:
                 error = _error_place()[0] if taken < 0 else _EIO
                 if error == _EINTR:

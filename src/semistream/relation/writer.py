@@ -15,7 +15,7 @@ from semistream.relation.checksum import seal
 from semistream.relation.index import ScatteredIndex
 from semistream.relation.keys import KeyCodec
 from semistream.relation.manifest import ShardFiles
-from semistream.relation.pages import FIRST, HEADER, WHOLE, PageLayout, pack_pages, pages_needed, set_flags
+from semistream.relation.pages import FIRST, HEADER, LAST, WHOLE, PageLayout, pack_pages, pages_needed, set_flags
 from semistream.relation.rows import RowCodec, Rows
 
 __all__ = ["PAGE_BYTES", "ShardWriter", "check_page_bytes", "stored_schema"]
@@ -214,7 +214,9 @@ class ShardWriter:
         whole = page[head] == page[tail]
         if not starts_run[0]:
             whole[0] = False
-        flags = np.where(starts_run, FIRST, 0).astype(np.uint8)
+        # the last run of the rows at hand goes on only within rows that are not packed yet
+        ends_run = np.append(starts_run[1:], True)
+        flags = (np.where(starts_run, FIRST, 0) | np.where(ends_run, LAST, 0)).astype(np.uint8)
         flags |= np.where(whole[run - run[0]], WHOLE, 0).astype(np.uint8)
         return flags, ~starts_run[breaks[:pages]]
 
@@ -235,7 +237,8 @@ class ShardWriter:
             else np.empty(0, bool)
         )
         flags = np.empty(keys.size, np.uint8)
-        flags[order] = np.where(starts_run, FIRST, 0) | np.where(whole[run], WHOLE, 0)
+        ends_run = np.append(starts_run[1:], True)[: keys.size]
+        flags[order] = np.where(starts_run, FIRST, 0) | np.where(ends_run, LAST, 0) | np.where(whole[run], WHOLE, 0)
         self._patch_flags(flags)
         entries = np.ones(keys.size, bool)  # one leaf row for each page of a key
         entries[1:] = starts_run[1:] | (pages_of[1:] != pages_of[:-1])
@@ -251,7 +254,7 @@ class ShardWriter:
                 count = min(step, self._pages - page)
                 file.seek(page * width)
                 frames = np.frombuffer(bytearray(file.read(count * width)), np.uint8).reshape(count, width)
-                at = set_flags(frames, flags, at)
+                at = int(set_flags(frames, flags, at))
                 seal(frames, page)
                 file.seek(page * width)
                 file.write(frames.reshape(-1).data)
@@ -286,4 +289,3 @@ class ShardWriter:
 
 def _no_rows() -> Rows:
     return Rows(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
-

@@ -181,16 +181,12 @@ def _mask(valid: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
     return _ALL if valid is None or valid.size == 0 else frozen(valid)
 
 
-def hash_ints(
-    values: NDArray[np.int64], valid: NDArray[np.bool_] | None, running: NDArray[np.uint64]
-) -> None:
+def hash_ints(values: NDArray[np.int64], valid: NDArray[np.bool_] | None, running: NDArray[np.uint64]) -> None:
     """Hash the low four bytes of each, as Spark does for ``int`` and smaller, ``date`` and ``boolean``."""
     _ints(frozen(values), _mask(valid), running)
 
 
-def hash_longs(
-    values: NDArray[np.int64], valid: NDArray[np.bool_] | None, running: NDArray[np.uint64]
-) -> None:
+def hash_longs(values: NDArray[np.int64], valid: NDArray[np.bool_] | None, running: NDArray[np.uint64]) -> None:
     """Hash eight bytes each, as Spark does for ``bigint``, ``timestamp`` and decimals of up to 18 digits."""
     _longs(frozen(values), _mask(valid), running)
 
@@ -206,8 +202,6 @@ def hash_bytes(
     _strings(frozen(data), frozen(begins), frozen(lengths), _mask(valid), running)
 
 
-def hash_unscaled(
-    data: NDArray[np.uint8], valid: NDArray[np.bool_] | None, running: NDArray[np.uint64]
-) -> None:
+def hash_unscaled(data: NDArray[np.uint8], valid: NDArray[np.bool_] | None, running: NDArray[np.uint64]) -> None:
     """Hash little-endian two's complement numbers, one a row of ``data``: decimals past 18 digits."""
     _unscaled(frozen(data), _mask(valid), running)

@@ -9,6 +9,7 @@ try:
 except ImportError:
     raise MissingExtraError("pyspark", "spark") from None
 
+from semistream.spark.builder import build
 from semistream.spark.sessions import session
 
-__all__ = ["session"]
+__all__ = ["build", "session"]

@@ -86,7 +86,7 @@ def _gather_segments(t: _Segments, width: int, slots: Slots) -> tuple[Bytes, Int
         total += t.length[slots[i]]
     data = np.empty(total, np.uint8)
     for i in range(slots.size):
-        at, left = starts[i], np.int64(t.length[slots[i]])
+        at, left = starts[i], int(t.length[slots[i]])
         segment = np.int64(t.first[slots[i]])
         while left > 0:
             part = min(left, width)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.core.compiled import kernel
+from semistream.core.compiled import Int, kernel
 from semistream.relation.pages import HEADER, WHOLE, row_start
 from semistream.relation.rows import RowCodec
 from semistream.structures.row_store import RowStore
@@ -42,7 +42,7 @@ class _Table(NamedTuple):
 
 
 @kernel
-def mix(key: int) -> np.uint64:
+def mix(key: Int) -> np.uint64:
     """Scatter the bits of a key (a 64-bit finaliser: two rounds of shift, xor and odd multiply)."""
     x = np.uint64(key)
     x = (x ^ (x >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
@@ -51,12 +51,12 @@ def mix(key: int) -> np.uint64:
 
 
 @kernel
-def _home(hashed: np.uint64, size: int) -> int:
+def _home(hashed: np.uint64, size: int) -> Int:
     return np.int64(((hashed >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32))
 
 
 @kernel
-def _find(t: _Table, key: int) -> int:
+def _find(t: _Table, key: Int) -> Int:
     """Return the entry of a key, or the free entry where it would go as ``-1 - entry``."""
     hashed = mix(key)
     size = t.entries.size
@@ -74,7 +74,7 @@ def _find(t: _Table, key: int) -> int:
 
 
 @kernel
-def _erase(t: _Table, at: int) -> None:
+def _erase(t: _Table, at: Int) -> None:
     """Empty an entry and move up those that had to go past it."""
     size = t.entries.size
     low = np.uint64(0xFFFFFFFF)
@@ -125,7 +125,7 @@ def _insert(t: _Table, keys: Ints, slots: Slots) -> None:
 
 
 @kernel
-def _unlink(t: _Table, slot: int) -> None:
+def _unlink(t: _Table, slot: Int) -> None:
     before, after = t.before[slot], t.after[slot]
     if before >= 0:
         t.after[before] = after
