@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Numba compiles inside the first example, so a deadline would only measure the compiler.
-settings.register_profile(
-    "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
-)
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
@@ -37,6 +35,7 @@ def spark() -> Iterator[SparkSession]:
     """One local Spark session, started by the first test that asks for it."""
     import semistream.spark
 
-    session = semistream.spark.session("tests", master="local[2]", settings=SPARK_SETTINGS)
+    # Two cores; a task may fail twice before its job does, as on a cluster.
+    session = semistream.spark.session("tests", master="local[2,3]", settings=SPARK_SETTINGS)
     yield session
     session.stop()

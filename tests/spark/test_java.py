@@ -59,9 +59,7 @@ def path_without_java(directory: Path) -> str:
 
 @pytest.mark.spark
 def test_spark_runs_on_the_packaged_java_when_there_is_no_other(tmp_path: Path) -> None:
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))
-    }
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     environment["PATH"] = path_without_java(tmp_path / "bin")
     environment.pop("JAVA_HOME", None)
     run = subprocess.run(
@@ -98,9 +96,7 @@ def test_too_old_and_broken_ones_are_passed_over(tmp_path: Path, monkeypatch: py
     assert find_java() == java_module.Java(tmp_path / "good", 17, "PATH")
 
 
-def test_wrapper_drops_one_argument_and_keeps_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrapper_drops_one_argument_and_keeps_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(tmp_path / "a home with spaces", "25", modules=False)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "a home with spaces"))
     found = find_java()

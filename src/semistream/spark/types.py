@@ -1,0 +1,118 @@
+"""Spark's types and Arrow's: which becomes which, and how a batch is made to fit.
+
+Spark reads what a Python task returns as the types that were declared, without looking: an ``int64`` where
+it expects ``int`` is garbage or a crash. So every batch that goes back to Spark is cast to exactly
+`arrow_schema`.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyspark.sql.types as st
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import (
+    from_arrow_type,
+    is_geography,
+    is_geometry,
+    is_variant,
+    to_arrow_type,
+)
+
+from semistream.core.errors import SemistreamError
+
+__all__ = ["UnsupportedTypeError", "arrow_schema", "fit", "spark_type"]
+
+# Integers that Spark lacks become the next larger type it has, as when it reads them from Parquet.
+_LARGER: dict[pa.DataType, st.DataType] = {
+    pa.uint8(): st.ShortType(),
+    pa.uint16(): st.IntegerType(),
+    pa.uint32(): st.LongType(),
+    pa.uint64(): st.DecimalType(20, 0),
+    pa.float16(): st.FloatType(),
+    pa.date64(): st.DateType(),
+    pa.string_view(): st.StringType(),
+    pa.binary_view(): st.BinaryType(),
+    pa.null(): st.NullType(),
+}
+
+
+class UnsupportedTypeError(SemistreamError, ValueError):
+    """A column whose type cannot cross between Spark and Arrow."""
+
+
+def arrow_schema(schema: st.StructType, timezone: str = "UTC") -> pa.Schema:
+    """Return the Arrow schema that batches of a DataFrame of ``schema`` have in Python.
+
+    Spark marks instants with the session's time zone; a relation keeps them as UTC, whatever the session.
+    """
+    return pa.schema([pa.field(field.name, _arrow_type(field, timezone), field.nullable) for field in schema.fields])
+
+
+def _arrow_type(field: st.StructField, timezone: str) -> pa.DataType:
+    try:
+        return to_arrow_type(field.dataType, timezone=timezone)
+    except (PySparkException, NotImplementedError, TypeError) as error:
+        raise UnsupportedTypeError(
+            f"column {field.name!r} is {field.dataType.simpleString()}, which Spark cannot hand to Python as "
+            "Arrow data; cast it to another type, or drop it"
+        ) from error
+
+
+def spark_type(name: str, arrow: pa.DataType) -> st.DataType:
+    """Return the Spark type for a relation's column; what Spark lacks becomes the nearest type that holds it.
+
+    Finer parts of a second than microseconds are cut off, as Spark has none.
+    """
+    if larger := _LARGER.get(arrow):
+        return larger
+    if isinstance(arrow, pa.BaseExtensionType):
+        return spark_type(name, arrow.storage_type)
+    if pa.types.is_dictionary(arrow) or pa.types.is_run_end_encoded(arrow):
+        return spark_type(name, arrow.value_type)
+    if pa.types.is_map(arrow):
+        return st.MapType(spark_type(name, arrow.key_type), spark_type(name, arrow.item_type))
+    # Some of Spark's own types travel as structs with a mark on them.
+    if pa.types.is_struct(arrow) and not (is_variant(arrow) or is_geometry(arrow) or is_geography(arrow)):
+        return st.StructType([st.StructField(part.name, spark_type(name, part.type)) for part in arrow])
+    if pa.types.is_list(arrow) or pa.types.is_large_list(arrow) or pa.types.is_fixed_size_list(arrow):
+        return st.ArrayType(spark_type(name, arrow.value_type))
+    if pa.types.is_time(arrow):
+        return st.TimeType(6)
+    return _plain_type(name, arrow)
+
+
+def _plain_type(name: str, arrow: pa.DataType) -> st.DataType:
+    try:
+        found = from_arrow_type(arrow)
+    except PySparkException as error:
+        raise UnsupportedTypeError(
+            f"column {name!r} of the relation is {arrow}, which Spark has no type for; build the relation "
+            "without it, or with the column cast to another type"
+        ) from error
+    if isinstance(found, st.DecimalType) and found.precision > 38:
+        raise UnsupportedTypeError(
+            f"column {name!r} of the relation is {arrow}, and Spark's decimals have at most 38 digits; build "
+            "the relation with the column cast to string"
+        )
+    return found
+
+
+def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return ``batch`` with exactly the types of ``schema``; columns that have them are not copied."""
+    columns = [
+        column if column.type == field.type else _cast(column, field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if isinstance(column.type, pa.BaseExtensionType):
+        return _cast(column.storage, wanted)
+    if pa.types.is_run_end_encoded(column.type):
+        return _cast(pc.run_end_decode(column), wanted)
+    # Not safe: nanoseconds that Spark has no room for are cut off. All other casts here widen.
+    if pa.types.is_time(column.type):
+        column = column.cast(pa.time64("us"), safe=False)
+    return column if column.type == wanted else column.cast(wanted, safe=False)
