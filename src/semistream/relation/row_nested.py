@@ -276,16 +276,20 @@ def _as_rows(array: pa.Array) -> tuple[RowCodec, Rows]:
 def _distinct(array: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Number the distinct values in order of appearance, NULLs left NULL; of every type."""
     try:
-        encoded = pc.dictionary_encode(array)
-        return encoded.indices, encoded.dictionary
+        # Arrow leaves a dictionary as it is, though a dictionary of dictionaries has to be numbered too.
+        if not pa.types.is_dictionary(array.type):
+            encoded = pc.dictionary_encode(array)
+            return encoded.indices, encoded.dictionary
     except pa.ArrowNotImplementedError:
-        # Rows of equal bytes are equal values, and byte strings Arrow can number.
-        _, rows = _as_rows(array)
-        offsets = pa.py_buffer(np.append(rows.starts, rows.data.size))
-        blobs = pa.Array.from_buffers(pa.large_binary(), len(array), [None, offsets, pa.py_buffer(rows.data)], 0)
-        codes = pc.dictionary_encode(blobs).indices.to_numpy()
-        _, first = np.unique(codes, return_index=True)
-        return pa.array(codes, mask=np.asarray(array.is_null())), _gather(array, first, None)
+        pass
+    # Rows of equal bytes are equal values, and byte strings Arrow can number.
+    _, rows = _as_rows(array)
+    offsets = pa.py_buffer(np.append(rows.starts, rows.data.size))
+    buffers = [None, offsets, pa.py_buffer(rows.data)]
+    blobs = pa.Array.from_buffers(pa.large_binary(), len(array), buffers, 0)
+    codes = pc.dictionary_encode(blobs).indices.to_numpy()
+    _, first = np.unique(codes, return_index=True)
+    return pa.array(codes, mask=null_mask(array)), _gather(array, first, None)
 
 
 def nested_column_for(type_: pa.DataType) -> Column | None:
