@@ -27,7 +27,8 @@ Method = Literal["queue", "threads", "readahead"]
 """How requests are kept in flight: see `semistream.relation.device.FileDevice`."""
 
 REQUEST_BYTES = 256 * 1024
-"""A longer run becomes several requests: checking one overlaps with reading the next."""
+"""The longest request: long enough for the device, and short enough that checking one overlaps reading
+others."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -52,7 +53,9 @@ class Queue:
 
 
 class _Process:
-    """What belongs to one process and must be made anew after a fork: the child has no queue and no thread."""
+    """What belongs to one process and must be made anew after a fork: the child has no queue and no
+    thread.
+    """
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -75,16 +78,25 @@ class PageReader:
         As in `semistream.relation.device.FileDevice`.
     method
         None chooses between queue and threads.
+    request_bytes
+        A longer run becomes several requests.
     """
 
     def __init__(
-        self, descriptors: Sequence[int], starts: Ints, page_bytes: int, depth: int, method: Method | None
+        self,
+        descriptors: Sequence[int],
+        starts: Ints,
+        page_bytes: int,
+        depth: int,
+        method: Method | None,
+        *,
+        request_bytes: int = REQUEST_BYTES,
     ) -> None:
         self.depth = depth
         self._descriptors = list(descriptors)
         self._files = frozen(np.array(descriptors, np.int32))
         self._starts = frozen(starts)
-        self._most = max(1, REQUEST_BYTES // page_bytes)
+        self._most = max(1, request_bytes // page_bytes)
         self._closed = False
         self._process = _Process()
         self.method: Method = method or self._best()
