@@ -79,6 +79,8 @@ class Join(ABC):
     """One line for tables."""
     uses_index: ClassVar[bool] = True
     """Whether the index of R is held, and so counted."""
+    bounded: ClassVar[bool] = True
+    """Whether the join keeps to its budget."""
 
     def __init__(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 
 from semistream.core.errors import KeyColumnError
@@ -10,20 +12,20 @@ from semistream.relation.relation import Relation
 __all__ = ["output_schema"]
 
 
-def output_schema(stream: pa.Schema, relation: Relation, suffix: str) -> pa.Schema:
+def output_schema(stream: pa.Schema, relation: Relation, suffix: str, fold: Callable[[str], str] = str) -> pa.Schema:
     """Return the result's schema; a name that both sides have gets ``suffix`` on R's side.
 
-    R's columns may be NULL in the result, as in any left join.
+    R's columns may be NULL in the result, as in any left join. Names are the same if ``fold`` makes them so.
     """
     fields = list(stream)
-    names = set(stream.names)
+    names = {fold(name) for name in stream.names}
     for field in relation.value_schema:
-        name = field.name + suffix if field.name in names else field.name
-        if name in names:
+        name = field.name + suffix if fold(field.name) in names else field.name
+        if fold(name) in names:
             raise KeyColumnError(
                 f"the result would have two columns named {name!r}; rename the stream's column, or give another "
                 f"suffix than {suffix!r}"
             )
-        names.add(name)
+        names.add(fold(name))
         fields.append(pa.field(name, field.type, nullable=True, metadata=field.metadata))
     return pa.schema(fields)
