@@ -155,7 +155,9 @@ def unions(draw: st.DrawFn, rows: int, depth: int) -> pa.Array:
         return pa.UnionArray.from_sparse(types, children, names, [3, 7])
     sizes = [2, 3]
     children = [draw(arrays(size, depth - 1)) for size in sizes]
-    positions = [draw(st.integers(0, 1 if code == 3 else 2)) for code in codes]
+    # Arrow wants the positions in each child not to fall.
+    half = rows // 2
+    positions = [int(i > half) if code == 3 else int(i > half) * 2 for i, code in enumerate(codes)]
     return pa.UnionArray.from_dense(types, pa.array(positions, pa.int32()), children, names, [3, 7])
 
 
