@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from semistream.joins import algorithms as algorithms
     from semistream.joins import create as create
     from semistream.relation.relation import Relation as Relation
+    from semistream.spark import join as join
 
 __version__ = "0.1.0"
 
@@ -22,7 +23,7 @@ _PUBLIC = {
     "Relation": "semistream.relation.relation",
     "algorithms": "semistream.joins",
     "create": "semistream.joins",
-    "join": "semistream.spark.join",
+    "join": "semistream.spark",
     "spark": "semistream.spark",
 }
 

@@ -11,5 +11,6 @@ except ImportError:
 
 from semistream.spark.builder import build
 from semistream.spark.sessions import session
+from semistream.spark.stream_join import join
 
-__all__ = ["build", "session"]
+__all__ = ["build", "join", "session"]

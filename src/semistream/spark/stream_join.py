@@ -1,0 +1,211 @@
+"""Join a DataFrame, streaming or not, with a relation.
+
+::
+
+    stream  ──shuffle by shard──▶  task i: batches in ──▶ join of shard i, its share of memory ──▶ batches out
+              pmod(xxhash64(key), n)                      (drained at the end of the micro-batch)
+
+Everything that can be wrong is found on the driver, when `join` is called; no job starts before the query does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyspark.sql.types as st
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+
+from semistream.core.errors import BudgetTooSmallError, KeyColumnError, UnsupportedJoinError
+from semistream.core.units import format_bytes, parse_bytes
+from semistream.joins import How, Join, create, find
+from semistream.joins.output import output_schema
+from semistream.relation import manifest as manifests
+from semistream.relation.manifest import Manifest
+from semistream.relation.relation import Relation
+from semistream.spark.builder import SPARK_SCHEMA
+from semistream.spark.columns import positional, shard_of
+from semistream.spark.types import arrow_schema, fit, spark_type
+
+__all__ = ["JoinTask", "join"]
+
+
+def join(
+    stream: DataFrame,
+    relation: Relation | str | os.PathLike[str],
+    *,
+    on: str | Sequence[str],
+    how: How = "inner",
+    memory: int | float | str = "64MB",
+    algorithm: str = "hybridjoin",
+    suffix: str = "_right",
+    **options: Any,
+) -> DataFrame:
+    """Return the stream's rows with the relation's columns beside them.
+
+    Lazy, and usable wherever a DataFrame is: streaming or batch, any source and sink, ``DataFrame.transform``.
+    The result is exactly that of SQL's ``JOIN`` or ``LEFT JOIN``, each row once; a NULL key matches nothing.
+
+    Parameters
+    ----------
+    stream
+        A DataFrame, usually streaming.
+    relation
+        A relation, or the path of one, on storage that the driver and all executors see under that name. The
+        version that is current now is joined with, until `join` is called again.
+    on
+        The stream's key column, or columns in the order of the relation's key. Their names may differ.
+    how
+        ``"inner"`` or ``"left"``.
+    memory
+        What the joins of all shards may hold together: bytes, text such as ``"64MB"``, or a share of the relation
+        such as ``"5%"``. Each of the shards gets the same part of it.
+    algorithm
+        One of `semistream.algorithms`.
+    suffix
+        Added to the names of the relation's columns that the stream has too.
+    options
+        Parameters of the algorithm's own; see its class.
+
+    Raises
+    ------
+    ValueError
+        One of the subclasses in `semistream.core.errors`: no such key column, key types that do not fit, a path that
+        is not a relation, an algorithm that does not exist, too little memory. Raised here, before anything runs.
+
+    Examples
+    --------
+    >>> sales = spark.readStream.schema("id long, amount double").parquet("sales/")      # doctest: +SKIP
+    >>> enriched = semistream.join(sales, "/data/products", on="id", how="left",
+    ...                            memory="5%", algorithm="hybridjoin")                  # doctest: +SKIP
+    >>> enriched.writeStream.format("parquet").option("checkpointLocation", "check/").start("facts/")  # doctest: +SKIP
+    """
+    kind = find(algorithm)
+    path, manifest = _located(relation)
+    keys = (on,) if isinstance(on, str) else tuple(on)
+    stream_schema = arrow_schema(stream.schema)
+    _check_names(stream_schema)
+    with Relation.open(path, version=manifest.version) as opened:
+        opened.key.check_stream(stream_schema, keys)
+        result = _result_schema(stream, stream_schema, opened, manifest, suffix)
+        total = parse_bytes(memory, of=opened.nbytes)
+        shard = shard_of(stream, keys, opened.key, len(manifest.shards))
+    settings = {"on": keys, "how": how, "suffix": suffix, **options}
+    share = _share(kind, path, manifest, total, stream_schema, settings)
+    added = result.fields[len(stream_schema) :]
+    task = JoinTask(
+        str(path), manifest.version, algorithm, share, tuple(stream_schema.names), arrow_schema(st.StructType(added)),
+        settings,
+    )  # fmt: skip
+    return positional(stream).repartitionById(len(manifest.shards), shard).mapInArrow(task, result)
+
+
+@dataclass(frozen=True)
+class JoinTask:
+    """What one task does: join the batches of its partition with its shard."""
+
+    path: str
+    version: int
+    algorithm: str
+    memory: int
+    names: tuple[str, ...]
+    added: pa.Schema
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None, "runs only inside a Spark task"
+        rows = (batch.rename_columns(list(self.names)) for batch in batches if batch.num_rows)
+        first = next(rows, None)
+        if first is None:  # most shards of a small micro-batch: do not even open the relation
+            return
+        schema = pa.schema([*first.schema, *self.added])
+        with Relation.open(self.path, version=self.version, shards=[context.partitionId()]) as relation:
+            joined = create(self.algorithm, relation, memory=self.memory, **self.settings)
+            for result in joined.process(chain([first], rows)):
+                yield fit(result, schema)
+
+
+def _located(relation: Relation | str | os.PathLike[str]) -> tuple[Path, Manifest]:
+    """Return the path of a relation and the manifest of the version to read."""
+    if not isinstance(relation, Relation):
+        path = Path(relation).absolute()
+        return path, manifests.load(path)
+    if relation.path is None:
+        raise UnsupportedJoinError(
+            "this relation has no files, so Spark's tasks cannot open it; build one with semistream.spark.build"
+        )
+    path = relation.path.absolute()
+    manifest = manifests.load(path, relation.version)
+    if len(relation.indexes) != len(manifest.shards):
+        raise UnsupportedJoinError(
+            f"{path} was opened with {len(relation.indexes)} of its {len(manifest.shards)} shards; give the path, or "
+            "the relation opened whole"
+        )
+    return path, manifest
+
+
+def _check_names(schema: pa.Schema) -> None:
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        raise KeyColumnError(f"the stream has more than one column named {twice[0]!r}; rename or drop the others")
+
+
+def _result_schema(
+    stream: DataFrame, stream_schema: pa.Schema, relation: Relation, manifest: Manifest, suffix: str
+) -> st.StructType:
+    """Return the stream's columns as they are, then the relation's, in the types Spark gave them or the nearest."""
+    case_sensitive = stream.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+    named = output_schema(stream_schema, relation, suffix, fold=str if case_sensitive else str.lower)
+    original: dict[str, st.DataType] = {}
+    if SPARK_SCHEMA in manifest.properties:
+        built = st.StructType.fromJson(json.loads(manifest.properties[SPARK_SCHEMA]))
+        original = {part.name: part.dataType for part in built.fields}
+    added = [
+        st.StructField(name, original.get(source.name) or spark_type(source.name, source.type))
+        for name, source in zip(named.names[len(stream_schema) :], relation.value_schema, strict=True)
+    ]
+    return st.StructType([*stream.schema.fields, *added])
+
+
+def _share(
+    kind: type[Join], path: Path, manifest: Manifest, total: int, schema: pa.Schema, settings: dict[str, Any]
+) -> int:
+    """Return one shard's part of the memory, or raise if the largest shard cannot do with it."""
+    shards = len(manifest.shards)
+    share = max(1, total // shards)
+    largest = max(range(shards), key=lambda number: manifest.shards[number].pages)
+    with Relation.open(path, version=manifest.version, shards=[largest]) as relation:
+        minimum = _minimum(kind, relation, schema, settings)
+    if share < minimum:
+        raise BudgetTooSmallError(
+            f"memory of {format_bytes(total)} is {format_bytes(share)} for each of the {shards} shards of {path}, and "
+            f"{kind.id} needs at least {minimum:,} B for one, so {minimum * shards:,} B in all; give at least that, or "
+            "build the relation with fewer shards or larger pages",
+            minimum * shards,
+        )
+    return share
+
+
+def _minimum(kind: type[Join], relation: Relation, schema: pa.Schema, settings: dict[str, Any]) -> int:
+    """Return the least memory with which the join starts, found by starting it with less, so with little."""
+    if not kind.bounded:
+        kind(relation, memory=1, **settings)
+        return 1
+    memory = 1
+    while True:
+        try:
+            kind(relation, memory=memory, schema=schema, **settings)
+        except BudgetTooSmallError as error:
+            if error.minimum <= memory:
+                raise
+            memory = error.minimum
+        else:
+            return memory
