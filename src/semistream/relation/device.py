@@ -159,7 +159,7 @@ class FileDevice(Device):
                 self.counters.seconds += time.perf_counter() - begin
 
     def _transfer(self, pages: Ints, frames: Frames, depth: int | None = None) -> int:
-        """Read and verify without counting; return the number of requests."""
+        """Read and verify without counting; return the number of runs."""
         outcome, report = self._reader.transfer(pages, frames, depth=depth)
         if outcome != transfers.DONE:
             raise self._error(outcome, report, pages, frames)

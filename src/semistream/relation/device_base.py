@@ -8,6 +8,7 @@ virtual.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import mmap
 from abc import ABC, abstractmethod
@@ -40,7 +41,7 @@ class DeviceCounters:
     """
 
     reads: int = 0
-    """Requests: runs of consecutive pages, each of which pays one seek."""
+    """Runs of consecutive pages of one file, each of which pays one seek."""
     pages: int = 0
     bytes: int = 0
     seconds: float = 0.0
@@ -116,7 +117,7 @@ class Device(ABC):
     def allocate(self, frames: int) -> Frames:
         """Return zeroed room for pages, one a row, aligned as direct reads need it.
 
-        Memory is taken from the system only where something is read into it.
+        Memory is taken from the system only where something is read into it, in pieces of up to 2 MiB.
         """
         if frames < 0:
             raise ValueError(f"cannot allocate {frames} frames")
@@ -124,6 +125,9 @@ class Device(ABC):
             return np.empty((0, self.frame_bytes), np.uint8)
         # Private: a forked child must not write into its parent's pages.
         room = mmap.mmap(-1, frames * self.frame_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        # Huge pages make a direct read several times cheaper to submit, and its bytes cheaper to check.
+        with contextlib.suppress(AttributeError, OSError):
+            room.madvise(mmap.MADV_HUGEPAGE)
         return np.frombuffer(room, np.uint8).reshape(frames, self.frame_bytes)
 
     @abstractmethod

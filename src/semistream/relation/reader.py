@@ -21,14 +21,15 @@ from semistream.core.compiled import frozen
 from semistream.relation import transfers
 from semistream.relation.device_base import DeviceError, Frames, Ints
 
-__all__ = ["REQUEST_BYTES", "Method", "PageReader"]
+__all__ = ["Method", "PageReader"]
 
 Method = Literal["queue", "threads", "readahead"]
 """How requests are kept in flight: see `semistream.relation.device.FileDevice`."""
 
-REQUEST_BYTES = 256 * 1024
-"""The longest request: long enough for the device, and short enough that checking one overlaps reading
-others."""
+SHORTEST_REQUEST, LONGEST_REQUEST = 128 << 10, 1 << 20
+"""A run that is longer than a request may be becomes several. Longer ones cost less, but checking one
+overlaps only with reading others: so there are to be `OVERLAP` of them in a call, within these limits."""
+OVERLAP = 8
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -79,7 +80,7 @@ class PageReader:
     method
         None chooses between queue and threads.
     request_bytes
-        A longer run becomes several requests.
+        A longer run becomes several requests. By default chosen for each call.
     """
 
     def __init__(
@@ -90,13 +91,14 @@ class PageReader:
         depth: int,
         method: Method | None,
         *,
-        request_bytes: int = REQUEST_BYTES,
+        request_bytes: int | None = None,
     ) -> None:
         self.depth = depth
         self._descriptors = list(descriptors)
         self._files = frozen(np.array(descriptors, np.int32))
         self._starts = frozen(starts)
-        self._most = max(1, request_bytes // page_bytes)
+        self._page_bytes = page_bytes
+        self._request_bytes = request_bytes
         self._closed = False
         self._process = _Process()
         self.method: Method = method or self._best()
@@ -137,25 +139,33 @@ class PageReader:
         """Return one of the outcomes of `semistream.relation.transfers`, and its report."""
         ids, words, report = frozen(pages), frames.view(np.uint64), np.zeros(3, np.int64)
         depth = self.depth if depth is None else depth
+        most = self._longest_request(len(ids))
         if self.method == "readahead":
             outcome = transfers.read_simple(
-                self._files, self._starts, ids, words, 0, len(ids), self._most, depth, verify, report
+                self._files, self._starts, ids, words, 0, len(ids), most, depth, verify, report
             )
             return outcome, report
         outcome = transfers.NO_QUEUE
         if self.method == "queue":
-            outcome = self._queued(ids, words, depth, verify, report)
+            outcome = self._queued(ids, words, most, depth, verify, report)
         if outcome == transfers.NO_QUEUE:
-            outcome = self._threaded(ids, words, depth, verify, report)
+            outcome = self._threaded(ids, words, most, depth, verify, report)
         return outcome, report
 
-    def _queued(self, ids: Ints, words: NDArray[np.uint64], depth: int, verify: bool, report: Ints) -> int:
+    def _longest_request(self, pages: int) -> int:
+        """Return how many pages a request of a call for so many may have."""
+        size = self._request_bytes
+        if size is None:
+            size = min(max(pages * self._page_bytes // OVERLAP, SHORTEST_REQUEST), LONGEST_REQUEST)
+        return max(1, size // self._page_bytes)
+
+    def _queued(self, ids: Ints, words: NDArray[np.uint64], most: int, depth: int, verify: bool, report: Ints) -> int:
         process = self._process
         queue = self._take_queue(process)
         if queue is None:
             return transfers.NO_QUEUE
         outcome = transfers.read_queued(
-            queue.handle, self._files, self._starts, ids, words, self._most, depth, verify,
+            queue.handle, self._files, self._starts, ids, words, most, depth, verify,
             queue.control, queue.pointers, queue.events, queue.slots, report,
         )  # fmt: skip
         if outcome == transfers.NO_QUEUE:
@@ -174,7 +184,7 @@ class PageReader:
         except OSError:  # not in this kernel, forbidden here, or all taken by others
             return None
 
-    def _threaded(self, ids: Ints, words: NDArray[np.uint64], depth: int, verify: bool, report: Ints) -> int:
+    def _threaded(self, ids: Ints, words: NDArray[np.uint64], most: int, depth: int, verify: bool, report: Ints) -> int:
         shares = min(depth, len(ids))
         ends = [len(ids) * share // shares for share in range(shares + 1)]
         reports = np.zeros((shares, 3), np.int64)
@@ -182,7 +192,7 @@ class PageReader:
         def part(share: int) -> int:
             return transfers.read_simple(
                 self._files, self._starts, ids, words, ends[share], ends[share + 1],
-                self._most, 0, verify, reports[share],
+                most, 0, verify, reports[share],
             )  # fmt: skip
 
         if shares == 1:

@@ -15,7 +15,7 @@ The C library's functions are called by their symbol, which, unlike an address, 
 on disk.
 
 Both return one of the outcomes below and leave details in ``report``: the index of the page concerned, the
-error number of the system, and the number of requests made.
+error number of the system, and the number of runs of consecutive pages.
 """
 
 from __future__ import annotations
@@ -111,6 +111,12 @@ def _run_length(pages: Ints, first: int, stop: int, most: int, end: int) -> int:
 
 
 @kernel
+def _is_new_run(pages: Ints, at: int, file_start: int) -> bool:
+    """Whether index ``at`` begins a run, and not just another request of a run that one could not hold."""
+    return at == 0 or pages[at] != pages[at - 1] + 1 or pages[at] == file_start
+
+
+@kernel
 def _first_absent(pages: Ints, first: int, stop: int, count: int) -> int:
     for i in range(first, stop):
         if pages[i] < 0 or pages[i] >= count:
@@ -154,7 +160,7 @@ def read_simple(
     verify
         False only to measure what checking costs.
     report
-        Three numbers out: index, error number, requests.
+        Three numbers out: index, error number, runs.
     """
     absent = _first_absent(pages, first, stop, starts[-1])
     if absent >= 0:
@@ -163,7 +169,7 @@ def read_simple(
     page_bytes = frames.shape[1] * 8
     address = frames.ctypes.data
     told, told_requests = first, 0
-    requests = 0
+    requests, runs = 0, 0
     at = first
     while at < stop:
         while ahead > 0 and told < stop and told_requests - requests < ahead:
@@ -192,7 +198,8 @@ def read_simple(
                 return ENDED
             done += got
         requests += 1
-        report[2] = requests
+        runs += _is_new_run(pages, at, starts[file])
+        report[2] = runs
         if verify:
             bad = _first_bad(frames, at, length, first_id)
             if bad >= 0:
@@ -242,7 +249,7 @@ def read_queued(
     free_count, ready_count, check_count = depth, 0, 0
     for i in range(depth):
         free[i] = i
-    at, in_flight, requests = 0, 0, 0
+    at, in_flight, runs = 0, 0, 0
     outcome = DONE
 
     while True:
@@ -256,8 +263,8 @@ def read_queued(
             begin[slot], length[slot], arrived[slot] = at, run, 0
             ready[ready_count] = slot
             ready_count += 1
+            runs += _is_new_run(pages, at, starts[file])
             at += run
-            requests += 1
         if outcome != DONE:
             ready_count = 0
         for i in range(ready_count):
@@ -306,7 +313,7 @@ def read_queued(
 
         if in_flight == 0:
             if outcome != DONE or (at == count and ready_count == 0):
-                report[2] = requests
+                report[2] = runs
                 return outcome
             continue
         happened = _system(_IO_GETEVENTS, queue, 1, depth, events.ctypes.data, 0)
