@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 
 from semistream.core.units import format_bytes, format_count
-from semistream.relation.bench import bench_device
 
 __all__ = ["app"]
 
@@ -32,9 +31,11 @@ def device(
     path: Annotated[
         Path | None, typer.Option(help="Directory on the disk to measure; default: temporary files.")
     ] = None,
-    rounds: Annotated[int, typer.Option(help="Each number is the median of so many.")] = 7,
+    rounds: Annotated[int, typer.Option(help="Each number is the median of so many.")] = 11,
 ) -> None:
     """Compare reads through a relation with raw reads of the same disk, in one run."""
+    from semistream.relation.bench import bench_device
+
     try:
         if as_json:
             typer.echo(json.dumps(bench_device(path, size, page_size, depth, rounds=rounds), indent=2))

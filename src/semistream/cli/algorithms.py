@@ -1,0 +1,65 @@
+"""``semistream algorithms``: the joins there are."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from semistream.cli.console import out, print_json
+
+__all__ = ["algorithm_rows", "algorithms", "markdown_table"]
+
+
+def algorithm_rows() -> list[dict[str, Any]]:
+    """Return what the registry says of each join: id, title, whether it needs the index and keeps a budget."""
+    from semistream.joins import algorithms, find
+
+    joins = [find(name) for name in algorithms()]
+    return [
+        {
+            "id": join.id,
+            "title": join.title,
+            "uses_index": join.uses_index,
+            "bounded": bool(getattr(join, "bounded", True)),
+        }
+        for join in joins
+    ]
+
+
+def markdown_table() -> str:
+    """Return the registry as the README has it; a test keeps the two the same."""
+    lines = ["| id | what it is | index of R |", "|---|---|---|"]
+    lines += [
+        f"| `{row['id']}` | {row['title']} | {'yes' if row['uses_index'] else 'no'} |" for row in algorithm_rows()
+    ]
+    return "\n".join(lines)
+
+
+def algorithms(
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of the README.")] = False,
+) -> None:
+    """List the joins of the registry."""
+    from rich.table import Table
+
+    rows = algorithm_rows()
+    if json:
+        print_json({"algorithms": rows})
+        return
+    if markdown:
+        print(markdown_table())
+        return
+    table = Table(header_style="bold")
+    table.add_column("id", style="cyan", no_wrap=True)
+    table.add_column("what it is")
+    table.add_column("index of R")
+    table.add_column("memory")
+    for row in rows:
+        table.add_row(
+            row["id"],
+            row["title"],
+            "yes" if row["uses_index"] else "no",
+            "within budget" if row["bounded"] else "[yellow]unbounded[/yellow]",
+        )
+    out.print(table)

@@ -1,0 +1,64 @@
+"""The commands, and what happens to their errors.
+
+Commands import what they need when they run: ``semistream --help`` must not wait for Numba, let alone a JVM.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+import semistream
+from semistream.cli.algorithms import algorithms
+from semistream.cli.bench import app as bench
+from semistream.cli.build import build
+from semistream.cli.console import is_expected, print_error
+from semistream.cli.inspect import inspect
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="semistream",
+    help="Exact joins of a fast stream with a large relation on disk, in little memory.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(build)
+app.command()(inspect)
+app.command()(algorithms)
+app.add_typer(bench, name="bench")
+
+_show_traceback = False
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"semistream {semistream.__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    global _show_traceback
+    _show_traceback = debug
+
+
+def main() -> None:
+    """Run the command line. What a person can put right is one red message, and exit code 2."""
+    try:
+        app()
+    except Exception as error:
+        if _show_traceback or not is_expected(error):
+            raise
+        print_error(error)
+        sys.exit(2)

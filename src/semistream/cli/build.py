@@ -1,0 +1,111 @@
+"""``semistream build``: files into a relation, on this machine and without Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import Progress, TaskID
+
+from semistream.cli.console import out, progress, step
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["build"]
+
+
+def build(
+    sources: Annotated[
+        list[Path], typer.Argument(help="Parquet, CSV or Arrow files, or directories of them.", show_default=False)
+    ],
+    path: Annotated[Path, typer.Argument(help="Directory of the relation.", show_default=False)],
+    key: Annotated[
+        list[str], typer.Option("--key", "-k", help="Key column; repeat it for several.", show_default=False)
+    ],
+    page_size: Annotated[str, typer.Option(help="Bytes of a page.")] = "8KiB",
+    fill: Annotated[float, typer.Option(help="How full pages are made, 0.1 to 1.")] = 1.0,
+    shards: Annotated[int, typer.Option(help="Parts by hash of the key, for as many Spark tasks.")] = 1,
+    scattered: Annotated[
+        bool, typer.Option("--scattered", help="Keep the order of the rows, with an index on the side.")
+    ] = False,
+    memory: Annotated[str, typer.Option(help="What sorting may hold.")] = "512MB",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the relation by a new version.")] = False,
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--type", help="NAME=TYPE of a CSV column, instead of a guess; repeatable.", show_default=False),
+    ] = None,
+) -> None:
+    """Build a relation from files.
+
+    Rows are sorted by key, within --memory; the directory becomes a relation in one step, at the end.
+    """
+    from semistream.cli.inspect import summary
+    from semistream.cli.sources import InputFiles, parse_types
+    from semistream.relation.relation import Relation
+
+    files = InputFiles.find(sources, parse_types(types or []))
+    began = time.perf_counter()
+    with progress() as bars:
+        reading = bars.add_task("Reading", total=files.nbytes, unit="bytes", note="")
+        seen = _Seen()
+
+        def read(position: int, batch: pa.RecordBatch) -> None:
+            seen.add(batch)
+            bars.update(reading, completed=position, note=f"{seen.rows:,} rows")
+
+        with _writing(bars, reading, path, seen):
+            relation = Relation.build(
+                files.reader(read), path, key if len(key) > 1 else key[0], page_size=page_size, fill=fill,
+                clustered=not scattered, shards=shards, memory=memory, overwrite=overwrite,
+            )  # fmt: skip
+    with relation:
+        seconds = time.perf_counter() - began
+        out.print(summary(relation))
+        out.print(f"[green]Built[/green] in {seconds:.1f} s, {relation.row_count / seconds:,.0f} rows/s.")
+
+
+class _Seen:
+    """What has been read: enough to guess how many bytes will be written."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.rows += batch.num_rows
+        self.bytes += int(batch.nbytes)
+
+
+@contextlib.contextmanager
+def _writing(bars: Progress, reading: TaskID, path: Path, seen: _Seen) -> Iterator[None]:
+    """Show, beside the bar of reading, how the page files grow.
+
+    The writer reports to nobody, so the files are looked at. What they will come to is only known roughly: the
+    Arrow bytes and the key and flag of each row. The bar fills at the end, whatever it came to.
+    """
+    old = set(path.glob("shard-*.pages")) if path.is_dir() else set()
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.1):
+            with contextlib.suppress(OSError):
+                written = sum(file.stat().st_size for file in set(path.glob("shard-*.pages")) - old)
+                bars.update(writing, completed=written, total=max(seen.bytes + 9 * seen.rows, written + 1))
+
+    with step(bars, "Sorting and writing", unit="bytes") as writing:
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
+        written = sum(file.stat().st_size for file in set(path.glob("shard-*.pages")) - old)
+        bars.update(writing, completed=written, total=written)
+        bars.update(reading, completed=bars.tasks[bars.task_ids.index(reading)].total or 0)

@@ -1,0 +1,93 @@
+"""What all commands print with: results to standard output, progress and errors to standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from semistream.core.errors import SemistreamError
+from semistream.core.units import format_bytes, format_count
+
+__all__ = ["facts", "is_expected", "out", "print_error", "print_json", "progress", "step"]
+
+out = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
+
+
+def is_expected(error: BaseException) -> bool:
+    """Tell whether an error is a message to the person at the terminal, not a fault of the program."""
+    return isinstance(error, SemistreamError | ValueError | OSError)
+
+
+def print_error(error: BaseException) -> None:
+    """Print one red message. An error of the system that has no message of ours keeps the system's."""
+    text = str(error) or type(error).__name__
+    errors.print(Text.assemble(("error: ", "bold red"), (text, "red")), soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    """Print JSON for programs: nothing else goes to standard output then."""
+    print(json.dumps(value, indent=1))
+
+
+def facts(title: str | None = None) -> Table:
+    """Return an empty table of names and values."""
+    table = Table(
+        title=title, title_justify="left", title_style="bold", show_header=False, box=None, padding=(0, 2, 0, 0)
+    )
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
+
+
+class AmountColumn(ProgressColumn):
+    """How much of what, in the task's own unit: ``unit="bytes"`` or a noun."""
+
+    def render(self, task: Any) -> Text:
+        unit = task.fields.get("unit", "")
+        if not unit:
+            return Text("")
+        show: Callable[[float], str] = format_bytes if unit == "bytes" else format_count
+        of = f" of {show(task.total)}" if task.total else ""
+        noun = "" if unit == "bytes" else f" {unit}"
+        return Text(f"{show(task.completed)}{of}{noun}", style="progress.download")
+
+
+def progress(*, transient: bool = False) -> Progress:
+    """Return progress bars on standard error: a task may have ``unit`` and ``note`` fields."""
+    return Progress(
+        SpinnerColumn(finished_text="[green]✓[/green]"),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        AmountColumn(),
+        TextColumn("[dim]{task.fields[note]}"),
+        TimeElapsedColumn(),
+        console=errors,
+        transient=transient,
+    )
+
+
+@contextlib.contextmanager
+def step(
+    bars: Progress, description: str, total: float | None = None, *, unit: str = "", note: str = ""
+) -> Iterator[TaskID]:
+    """Show a bar for as long as the step takes; it is full when the step has ended well."""
+    task = bars.add_task(description, total=total, unit=unit, note=note)
+    yield task
+    done = bars.tasks[bars.task_ids.index(task)]
+    bars.update(task, total=done.total or max(done.completed, 1), completed=done.total or max(done.completed, 1))
