@@ -1,8 +1,8 @@
 """`semistream bench device`: does reading through a relation cost more than reading?
 
-A relation of rows of 128 bytes is built, and its pages are read three ways in turn, in one run: raw (no
+A relation of rows of 128 bytes is built, and its pages are read several ways in turn, in one run: raw (no
 checksums, nothing of the relation, the same requests in flight, the same size, the same flags), and through
-``Relation.read``. Raw is the fastest of the ways there are to read raw, in calls as long as they like.
+``Relation.read``. Raw is the fastest of the ways there are to read raw.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ from semistream.relation.relation import Relation
 __all__ = ["bench_device"]
 
 ROW_BYTES = 128
-SECONDS = 0.2
+SECONDS = 0.15
 """About how long one measurement takes; a slow disk is asked for fewer pages."""
-LONG_CALL = 64 << 20
-SCAN_CALL = 4 << 20
-"""Bytes asked for at once by a raw scan and by a scan through the relation."""
+SCAN_CALL = 16 << 20
+"""Bytes asked for at once by a scan, raw or not."""
 
 Read = Callable[[Ints, Frames], object]
 
@@ -47,7 +46,7 @@ def bench_device(
     page_bytes: int = 8192,
     depth: int = 16,
     *,
-    rounds: int = 7,
+    rounds: int = 11,
     formats: bool = True,
     progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
@@ -191,12 +190,12 @@ def _sequential(relation: Relation, device: FileDevice, rounds: int) -> dict[str
     """Return bytes a second of scans, raw by requests of several sizes, and through the relation."""
     generator = np.random.default_rng(2)
     page_bytes = relation.page_bytes
-    span = min(relation.page_count, 4 * LONG_CALL // page_bytes)
+    span = min(relation.page_count, 16 * SCAN_CALL // page_bytes)
 
-    def timed(read: Read, call_bytes: int) -> Callable[[], float]:
-        frames = relation.frames(min(span, max(1, call_bytes // page_bytes)))
-        frames[:] = 0
+    frames = relation.frames(min(span, max(1, SCAN_CALL // page_bytes)))
+    frames[:] = 0
 
+    def timed(read: Read) -> Callable[[], float]:
         def run() -> float:
             first = int(generator.integers(0, relation.page_count - span + 1))
             begin = time.perf_counter()
@@ -212,13 +211,11 @@ def _sequential(relation: Relation, device: FileDevice, rounds: int) -> dict[str
 
     with contextlib.ExitStack() as stack:
         contestants = {
-            f"raw_{method}_{kib}KiB": timed(
-                stack.enter_context(raw_reads(device, method, request_bytes=kib << 10)), LONG_CALL
-            )
+            f"raw_{method}_{kib}KiB": timed(stack.enter_context(raw_reads(device, method, request_bytes=kib << 10)))
             for method in _raw_methods(device)
             for kib in (256, 1024)
         }
-        rates = _medians(contestants | {"relation": timed(relation.read, SCAN_CALL)}, rounds)
+        rates = _medians(contestants | {"relation": timed(relation.read)}, rounds)
     return {"raw": max(rate for name, rate in rates.items() if name.startswith("raw"))} | rates
 
 

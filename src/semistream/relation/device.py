@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import time
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -103,6 +104,7 @@ class FileDevice(Device):
             assert descriptors is not None
             method = method or "readahead"
         self._reader = PageReader(descriptors, self._starts, page_bytes, depth, method)
+        weakref.finalize(self, self._reader.close)  # files of a forgotten device
 
     def _open(self, flags: int) -> list[int] | None:
         """Open all files; None if direct reads were asked for and are not to be had."""
@@ -238,10 +240,6 @@ class FileDevice(Device):
 
     def close(self) -> None:
         self._reader.close()
-
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # half made, or the interpreter is going down
-            self._reader.close()
 
     def __repr__(self) -> str:
         way = "direct" if self.direct else "buffered"
