@@ -1,0 +1,131 @@
+"""Where keys are: an open-addressed hash table of positions in an array of keys that somebody else keeps.
+
+An entry of 64 bits holds 32 bits of the key's hash and the position plus one; zero is free. The hash bits tell almost
+all absent keys without a look at the key itself, which lies in another cache line. Probing is linear and deletion
+shifts back what had to go past, so there are no tombstones and a table that is used for ever stays as fast as a new
+one. Two thirds full at most.
+
+All functions are compiled and take the table as two arrays, so that a structure can keep them among its own.
+
+Example
+-------
+>>> import numpy as np
+>>> keys = np.array([30, 10, 20])
+>>> entries = np.zeros(entries_for(3), np.uint64)
+>>> for position in range(3):
+...     put(entries, keys, position)
+>>> position_at(entries, find(entries, keys, 20)), find(entries, keys, 99) < 0
+(2, True)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.core.compiled import Int, kernel
+
+__all__ = ["ENTRY_BYTES", "entries_for", "erase", "find", "home", "mix", "position_at", "put", "repoint", "warm"]
+
+Ints = NDArray[np.int64]
+Entries = NDArray[np.uint64]
+
+ENTRY_BYTES = 12
+"""Bytes of table for each key it can hold."""
+
+_LOW = np.uint64(0xFFFFFFFF)
+_NONE = np.uint64(0)
+_HALF = np.uint64(32)
+
+
+def entries_for(keys: int) -> int:
+    """Return the size of a table for ``keys`` keys."""
+    return keys + keys // 2 + 1
+
+
+@kernel
+def mix(key: Int) -> np.uint64:
+    """Scatter the bits of a key (a 64-bit finaliser: two rounds of shift, xor and odd multiply)."""
+    x = np.uint64(key)
+    x = (x ^ (x >> _HALF)) * np.uint64(0xD6E8FEB86659FD93)
+    x = (x ^ (x >> _HALF)) * np.uint64(0xD6E8FEB86659FD93)
+    return x ^ (x >> _HALF)
+
+
+@kernel
+def home(hashed: np.uint64, size: int) -> Int:
+    """Return the entry where a hash would like to be."""
+    return np.int64(((hashed >> _HALF) * np.uint64(size)) >> _HALF)
+
+
+@kernel
+def position_at(entries: Entries, at: Int) -> Int:
+    """Return the position that an entry in use holds."""
+    return np.int64(entries[at] & _LOW) - 1
+
+
+@kernel
+def find(entries: Entries, keys: Ints, key: Int) -> Int:
+    """Return the entry of a key, or the free entry where it would go as ``-1 - entry``."""
+    hashed = mix(key)
+    size = entries.size
+    at = home(hashed, size)
+    tag = hashed << _HALF
+    while entries[at] != _NONE:
+        entry = entries[at]
+        if (entry & ~_LOW) == tag and keys[np.int64(entry & _LOW) - 1] == key:
+            return at
+        at += 1
+        if at == size:
+            at = 0
+    return -1 - at
+
+
+@kernel
+def warm(entries: Entries, keys: Ints, near: Entries) -> None:
+    """Read the home entry of each key into ``near``: zero there means that the key is absent.
+
+    The reads do not wait for each other, so a pass of this before many a `find` hides most of the time that memory
+    takes. What is zero stays zero as long as nothing is put.
+    """
+    for i in range(keys.size):
+        near[i] = entries[home(mix(keys[i]), entries.size)]
+
+
+@kernel
+def put(entries: Entries, keys: Ints, position: Int) -> None:
+    """Enter ``keys[position]``, which is not in the table yet."""
+    at = find(entries, keys, keys[position])
+    entries[-1 - at] = (mix(keys[position]) << _HALF) | np.uint64(position + 1)
+
+
+@kernel
+def repoint(entries: Entries, at: Int, position: Int) -> None:
+    """Let an entry lead to another position of the same key."""
+    entries[at] = (entries[at] & ~_LOW) | np.uint64(position + 1)
+
+
+@kernel
+def erase(entries: Entries, keys: Ints, at: Int) -> None:
+    """Empty an entry and move up those that had to go past it; their keys must still be where they were."""
+    size = entries.size
+    hole = at
+    probe = at
+    while True:
+        probe += 1
+        if probe == size:
+            probe = 0
+        entry = entries[probe]
+        if entry == _NONE:
+            break
+        wish = home(mix(keys[np.int64(entry & _LOW) - 1]), size)
+        # the entry may fill the hole unless its home lies after the hole, cyclically up to the probe
+        past, gap = probe - wish, probe - hole
+        if past < 0:
+            past += size
+        if gap < 0:
+            gap += size
+        if past >= gap:
+            entries[hole] = entry
+            hole = probe
+    entries[hole] = _NONE
