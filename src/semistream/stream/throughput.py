@@ -1,6 +1,7 @@
 """How fast the generators are on this machine: ``python -m semistream.stream.throughput``.
- Each generator makes batch after batch for a while on one core, after a first call that compiles it; the best
-of several rounds counts, as other work on the machine can only slow it down.
+ Each generator makes batch after batch for a while, after a first call that compiles it. Seconds are those of
+this thread on a core, not those of the clock on the wall, and the best of several rounds counts: other work on
+the machine then disturbs little.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ def rate_of(make_rows: Callable[[], int], seconds: float = 0.2, rounds: int = 3)
     make_rows()
     best = 0.0
     for _ in range(rounds):
-        made, begin = 0, time.perf_counter()
-        while (passed := time.perf_counter() - begin) < seconds or not made:
+        made, begin = 0, time.thread_time()
+        while (passed := time.thread_time() - begin) < seconds or not made:
             made += make_rows()
         best = max(best, made / passed)
     return best
@@ -85,7 +86,7 @@ def _rows(table: TableSource) -> Callable[[], int]:
 
 def _main() -> None:
     for name, rate in measure():
-        print(f"{name:36} {format_count(rate):>8} /s")
+        print(f"{name:36} {format_count(rate):>8} a second of one core")
 
 
 if __name__ == "__main__":
