@@ -293,6 +293,8 @@ def test_missing_columns_are_named_with_those_there_are() -> None:
         KeyCodec.for_schema(pa.schema([("id", pa.int64()), ("name", pa.string())]), "idd")
     with pytest.raises(KeyColumnError, match="key column 'x' is not in the stream; its columns are: y, z"):
         codec(pa.int64()).check_stream(pa.schema([("y", pa.int64()), ("z", pa.int64())]), "x")
+    with pytest.raises(KeyColumnError, match="key column 'x' is not in the batch; its columns are: y"):
+        codec(pa.int64()).encode(pa.record_batch({"y": [1]}), on=["x"])
     with pytest.raises(KeyColumnError, match="at least one column"):
         KeyCodec.for_schema(SEVERAL, [])
     with pytest.raises(KeyColumnError, match="'a' occurs twice"):

@@ -39,8 +39,13 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 def kernel(function: Callable[P, T]) -> Callable[P, T]:
-    """Compile ``function`` with Numba: cached on disk, without the GIL."""
-    compiled: Callable[P, T] = njit(cache=True, nogil=True)(function)
+    """Compile ``function`` with Numba: cached on disk where there is a place for it, without the GIL."""
+    compiled: Callable[P, T]
+    try:
+        compiled = njit(cache=True, nogil=True)(function)
+    except RuntimeError:
+        # Neither the package's directory nor the user's cache is writable: compile in each process instead.
+        compiled = njit(nogil=True)(function)
     return compiled
 
 

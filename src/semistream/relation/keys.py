@@ -175,7 +175,10 @@ class KeyCodec:
         return equal
 
     def _arrays(self, batch: pa.RecordBatch, names: Sequence[str]) -> list[pa.Array]:
-        return [batch.column(batch.schema.get_field_index(name)) for name in _listed(names)]
+        places = [batch.schema.get_field_index(name) for name in _listed(names)]
+        if -1 in places:  # missing, or not the only one
+            _require(batch.schema, _listed(names), "the batch")
+        return [batch.column(place) for place in places]
 
     def __repr__(self) -> str:
         kind = "exact" if self.exact else "hashed"

@@ -111,20 +111,22 @@ def numbers(buffer: pa.Buffer | None, dtype: np.dtype[Any] | str, first: int, co
     return np.frombuffer(buffer, dtype=dtype, count=count, offset=first * dtype.itemsize)
 
 
-def offsets_buffer(lengths: NDArray[np.int64], large: bool, what: str, remedy: str) -> tuple[pa.Buffer, int]:
-    """Arrow offsets for cells of these lengths, and their total; refuses what 32-bit offsets cannot say."""
+def offsets_of(lengths: NDArray[np.int64], large: bool, what: str, remedy: str) -> NDArray[np.int64]:
+    """Arrow offsets for cells of these lengths; refuses what offsets of 32 bits cannot say, unless ``large``."""
     offsets = np.zeros(lengths.size + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     total = int(offsets[-1])
-    if large:
-        return pa.py_buffer(offsets), total
-    if total > _MAX_OFFSET32:
+    if total > _MAX_OFFSET32 and not large:
         raise RowLimitError(
-            f"{lengths.size} rows hold {total} {what} in one column; its type addresses at most "
-            f"{_MAX_OFFSET32} in one batch. Ask for smaller output batches, or give the column the type "
-            f"{remedy}"
+            f"{lengths.size} rows hold {total} {what} in one column; its type addresses at most {_MAX_OFFSET32} in "
+            f"one batch. Ask for smaller output batches, or give the column the type {remedy}"
         )
-    return pa.py_buffer(offsets.astype(np.int32)), total
+    return offsets
+
+
+def offsets_buffer(offsets: NDArray[np.int64], large: bool) -> pa.Buffer:
+    """Make Arrow's buffer of 64-bit or 32-bit offsets."""
+    return pa.py_buffer(offsets if large else offsets.astype(np.int32))
 
 
 class FixedColumn(Column):
@@ -212,18 +214,18 @@ class BytesColumn(Column):
 
     def join(self, cells: Sequence[Cells], rows: int) -> pa.Array:
         (cell,) = cells
-        offsets, total = offsets_buffer(cell.lengths, self._large, "bytes", str(self._large_type))
-        data = np.empty(total, dtype=np.uint8)
-        targets = np.cumsum(cell.lengths) - cell.lengths
+        offsets = offsets_of(cell.lengths, self._large, "bytes", str(self._large_type))
+        data = np.empty(int(offsets[-1]), dtype=np.uint8)
         begins, lengths = frozen(cell.begins), frozen(cell.lengths)
-        bad = copy_cells(frozen(cell.values), begins, lengths, data, frozen(targets))
+        bad = copy_cells(frozen(cell.values), begins, lengths, data, frozen(offsets[:-1]))
         if bad >= 0:
             raise SemistreamError(
                 f"row {bad} of {rows} points outside its {cell.values.size} bytes; these bytes were not "
                 "written with this schema, or are damaged: build the relation again"
             )
         validity, nulls = validity_buffer(cell.nulls)
-        array = pa.Array.from_buffers(self._plain_type, rows, [validity, offsets, pa.py_buffer(data)], nulls)
+        buffers = [validity, offsets_buffer(offsets, self._large), pa.py_buffer(data)]
+        array = pa.Array.from_buffers(self._plain_type, rows, buffers, nulls)
         return array.cast(self.type) if self._view else array
 
 

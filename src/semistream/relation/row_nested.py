@@ -32,6 +32,7 @@ from semistream.relation.row_columns import (
     null_mask,
     numbers,
     offsets_buffer,
+    offsets_of,
     validity_buffer,
 )
 from semistream.relation.row_kernels import count_chained_rows, list_chained_rows
@@ -125,8 +126,8 @@ class ListColumn(Column):
             items = [pa.StructArray.from_arrays(items, fields=list(self._codec.schema))]
         buffers = [validity]
         if self._size is None:
-            offsets, _ = offsets_buffer(counts, self._large, "items", "large_list")
-            buffers.append(offsets)
+            offsets = offsets_of(counts, self._large, "items", "large_list")
+            buffers.append(offsets_buffer(offsets[:-1] if self._view else offsets, self._large))
             if self._view:
                 buffers.append(pa.py_buffer(counts.astype("<i8" if self._large else "<i4")))
         return pa.Array.from_buffers(self.type, rows, buffers, null_count, children=items)
