@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import semistream
 from semistream.core.errors import (
@@ -83,15 +84,20 @@ def rows(frame: DataFrame) -> Counter[str]:
     return Counter(repr(row) for row in table.to_pylist())
 
 
-def run_stream(frame: DataFrame, folder: Path) -> int:
-    """Run a streaming query to its end, into Parquet; return how many micro-batches it took."""
-    query = (
+def start(frame: DataFrame, folder: Path) -> StreamingQuery:
+    """Start a streaming query of all that is there now, into Parquet."""
+    return (
         frame.writeStream.format("parquet")
         .option("checkpointLocation", str(folder / "checkpoint"))
         .option("path", str(folder / "facts"))
         .trigger(availableNow=True)
         .start()
     )
+
+
+def run_stream(frame: DataFrame, folder: Path) -> int:
+    """Run a streaming query to its end; return how many micro-batches it took."""
+    query = start(frame, folder)
     query.awaitTermination()
     return 1 + max(progress["batchId"] for progress in query.recentProgress)
 
@@ -218,6 +224,36 @@ def test_names_that_differ_only_in_case_get_the_suffix(spark: SparkSession, tmp_
     s = spark.range(5).selectExpr("id", "-id AS price")
     assert semistream.join(s, tmp_path / "r", on="id", memory="1MB").columns == ["id", "price", "Price_right"]
     assert semistream.join(s, tmp_path / "r", on="id", memory="1MB", suffix="_r").columns[-1] == "Price_r"
+
+
+def test_metrics_count_every_row_once(
+    spark: SparkSession, relation: str, sales_files: str, expected: dict[str, Counter[str]], tmp_path: Path
+) -> None:
+    stream = spark.readStream.schema(SALES).option("maxFilesPerTrigger", 1).parquet(sales_files)
+    enriched = semistream.join(stream, relation, on="id", how="left", memory="1MB", metrics="products")
+    query = start(enriched, tmp_path)
+    query.awaitTermination()
+    assert rows(spark.read.parquet(str(tmp_path / "facts"))) == expected["left"]
+    statistics = semistream.spark.stream_statistics(query, "products")
+    assert statistics.batches == 3
+    assert statistics.tasks == 9
+    assert statistics.totals.rows_in == statistics.totals.rows_done == 2100
+    assert statistics.totals.rows_out == expected["left"].total()
+    assert statistics.totals.null_keys == 52
+    assert statistics.totals.pages_read > 0
+    assert 0 < statistics.bytes_held <= statistics.memory <= 1_000_000
+
+
+def test_metrics_of_a_batch_frame(sales: DataFrame, relation: str, expected: dict[str, Counter[str]]) -> None:
+    observation = Observation("products")
+    enriched = semistream.join(sales, relation, on="id", memory="1MB", metrics=observation)
+    assert rows(enriched) == expected["inner"]
+    assert observation.get["rows_in"] == 2100
+    # Without a single result the counters are there all the same.
+    observation = Observation("none")
+    absent = sales.selectExpr("-id - 1 AS id")
+    assert semistream.join(absent, relation, on="id", memory="1MB", metrics=observation).count() == 0
+    assert (observation.get["rows_in"], observation.get["rows_out"]) == (2100, 0)
 
 
 def test_downstream_of_a_watermark(spark: SparkSession, relation: str, sales_files: str, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ except ImportError:
     raise MissingExtraError("pyspark", "spark") from None
 
 from semistream.spark.builder import build
+from semistream.spark.metrics import StreamStatistics, stream_statistics
 from semistream.spark.sessions import session
 from semistream.spark.stream_join import join
 
-__all__ = ["build", "join", "session"]
+__all__ = ["StreamStatistics", "build", "join", "session", "stream_statistics"]

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyspark.sql.types as st
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
 
 from semistream.core.errors import BudgetTooSmallError, KeyColumnError, UnsupportedJoinError
 from semistream.core.units import format_bytes, parse_bytes
@@ -32,6 +32,7 @@ from semistream.relation.manifest import Manifest
 from semistream.relation.relation import Relation
 from semistream.spark.builder import SPARK_SCHEMA
 from semistream.spark.columns import positional, shard_of
+from semistream.spark.metrics import observed, sentinel, with_sentinel, without_counters
 from semistream.spark.types import arrow_schema, fit, spark_type
 
 __all__ = ["JoinTask", "join"]
@@ -46,6 +47,7 @@ def join(
     memory: int | float | str = "64MB",
     algorithm: str = "hybridjoin",
     suffix: str = "_right",
+    metrics: str | Observation | None = None,
     **options: Any,
 ) -> DataFrame:
     """Return the stream's rows with the relation's columns beside them.
@@ -71,6 +73,10 @@ def join(
         One of `semistream.algorithms`.
     suffix
         Added to the names of the relation's columns that the stream has too.
+    metrics
+        A name under which every micro-batch's progress shows what the joins did: pages read, bytes held and so on, as
+        ``query.lastProgress["observedMetrics"][name]``; `semistream.spark.stream_statistics` adds them up. For a batch
+        DataFrame an ``Observation``.
     options
         Parameters of the algorithm's own; see its class.
 
@@ -102,9 +108,12 @@ def join(
     added = result.fields[len(stream_schema) :]
     task = JoinTask(
         str(path), manifest.version, algorithm, share, tuple(stream_schema.names), arrow_schema(st.StructType(added)),
-        settings,
+        settings, counted=metrics is not None,
     )  # fmt: skip
-    return positional(stream).repartitionById(len(manifest.shards), shard).mapInArrow(task, result)
+    sharded = positional(stream).repartitionById(len(manifest.shards), shard)
+    if metrics is None:
+        return sharded.mapInArrow(task, result)
+    return observed(sharded.mapInArrow(task, with_sentinel(result)), metrics)
 
 
 @dataclass(frozen=True)
@@ -118,6 +127,7 @@ class JoinTask:
     names: tuple[str, ...]
     added: pa.Schema
     settings: dict[str, Any] = field(default_factory=dict)
+    counted: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -130,7 +140,10 @@ class JoinTask:
         with Relation.open(self.path, version=self.version, shards=[context.partitionId()]) as relation:
             joined = create(self.algorithm, relation, memory=self.memory, **self.settings)
             for result in joined.process(chain([first], rows)):
-                yield fit(result, schema)
+                fitting = fit(result, schema)
+                yield without_counters(fitting) if self.counted else fitting
+            if self.counted:
+                yield sentinel(joined, schema)
 
 
 def _located(relation: Relation | str | os.PathLike[str]) -> tuple[Path, Manifest]:

@@ -1,0 +1,114 @@
+"""What the joins of a query did, batch by batch.
+
+Every task ends with one row more, a *sentinel*: NULL in all columns but one, which holds the counters of its join.
+Spark sums the counters of a micro-batch up (``DataFrame.observe``) and the sentinels are filtered out again. So the
+numbers are right with task retries and without result rows, cost no second job, and reach any listener; they also
+work where accumulators do not, on Spark Connect.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyspark.sql.types as st
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from semistream.core.statistics import JoinStatistics
+from semistream.joins import Join
+
+__all__ = ["StreamStatistics", "observed", "sentinel", "stream_statistics", "with_sentinel", "without_counters"]
+
+_COLUMN = "__semistream"
+_COUNTERS = {
+    part.name: st.DoubleType() if isinstance(part.default, float) else st.LongType()
+    for part in dataclasses.fields(JoinStatistics)
+}
+_HELD, _MEMORY, _TASKS = "bytes_held", "memory", "tasks"
+_SPARK_TYPE = st.StructType(
+    [st.StructField(name, kind) for name, kind in {**_COUNTERS, _HELD: st.LongType(), _MEMORY: st.LongType()}.items()]
+)
+_ARROW_TYPE = pa.struct(
+    [(part.name, pa.float64() if isinstance(part.dataType, st.DoubleType) else pa.int64()) for part in _SPARK_TYPE]
+)
+
+
+@dataclass
+class StreamStatistics:
+    """The counters of a query's micro-batches, together.
+
+    `totals` adds up what all tasks counted, their busy seconds too: its service rate is that of one core.
+    """
+
+    totals: JoinStatistics = field(default_factory=JoinStatistics)
+    batches: int = 0
+    """Micro-batches in which a join ran."""
+    tasks: int = 0
+    """Tasks that had rows to join."""
+    bytes_held: int = 0
+    """The most that the joins of one micro-batch reserved together."""
+    memory: int = 0
+    """The most that the joins of one micro-batch might have reserved together."""
+
+    def add(self, metrics: Mapping[str, Any]) -> None:
+        """Add the counters of one micro-batch."""
+        if not metrics.get(_TASKS):
+            return
+        for name in _COUNTERS:
+            setattr(self.totals, name, getattr(self.totals, name) + metrics[name])
+        self.batches += 1
+        self.tasks += metrics[_TASKS]
+        self.bytes_held = max(self.bytes_held, metrics[_HELD])
+        self.memory = max(self.memory, metrics[_MEMORY])
+
+
+def stream_statistics(query: StreamingQuery, name: str) -> StreamStatistics:
+    """Return what the join that was given ``metrics=name`` did in this query so far.
+
+    Spark keeps the progress of the last 100 micro-batches (``spark.sql.streaming.numRecentProgressUpdates``); for
+    longer queries add the metrics up in a ``StreamingQueryListener``.
+    """
+    return _total(progress["observedMetrics"].get(name) for progress in query.recentProgress)
+
+
+def _total(batches: Iterable[Any]) -> StreamStatistics:
+    statistics = StreamStatistics()
+    for metrics in batches:
+        if metrics is not None:
+            statistics.add(metrics if isinstance(metrics, Mapping) else metrics.asDict())
+    return statistics
+
+
+def with_sentinel(schema: st.StructType) -> st.StructType:
+    """Return ``schema`` with room for counters; all columns may be NULL, as they are in a sentinel."""
+    columns = [st.StructField(part.name, part.dataType, True, part.metadata) for part in schema.fields]
+    return st.StructType([*columns, st.StructField(_COLUMN, _SPARK_TYPE)])
+
+
+def without_counters(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch of results with the column for counters, empty."""
+    return batch.append_column(pa.field(_COLUMN, _ARROW_TYPE), pa.nulls(batch.num_rows, _ARROW_TYPE))
+
+
+def sentinel(join: Join, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the last batch of a task: a row that is NULL in all of ``schema``, and what ``join`` counted."""
+    values = dataclasses.asdict(join.stats) | {_HELD: join.budget.peak, _MEMORY: join.budget.total}
+    nulls = [pa.nulls(1, part.type) for part in schema]
+    counters = pa.array([values], _ARROW_TYPE)
+    nullable = [pa.field(part.name, part.type) for part in schema]
+    return pa.RecordBatch.from_arrays([*nulls, counters], schema=pa.schema([*nullable, pa.field(_COLUMN, _ARROW_TYPE)]))
+
+
+def observed(df: DataFrame, name: str | Observation) -> DataFrame:
+    """Return results without sentinels, whose counters are summed up under ``name``."""
+
+    def sum_of(counter: str) -> Column:
+        return F.coalesce(F.sum(f"{_COLUMN}.{counter}"), F.lit(0)).alias(counter)
+
+    sums = [sum_of(part.name) for part in _SPARK_TYPE.fields]
+    return df.observe(name, F.count(_COLUMN).alias(_TASKS), *sums).where(F.col(_COLUMN).isNull()).drop(_COLUMN)
