@@ -9,6 +9,8 @@ from typing import Any
 
 from semistream.core.errors import UnknownAlgorithmError
 from semistream.joins.base import How, Join
+from semistream.joins.cachejoin import CacheJoin, FrontInlj
+from semistream.joins.cmeshjoin import CMeshJoin
 from semistream.joins.hybridjoin import HybridJoin
 from semistream.joins.inlj import Inlj
 from semistream.joins.meshjoin import MeshJoin
@@ -24,6 +26,9 @@ _REGISTRY: dict[str, type[Join]] = {
         Inlj,
         MeshJoin,
         HybridJoin,
+        CMeshJoin,
+        CacheJoin,
+        FrontInlj,
     )
 }
 

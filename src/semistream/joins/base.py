@@ -81,6 +81,8 @@ class Join(ABC):
     """Whether the index of R is held, and so counted."""
     bounded: ClassVar[bool] = True
     """Whether the join keeps to its budget."""
+    deterministic: ClassVar[bool] = True
+    """Whether the same stream gives results in the same order; threads do not."""
 
     def __init__(
         self,
@@ -130,7 +132,7 @@ class Join(ABC):
     def _step(self) -> Iterator[pa.RecordBatch]:
         """Run one turn of the loop. While the join is drained, a turn must make progress."""
 
-    def _absorb(self) -> None:
+    def _absorb(self) -> None:  # noqa: B027 - most algorithms need not
         """Move tuples from the stream buffer to where they wait, if the algorithm does so between turns."""
 
     @property
@@ -138,15 +140,15 @@ class Join(ABC):
         """Stream tuples the algorithm holds."""
         return 0
 
-    def _check(self) -> None:
+    def _check(self) -> None:  # noqa: B027 - an algorithm may have no state of its own
         """Assert the invariants of the algorithm's own state."""
 
     # -- the interface ------------------------------------------------------------------------------------
 
-    def bind(self, schema: pa.Schema, sample: pa.RecordBatch | None = None) -> None:
+    def bind(self, schema: pa.Schema, sample: pa.RecordBatch | None = None, *, row_bytes: float | None = None) -> None:
         """Fix the stream's schema: check the key, lay out the output, take the memory.
 
-        Called by the first `offer`; ``sample`` tells how long rows of varying length are.
+        Called by the first `offer`; ``sample``, or ``row_bytes`` itself, tells how long rows of varying length are.
         """
         self.relation.key.check_stream(schema, self.on)
         self.schema = schema
@@ -154,7 +156,9 @@ class Join(ABC):
         self.stream_codec = RowCodec(schema)
         self._row_bytes = float(self.stream_codec.stride)
         if self.stream_codec.variable:
-            if sample is not None and sample.num_rows:
+            if row_bytes is not None:
+                self._row_bytes = row_bytes
+            elif sample is not None and sample.num_rows:
                 lengths = self.stream_codec.encode(sample.slice(0, 1024)).lengths
                 self._row_bytes = float(min(lengths.mean(), 8 * np.median(lengths)))
             else:
@@ -326,7 +330,8 @@ class Join(ABC):
     def _turn(self) -> Iterator[pa.RecordBatch]:
         while self._ready:
             yield self._ready.popleft()
-        yield from self._step()
+        if self._bound:
+            yield from self._step()
 
     def _offer(self, batch: pa.RecordBatch) -> int:
         count = self._fitting(batch)
@@ -348,9 +353,23 @@ class Join(ABC):
             self._receive(Tuples(frozen(keys), batch))
         return count
 
+    def _hand(self, part: Tuples) -> int:
+        """Take tuples from a stage before this join, as `offer` does; return how many."""
+        taken = 0
+        while taken < len(part.keys):
+            rest = part.batch.slice(taken)
+            count = self._fitting(rest)
+            if count == 0:
+                break
+            self._receive(Tuples(part.keys[taken : taken + count], rest.slice(0, count)))
+            taken += count
+            self._absorb()
+        self._stats.rows_in += taken
+        return taken
+
     def _fitting(self, batch: pa.RecordBatch) -> int:
         """Return how many rows, from the first on, the stream buffer has room for."""
-        room, size, count = self._inbox_limit - self._inbox_bytes, int(batch.nbytes), batch.num_rows
+        room, size, count = self._inbox_limit - self._inbox_bytes, int(batch.nbytes), int(batch.num_rows)
         if size > room:
             count = int(count * room / size)
             while count and batch.slice(0, count).nbytes > room:
@@ -384,15 +403,26 @@ class Join(ABC):
             self._ready.extend(self._without_partner(row))
         return 1
 
+    def _least_memory(self) -> int:
+        """Return the smallest budget that will do."""
+        buffer, matches = _LEAST_INBOX, _LEAST_PAIRS * _PAIR_BYTES
+        others = self._minimum() + self.relation.device.frame_bytes
+        others += self.relation.index_bytes if self.uses_index else 0
+        # stream buffer and matches take a sixteenth each, or their least if that is more
+        return max(
+            others + buffer + matches,
+            -(-(others + buffer) * 16 // 15),
+            -(-(others + matches) * 16 // 15),
+            -(-others * 16 // 14),
+        )
+
     def _check_minimum(self) -> None:
-        minimum = self._minimum() + _LEAST_INBOX + _LEAST_PAIRS * _PAIR_BYTES + self.relation.device.frame_bytes
-        minimum += self.relation.index_bytes if self.uses_index else 0
-        # the stream buffer and the matches take a sixteenth each once that is more than their least
-        minimum = max(minimum, -(-(minimum - _LEAST_INBOX - _LEAST_PAIRS * _PAIR_BYTES) * 16 // 14))
+        minimum = self._least_memory()
         if self.budget.total < minimum:
+            index = f"; of that {format_bytes(self.relation.index_bytes)} for the index" if self.uses_index else ""
             raise BudgetTooSmallError(
                 f"memory of {self.budget.total:,} B is too small for {self.id}: with this relation it needs at least "
-                f"{minimum:,} B ({format_bytes(minimum)}; of that {format_bytes(self.relation.index_bytes)} for the "
-                "index); give at least that, or build the relation with larger pages",
+                f"{minimum:,} B ({format_bytes(minimum)}{index}); give at least that, or build the relation with "
+                "larger pages",
                 minimum,
             )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from semistream.joins.base import Join
+from semistream.joins.base import Join, Tuples
 from semistream.relation.relation import Relation
 from semistream.structures.lookup import PageLookup
 
@@ -46,4 +47,7 @@ class Inlj(Join):
 
     def _step(self) -> Iterator[pa.RecordBatch]:
         for part in self._take(self._cap):
+            # in key order, so that equal keys are next to each other for who watches the matches
+            order = np.argsort(part.keys, kind="stable")
+            part = Tuples(part.keys[order], part.batch.take(pa.array(order)))
             yield from self._looked_up(part, self._lookup)

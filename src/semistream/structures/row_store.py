@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from semistream.core.compiled import kernel
 from semistream.relation.rows import RowCodec, Rows
+from semistream.structures.arrays import Arrays, in_memory
 
 __all__ = ["RowStore"]
 
@@ -24,7 +25,7 @@ Ints = NDArray[np.int64]
 Slots = NDArray[np.int32]
 Bytes = NDArray[np.uint8]
 
-_FREE, _COUNT = 0, 1
+_FREE, _COUNT, _READY = 0, 1, 2
 
 
 class _Segments(NamedTuple):
@@ -109,27 +110,33 @@ class RowStore:
     row_bytes
         Expected bytes of a variable row: the store has room for ``slots`` rows of that size. Ignored for
         fixed rows.
+    arrays
+        Where the arrays live; a store that was left in mapped files is taken up as it was.
     """
 
     SEGMENT = 32
     """Bytes of a segment: shorter wastes less at the end of a row, longer makes shorter chains."""
 
-    def __init__(self, codec: RowCodec, slots: int, row_bytes: float = 0.0) -> None:
+    def __init__(self, codec: RowCodec, slots: int, row_bytes: float = 0.0, arrays: Arrays = in_memory) -> None:
         self.codec = codec
         self.slots = slots
         self.variable = codec.variable
         self._stride = codec.stride
         if not self.variable:
-            self._data = np.empty(slots * self._stride, np.uint8)
+            self._data: Bytes = arrays("rows", slots * self._stride, np.uint8)
             return
         segments = max(1, slots * math.ceil(max(row_bytes, 1) / self.SEGMENT))
         self._t = _Segments(
-            data=np.empty(segments * self.SEGMENT, np.uint8),
-            first=np.full(slots, -1, np.int32),
-            length=np.zeros(slots, np.int32),
-            next=np.append(np.arange(1, segments, dtype=np.int32), np.int32(-1)),
-            state=np.array([0, 0], np.int64),
+            data=arrays("segments", segments * self.SEGMENT, np.uint8),
+            first=arrays("first_segment", slots, np.int32),
+            length=arrays("row_length", slots, np.int32),
+            next=arrays("next_segment", segments, np.int32),
+            state=arrays("segment_state", 3, np.int64),
         )
+        if not self._t.state[_READY]:
+            self._t.first[:] = -1
+            self._t.next[:] = np.append(np.arange(1, segments), -1)
+            self._t.state[_READY] = 1
 
     @classmethod
     def bytes_per_slot(cls, codec: RowCodec, row_bytes: float = 0.0) -> int:

@@ -1,0 +1,27 @@
+"""CACHEJOIN (P-/OP-CACHEJOIN §2): the front stage before HYBRIDJOIN."""
+
+from __future__ import annotations
+
+from semistream.joins.front_stage import FrontStage
+
+__all__ = ["CacheJoin", "FrontInlj"]
+
+
+class CacheJoin(FrontStage):
+    """Stream probing against ``H_R``, then disk probing as HYBRIDJOIN does, one after the other.
+
+    The disk-probing phase starts when ``H_S`` is full or the stream buffer is empty.
+    """
+
+    id = "cachejoin"
+    title = "CACHEJOIN: front stage + HYBRIDJOIN"
+    behind = "hybridjoin"
+
+
+class FrontInlj(FrontStage):
+    """The front stage before the index nested loop join."""
+
+    id = "front+inlj"
+    title = "front stage + INLJ"
+    behind = "inlj"
+    share = 0.9

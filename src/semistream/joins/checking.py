@@ -1,0 +1,198 @@
+"""What the conformance suite is made of: small relations, streams, the right answer, and a join on a leash.
+
+The right answer comes from dictionaries and lists alone, so it shares nothing with the code it judges.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.core.statistics import JoinStatistics
+from semistream.joins.base import How, Join
+from semistream.relation.relation import Relation
+
+__all__ = [
+    "Outcome",
+    "assert_same_rows",
+    "held_bytes",
+    "in_batches",
+    "join_pairs",
+    "laboratory",
+    "paired",
+    "run",
+]
+
+_MOST_IDLE_TURNS = 20_000
+_ROWS_SHOWN = 8
+
+
+# -- the right answer -------------------------------------------------------------------------------------
+
+
+def join_pairs(
+    stream: pa.Table, master: pa.Table, on: Sequence[str], key: Sequence[str], how: How
+) -> list[tuple[int, int | None]]:
+    """Return the result as pairs of row numbers, by the definition of the join; None stands for NULLs."""
+    rows_of: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for row, values in enumerate(zip(*(master.column(name).to_pylist() for name in key), strict=True)):
+        if None not in values:
+            rows_of[values].append(row)
+    pairs: list[tuple[int, int | None]] = []
+    for row, values in enumerate(zip(*(stream.column(name).to_pylist() for name in on), strict=True)):
+        partners = rows_of.get(values, []) if None not in values else []
+        if partners:
+            pairs.extend((row, partner) for partner in partners)
+        elif how == "left":
+            pairs.append((row, None))
+    return pairs
+
+
+def paired(
+    stream: pa.Table, master: pa.Table, key: Sequence[str], pairs: Iterable[tuple[int, int | None]], suffix: str
+) -> pa.Table:
+    """Return the result that pairs of row numbers stand for, column by column."""
+    left, right = [], []
+    for row, partner in pairs:
+        left.append(row)
+        right.append(partner)
+    values = master.drop_columns(list(key)).take(pa.array(right, pa.int64()))
+    result = stream.take(pa.array(left, pa.int64()))
+    for field, column in zip(values.schema, values.columns, strict=True):
+        name = field.name + suffix if field.name in stream.schema.names else field.name
+        result = result.append_column(pa.field(name, field.type), column)
+    return result
+
+
+def assert_same_rows(found: pa.Table, wanted: pa.Table, what: str = "the result") -> None:
+    """Assert that two tables hold the same rows equally often; print the rows that differ."""
+    assert found.schema.equals(wanted.schema), f"{what} has schema\n{found.schema}\ninstead of\n{wanted.schema}"
+    has, should = _counted(found), _counted(wanted)
+    if has == should:
+        return
+    lines = [f"{what} has {found.num_rows} rows, and {wanted.num_rows} are right; columns {found.schema.names}"]
+    for title, rows in (("missing", should - has), ("too many", has - should)):
+        lines.append(f"{title}: {rows.total()} rows")
+        lines.extend(f"  {count} x {row}" for row, count in sorted(rows.items())[:_ROWS_SHOWN])
+    raise AssertionError("\n".join(lines))
+
+
+def _counted(table: pa.Table) -> Counter[str]:
+    # text, because lists and NaN do not count as equal to themselves everywhere
+    return Counter(map(repr, zip(*(column.to_pylist() for column in table.columns), strict=True)))
+
+
+# -- relations and streams --------------------------------------------------------------------------------
+
+
+@cache
+def laboratory() -> Path:
+    """Return a directory for relations that lives as long as the process."""
+    folder = Path(tempfile.mkdtemp(prefix="semistream-checks-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def in_batches(table: pa.Table, rows: int | None = None) -> list[pa.RecordBatch]:
+    """Cut a table into batches of ``rows`` rows, or make it one batch."""
+    whole = table.combine_chunks()
+    if whole.num_rows == 0:
+        return [pa.RecordBatch.from_pylist([], schema=table.schema)]
+    batches: list[pa.RecordBatch] = whole.to_batches(max_chunksize=rows or whole.num_rows)
+    return batches
+
+
+# -- a join on a leash ------------------------------------------------------------------------------------
+
+
+class Outcome:
+    """What a join gave, and the join itself for questions."""
+
+    def __init__(self, join: Join, batches: list[pa.RecordBatch]) -> None:
+        self.join = join
+        self.batches = batches
+        self.table = pa.Table.from_batches(batches, join.output_schema)
+
+    @property
+    def stats(self) -> JoinStatistics:
+        """The join's statistics."""
+        return self.join.stats
+
+
+def run(join: Join, batches: Iterable[pa.RecordBatch], *, audit: bool = False) -> Outcome:
+    """Process ``batches``; a join that turns without end is stopped, and ``audit`` checks it after every turn."""
+    _leash(join, audit=audit)
+    return Outcome(join, list(join.process(batches)))
+
+
+def _leash(join: Join, *, audit: bool) -> None:
+    step, offer, idle = join.step, join.offer, 0
+
+    def watched_step() -> Iterator[pa.RecordBatch]:
+        nonlocal idle
+        before = join.pending
+        yield from step()
+        idle = idle + 1 if join.pending >= before else 0
+        assert idle < _MOST_IDLE_TURNS, f"{join.id} made no progress in {idle} turns with {join.pending} tuples waiting"
+        if audit:
+            join.check()
+
+    def watched_offer(batch: pa.RecordBatch) -> int:
+        nonlocal idle
+        taken = offer(batch)
+        assert 0 <= taken <= batch.num_rows, f"{join.id} took {taken} of {batch.num_rows} tuples"
+        idle = 0 if taken else idle
+        if audit:
+            join.check()
+        return taken
+
+    join.step = watched_step  # type: ignore[method-assign]
+    join.offer = watched_offer  # type: ignore[method-assign]
+
+
+def held_bytes(join: Join) -> int:
+    """Return the bytes of all arrays and batches that can be reached from a join, its relation left out."""
+    arrays: dict[int, int] = {}
+    batches = 0
+    seen: set[int] = {id(join.relation), id(join.relation.key), id(join.relation.codec), id(join.relation.device)}
+    todo: list[object] = [join]
+    while todo:
+        thing = todo.pop()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, np.ndarray):
+            owner = _owner(thing)
+            arrays[id(owner)] = owner.nbytes
+        elif isinstance(thing, pa.RecordBatch):
+            batches += thing.nbytes
+        elif isinstance(thing, dict):
+            todo.extend(thing.values())
+        elif isinstance(thing, list | tuple | set) or type(thing).__name__ == "deque":
+            todo.extend(thing)  # type: ignore[arg-type]
+        elif type(thing).__module__.startswith(("semistream.joins", "semistream.structures")):
+            todo.extend(getattr(thing, "__dict__", {}).values())
+    return sum(arrays.values()) + batches
+
+
+def _owner(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array whose memory this one shows a part of."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def fresh(relation: Relation) -> Relation:
+    """Open the same relation once more, with counters of its own."""
+    assert relation.path is not None
+    return Relation.open(relation.path)

@@ -1,0 +1,36 @@
+"""CMESHJOIN (Algorithm 1): the front stage before MESHJOIN."""
+
+from __future__ import annotations
+
+import math
+
+from semistream.joins.front_stage import FrontStage
+
+__all__ = ["CMeshJoin"]
+
+
+class CMeshJoin(FrontStage):
+    """Frequent tuples of R answer at once; the others wait for R to pass by.
+
+    The front stage runs until ``w`` tuples have missed (lines 2 to 11), then MESHJOIN takes a turn (lines 12 to 22).
+
+    Parameters
+    ----------
+    cache_share
+        By default the optimum of the paper's model for a stream of Zipf exponent 1 (§3.2): the root of
+        ``(M - u·h)·p'(h) = u·(1 - p(h))``.
+    """
+
+    id = "cmeshjoin"
+    title = "CMESHJOIN: front stage + MESHJOIN"
+    behind = "meshjoin"
+
+    def _best_share(self) -> float:
+        if self._cache_share is not None:
+            return self._cache_share
+        # For exponent 1 the root satisfies M/(u·h) = 1 + ln(R_t/h); the right side falls slowly, so iteration converges.
+        most = self.budget.free / self._cached_bytes()
+        held = most / 2
+        for _ in range(32):
+            held = most / (1.0 + math.log(max(self.relation.row_count / held, 1.0)))
+        return min(held / most, 0.9)

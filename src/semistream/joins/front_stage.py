@@ -1,0 +1,191 @@
+"""The front stage (CMESHJOIN §3): a cache of single tuples before any join.
+
+Every stream tuple probes ``H_R`` first. A hit is emitted and gone; only misses go on to the join behind. When the
+join behind matches a row of R with at least ``threshold`` waiting tuples, that row moves into ``H_R``, in place of a
+less frequent one when it is full.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.core.statistics import JoinStatistics
+from semistream.joins.base import Join, Tuples
+from semistream.relation.relation import Relation
+from semistream.structures.hot_tuples import HotTuples, find_candidates
+
+__all__ = ["FrontStage"]
+
+Ints = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+_LEAST_TUPLES = 16
+_PORTION = 1 << 14
+
+
+class FrontStage(Join):
+    """``H_R`` before the join named by `behind`.
+
+    Parameters
+    ----------
+    cache_share
+        Share of the memory for ``H_R``; the join behind has the rest. By default what suits the join behind.
+    threshold
+        Waiting tuples that a row of R must be matched with to be cached. It is only where the threshold starts:
+        it falls while the cache has room, and rises while evictions are frequent.
+    aging
+        See `HotTuples`.
+    options
+        Everything else goes to the join behind.
+
+    Notes
+    -----
+    The cache never affects the result. A key with several rows is cached with all of them, if they lie in one page.
+    """
+
+    behind: ClassVar[str]
+    """Id of the join that gets the misses."""
+    share: ClassVar[float] = 0.75
+    """Default of ``cache_share``."""
+    uses_index = False  # the join behind counts it, if it uses it
+
+    def __init__(
+        self,
+        relation: Relation,
+        *,
+        cache_share: float | None = None,
+        threshold: int = 1,
+        aging: float = 8.0,
+        on: Any,
+        how: Any = "inner",
+        memory: Any = "64MB",
+        schema: pa.Schema | None = None,
+        suffix: str = "_right",
+        **options: Any,
+    ) -> None:
+        if cache_share is not None and not 0.0 < cache_share < 1.0:
+            raise ValueError(f"cache_share must be between 0 and 1, not {cache_share}")
+        self._cache_share = cache_share
+        self.threshold = max(1, threshold)
+        self._aging = aging
+        self._noticed = 0
+        self._evicted = 0
+        self._behind_class = self._find_behind()
+        self._behind_common = {"on": on, "how": how, "suffix": suffix, **options}
+        # only asked what it needs at least; the one that works is made when the stream's schema is known
+        self._inner = self._behind_class(relation, memory=1 << 62, **self._behind_common)
+        super().__init__(relation, on=on, how=how, memory=memory, schema=schema, suffix=suffix)
+
+    @classmethod
+    def _find_behind(cls) -> type[Join]:
+        from semistream.joins import find
+
+        return find(cls.behind)
+
+    def _minimum(self) -> int:
+        if hasattr(self, "stream_codec"):
+            self._inner.stream_codec, self._inner._row_bytes = self.stream_codec, self._row_bytes
+        return self._inner._least_memory() + HotTuples.fixed_bytes() + _LEAST_TUPLES * self._cached_bytes()
+
+    def _cached_bytes(self) -> int:
+        return HotTuples.bytes_per_tuple(self.relation.codec, self._stored_row_bytes())
+
+    def _stored_row_bytes(self) -> float:
+        """Return the bytes of a row of R, on average, as its pages tell."""
+        return min(self.relation.page_bytes / max(1.0, self.relation.rows_per_page), float(self.relation.page_bytes))
+
+    def _best_share(self) -> float:
+        return self._cache_share if self._cache_share is not None else self.share
+
+    def _open(self) -> None:
+        behind_least = self._inner._least_memory()
+        room = self.budget.free
+        rows = int((room * self._best_share() - HotTuples.fixed_bytes()) // self._cached_bytes())
+        spare = int((room - behind_least - HotTuples.fixed_bytes()) // self._cached_bytes())
+        rows = max(_LEAST_TUPLES, min(rows, spare, self.relation.row_count))
+        self.cache = HotTuples(self.relation.codec, rows, self._stored_row_bytes(), aging=self._aging)
+        self.budget.reserve("front stage", self.cache.nbytes)
+        self._inner = self._behind_class(self.relation, memory=self.budget.free, **self._behind_common)
+        self.budget.reserve("join behind", self.budget.free)
+        assert self.schema is not None
+        self._inner.bind(self.schema, row_bytes=self._row_bytes)
+        self._inner._on_match = self._notice
+        self._largest_row = self._inner._largest_row
+
+    def _step(self) -> Iterator[pa.RecordBatch]:
+        self._inner._closing = self._closing
+        for part in self._take(_PORTION):
+            yield from self._probe(part)
+        if not (self._more_coming or self._arrived):
+            yield from self._inner.step()
+
+    def _probe(self, part: Tuples) -> Iterator[pa.RecordBatch]:
+        """Emit the hits of some stream tuples and hand the misses on."""
+        held, positions, slots = self.cache.look_up(part.keys)
+        self._stats.probes += len(part.keys)
+        hits = int(np.count_nonzero(held))
+        self._stats.recorded += hits
+        self._stats.cache_hits += hits
+        self._stats.rows_done += hits
+        for begin in range(0, positions.size, self._cap):
+            at, rows = positions[begin : begin + self._cap], slots[begin : begin + self._cap]
+            yield from self._joined(part.keys[at], part.batch.take(pa.array(at)), *self.cache.rows(rows))
+        if hits < len(part.keys):
+            missed = np.flatnonzero(~held)
+            yield from self._hand_on(Tuples(part.keys[missed], part.batch.take(pa.array(missed))))
+
+    def _hand_on(self, part: Tuples) -> Iterator[pa.RecordBatch]:
+        """Give tuples to the join behind, which takes a turn whenever it is full."""
+        while len(part.keys):
+            taken = self._inner._hand(part)
+            if taken == 0 and self._inner._arrived == 0:
+                # larger than the whole stream buffer of the join behind
+                taken = 1
+                yield from self._looked_up(Tuples(part.keys[:1], part.batch.slice(0, 1)), self._aside)
+            part = Tuples(part.keys[taken:], part.batch.slice(taken))
+            if len(part.keys):
+                yield from self._inner.step()
+
+    def _notice(self, keys: Ints, data: Bytes, starts: Ints, flags: Bytes) -> None:
+        """See what the join behind matched: frequent rows move into ``H_R`` (Algorithm 1, lines 16 to 18)."""
+        candidates = find_candidates(keys, starts, flags, self.relation.device.frame_bytes, self.threshold)
+        self._noticed += len(keys)
+        if candidates.keys.size:
+            self.cache.admit(candidates, data)
+        if self._noticed >= self.cache.capacity // 4 + 1024:
+            self._adapt()
+
+    def _adapt(self) -> None:
+        """Lower the threshold while there is room, raise it while evictions are too frequent."""
+        evicted = self.cache.evictions - self._evicted
+        if not self.cache.full or evicted * 8 < self._noticed:
+            self.threshold = max(1, self.threshold - 1)
+        elif evicted * 2 > self._noticed:
+            self.threshold += 1
+        self._noticed, self._evicted = 0, self.cache.evictions
+
+    @property
+    def _waiting(self) -> int:
+        return self._inner.pending if self._bound else 0
+
+    @property
+    def stats(self) -> JoinStatistics:
+        """What cache and join behind did together."""
+        mine, behind = super().stats, self._inner._stats
+        return dataclasses.replace(
+            mine,
+            **{
+                name: getattr(mine, name) + getattr(behind, name)
+                for name in ("rows_done", "unmatched", "cache_hits", "probes", "appended", "evicted", "recorded")
+            },
+        )
+
+    def _check(self) -> None:
+        self.cache.check()
+        self._inner.check()

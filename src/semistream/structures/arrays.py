@@ -1,0 +1,61 @@
+"""Where the arrays of a structure live: in this process, or in files that other processes can map.
+
+A structure that keeps all of its state in arrays asked for here can be left by one process and taken up by the
+next without copying.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+__all__ = ["Arrays", "MappedArrays", "in_memory"]
+
+
+class Arrays(Protocol):
+    """Gives out an array of zeros, or the one that was given out under this name before."""
+
+    def __call__(self, name: str, count: int, dtype: DTypeLike) -> NDArray[Any]:
+        """Return the array ``name`` of ``count`` items."""
+        ...
+
+
+def in_memory(name: str, count: int, dtype: DTypeLike) -> NDArray[Any]:
+    """Return a new array of zeros in this process."""
+    return np.zeros(count, dtype)
+
+
+class MappedArrays:
+    """Arrays in files of a directory, mapped shared: what one process writes, the next one finds.
+
+    Only one process may write at a time; a lock is the caller's business. Files on a memory file system are
+    memory: count them.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     MappedArrays(folder)("counts", 3, np.int64)[1] = 7
+    ...     MappedArrays(folder)("counts", 3, np.int64).tolist()
+    [0, 7, 0]
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self._directory = Path(directory)
+        self._directory.mkdir(parents=True, exist_ok=True)
+
+    def __call__(self, name: str, count: int, dtype: DTypeLike) -> NDArray[Any]:
+        """Map the array ``name``; a file of another size is replaced by zeros."""
+        kind = np.dtype(dtype)
+        if count == 0:
+            return np.zeros(0, kind)
+        path = self._directory / f"{name}.array"
+        size = count * kind.itemsize
+        if not path.exists() or path.stat().st_size != size:
+            with open(path, "wb") as file:
+                file.truncate(size)
+        return np.asarray(np.memmap(path, dtype=kind, mode="r+", shape=(count,)))
