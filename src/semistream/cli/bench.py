@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from semistream.cli.console import errors, out, print_json
 from semistream.core.units import format_bytes, format_count
 
 __all__ = ["app"]
@@ -36,19 +35,15 @@ def device(
     """Compare reads through a relation with raw reads of the same disk, in one run."""
     from semistream.relation.bench import bench_device
 
-    try:
-        if as_json:
-            typer.echo(json.dumps(bench_device(path, size, page_size, depth, rounds=rounds), indent=2))
-            return
-        console = Console()
-        with console.status("starting") as status:
-            result = bench_device(
-                path, size, page_size, depth, rounds=rounds, progress=lambda text: status.update(f"{text} …")
-            )
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+    with errors.status("starting …") as status:
+        result = bench_device(
+            path, size, page_size, depth, rounds=rounds, progress=lambda text: status.update(f"{text} …")
+        )
+    if as_json:
+        print_json(result)
+        return
     for table in tables(result):
-        console.print(table)
+        out.print(table)
 
 
 def tables(result: dict[str, Any]) -> list[Table]:
