@@ -28,7 +28,7 @@ class CMeshJoin(FrontStage):
     def _best_share(self) -> float:
         if self._cache_share is not None:
             return self._cache_share
-        # For exponent 1 the root satisfies M/(u·h) = 1 + ln(R_t/h); the right side falls slowly, so iteration converges.
+        # For exponent 1 the root satisfies M/(u·h) = 1 + ln(R_t/h), whose right side falls slowly: iteration converges.
         most = self.budget.free / self._cached_bytes()
         held = most / 2
         for _ in range(32):

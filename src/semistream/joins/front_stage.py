@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from semistream.core.statistics import JoinStatistics
 from semistream.joins.base import Join, Tuples
 from semistream.relation.relation import Relation
-from semistream.structures.hot_tuples import HotTuples, find_candidates
+from semistream.structures.candidates import find_candidates
+from semistream.structures.hot_tuples import HotTuples
 
 __all__ = ["FrontStage"]
 

@@ -16,20 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semistream.core.compiled import Int, frozen, kernel
-from semistream.relation.pages import FIRST, LAST, WHOLE
 from semistream.relation.rows import RowCodec, Rows
 from semistream.structures.arrays import Arrays, in_memory
+from semistream.structures.candidates import Candidates
+from semistream.structures.directory import ENTRY_BYTES, entries_for, erase, find, position_at, put
 from semistream.structures.row_store import RowStore
-from semistream.structures.stream_table import _home, mix
 
-__all__ = ["Candidates", "HotTuples", "find_candidates"]
+__all__ = ["HotTuples"]
 
 Ints = NDArray[np.int64]
 Slots = NDArray[np.int32]
 Bytes = NDArray[np.uint8]
 
 _FREE, _ROWS, _KEYS, _READY, _LOOKED, _AGED = 0, 1, 2, 3, 4, 5
-_LOW = 0xFFFFFFFF
 
 
 class _Table(NamedTuple):
@@ -42,82 +41,6 @@ class _Table(NamedTuple):
     state: Ints
 
 
-class Candidates(NamedTuple):
-    """Keys that were matched, with all of their rows."""
-
-    keys: Ints
-    frequency: Ints  # stream tuples each was matched with
-    bounds: Ints  # rows of key i are bounds[i] to bounds[i + 1]
-    starts: Ints
-    flags: Bytes
-
-
-@kernel
-def _candidates(
-    keys: Ints, starts: Ints, flags: Bytes, frame_bytes: int, threshold: int
-) -> tuple[Ints, Ints, Ints, Ints, Bytes]:
-    n = keys.size
-    out_keys, out_frequency = np.empty(n, np.int64), np.empty(n, np.int64)
-    bounds = np.empty(n + 1, np.int64)
-    out_starts, out_flags = np.empty(n, np.int64), np.empty(n, np.uint8)
-    found, rows = 0, 0
-    bounds[0] = 0
-    begin = 0
-    while begin < n:
-        end = begin + 1
-        while end < n and keys[end] == keys[begin]:
-            end += 1
-        # The rows of a key lie in one page (or the key is no candidate), in ascending order, each perhaps once
-        # for every tuple it met.
-        page = starts[begin] // frame_bytes
-        at, last = rows, np.int64(-1)
-        pairs = 0
-        for i in range(begin, end):
-            if starts[i] // frame_bytes == page:
-                pairs += 1
-                if starts[i] > last:
-                    out_starts[at] = starts[i]
-                    out_flags[at] = flags[i]
-                    last = starts[i]
-                    at += 1
-        complete = (out_flags[rows] & FIRST) != 0 and (out_flags[at - 1] & LAST) != 0
-        complete = complete and (out_flags[rows] & WHOLE) != 0
-        frequency = (end - begin) // (at - rows)
-        if complete and frequency >= threshold:
-            out_keys[found] = keys[begin]
-            out_frequency[found] = frequency
-            found += 1
-            rows = at
-            bounds[found] = rows
-        begin = end
-    return out_keys[:found], out_frequency[:found], bounds[: found + 1], out_starts[:rows], out_flags[:rows]
-
-
-def find_candidates(keys: Ints, starts: Ints, flags: Bytes, frame_bytes: int, threshold: int) -> Candidates:
-    """Return the keys of a join's matches that came with all their rows and at least ``threshold`` tuples.
-
-    Pairs of the same key must be next to each other, which they are when pages are probed in order.
-    """
-    return Candidates(*_candidates(frozen(keys), frozen(starts), frozen(flags), frame_bytes, threshold))
-
-
-@kernel
-def _find(t: _Table, key: Int) -> Int:
-    hashed = mix(key)
-    size = t.entries.size
-    at = _home(hashed, size)
-    tag = hashed << np.uint64(32)
-    low = np.uint64(_LOW)
-    while t.entries[at] != np.uint64(0):
-        entry = t.entries[at]
-        if (entry & ~low) == tag and t.key[np.int64(entry & low) - 1] == key:
-            return at
-        at += 1
-        if at == size:
-            at = 0
-    return -1 - at
-
-
 @kernel
 def _look_up(t: _Table, keys: Ints, record: bool) -> tuple[NDArray[np.bool_], Ints, Slots]:
     """Return which keys are held, and the pairs of position and slot of their rows."""
@@ -126,11 +49,11 @@ def _look_up(t: _Table, keys: Ints, record: bool) -> tuple[NDArray[np.bool_], In
     positions, slots = np.empty(n, np.int64), np.empty(n, np.int32)
     pairs = 0
     for i in range(n):
-        at = _find(t, keys[i])
+        at = find(t.entries, t.key, keys[i])
         if at < 0:
             continue
         held[i] = True
-        slot = np.int64(t.entries[at] & np.uint64(_LOW)) - 1
+        slot = position_at(t.entries, at)
         if record:
             t.frequency[slot] += np.uint32(1)
         while slot >= 0:
@@ -161,8 +84,7 @@ def _insert(t: _Table, key: Int, frequency: Int, flags: Bytes, slots: Slots) -> 
         if before >= 0:
             t.chain[before] = slot
         else:
-            at = _find(t, key)
-            t.entries[-1 - at] = (mix(key) << np.uint64(32)) | np.uint64(slot + 1)
+            put(t.entries, t.key, slot)
             t.frequency[slot] = frequency
             t.head[slot] = 1
         before = slot
@@ -171,34 +93,16 @@ def _insert(t: _Table, key: Int, frequency: Int, flags: Bytes, slots: Slots) -> 
 
 
 @kernel
-def _erase(t: _Table, at: Int) -> None:
-    size = t.entries.size
-    hole, probe = at, at
-    while True:
-        probe += 1
-        if probe == size:
-            probe = 0
-        entry = t.entries[probe]
-        if entry == np.uint64(0):
-            break
-        home = _home(mix(t.key[np.int64(entry & np.uint64(_LOW)) - 1]), size)
-        if (probe - home) % size >= (probe - hole) % size:
-            t.entries[hole] = entry
-            hole = probe
-    t.entries[hole] = np.uint64(0)
-
-
-@kernel
 def _remove(t: _Table, keys: Ints) -> Slots:
     """Unhook keys and free their slots; return the slots, whose rows are then to be freed."""
     freed = np.empty(t.state[_ROWS], np.int32)
     count = 0
     for i in range(keys.size):
-        at = _find(t, keys[i])
+        at = find(t.entries, t.key, keys[i])
         if at < 0:
             continue
-        slot = np.int64(t.entries[at] & np.uint64(_LOW)) - 1
-        _erase(t, at)
+        slot = position_at(t.entries, at)
+        erase(t.entries, t.key, at)
         t.state[_KEYS] -= 1
         while slot >= 0:
             freed[count] = slot
@@ -217,7 +121,7 @@ def _remove(t: _Table, keys: Ints) -> Slots:
 def _absent(t: _Table, keys: Ints) -> NDArray[np.bool_]:
     absent = np.empty(keys.size, np.bool_)
     for i in range(keys.size):
-        absent[i] = _find(t, keys[i]) < 0
+        absent[i] = find(t.entries, t.key, keys[i]) < 0
     return absent
 
 
@@ -259,7 +163,7 @@ class HotTuples:
             frequency=arrays("frequency", capacity, np.uint32),
             head=arrays("head", capacity, np.uint8),
             flags=arrays("flags", capacity, np.uint8),
-            entries=arrays("entries", capacity + capacity // 2 + 1, np.uint64),
+            entries=arrays("entries", entries_for(capacity), np.uint64),
             state=arrays("state", 6, np.int64),
         )
         if not self._t.state[_READY]:
@@ -272,7 +176,7 @@ class HotTuples:
     @staticmethod
     def bytes_per_tuple(codec: RowCodec, row_bytes: float = 0.0) -> int:
         """Return what one more row of capacity costs (``u``)."""
-        return 8 + 4 + 4 + 1 + 1 + 12 + RowStore.bytes_per_slot(codec, row_bytes)
+        return 8 + 4 + 4 + 1 + 1 + ENTRY_BYTES + RowStore.bytes_per_slot(codec, row_bytes)
 
     @staticmethod
     def fixed_bytes() -> int:
@@ -344,9 +248,9 @@ class HotTuples:
         used: list[int] = []
         heads = 0
         for at in np.flatnonzero(t.entries):
-            slot = int(t.entries[at] & np.uint64(_LOW)) - 1
+            slot = int(position_at(t.entries, at))
             heads += 1
-            assert _find(t, t.key[slot]) == at, f"key {t.key[slot]} is not found where it is"
+            assert find(t.entries, t.key, t.key[slot]) == at, f"key {t.key[slot]} is not found where it is"
             assert t.head[slot] == 1, "a table entry does not lead to a first row"
             key = t.key[slot]
             while slot >= 0:

@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 from semistream.relation.rows import RowCodec
 from semistream.structures import stream_kernels as kernels
-from semistream.structures.directory import ENTRY_BYTES, entries_for, find, mix, position_at
-from semistream.structures.directory import home as _home
+from semistream.structures.directory import ENTRY_BYTES, entries_for, find, position_at
 from semistream.structures.row_store import RowStore
 from semistream.structures.stream_kernels import COUNT, ENDS, FREE, HELD, KEYS, NEWEST, OLDEST
 
-__all__ = ["StreamTable", "_home", "mix"]
+__all__ = ["StreamTable"]
 
 Ints = NDArray[np.int64]
 Slots = NDArray[np.int32]
