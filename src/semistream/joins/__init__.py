@@ -14,7 +14,9 @@ from semistream.joins.cmeshjoin import CMeshJoin
 from semistream.joins.hybridjoin import HybridJoin
 from semistream.joins.inlj import Inlj
 from semistream.joins.meshjoin import MeshJoin
+from semistream.joins.op_cachejoin import OPCacheJoin
 from semistream.joins.oracle import Oracle
+from semistream.joins.p_cachejoin import PCacheJoin
 from semistream.relation.relation import Relation
 
 __all__ = ["How", "Join", "algorithms", "create", "find"]
@@ -29,6 +31,8 @@ _REGISTRY: dict[str, type[Join]] = {
         CMeshJoin,
         CacheJoin,
         FrontInlj,
+        PCacheJoin,
+        OPCacheJoin,
     )
 }
 

@@ -21,13 +21,13 @@ from semistream.relation.relation import Relation
 from semistream.structures.candidates import find_candidates
 from semistream.structures.hot_tuples import HotTuples
 
-__all__ = ["FrontStage"]
+__all__ = ["PORTION", "FrontStage"]
 
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
 _LEAST_TUPLES = 16
-_PORTION = 1 << 14
+PORTION = 1 << 14
 
 
 class FrontStage(Join):
@@ -121,25 +121,27 @@ class FrontStage(Join):
 
     def _step(self) -> Iterator[pa.RecordBatch]:
         self._inner._closing = self._closing
-        for part in self._take(_PORTION):
-            yield from self._probe(part)
+        for part in self._take(PORTION):
+            hits, missed = self._probe(part)
+            yield from hits
+            yield from self._hand_on(missed)
         if not (self._more_coming or self._arrived):
             yield from self._inner.step()
 
-    def _probe(self, part: Tuples) -> Iterator[pa.RecordBatch]:
-        """Emit the hits of some stream tuples and hand the misses on."""
+    def _probe(self, part: Tuples) -> tuple[list[pa.RecordBatch], Tuples]:
+        """Look stream tuples up in ``H_R``; return the results of the hits, and the misses."""
         held, positions, slots = self.cache.look_up(part.keys)
         self._stats.probes += len(part.keys)
         hits = int(np.count_nonzero(held))
         self._stats.recorded += hits
         self._stats.cache_hits += hits
         self._stats.rows_done += hits
+        results: list[pa.RecordBatch] = []
         for begin in range(0, positions.size, self._cap):
             at, rows = positions[begin : begin + self._cap], slots[begin : begin + self._cap]
-            yield from self._joined(part.keys[at], part.batch.take(pa.array(at)), *self.cache.rows(rows))
-        if hits < len(part.keys):
-            missed = np.flatnonzero(~held)
-            yield from self._hand_on(Tuples(part.keys[missed], part.batch.take(pa.array(missed))))
+            results.extend(self._joined(part.keys[at], part.batch.take(pa.array(at)), *self.cache.rows(rows)))
+        missed = np.flatnonzero(~held)
+        return results, Tuples(part.keys[missed], part.batch.take(pa.array(missed)))
 
     def _hand_on(self, part: Tuples) -> Iterator[pa.RecordBatch]:
         """Give tuples to the join behind, which takes a turn whenever it is full."""

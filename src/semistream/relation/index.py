@@ -6,12 +6,13 @@ Both answer one vectorised call, ``locate(keys)``, with the pages of each key in
 
 from __future__ import annotations
 
+import threading
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.core.compiled import kernel
+from semistream.core.compiled import frozen, kernel
 from semistream.relation.device import Device
 from semistream.relation.pages import find_rows
 
@@ -95,6 +96,53 @@ def _expand(begin: Ints, count: Ints, total: int) -> tuple[Ints, Ints]:
     return bounds, pages
 
 
+@kernel
+def _locate_between(
+    first: Ints, continues: NDArray[np.bool_], last_key: int, low: Ints, high: Ints
+) -> tuple[Ints, Ints]:
+    begin = np.empty(low.size, np.int64)
+    count = np.zeros(low.size, np.int64)
+    pages = first.size
+    at = np.int64(0)  # the first page whose first key is not below the low end
+    before = np.int64(np.iinfo(np.int64).min)
+    for i in range(low.size):
+        key = low[i]
+        if key < before:
+            at = np.int64(0)
+        before = key
+        # Sorted keys are near the last one: steps that double find an end, then halves the place in between.
+        step = 1
+        while at + step <= pages and first[at + step - 1] < key:
+            at += step
+            step *= 2
+        top = min(at + step - 1, pages)
+        while at < top:
+            middle = (at + top) >> 1
+            if first[middle] < key:
+                at = middle + 1
+            else:
+                top = middle
+        shared = at < pages and first[at] == key and not continues[at]
+        begin[i] = at if shared else max(at - 1, 0)
+        if high[i] < key or key > last_key:
+            continue
+        end = at
+        if end < pages and first[end] <= high[i]:
+            step = 1
+            while end + step <= pages and first[end + step - 1] <= high[i]:
+                end += step
+                step *= 2
+            top = min(end + step - 1, pages)
+            while end < top:
+                middle = (end + top) >> 1
+                if first[middle] <= high[i]:
+                    end = middle + 1
+                else:
+                    top = middle
+        count[i] = max(end - begin[i], 0)
+    return begin, count
+
+
 class ClusteredIndex:
     """The first key of each page of an R sorted by key: the inner nodes of the papers' B⁺-tree, flat.
 
@@ -124,15 +172,11 @@ class ClusteredIndex:
         return Located(*_expand(begin, count, total))
 
     def between(self, low: Ints, high: Ints) -> tuple[Ints, Ints]:
-        """Return first page and number of pages that may hold keys in ``[low[i], high[i]]``."""
-        begin = np.searchsorted(self.first, low, side="left")
-        shared = np.zeros(low.size, dtype=bool)
-        inside = begin < self.first.size
-        shared[inside] = (self.first[begin[inside]] == low[inside]) & ~self.continues[begin[inside]]
-        begin = np.maximum(np.where(shared, begin, begin - 1), 0)
-        end = np.searchsorted(self.first, high, side="right")
-        empty = (high < low) | (end <= begin) | (low > self.last_key)
-        return begin.astype(np.int64), np.where(empty, 0, end - begin).astype(np.int64)
+        """Return first position and number of pages, in key order, that may hold keys in ``[low[i], high[i]]``.
+
+        One traversal serves a whole batch; ascending ``low`` makes it a walk.
+        """
+        return _locate_between(self.first, self.continues, self.last_key, frozen(low), frozen(high))
 
     def check(self) -> None:
         """Assert that the pages are in order."""
@@ -163,6 +207,7 @@ class ScatteredIndex:
         self.fences = fences
         self.device = device
         self._frames = device.allocate(max(1, min(frames, device.page_count)))
+        self._lock = threading.Lock()  # the frames serve one look-up at a time
 
     @property
     def nbytes(self) -> int:
@@ -171,6 +216,10 @@ class ScatteredIndex:
 
     def locate(self, keys: Ints) -> Located:
         """Return the pages of each key, having read the leaves that tell."""
+        with self._lock:
+            return self._locate(keys)
+
+    def _locate(self, keys: Ints) -> Located:
         leaves = self.fences.locate(keys)
         if leaves.pages.size == 0:
             return Located(np.zeros(keys.size + 1, np.int64), np.empty(0, np.int64))

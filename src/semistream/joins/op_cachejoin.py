@@ -1,0 +1,134 @@
+"""OP-CACHEJOIN (Figure 5): P-CACHEJOIN with two disk buffers, one loaded while the other is probed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.joins.base import Join
+from semistream.joins.oldest_first import OldestFirstJoin, partitions
+from semistream.joins.parallel_front import ParallelFrontStage
+
+__all__ = ["OPCacheJoin", "TwoBufferJoin"]
+
+Ints = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+
+@dataclass
+class _DiskBuffer:
+    """Frames, and the load that fills them: empty (no load), being filled or full (a load), busy while probed."""
+
+    frames: Bytes
+    rear: bool
+    keys: Ints
+    pages: Ints
+    asked_for: int = 0
+    load: Future[None] | None = None
+
+
+class TwoBufferJoin(OldestFirstJoin):
+    """HYBRIDJOIN's disk probing with two buffers, each filled by a loader of its own.
+
+    One buffer is loaded by the keys at the front of the queue, the other by those at its rear. While one is probed,
+    the other is being filled.
+
+    Notes
+    -----
+    Keys that one buffer is being loaded for are not chosen for the other. A key whose rows lie in more pages than a
+    buffer holds is served without overlap: no tuple may be admitted between its pages.
+    """
+
+    id = "two_buffers"
+    title = "HYBRIDJOIN with two disk buffers"
+
+    def _minimum(self) -> int:
+        return super()._minimum() + (self._partition_pages or 1) * self.relation.device.frame_bytes
+
+    def _open(self) -> None:
+        self._open_disk_buffer(self.budget.free // 8)
+        half = len(self._frames) // 2
+        if half == 0:  # the least memory: the second page comes from the table's share
+            self._frames = self.relation.frames(2)
+            self.budget.reserve("second disk buffer", self.relation.device.frame_bytes)
+            half = 1
+        none = np.empty(0, np.int64)
+        self._buffers = [
+            _DiskBuffer(self._frames[begin : begin + half], rear, none, none)
+            for begin, rear in ((0, False), (half, True))
+        ]
+        self._loaders = ThreadPoolExecutor(2, thread_name_prefix="loader")
+        self._open_table(self.budget.free)
+
+    def _absorb(self) -> None:
+        self._admit(self.table.free)
+
+    def _step(self) -> Iterator[pa.RecordBatch]:
+        self._absorb()
+        for buffer in self._buffers:
+            if buffer.load is None and not self._start(buffer):
+                break  # the front of the queue needs more than a buffer: let the other one run empty
+        loads = [buffer.load for buffer in self._buffers if buffer.load is not None]
+        if not loads:
+            yield from self._serve_oldest()
+            return
+        done, _ = wait(loads, return_when=FIRST_COMPLETED)
+        for buffer in self._buffers:
+            if buffer.load in done:
+                load, buffer.load = buffer.load, None
+                assert load is not None
+                load.result()
+                yield from self._serve(buffer)
+                self._absorb()
+
+    def _start(self, buffer: _DiskBuffer) -> bool:
+        """Choose keys whose partitions fit into the buffer, and let its loader read them."""
+        width = min(self._width(), len(buffer.frames))
+        room = max(1, len(buffer.frames) // width)
+        keys = (self.table.newest_keys if buffer.rear else self.table.oldest_keys)(2 * room)
+        other = self._buffers[0 if buffer.rear else 1]
+        if other.load is not None:
+            keys = keys[~np.isin(keys, other.keys)]
+        located = self.relation.locate(keys)
+        count = int(np.searchsorted(located.bounds[1:], room, side="right"))
+        if count == 0:
+            return keys.size == 0
+        buffer.keys = np.sort(keys[:count])
+        buffer.pages, buffer.asked_for = partitions(
+            located.pages[: located.bounds[count]], width, self.relation.page_count
+        )
+        buffer.load = self._loaders.submit(self.relation.read, buffer.pages, buffer.frames[: buffer.pages.size])
+        return True
+
+    def _serve(self, buffer: _DiskBuffer) -> Iterator[pa.RecordBatch]:
+        """Probe a full buffer: all its keys have all their pages here."""
+        frames = buffer.frames[: buffer.pages.size]
+        met = np.zeros(buffer.pages.size, np.int64)
+        self._serving = True
+        try:
+            for slots, starts, flags in self._probed(frames, buffer.keys, leave=True):
+                yield from self._joined_slots(slots, frames, starts, flags)
+                self._let_go(self.table.leaving(slots, flags))
+                met += np.bincount(starts // frames.shape[1], minlength=met.size)
+            neighbours = buffer.pages.size - buffer.asked_for
+            if neighbours:
+                self._measure(int(np.count_nonzero(met)) - buffer.asked_for, neighbours)
+            yield from self._leave(*self.table.take_keys(buffer.keys))
+        finally:
+            self._serving = False
+
+
+class OPCacheJoin(ParallelFrontStage):
+    """P-CACHEJOIN whose reads overlap the probing of what was read before."""
+
+    id = "op_cachejoin"
+    title = "OP-CACHEJOIN: and two disk buffers"
+
+    @classmethod
+    def _find_behind(cls) -> type[Join]:
+        return TwoBufferJoin

@@ -1,0 +1,18 @@
+"""P-CACHEJOIN (Figure 2): the two phases of CACHEJOIN in parallel."""
+
+from __future__ import annotations
+
+from semistream.joins.parallel_front import ParallelFrontStage
+
+__all__ = ["PCacheJoin"]
+
+
+class PCacheJoin(ParallelFrontStage):
+    """CACHEJOIN whose stream probing and disk probing run at the same time, with ``I_B`` between them.
+
+    Stream probing stops only when ``I_B`` is full, disk probing only when it is empty.
+    """
+
+    id = "p_cachejoin"
+    title = "P-CACHEJOIN: both phases in parallel"
+    behind = "hybridjoin"

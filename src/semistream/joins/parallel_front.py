@@ -1,0 +1,211 @@
+"""Stream probing and disk probing in parallel, as P- and OP-CACHEJOIN have them.
+
+The caller's thread probes the stream in ``H_R`` and puts misses into the intermediate buffer ``I_B``; a thread of its
+own feeds the join behind from there and runs its turns. Reads and compiled kernels release the interpreter's lock, so
+the two phases do overlap.
+
+The thread lives only while there is something to do, so an idle join has none.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.joins.base import Tuples
+from semistream.joins.front_stage import PORTION, FrontStage
+from semistream.relation.relation import Relation
+
+__all__ = ["ParallelFrontStage"]
+
+Ints = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+_LEAST_BUFFER = 4096
+_RESULTS_AHEAD = 8
+_PATIENCE = 0.05
+
+
+class ParallelFrontStage(FrontStage):
+    """A front stage whose join behind runs in a thread of its own.
+
+    Parameters
+    ----------
+    buffer_share
+        Share of the memory for the intermediate buffer ``I_B``. The paper's optimum is 2 MB of 100 MB: less stops
+        stream probing too often, more takes memory from where tuples are joined.
+    """
+
+    def __init__(self, relation: Relation, *, buffer_share: float = 0.02, **options: Any) -> None:
+        if not 0.0 < buffer_share < 0.5:
+            raise ValueError(f"buffer_share must be between 0 and 0.5, not {buffer_share}")
+        self._buffer_share = buffer_share
+        self._between: deque[tuple[Tuples, int]] = deque()  # I_B
+        self._between_bytes = 0
+        self._behind_rows = 0  # stream tuples in I_B and in the join behind
+        self._done_behind = 0
+        self._results: deque[pa.RecordBatch] = deque()
+        self._failure: BaseException | None = None
+        self._worker: threading.Thread | None = None
+        self._changed = threading.Condition()  # guards all of the above
+        self._cache_lock = threading.Lock()  # H_R: probed here, filled there
+        self._turn_lock = threading.Lock()  # held while the join behind is in motion
+        super().__init__(relation, **options)
+
+    def _minimum(self) -> int:
+        return super()._minimum() + _LEAST_BUFFER
+
+    def _open(self) -> None:
+        self._buffer_limit = max(_LEAST_BUFFER, int(self.budget.total * self._buffer_share))
+        self._buffer_limit = min(self._buffer_limit, max(_LEAST_BUFFER, self.budget.free - super()._minimum()))
+        self.budget.reserve("intermediate buffer", self._buffer_limit)
+        super()._open()
+
+    # -- stream probing, in the caller's thread -----------------------------------------------------------
+
+    def _step(self) -> Iterator[pa.RecordBatch]:
+        self._inner._closing = self._closing
+        for part in self._take(PORTION):
+            with self._cache_lock:
+                hits, missed = self._probe(part)
+            yield from hits
+            yield from self._buffer(missed)
+        # with nothing more to probe, wait for the other phase; otherwise take what it has ready
+        yield from self._collect(wait=not (self._more_coming or self._arrived))
+
+    def _buffer(self, part: Tuples) -> Iterator[pa.RecordBatch]:
+        """Put misses into ``I_B``; while it is full, stream probing stops and results are taken."""
+        while len(part.keys):
+            with self._changed:
+                room = self._buffer_limit - self._between_bytes
+                size = int(part.batch.nbytes)
+                count = len(part.keys) if size <= room else int(len(part.keys) * room / size)
+                while count and part.batch.slice(0, count).nbytes > room:
+                    count //= 2
+                if count:
+                    self._enter(Tuples(part.keys[:count], part.batch.slice(0, count)))
+                    part = Tuples(part.keys[count:], part.batch.slice(count))
+                    continue
+                alone = not self._between
+            if alone:  # one row is larger than all of I_B
+                yield from self._looked_up(Tuples(part.keys[:1], part.batch.slice(0, 1)), self._aside)
+                part = Tuples(part.keys[1:], part.batch.slice(1))
+            else:
+                yield from self._collect(wait=True)
+
+    def _enter(self, part: Tuples) -> None:
+        size = int(part.batch.nbytes)
+        self._between.append((part, size))
+        self._between_bytes += size
+        self._behind_rows += len(part.keys)
+        self._stats.buffered += len(part.keys)
+        if self._worker is None:
+            self._worker = threading.Thread(
+                target=_probe_disk, args=(weakref.ref(self),), name=f"{self.id}-disk", daemon=True
+            )
+            self._worker.start()
+        self._changed.notify_all()
+
+    def _collect(self, *, wait: bool) -> Iterator[pa.RecordBatch]:
+        """Yield what disk probing has found; with ``wait``, until something changed there."""
+        with self._changed:
+            if wait and not self._results and self._behind_rows and self._failure is None:
+                self._changed.wait(_PATIENCE)
+            results, self._results = self._results, deque()
+            self._changed.notify_all()
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
+        yield from results
+
+    # -- disk probing, in a thread of its own -------------------------------------------------------------
+
+    def _disk_turn(self) -> bool:
+        """Feed the join behind from ``I_B`` and run one turn of it; False when there is nothing left to do."""
+        with self._changed:
+            if len(self._results) > _RESULTS_AHEAD:
+                self._changed.wait(_PATIENCE)
+                return True
+            if self._behind_rows == 0 or self._failure is not None:
+                self._worker = None
+                return False
+        with self._turn_lock:
+            self._fetch()
+            for result in self._inner.step():
+                self._deliver(result)
+        with self._changed:
+            done = self._inner._stats.rows_done
+            self._behind_rows -= done - self._done_behind
+            self._done_behind = done
+            self._changed.notify_all()
+        return True
+
+    def _fetch(self) -> None:
+        """Move tuples from ``I_B`` to the join behind, as many as it takes."""
+        while True:
+            with self._changed:
+                if not self._between:
+                    return
+                part, size = self._between.popleft()
+            taken = self._inner._hand(part)
+            if taken == 0 and self._inner._arrived == 0:
+                taken = 1  # larger than the whole stream buffer of the join behind
+                row = Tuples(part.keys[:1], part.batch.slice(0, 1))
+                for result in self._inner._looked_up(row, self._inner._aside):
+                    self._deliver(result)
+            rest = Tuples(part.keys[taken:], part.batch.slice(taken))
+            with self._changed:
+                left = int(rest.batch.nbytes) if len(rest.keys) else 0
+                self._between_bytes -= size - left
+                if len(rest.keys):
+                    self._between.appendleft((rest, left))
+                self._changed.notify_all()
+                if len(rest.keys):
+                    return
+
+    def _deliver(self, result: pa.RecordBatch) -> None:
+        with self._changed:
+            self._results.append(result)
+            self._changed.notify_all()
+
+    def _fail(self, failure: BaseException) -> None:
+        with self._changed:
+            self._failure = failure
+            self._worker = None
+            self._changed.notify_all()
+
+    def _notice(self, keys: Ints, data: Bytes, starts: Ints, flags: Bytes) -> None:
+        with self._cache_lock:
+            super()._notice(keys, data, starts, flags)
+
+    # -- inside -------------------------------------------------------------------------------------------
+
+    @property
+    def _waiting(self) -> int:
+        with self._changed:
+            return self._behind_rows + len(self._results)
+
+    def _check(self) -> None:
+        with self._turn_lock, self._changed, self._cache_lock:
+            self.cache.check()
+            self._inner.check()
+            assert sum(size for _, size in self._between) == self._between_bytes <= self._buffer_limit
+
+
+def _probe_disk(reference: weakref.ref[ParallelFrontStage]) -> None:
+    """Run disk turns while there is something to do and the join is still wanted."""
+    while (join := reference()) is not None:
+        try:
+            if not join._disk_turn():
+                return
+        except BaseException as failure:  # raised again in the thread of the caller
+            join._fail(failure)
+            return
+        del join
