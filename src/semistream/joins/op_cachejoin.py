@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from semistream.joins.base import Join
 from semistream.joins.oldest_first import OldestFirstJoin, partitions
 from semistream.joins.parallel_front import ParallelFrontStage
+from semistream.relation.relation import Relation
 
 __all__ = ["OPCacheJoin", "TwoBufferJoin"]
 
@@ -46,6 +48,10 @@ class TwoBufferJoin(OldestFirstJoin):
 
     id = "two_buffers"
     title = "HYBRIDJOIN with two disk buffers"
+
+    def __init__(self, relation: Relation, *, threads: bool = True, **options: Any) -> None:
+        self._threads = threads
+        super().__init__(relation, **options)
 
     def _minimum(self) -> int:
         return super()._minimum() + (self._partition_pages or 1) * self.relation.device.frame_bytes
@@ -102,7 +108,13 @@ class TwoBufferJoin(OldestFirstJoin):
         buffer.pages, buffer.asked_for = partitions(
             located.pages[: located.bounds[count]], width, self.relation.page_count
         )
-        buffer.load = self._loaders.submit(self.relation.read, buffer.pages, buffer.frames[: buffer.pages.size])
+        frames = buffer.frames[: buffer.pages.size]
+        if self._threads:
+            buffer.load = self._loaders.submit(self.relation.read, buffer.pages, frames)
+        else:
+            self.relation.read(buffer.pages, frames)
+            buffer.load = Future()
+            buffer.load.set_result(None)
         return True
 
     def _serve(self, buffer: _DiskBuffer) -> Iterator[pa.RecordBatch]:
@@ -128,6 +140,8 @@ class OPCacheJoin(ParallelFrontStage):
 
     id = "op_cachejoin"
     title = "OP-CACHEJOIN: and two disk buffers"
+
+    loaders_behind = True
 
     @classmethod
     def _find_behind(cls) -> type[Join]:

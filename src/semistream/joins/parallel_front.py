@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -41,12 +41,19 @@ class ParallelFrontStage(FrontStage):
     buffer_share
         Share of the memory for the intermediate buffer ``I_B``. The paper's optimum is 2 MB of 100 MB: less stops
         stream probing too often, more takes memory from where tuples are joined.
+    threads
+        False runs the phases one after the other in the caller's thread, disk probing whenever stream probing has to
+        stop: for simulation, where the same stream must give the same counts and overlap is computed, not measured.
     """
 
-    def __init__(self, relation: Relation, *, buffer_share: float = 0.02, **options: Any) -> None:
+    loaders_behind: ClassVar[bool] = False
+    """Whether the join behind has threads of its own too."""
+
+    def __init__(self, relation: Relation, *, buffer_share: float = 0.02, threads: bool = True, **options: Any) -> None:
         if not 0.0 < buffer_share < 0.5:
             raise ValueError(f"buffer_share must be between 0 and 0.5, not {buffer_share}")
         self._buffer_share = buffer_share
+        self._threads = threads
         self._between: deque[tuple[Tuples, int]] = deque()  # I_B
         self._between_bytes = 0
         self._behind_rows = 0  # stream tuples in I_B and in the join behind
@@ -57,6 +64,8 @@ class ParallelFrontStage(FrontStage):
         self._changed = threading.Condition()  # guards all of the above
         self._cache_lock = threading.Lock()  # H_R: probed here, filled there
         self._turn_lock = threading.Lock()  # held while the join behind is in motion
+        if self.loaders_behind:
+            options["threads"] = threads
         super().__init__(relation, **options)
 
     def _minimum(self) -> int:
@@ -106,7 +115,7 @@ class ParallelFrontStage(FrontStage):
         self._between_bytes += size
         self._behind_rows += len(part.keys)
         self._stats.buffered += len(part.keys)
-        if self._worker is None:
+        if self._worker is None and self._threads:
             self._worker = threading.Thread(
                 target=_probe_disk, args=(weakref.ref(self),), name=f"{self.id}-disk", daemon=True
             )
@@ -115,8 +124,10 @@ class ParallelFrontStage(FrontStage):
 
     def _collect(self, *, wait: bool) -> Iterator[pa.RecordBatch]:
         """Yield what disk probing has found; with ``wait``, until something changed there."""
+        if wait and not self._threads:
+            self._disk_turn()
         with self._changed:
-            if wait and not self._results and self._behind_rows and self._failure is None:
+            if wait and self._threads and not self._results and self._behind_rows and self._failure is None:
                 self._changed.wait(_PATIENCE)
             results, self._results = self._results, deque()
             self._changed.notify_all()
@@ -130,7 +141,7 @@ class ParallelFrontStage(FrontStage):
     def _disk_turn(self) -> bool:
         """Feed the join behind from ``I_B`` and run one turn of it; False when there is nothing left to do."""
         with self._changed:
-            if len(self._results) > _RESULTS_AHEAD:
+            if len(self._results) > _RESULTS_AHEAD and self._threads:
                 self._changed.wait(_PATIENCE)
                 return True
             if self._behind_rows == 0 or self._failure is not None:
