@@ -102,7 +102,7 @@ def test_help_imports_neither_spark_nor_numba() -> None:
     )
     outcome = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert outcome.stderr.strip() == "[]"
-    for command in ("build", "inspect", "algorithms", "bench"):
+    for command in ("demo", "build", "inspect", "algorithms", "bench"):
         assert command in outcome.stdout
 
 

@@ -15,6 +15,7 @@ from semistream.cli.algorithms import algorithms
 from semistream.cli.bench import app as bench
 from semistream.cli.build import build
 from semistream.cli.console import is_expected, print_error
+from semistream.cli.demo import demo
 from semistream.cli.inspect import inspect
 
 __all__ = ["app", "main"]
@@ -27,6 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(demo)
 app.command()(build)
 app.command()(inspect)
 app.command()(algorithms)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import Progress, TaskID
+from rich.progress import Progress
 
-from semistream.cli.console import out, progress, step
+from semistream.cli.console import out, polled, progress, step
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["build"]
+__all__ = ["build", "growing"]
 
 
 def build(
@@ -59,11 +58,12 @@ def build(
             seen.add(batch)
             bars.update(reading, completed=position, note=f"{seen.rows:,} rows")
 
-        with _writing(bars, reading, path, seen):
+        with growing(bars, path, lambda: seen.bytes + 9 * seen.rows, "Sorting and writing"):
             relation = Relation.build(
                 files.reader(read), path, key if len(key) > 1 else key[0], page_size=page_size, fill=fill,
                 clustered=not scattered, shards=shards, memory=memory, overwrite=overwrite,
             )  # fmt: skip
+        bars.update(reading, completed=files.nbytes)
     with relation:
         seconds = time.perf_counter() - began
         out.print(summary(relation))
@@ -83,29 +83,17 @@ class _Seen:
 
 
 @contextlib.contextmanager
-def _writing(bars: Progress, reading: TaskID, path: Path, seen: _Seen) -> Iterator[None]:
-    """Show, beside the bar of reading, how the page files grow.
+def growing(bars: Progress, path: Path, expected: Callable[[], float], description: str) -> Iterator[None]:
+    """Show how the page files under ``path`` grow: who writes them reports to nobody, so they are looked at.
 
-    The writer reports to nobody, so the files are looked at. What they will come to is only known roughly: the
-    Arrow bytes and the key and flag of each row. The bar fills at the end, whatever it came to.
+    What they will come to is known only roughly (``expected``); the bar fills at the end, whatever it came to.
     """
     old = set(path.glob("shard-*.pages")) if path.is_dir() else set()
-    done = threading.Event()
 
-    def watch() -> None:
-        while not done.wait(0.1):
-            with contextlib.suppress(OSError):
-                written = sum(file.stat().st_size for file in set(path.glob("shard-*.pages")) - old)
-                bars.update(writing, completed=written, total=max(seen.bytes + 9 * seen.rows, written + 1))
+    def look() -> None:
+        with contextlib.suppress(OSError):
+            written = sum(file.stat().st_size for file in set(path.glob("shard-*.pages")) - old)
+            bars.update(task, completed=written, total=max(expected(), written + 1))
 
-    with step(bars, "Sorting and writing", unit="bytes") as writing:
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            done.set()
-            watcher.join()
-        written = sum(file.stat().st_size for file in set(path.glob("shard-*.pages")) - old)
-        bars.update(writing, completed=written, total=written)
-        bars.update(reading, completed=bars.tasks[bars.task_ids.index(reading)].total or 0)
+    with step(bars, description, unit="bytes") as task, polled(look):
+        yield

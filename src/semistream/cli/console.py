@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,7 +25,7 @@ from rich.text import Text
 from semistream.core.errors import SemistreamError
 from semistream.core.units import format_bytes, format_count
 
-__all__ = ["facts", "is_expected", "out", "print_error", "print_json", "progress", "step"]
+__all__ = ["errors", "facts", "is_expected", "out", "polled", "print_error", "print_json", "progress", "step"]
 
 out = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
@@ -31,12 +33,19 @@ errors = Console(stderr=True, highlight=False)
 
 def is_expected(error: BaseException) -> bool:
     """Tell whether an error is a message to the person at the terminal, not a fault of the program."""
-    return isinstance(error, SemistreamError | ValueError | OSError)
+    return isinstance(error, SemistreamError | ValueError | OSError) or _from_spark(error)
+
+
+def _from_spark(error: BaseException) -> bool:
+    return type(error).__module__.startswith("pyspark.errors")
 
 
 def print_error(error: BaseException) -> None:
-    """Print one red message. An error of the system that has no message of ours keeps the system's."""
+    """Print one red message. Of what Spark says of a task, our own error is the part to read."""
     text = str(error) or type(error).__name__
+    if _from_spark(error):
+        ours = re.search(r"semistream\.[\w.]+Error: (.+)", text)
+        text = ours[1] if ours else f"Spark: {text.splitlines()[0]} (all of it: semistream --debug ...)"
     errors.print(Text.assemble(("error: ", "bold red"), (text, "red")), soft_wrap=True)
 
 
@@ -89,5 +98,25 @@ def step(
     """Show a bar for as long as the step takes; it is full when the step has ended well."""
     task = bars.add_task(description, total=total, unit=unit, note=note)
     yield task
-    done = bars.tasks[bars.task_ids.index(task)]
-    bars.update(task, total=done.total or max(done.completed, 1), completed=done.total or max(done.completed, 1))
+    shown = bars.tasks[bars.task_ids.index(task)]
+    reached = shown.completed or shown.total or 1
+    bars.update(task, total=reached, completed=reached)
+
+
+@contextlib.contextmanager
+def polled(look: Callable[[], None], seconds: float = 0.2) -> Iterator[None]:
+    """Call ``look`` every so often while something runs that reports to nobody, and once more at its end."""
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(seconds):
+            look()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+    look()
