@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -52,16 +51,16 @@ class Case:
     def partnerless(self, stream: pa.Table | None = None) -> int:
         """Return how many stream tuples have no row of R, NULL keys included."""
         stream = self.stream if stream is None else stream
-        return stream.num_rows - len({row for row, _ in join_pairs(stream, self.master, self.on, self.key, "inner")})
+        pairs = join_pairs(stream, self.master, self.on, self.key, "inner")
+        return int(stream.num_rows) - len({row for row, _ in pairs})
 
     def _answer(self, stream: pa.Table, how: How, suffix: str) -> pa.Table:
         pairs = join_pairs(stream, self.master, self.on, self.key, how)
         return paired(stream, self.master, self.key, pairs, suffix)
 
 
-def _payload(keys: Sequence[Any], rng: np.random.Generator) -> pa.Table:
+def _payload(rows: int, rng: np.random.Generator) -> pa.Table:
     """Return the value columns of R: of fixed and varying length, with NULLs, one with a name the stream has too."""
-    rows = len(keys)
     names = [None if row % 11 == 3 else "name " * int(rng.integers(0, 5)) + str(row) for row in range(rows)]
     price = pa.array(rng.integers(0, 9999, rows) / 100, mask=rng.random(rows) < 0.1)
     return pa.table(
@@ -120,7 +119,8 @@ def case(name: str) -> Case:
             _STREAM_KEY: pa.array([f"{r // 5}" for r in drawn], pa.string(), mask=np.roll(missing, 1)),
         }
     master = pa.table(ours)
-    for field_, column in zip(_payload(ranks, rng).schema, _payload(ranks, rng).columns, strict=True):
+    payload = _payload(len(ranks), rng)
+    for field_, column in zip(payload.schema, payload.columns, strict=True):
         if options.get("values", "all") == "all" or (options["values"] == "fixed" and field_.name != "name"):
             master = master.append_column(field_, column)
     options.pop("values", None)
