@@ -132,7 +132,7 @@ def raw_reads(
         device.page_bytes,
         depth or device.depth,
         method,
-        request_bytes=request_bytes or device.page_bytes,
+        request_bytes=request_bytes,
     )
 
     def read(pages: Ints, frames: Frames) -> None:
@@ -215,6 +215,7 @@ def _sequential(relation: Relation, device: FileDevice, rounds: int) -> dict[str
             for method in _raw_methods(device)
             for kib in (256, 1024)
         }
+        contestants[f"raw_{device.method}"] = timed(stack.enter_context(raw_reads(device, device.method)))
         rates = _medians(contestants | {"relation": timed(relation.read)}, rounds)
     return {"raw": max(rate for name, rate in rates.items() if name.startswith("raw"))} | rates
 

@@ -26,10 +26,11 @@ __all__ = ["Method", "PageReader"]
 Method = Literal["queue", "threads", "readahead"]
 """How requests are kept in flight: see `semistream.relation.device.FileDevice`."""
 
-SHORTEST_REQUEST, LONGEST_REQUEST = 128 << 10, 1 << 20
-"""A run that is longer than a request may be becomes several. Longer ones cost less, but checking one
-overlaps only with reading others: so there are to be `OVERLAP` of them in a call, within these limits."""
-OVERLAP = 8
+SHORTEST_REQUEST, LONGEST_REQUEST = 64 << 10, 256 << 10
+"""A run that is longer than a request may be becomes several: an eighth of what a call asks for, in these limits.
+Longer requests are submitted more cheaply, but a request is checked while others are read, so there must be others."""
+LONG_REQUESTS = 3
+"""Of requests of that length so many in flight are enough to keep a device busy."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -80,7 +81,8 @@ class PageReader:
     method
         None chooses between queue and threads.
     request_bytes
-        A longer run becomes several requests. By default chosen for each call.
+        A longer run becomes several requests, of which ``depth`` are in flight. By default both are chosen for
+        each call, so that checking pages overlaps with reading others.
     """
 
     def __init__(
@@ -139,7 +141,7 @@ class PageReader:
         """Return one of the outcomes of `semistream.relation.transfers`, and its report."""
         ids, words, report = frozen(pages), frames.view(np.uint64), np.zeros(3, np.int64)
         depth = self.depth if depth is None else depth
-        most = self._longest_request(len(ids))
+        most, window = self._limits(len(ids), depth)
         if self.method == "readahead":
             outcome = transfers.read_simple(
                 self._files, self._starts, ids, words, 0, len(ids), most, depth, verify, report
@@ -147,25 +149,29 @@ class PageReader:
             return outcome, report
         outcome = transfers.NO_QUEUE
         if self.method == "queue":
-            outcome = self._queued(ids, words, most, depth, verify, report)
+            outcome = self._queued(ids, words, most, depth, window, verify, report)
         if outcome == transfers.NO_QUEUE:
             outcome = self._threaded(ids, words, most, depth, verify, report)
         return outcome, report
 
-    def _longest_request(self, pages: int) -> int:
-        """Return how many pages a request of a call for so many may have."""
+    def _limits(self, pages: int, depth: int) -> tuple[int, int]:
+        """Return how many pages a request may have, and how many bytes may be in flight, in a call for ``pages``."""
         size = self._request_bytes
-        if size is None:
-            size = min(max(pages * self._page_bytes // OVERLAP, SHORTEST_REQUEST), LONGEST_REQUEST)
-        return max(1, size // self._page_bytes)
+        if size is not None:
+            return max(1, size // self._page_bytes), depth * max(size, self._page_bytes)
+        size = min(max(pages * self._page_bytes // 8, SHORTEST_REQUEST), LONGEST_REQUEST)
+        most = max(1, size // self._page_bytes)
+        return most, self._page_bytes * max(depth, LONG_REQUESTS * most)
 
-    def _queued(self, ids: Ints, words: NDArray[np.uint64], most: int, depth: int, verify: bool, report: Ints) -> int:
+    def _queued(
+        self, ids: Ints, words: NDArray[np.uint64], most: int, depth: int, window: int, verify: bool, report: Ints
+    ) -> int:
         process = self._process
         queue = self._take_queue(process)
         if queue is None:
             return transfers.NO_QUEUE
         outcome = transfers.read_queued(
-            queue.handle, self._files, self._starts, ids, words, most, depth, verify,
+            queue.handle, self._files, self._starts, ids, words, most, depth, window, verify,
             queue.control, queue.pointers, queue.events, queue.slots, report,
         )  # fmt: skip
         if outcome == transfers.NO_QUEUE:

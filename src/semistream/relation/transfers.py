@@ -218,6 +218,7 @@ def read_queued(
     frames: Words,
     most: int,
     depth: int,
+    window: int,
     verify: bool,
     control: Words,
     pointers: Words,
@@ -231,6 +232,9 @@ def read_queued(
     ----------
     queue
         What ``io_setup`` gave; no other thread may use it meanwhile.
+    window
+        Bytes in flight at most, if that is less: with too many, long requests all end together, and checking
+        them waits until there is nothing left to overlap with.
     control, pointers, events, slots
         Room for ``depth`` control blocks (8 words: data, key, operation and file, address, size, offset, 2
         unused), their addresses, events (4: data, block, result, 0), and 7 × ``depth`` numbers of our own.
@@ -250,16 +254,20 @@ def read_queued(
     for i in range(depth):
         free[i] = i
     at, in_flight, runs = 0, 0, 0
+    waiting_bytes = 0
     outcome = DONE
 
     while True:
         # Fill free slots, unless something went wrong: then only wait for what is in flight, because the
         # device still writes into memory that the caller may give away after we return.
         while outcome == DONE and free_count > 0 and at < count:
-            free_count -= 1
-            slot = free[free_count]
             file = _file_of(starts, pages[at])
             run = _run_length(pages, at, count, most, starts[file + 1])
+            if waiting_bytes > 0 and waiting_bytes + run * page_bytes > window:
+                break
+            waiting_bytes += run * page_bytes
+            free_count -= 1
+            slot = free[free_count]
             begin[slot], length[slot], arrived[slot] = at, run, 0
             ready[ready_count] = slot
             ready_count += 1
@@ -331,6 +339,7 @@ def read_queued(
             if got == wanted:
                 check_first[check_count], check_length[check_count] = begin[slot], length[slot]
                 check_count += 1
+                waiting_bytes -= length[slot] * page_bytes
                 free[free_count] = slot
                 free_count += 1
                 continue
