@@ -22,6 +22,8 @@ class WaitingJoin(Join):
     """A join whose stream tuples wait in ``H_S`` for their page."""
 
     table: StreamTable
+    _serving = False
+    """Pages are being probed: a tuple that came in now would miss those that were probed before."""
 
     def _tuple_bytes(self) -> int:
         """Return what one waiting tuple costs."""
@@ -44,6 +46,8 @@ class WaitingJoin(Join):
 
     def _admit(self, most: int) -> int:
         """Move up to ``most`` tuples from the stream buffer into the table."""
+        if self._serving:
+            return 0
         admitted = 0
         for part in self._take(min(most, self.table.free)):
             count = self.table.insert(part.keys, part.batch)
@@ -54,12 +58,14 @@ class WaitingJoin(Join):
         self._stats.appended += admitted
         return admitted
 
-    def _probed(self, frames: Bytes, wanted: Ints | None = None) -> Iterator[tuple[Slots, Ints, Bytes]]:
+    def _probed(
+        self, frames: Bytes, wanted: Ints | None = None, *, leave: bool = False
+    ) -> Iterator[tuple[Slots, Ints, Bytes]]:
         """Probe pages against the table; yield pairs in portions that fit the match buffer."""
         cursor = np.array([0, 0, -1], np.int64)
         while cursor[0] < len(frames):
             slots, starts, flags, probes = self.table.probe(
-                frames, self.relation.layout.stride, cursor, self._cap, wanted=wanted
+                frames, self.relation.layout.stride, cursor, self._cap, wanted=wanted, leave=leave
             )
             self._stats.probes += probes
             if slots.size:
@@ -78,6 +84,10 @@ class WaitingJoin(Join):
                 yield from self._without_partner(self.table.rows(part))
             else:
                 self._stats.unmatched += part.size
+        self._let_go(slots)
+
+    def _let_go(self, slots: Slots) -> None:
+        """Free the slots of tuples that were removed from the table and have been emitted."""
         self._stats.rows_done += slots.size
         self._stats.evicted += slots.size
         self.table.release(slots)
