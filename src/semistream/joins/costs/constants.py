@@ -1,0 +1,171 @@
+"""What each operation costs on a machine, and each read on a device: the numbers that all cost models share.
+
+Constants have a name and live in small JSON files: those of a disk of 2010 come with the package, those that
+``semistream tune --calibrate`` measures are kept in the user's data directory and used by their name.
+
+Example
+-------
+>>> constants = load_constants("disk-2010")
+>>> constants.name, constants.seek_seconds
+('disk-2010', 0.0085)
+>>> fast = dataclasses.replace(constants, name="fast", seek_seconds=0.0001)
+>>> fast.random_read_seconds(8192) < constants.random_read_seconds(8192)
+True
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import re
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from semistream.core.errors import SemistreamError
+from semistream.relation.device_base import DeviceProfile
+
+__all__ = ["DEFAULT", "Constants", "ConstantsError", "constants_directory", "load_constants", "save_constants"]
+
+DEFAULT = "disk-2010"
+"""Name of the constants that come with the package: a disk of 2010 and a processor measured once."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class ConstantsError(SemistreamError, ValueError):
+    """Constants that are not there, or not numbers that can be used."""
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Costs of operations in nanoseconds, and of reads in seconds.
+
+    ==================  ==========  =========================================================================
+    field               symbol      what
+    ==================  ==========  =========================================================================
+    probe               ``c_H``     look one key up in a hash table
+    emit                ``c_O``     produce one result row
+    evict               ``c_E``     remove one stream tuple from hash table and queue
+    admit               ``c_S``     read one stream tuple from the stream buffer
+    append              ``c_A``     put one stream tuple into hash table and queue
+    record              ``c_F``     record one frequency
+    buffer              ``c_AI``    put one stream tuple into the intermediate buffer
+    seek_seconds        ``S``       start of a read that is waited for
+    queued_seek_seconds             what is left of ``S`` for each read when many are asked for together
+    transfer_seconds    ``T``       each page of ``page_bytes`` that is read
+    ==================  ==========  =========================================================================
+    """
+
+    name: str
+    probe: float
+    emit: float
+    evict: float
+    admit: float
+    append: float
+    record: float
+    buffer: float
+    seek_seconds: float
+    queued_seek_seconds: float
+    transfer_seconds: float
+    page_bytes: int = 8192
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name == "name":
+                continue
+            if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+                raise ConstantsError(f"{field.name} of constants {self.name!r} must be zero or more, not {value!r}")
+        if self.transfer_seconds <= 0 or self.page_bytes <= 0:
+            raise ConstantsError(f"constants {self.name!r}: transfer_seconds and page_bytes must be above zero")
+
+    def transfer(self, page_bytes: int) -> float:
+        """Return ``T`` for pages of another size."""
+        return self.transfer_seconds * page_bytes / self.page_bytes
+
+    def random_read_seconds(self, page_bytes: int) -> float:
+        """Return ``S + T``: one page that is waited for."""
+        return self.seek_seconds + self.transfer(page_bytes)
+
+    def on(self, profile: DeviceProfile, page_bytes: int, name: str | None = None) -> Constants:
+        """Return these costs of operations with the read costs of a device."""
+        return dataclasses.replace(
+            self,
+            name=self.name if name is None else name,
+            seek_seconds=profile.seek_seconds,
+            queued_seek_seconds=min(profile.seek_seconds, profile.queued_seek_seconds),
+            transfer_seconds=profile.transfer_seconds,
+            page_bytes=page_bytes,
+        )
+
+
+def constants_directory() -> Path:
+    """Return where measured constants are kept: ``$SEMISTREAM_DATA`` or the user's data directory."""
+    chosen = os.environ.get("SEMISTREAM_DATA")
+    if chosen:
+        return Path(chosen) / "constants"
+    base = os.environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "semistream" / "constants"
+
+
+def load_constants(name: str | Path | None = None) -> Constants:
+    """Return constants by name, or from a file if ``name`` is a path to one.
+
+    Without a name: those measured on this machine as ``local`` if there are any, else the package's own.
+    """
+    if name is None:
+        local = constants_directory() / "local.json"
+        return _read(local) if local.exists() else load_constants(DEFAULT)
+    if isinstance(name, Path) or "/" in name or name.endswith(".json"):
+        return _read(Path(name))
+    if _NAME.fullmatch(name):
+        kept = constants_directory() / f"{name}.json"
+        if kept.exists():
+            return _read(kept)
+        packed = resources.files(__package__) / f"{name}.json"
+        if packed.is_file():
+            return _parsed(packed.read_text(encoding="utf-8"), f"the package's {name}.json")
+    known = sorted({path.stem for path in constants_directory().glob("*.json")} | {DEFAULT})
+    raise ConstantsError(
+        f"there are no constants named {name!r}; known: {', '.join(known)}; "
+        "measure this machine with: semistream tune --calibrate"
+    )
+
+
+def save_constants(
+    constants: Constants, path: Path | None = None, *, machine: dict[str, str | int] | None = None
+) -> Path:
+    """Write constants where `load_constants` finds them by name, or to ``path``; return the file."""
+    if path is None:
+        if not _NAME.fullmatch(constants.name):
+            raise ConstantsError(f"{constants.name!r} cannot be the name of constants; use letters, digits, . _ -")
+        path = constants_directory() / f"{constants.name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written: dict[str, Any] = dataclasses.asdict(constants)
+    if machine is not None:
+        written["machine"] = machine
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+    beside.replace(path)  # all of it or nothing
+    return path
+
+
+def _read(path: Path) -> Constants:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConstantsError(f"cannot read constants from {path}: {error.strerror}") from error
+    return _parsed(text, str(path))
+
+
+def _parsed(text: str, where: str) -> Constants:
+    try:
+        found = json.loads(text)
+        names = {field.name for field in dataclasses.fields(Constants)}
+        return Constants(**{name: value for name, value in found.items() if name in names})
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConstantsError(f"{where} does not hold constants ({error}); measure them again") from error
