@@ -8,6 +8,7 @@ less frequent one when it is full.
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.core.statistics import JoinStatistics
-from semistream.joins.base import Join, Tuples
+from semistream.joins.base import Join, Observer, Tuples
 from semistream.relation.relation import Relation
 from semistream.structures.candidates import find_candidates
 from semistream.structures.hot_tuples import HotTuples
@@ -62,7 +63,7 @@ class FrontStage(Join):
         *,
         cache_share: float | None = None,
         threshold: int = 1,
-        aging: float = 8.0,
+        aging: float = 24.0,
         on: Any,
         how: Any = "inner",
         memory: Any = "64MB",
@@ -116,7 +117,7 @@ class FrontStage(Join):
         self.budget.reserve("join behind", self.budget.free)
         assert self.schema is not None
         self._inner.bind(self.schema, row_bytes=self._row_bytes)
-        self._inner._on_match = self._notice
+        self._inner._on_match = _noticed_by(weakref.ref(self))
         self._largest_row = self._inner._largest_row
 
     def _step(self) -> Iterator[pa.RecordBatch]:
@@ -150,7 +151,7 @@ class FrontStage(Join):
             if taken == 0 and self._inner._arrived == 0:
                 # larger than the whole stream buffer of the join behind
                 taken = 1
-                yield from self._looked_up(Tuples(part.keys[:1], part.batch.slice(0, 1)), self._aside)
+                yield from self._looked_up(Tuples(part.keys[:1], part.batch.slice(0, 1)), self._single)
             part = Tuples(part.keys[taken:], part.batch.slice(taken))
             if len(part.keys):
                 yield from self._inner.step()
@@ -192,3 +193,13 @@ class FrontStage(Join):
     def _check(self) -> None:
         self.cache.check()
         self._inner.check()
+
+
+def _noticed_by(front: weakref.ref[FrontStage]) -> Observer:
+    """Return an observer that does not keep the front stage alive: the two would hold each other for ever."""
+
+    def notice(keys: Ints, data: Bytes, starts: Ints, flags: Bytes) -> None:
+        if (stage := front()) is not None:
+            stage._notice(keys, data, starts, flags)
+
+    return notice

@@ -152,7 +152,7 @@ class HotTuples:
     """
 
     def __init__(
-        self, codec: RowCodec, capacity: int, row_bytes: float = 0.0, *, aging: float = 8.0, arrays: Arrays = in_memory
+        self, codec: RowCodec, capacity: int, row_bytes: float = 0.0, *, aging: float = 24.0, arrays: Arrays = in_memory
     ) -> None:
         self.capacity = capacity
         self._aging = max(1, int(aging * capacity))

@@ -1,0 +1,70 @@
+"""The front stage: the cache fills, follows the stream, and never changes a result."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import semistream
+from semistream.joins import algorithms, find
+from semistream.joins.front_stage import FrontStage
+from semistream.relation.synthetic import synthetic_relation
+from semistream.stream import ShiftingKeys, ZipfKeys, ZipfLaw
+
+ROWS = 200_000
+FRONTS = [name for name in algorithms() if issubclass(find(name), FrontStage)]
+EXACT_COUNTS = [name for name in FRONTS if name not in ("p_cachejoin", "op_cachejoin")]
+
+
+def hit_ratios(join, keys, batches: int, rows: int = 20_000) -> list[float]:
+    ratios, before = [], (0, 0)
+    for number in range(batches):
+        batch = pa.record_batch({"id": keys.keys(number * rows, rows)})
+        assert sum(result.num_rows for result in join.process([batch])) == rows
+        after = (join.stats.cache_hits, join.stats.rows_done)
+        ratios.append((after[0] - before[0]) / (after[1] - before[1]))
+        before = after
+    return ratios
+
+
+@pytest.mark.parametrize("algorithm", FRONTS)
+def test_hit_ratio_comes_near_that_of_the_most_frequent_tuples(algorithm):
+    join = semistream.create(algorithm, synthetic_relation(ROWS), on="id", memory="10%", cache_share=0.5)
+    ratios = hit_ratios(join, ZipfKeys(ROWS, 1.0, "random", seed=5), 12)
+    ideal = ZipfLaw(ROWS, 1.0).share(join.cache.capacity)
+    assert ratios[-1] > 0.85 * ideal, (ratios, ideal)
+    assert ratios[-1] <= ideal + 0.03
+    assert join.budget.peak <= join.budget.total
+
+
+@pytest.mark.parametrize("algorithm", EXACT_COUNTS)
+def test_hit_ratio_recovers_when_the_hot_keys_change(algorithm):
+    join = semistream.create(algorithm, synthetic_relation(ROWS), on="id", memory="10%", cache_share=0.5, aging=4.0)
+    keys = ShiftingKeys(ROWS, shifts=(200_000,), exponent=1.0, seed=5)
+    ratios = hit_ratios(join, keys, 40)
+    settled, shocked, recovered = ratios[9], ratios[10], ratios[-1]
+    assert shocked < 0.7 * settled, ratios
+    assert recovered > 0.9 * settled, ratios
+
+
+def test_a_hit_reads_nothing():
+    join = semistream.create("cachejoin", synthetic_relation(ROWS), on="id", memory="10%")
+    batch = pa.record_batch({"id": np.full(500, 77)})
+    list(join.process([batch]))
+    before = join.stats.pages_read
+    list(join.process([batch]))
+    assert join.stats.pages_read == before
+    assert join.stats.cache_hits >= 500
+
+
+def test_threshold_keeps_rare_tuples_out():
+    join = semistream.create("cachejoin", synthetic_relation(ROWS), on="id", memory="10%", threshold=3)
+    keys = np.concatenate([np.full(5, 10), np.full(2, 20_000)])
+    list(join.process([pa.record_batch({"id": keys})]))
+    assert join.cache.look_up(np.array([10, 20_000]))[0].tolist() == [True, False]
+
+
+def test_a_share_out_of_range_is_refused():
+    with pytest.raises(ValueError, match=r"cache_share must be between 0 and 1, not 1\.5"):
+        semistream.create("cachejoin", synthetic_relation(ROWS), on="id", cache_share=1.5)
