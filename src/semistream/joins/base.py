@@ -22,6 +22,7 @@ from semistream.core.compiled import frozen
 from semistream.core.errors import BudgetTooSmallError, UnsupportedJoinError
 from semistream.core.statistics import JoinStatistics
 from semistream.core.units import format_bytes, parse_bytes
+from semistream.joins.conditions import ConditionName, condition_for
 from semistream.joins.output import output_schema
 from semistream.relation.pages import FIRST
 from semistream.relation.relation import Relation
@@ -62,7 +63,9 @@ class Join(ABC):
     relation
         R.
     on
-        The stream's key column or columns, in the order of R's key.
+        The stream's key column or columns, in the order of R's key. For a range join, its two bounds.
+    condition
+        ``"equal"``, or ``"between"`` for ``R.key BETWEEN low AND high``, which only some joins do.
     how
         ``"inner"`` drops stream tuples without a partner, ``"left"`` emits them once with NULLs.
     memory
@@ -83,6 +86,8 @@ class Join(ABC):
     """Whether the join keeps to its budget."""
     deterministic: ClassVar[bool] = True
     """Whether the same stream gives results in the same order; threads do not."""
+    conditions: ClassVar[tuple[ConditionName, ...]] = ("equal",)
+    """What the algorithm can join on."""
 
     def __init__(
         self,
@@ -93,11 +98,15 @@ class Join(ABC):
         memory: int | float | str = "64MB",
         schema: pa.Schema | None = None,
         suffix: str = "_right",
+        condition: ConditionName = "equal",
     ) -> None:
         if how not in ("inner", "left"):
             raise UnsupportedJoinError(f"how must be 'inner' or 'left', not {how!r}")
         self.relation = relation
         self.on = (on,) if isinstance(on, str) else tuple(on)
+        self.condition = condition_for(condition, relation, self.on)
+        if condition not in self.conditions:
+            raise UnsupportedJoinError(f"{self.id} does not join on condition {condition!r}; 'ssij' and 'oracle' do")
         self.how = how
         self.budget = MemoryBudget(parse_bytes(memory, of=relation.nbytes))
         self.schema = schema
@@ -150,9 +159,9 @@ class Join(ABC):
 
         Called by the first `offer`; ``sample``, or ``row_bytes`` itself, tells how long rows of varying length are.
         """
-        self.relation.key.check_stream(schema, self.on)
+        self.condition.check(schema)
         self.schema = schema
-        self.output_schema = output_schema(schema, self.relation, self.suffix)
+        self.output_schema = output_schema(schema, self.condition.fields, self.suffix)
         self.stream_codec = RowCodec(schema)
         self._row_bytes = float(self.stream_codec.stride)
         if self.stream_codec.variable:
@@ -304,23 +313,28 @@ class Join(ABC):
                 stranger = ~same & (flags & FIRST).astype(bool)
                 yield from self._without_partner(stream.filter(pa.array(stranger)))
                 stream, rows = stream.filter(pa.array(same)), rows.filter(pa.array(same))
-        columns = [*stream.columns, *(rows.column(name) for name in self.relation.value_schema.names)]
+        columns = [*stream.columns, *(self.condition.column(field.name, rows, keys) for field in self.condition.fields)]
         yield pa.RecordBatch.from_arrays(columns, schema=self.output_schema)
 
     def _without_partner(self, stream: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Let tuples that R has no row for leave: dropped, or with NULLs."""
         self._stats.unmatched += stream.num_rows
         if self.how == "left" and stream.num_rows:
-            nulls = [pa.nulls(stream.num_rows, kind) for kind in self.relation.value_schema.types]
+            nulls = [pa.nulls(stream.num_rows, field.type) for field in self.condition.fields]
             yield pa.RecordBatch.from_arrays([*stream.columns, *nulls], schema=self.output_schema)
 
     def _looked_up(self, part: Tuples, lookup: PageLookup) -> Iterator[pa.RecordBatch]:
         """Join tuples at once, each through the index."""
         matched = np.zeros(len(part.keys), dtype=bool)
-        for found in lookup.match(part.keys):
+        matches = (
+            lookup.match(part.keys)
+            if self.condition.name == "equal"
+            else lookup.match_between(part.keys, self.condition.highs(part.batch, part.keys))
+        )
+        for found in matches:
             matched[found.positions] = True
             stream = part.batch.take(pa.array(found.positions))
-            yield from self._joined(part.keys[found.positions], stream, found.data, found.starts, found.flags)
+            yield from self._joined(found.keys, stream, found.data, found.starts, found.flags)
         self._stats.probes += len(part.keys)
         self._stats.rows_done += len(part.keys)
         yield from self._without_partner(part.batch.filter(pa.array(~matched)))
@@ -339,7 +353,7 @@ class Join(ABC):
             # a row larger than the whole stream buffer is served by itself, when its turn comes
             return 0 if self._inbox_rows or self._ready else self._serve_aside(batch.slice(0, 1))
         batch = batch.slice(0, count)
-        keys, valid = self.relation.key.encode(batch, self.on)
+        keys, valid = self.condition.lows(batch)
         self._stats.rows_in += count
         if not valid.all():
             missing = batch.filter(pa.array(~valid))
@@ -393,7 +407,7 @@ class Join(ABC):
 
     def _serve_aside(self, row: pa.RecordBatch) -> int:
         """Join one row that is larger than the whole stream buffer, without holding it."""
-        keys, valid = self.relation.key.encode(row, self.on)
+        keys, valid = self.condition.lows(row)
         self._stats.rows_in += 1
         if valid.all():
             self._ready.extend(self._looked_up(Tuples(frozen(keys), row), self._aside))

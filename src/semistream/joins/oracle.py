@@ -22,6 +22,7 @@ class Oracle(Join):
     id = "oracle"
     title = "all of R in memory (unbounded)"
     bounded = False
+    conditions = ("equal", "between")
 
     def _minimum(self) -> int:
         return 0
@@ -45,7 +46,8 @@ class Oracle(Join):
     def _step(self) -> Iterator[pa.RecordBatch]:
         for part in self._take(self._cap):
             low = np.searchsorted(self._keys, part.keys, side="left")
-            count = np.searchsorted(self._keys, part.keys, side="right") - low
+            high = self.condition.highs(part.batch, part.keys)
+            count = np.maximum(np.searchsorted(self._keys, high, side="right") - low, 0)
             ends = np.cumsum(count)
             begin = 0
             while begin < len(part.keys):
@@ -56,7 +58,7 @@ class Oracle(Join):
                 offset = np.arange(stream.size) - np.repeat(np.cumsum(here) - here, here)
                 rows = np.repeat(low[begin:end], here) + offset
                 taken = part.batch.take(pa.array(stream))
-                yield from self._joined(part.keys[stream], taken, self._data, self._starts[rows], self._flags[rows])
+                yield from self._joined(self._keys[rows], taken, self._data, self._starts[rows], self._flags[rows])
                 begin = end
             self._stats.probes += len(part.keys)
             self._stats.rows_done += len(part.keys)

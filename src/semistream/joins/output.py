@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
 from semistream.core.errors import KeyColumnError
-from semistream.relation.relation import Relation
 
 __all__ = ["output_schema"]
 
 
-def output_schema(stream: pa.Schema, relation: Relation, suffix: str, fold: Callable[[str], str] = str) -> pa.Schema:
-    """Return the result's schema; a name that both sides have gets ``suffix`` on R's side.
+def output_schema(
+    stream: pa.Schema, added: Iterable[pa.Field], suffix: str, fold: Callable[[str], str] = str
+) -> pa.Schema:
+    """Return the schema of the stream with R's fields ``added``; a name that both have gets ``suffix`` on R's side.
 
     R's columns may be NULL in the result, as in any left join. Names are the same if ``fold`` makes them so.
     """
     fields = list(stream)
     names = {fold(name) for name in stream.names}
-    for field in relation.value_schema:
+    for field in added:
         name = field.name + suffix if fold(field.name) in names else field.name
         if fold(name) in names:
             raise KeyColumnError(

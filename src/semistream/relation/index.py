@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.core.compiled import frozen, kernel
+from semistream.core.compiled import Int, frozen, kernel
 from semistream.relation.device import Device
 from semistream.relation.pages import find_rows
 
@@ -97,49 +97,43 @@ def _expand(begin: Ints, count: Ints, total: int) -> tuple[Ints, Ints]:
 
 
 @kernel
+def _walk_to(first: Ints, at: Int, key: Int, past: bool) -> Int:
+    """Return the first place from ``at`` on that is not below ``key`` (or that is ``past`` it).
+
+    Near places are found in few steps: steps that double find an end, then halves the place in between.
+    """
+    pages = first.size
+    step = 1
+    while at + step <= pages and (first[at + step - 1] < key or (past and first[at + step - 1] == key)):
+        at += step
+        step *= 2
+    top = at + step - 1
+    if top > pages:
+        top = pages
+    while at < top:
+        middle = (at + top) >> 1
+        if first[middle] < key or (past and first[middle] == key):
+            at = middle + 1
+        else:
+            top = middle
+    return at
+
+
+@kernel
 def _locate_between(
     first: Ints, continues: NDArray[np.bool_], last_key: int, low: Ints, high: Ints
 ) -> tuple[Ints, Ints]:
     begin = np.empty(low.size, np.int64)
     count = np.zeros(low.size, np.int64)
-    pages = first.size
-    at = np.int64(0)  # the first page whose first key is not below the low end
-    before = np.int64(np.iinfo(np.int64).min)
+    at: Int = 0
     for i in range(low.size):
-        key = low[i]
-        if key < before:
-            at = np.int64(0)
-        before = key
-        # Sorted keys are near the last one: steps that double find an end, then halves the place in between.
-        step = 1
-        while at + step <= pages and first[at + step - 1] < key:
-            at += step
-            step *= 2
-        top = min(at + step - 1, pages)
-        while at < top:
-            middle = (at + top) >> 1
-            if first[middle] < key:
-                at = middle + 1
-            else:
-                top = middle
-        shared = at < pages and first[at] == key and not continues[at]
-        begin[i] = at if shared else max(at - 1, 0)
-        if high[i] < key or key > last_key:
-            continue
-        end = at
-        if end < pages and first[end] <= high[i]:
-            step = 1
-            while end + step <= pages and first[end + step - 1] <= high[i]:
-                end += step
-                step *= 2
-            top = min(end + step - 1, pages)
-            while end < top:
-                middle = (end + top) >> 1
-                if first[middle] <= high[i]:
-                    end = middle + 1
-                else:
-                    top = middle
-        count[i] = max(end - begin[i], 0)
+        if i > 0 and low[i] < low[i - 1]:
+            at = 0
+        at = _walk_to(first, at, low[i], False)
+        here = at < first.size and first[at] == low[i] and not continues[at]
+        begin[i] = at if here or at == 0 else at - 1
+        if low[i] <= high[i] and low[i] <= last_key:
+            count[i] = max(_walk_to(first, at, high[i], True) - begin[i], 0)
     return begin, count
 
 
@@ -154,22 +148,26 @@ class ClusteredIndex:
         Whether the page's first key also ends the page before.
     last_key
         Last key of the last page, so that keys past the end are known to be absent.
+    ids
+        Page ids in key order, if updates have put pages where their number does not say.
     """
 
-    def __init__(self, first: Ints, continues: NDArray[np.bool_], last_key: int) -> None:
+    def __init__(self, first: Ints, continues: NDArray[np.bool_], last_key: int, ids: Ints | None = None) -> None:
         self.first = first
         self.continues = continues
         self.last_key = last_key
+        self.ids = ids
 
     @property
     def nbytes(self) -> int:
         """Bytes held in memory."""
-        return self.first.nbytes + self.continues.nbytes
+        return self.first.nbytes + self.continues.nbytes + (0 if self.ids is None else self.ids.nbytes)
 
     def locate(self, keys: Ints) -> Located:
         """Return the pages of each key: one, or a run of them for a key that is repeated in R."""
         begin, count, total = _locate_clustered(self.first, self.continues, self.last_key, keys)
-        return Located(*_expand(begin, count, total))
+        bounds, pages = _expand(begin, count, total)
+        return Located(bounds, pages if self.ids is None else self.ids[pages])
 
     def between(self, low: Ints, high: Ints) -> tuple[Ints, Ints]:
         """Return first position and number of pages, in key order, that may hold keys in ``[low[i], high[i]]``.
@@ -181,6 +179,7 @@ class ClusteredIndex:
     def check(self) -> None:
         """Assert that the pages are in order."""
         assert self.first.shape == self.continues.shape
+        assert self.ids is None or (self.ids.shape == self.first.shape and np.unique(self.ids).size == self.ids.size)
         assert np.all(np.diff(self.first) >= 0), "first keys are not ascending"
         assert self.first.size == 0 or self.last_key >= self.first[-1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.core.errors import NotARelationError
+from semistream.core.errors import NotARelationError, SemistreamError
 from semistream.core.units import format_bytes, format_count
-from semistream.relation import builder
+from semistream.relation import builder, updates
 from semistream.relation import manifest as manifests
 from semistream.relation.device import Device, DeviceCounters, FileDevice
 from semistream.relation.index import ClusteredIndex, Index, Located, ScatteredIndex
 from semistream.relation.keys import KeyCodec
 from semistream.relation.manifest import Manifest
+from semistream.relation.overlay import Change, Listener, Overlay
 from semistream.relation.pages import PageLayout, page_keys
 from semistream.relation.rows import RowCodec
+from semistream.relation.updates import Patch
 from semistream.relation.writer import PAGE_BYTES, stored_schema
 
 __all__ = ["Relation"]
@@ -70,7 +73,12 @@ class Relation:
         self.codec = RowCodec(stored_schema(schema, key))
         self.layout = PageLayout(device.frame_bytes, 0 if self.codec.variable else self.codec.stride)
         self.indexes = list(indexes)
-        self._bases = np.concatenate([[0], np.cumsum(shard_pages)]).astype(np.int64)
+        self.overlay = Overlay.empty(device)
+        """Pages changed by `apply`."""
+        self.page_order: Ints = np.empty(0, np.int64)
+        """Page ids in key order, or nothing while that is their own order."""
+        self.shard_bases = np.concatenate([[0], np.cumsum(shard_pages)]).astype(np.int64)
+        self._listeners: weakref.WeakSet[Any] = weakref.WeakSet()
 
     # -- making one ---------------------------------------------------------------------------------------
 
@@ -184,7 +192,7 @@ class Relation:
     @property
     def page_count(self) -> int:
         """Pages of all shards (``N_R``)."""
-        return int(self._bases[-1])
+        return self.overlay.page_count
 
     @property
     def page_bytes(self) -> int:
@@ -204,7 +212,7 @@ class Relation:
     @property
     def index_bytes(self) -> int:
         """Bytes of the index held in memory."""
-        return sum(index.nbytes for index in self.indexes)
+        return self.page_order.nbytes + sum(index.nbytes for index in self.indexes)
 
     @property
     def counters(self) -> DeviceCounters:
@@ -230,7 +238,8 @@ class Relation:
             here = order[ends[number] : ends[number + 1]]
             located = index.locate(keys[here])
             counts[here] = located.counts
-            parts.append(located.pages + self._bases[number])
+            numbered = isinstance(index, ClusteredIndex) and index.ids is not None
+            parts.append(located.pages + (0 if numbered else self.shard_bases[number]))
         bounds = np.concatenate([[0], np.cumsum(counts)])
         by_shard = np.concatenate(parts)
         pages = np.empty(by_shard.size, np.int64)
@@ -242,7 +251,10 @@ class Relation:
 
     def read(self, pages: Ints, frames: Bytes) -> None:
         """Bring page ``pages[i]`` into ``frames[i]``; neighbours become one read."""
-        self.device.read(pages, frames)
+        if self.overlay.ids.size:
+            self.overlay.read(self.device, pages, frames)
+        else:
+            self.device.read(pages, frames)
 
     def frames(self, count: int) -> Bytes:
         """Return room for ``count`` pages, aligned as the device needs it."""
@@ -273,6 +285,56 @@ class Relation:
     def to_table(self) -> pa.Table:
         """Return all of R in memory; for tests and small relations."""
         return pa.Table.from_batches(self.to_batches(), self.schema)
+
+    # -- changing it --------------------------------------------------------------------------------------
+
+    def apply(self, upserts: Any = None, deletes: Any = None) -> Change:
+        """Change R in memory: changed pages take the place of those on disk, which stay as they are.
+
+        Parameters
+        ----------
+        upserts
+            Rows of R, as `build` takes them. A key that occurs here has these rows from now on, and no others.
+        deletes
+            Keys to remove: an Arrow array, or anything with the key columns. Deleted first, then upserted.
+
+        Examples
+        --------
+        >>> import pyarrow as pa, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     relation = Relation.build(pa.table({"id": [1, 2], "name": ["apple", "fig"]}), f"{folder}/r", key="id")
+        ...     change = relation.apply(pa.table({"id": [2, 3], "name": ["date", "pear"]}), deletes=pa.array([1]))
+        ...     relation.version, relation.to_table().to_pydict()
+        (2, {'id': [2, 3], 'name': ['date', 'pear']})
+        """
+        return self.install(self.prepare(upserts, deletes))
+
+    def prepare(self, upserts: Any = None, deletes: Any = None) -> Patch:
+        """Work an update out without installing it; the patch says how much memory it will hold."""
+        return updates.prepare(self, upserts, deletes)
+
+    def install(self, patch: Patch) -> Change:
+        """Make a prepared update visible, between reads, and tell those who hold copies of pages or rows."""
+        if patch.of_version != self.version:
+            raise SemistreamError(
+                f"the update was prepared for version {patch.of_version} of R, which has version {self.version} now; "
+                "prepare it again"
+            )
+        listeners = list(self._listeners)
+        for listener in listeners:
+            listener.before_update()
+        self.overlay, self.page_order = patch.overlay, patch.page_order
+        self.indexes = list(patch.indexes)
+        self.row_count, self.unique = patch.row_count, patch.unique
+        self.version += 1
+        change = Change(self.version, patch.keys, patch.pages)
+        for listener in listeners:
+            listener.after_update(change)
+        return change
+
+    def subscribe(self, listener: Listener) -> None:
+        """Tell ``listener`` of updates for as long as it lives."""
+        self._listeners.add(listener)
 
     def close(self) -> None:
         """Close the files."""

@@ -176,7 +176,7 @@ def _result_schema(
 ) -> st.StructType:
     """Return the stream's columns as they are, then the relation's, in the types Spark gave them or the nearest."""
     case_sensitive = stream.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
-    named = output_schema(stream_schema, relation, suffix, fold=str if case_sensitive else str.lower)
+    named = output_schema(stream_schema, relation.value_schema, suffix, fold=str if case_sensitive else str.lower)
     original: dict[str, st.DataType] = {}
     if SPARK_SCHEMA in manifest.properties:
         built = st.StructType.fromJson(json.loads(manifest.properties[SPARK_SCHEMA]))

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.relation.pages import find_rows
+from semistream.relation.pages import find_rows, page_keys
 from semistream.relation.relation import Relation
+from semistream.relation.spans import locate_spans
 
 __all__ = ["Matches", "PageLookup"]
 
@@ -24,6 +25,8 @@ class Matches(NamedTuple):
     data: Bytes
     starts: Ints
     flags: Bytes
+    keys: Ints
+    """Key of R's row."""
 
 
 class PageLookup:
@@ -75,4 +78,23 @@ class PageLookup:
                     frames, self._relation.layout.stride, self._relation.clustered, wanted, frame_of, at, self._cap
                 )
                 if found.size:
-                    yield Matches(asked_by[low:high][found], frames.reshape(-1), starts, flags)
+                    yield Matches(asked_by[low:high][found], frames.reshape(-1), starts, flags, wanted[found])
+
+    def match_between(self, low: Ints, high: Ints) -> Iterator[Matches]:
+        """Yield all pairs of the intervals ``[low, high]`` with rows of R, one interval after the other."""
+        spans = locate_spans(self._relation, low, high)
+        order = self._relation.page_order
+        for i in range(low.size):
+            for span in range(spans.bounds[i], spans.bounds[i + 1]):
+                positions = np.arange(spans.first[span], spans.first[span] + spans.length[span])
+                pages = order[positions] if order.size else positions
+                for begin in range(0, pages.size, len(self._frames)):
+                    chunk = pages[begin : begin + len(self._frames)]
+                    frames = self._frames[: chunk.size]
+                    self._relation.read(chunk, frames)
+                    keys, flags, starts = page_keys(frames, self._relation.layout.stride)
+                    inside = np.flatnonzero((keys >= low[i]) & (keys <= high[i]))
+                    for at in range(0, inside.size, self._cap):
+                        rows = inside[at : at + self._cap]
+                        owner = np.full(rows.size, i, np.int64)
+                        yield Matches(owner, frames.reshape(-1), starts[rows], flags[rows], keys[rows])
