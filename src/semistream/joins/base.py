@@ -122,9 +122,12 @@ class Join(ABC):
         self._bound = False
         self._counters = relation.counters
         self._stats = JoinStatistics()
-        self._ready: deque[pa.RecordBatch] = deque()
-        self._check_minimum()
-        if schema is not None:
+        self._aside: deque[tuple[Ints | None, pa.RecordBatch]] = deque()
+        self._aside_rows = 0
+        self._aside_bytes = 0
+        if schema is None:
+            self._check_minimum()  # all that can be known before the stream's rows are
+        else:
             self.bind(schema)
 
     # -- what an algorithm adds ---------------------------------------------------------------------------
@@ -180,7 +183,7 @@ class Join(ABC):
         self.budget.reserve("stream buffer", self._inbox_limit)
         self._cap = min(max(share // _PAIR_BYTES, _LEAST_PAIRS), _MOST_PAIRS)
         self.budget.reserve("matches", self._cap * _PAIR_BYTES)
-        self._aside = PageLookup(self.relation, 1, share=True, cap=self._cap)
+        self._single = PageLookup(self.relation, 1, share=True, cap=self._cap)
         self.budget.reserve("look-up page", self.relation.device.frame_bytes)
         self._open()
         self._bound = True
@@ -250,8 +253,8 @@ class Join(ABC):
 
     @property
     def pending(self) -> int:
-        """Stream tuples that were offered and have not left, results ready to be yielded included."""
-        return self._inbox_rows + self._waiting + len(self._ready)
+        """Stream tuples that were offered and have not left."""
+        return self._inbox_rows + self._aside_rows + self._waiting
 
     @property
     def stats(self) -> JoinStatistics:
@@ -267,8 +270,12 @@ class Join(ABC):
         self.budget.check()
         assert sum(len(part.keys) for part, _ in self._inbox) == self._inbox_rows
         assert sum(size for _, size in self._inbox) == self._inbox_bytes
+        assert sum(batch.num_rows for _, batch in self._aside) == self._aside_rows
         if self._bound:
-            assert self._inbox_bytes <= self._inbox_limit, "the stream buffer is over its limit"
+            # bits are rounded up to bytes in each part; a single row may be longer than the whole buffer
+            held, parts = self._inbox_bytes + self._aside_bytes, len(self._inbox) + len(self._aside)
+            most = self._inbox_limit + parts * (8 + 2 * len(self.stream_codec.schema))
+            assert held <= most or self._aside_rows == 1, f"{held} B in a stream buffer of {self._inbox_limit} B"
             self._check()
 
     # -- for the algorithms -------------------------------------------------------------------------------
@@ -342,27 +349,29 @@ class Join(ABC):
     # -- inside -------------------------------------------------------------------------------------------
 
     def _turn(self) -> Iterator[pa.RecordBatch]:
-        while self._ready:
-            yield self._ready.popleft()
+        yield from self._serve_aside()
         if self._bound:
             yield from self._step()
 
     def _offer(self, batch: pa.RecordBatch) -> int:
         count = self._fitting(batch)
         if count == 0:
-            # a row larger than the whole stream buffer is served by itself, when its turn comes
-            return 0 if self._inbox_rows or self._ready else self._serve_aside(batch.slice(0, 1))
+            if self._inbox_rows or self._aside_rows:
+                return 0
+            count = 1  # a row larger than the whole stream buffer is served by itself
         batch = batch.slice(0, count)
         keys, valid = self.condition.lows(batch)
         self._stats.rows_in += count
         if not valid.all():
-            missing = batch.filter(pa.array(~valid))
-            self._stats.null_keys += missing.num_rows
-            self._stats.rows_done += missing.num_rows
-            self._ready.extend(self._without_partner(missing))
+            self._put_aside(None, batch.filter(pa.array(~valid)))
             keys, batch = keys[valid], batch.filter(pa.array(valid))
-        if self._largest_row is not None and batch.nbytes > self._largest_row:
-            batch, keys = self._without_giants(batch, keys)
+        largest = self._inbox_limit if self._largest_row is None else self._largest_row
+        if batch.nbytes > min(largest, self._inbox_limit):
+            giant = self.stream_codec.encode(batch).lengths > largest
+            giant |= batch.nbytes > self._inbox_limit  # then it is a single row
+            if giant.any():
+                self._put_aside(keys[giant], batch.filter(pa.array(giant)))
+                keys, batch = keys[~giant], batch.filter(pa.array(~giant))
         if len(keys):
             self._receive(Tuples(frozen(keys), batch))
         return count
@@ -384,8 +393,9 @@ class Join(ABC):
     def _fitting(self, batch: pa.RecordBatch) -> int:
         """Return how many rows, from the first on, the stream buffer has room for."""
         room, size, count = self._inbox_limit - self._inbox_bytes, int(batch.nbytes), int(batch.num_rows)
+        room -= self._aside_bytes
         if size > room:
-            count = int(count * room / size)
+            count = int(count * max(room, 0) / size)
             while count and batch.slice(0, count).nbytes > room:
                 count //= 2
         return count
@@ -396,26 +406,29 @@ class Join(ABC):
         self._inbox_rows += len(part.keys)
         self._inbox_bytes += size
 
-    def _without_giants(self, batch: pa.RecordBatch, keys: Ints) -> tuple[pa.RecordBatch, Ints]:
-        """Serve rows too long for the algorithm's memory at once, through the index, and return the others."""
-        giant = self.stream_codec.encode(batch).lengths > (self._largest_row or 0)
-        if giant.any():
-            part = Tuples(frozen(keys[giant]), batch.filter(pa.array(giant)))
-            self._ready.extend(self._looked_up(part, self._aside))
-            return batch.filter(pa.array(~giant)), keys[~giant]
-        return batch, keys
+    def _put_aside(self, keys: Ints | None, batch: pa.RecordBatch) -> None:
+        """Keep rows that do not go through the algorithm for the next turn: no keys, or too long for its memory."""
+        if keys is None:
+            self._stats.null_keys += batch.num_rows
+            if self.how == "inner":
+                self._stats.rows_done += batch.num_rows
+                self._stats.unmatched += batch.num_rows
+                return
+        self._aside.append((keys, batch))
+        self._aside_rows += batch.num_rows
+        self._aside_bytes += int(batch.nbytes)
 
-    def _serve_aside(self, row: pa.RecordBatch) -> int:
-        """Join one row that is larger than the whole stream buffer, without holding it."""
-        keys, valid = self.condition.lows(row)
-        self._stats.rows_in += 1
-        if valid.all():
-            self._ready.extend(self._looked_up(Tuples(frozen(keys), row), self._aside))
-        else:
-            self._stats.null_keys += 1
-            self._stats.rows_done += 1
-            self._ready.extend(self._without_partner(row))
-        return 1
+    def _serve_aside(self) -> Iterator[pa.RecordBatch]:
+        """Let the rows that were put aside leave: without a partner, or each looked up through the index."""
+        while self._aside:
+            keys, batch = self._aside.popleft()
+            self._aside_rows -= batch.num_rows
+            self._aside_bytes -= int(batch.nbytes)
+            if keys is None:
+                self._stats.rows_done += batch.num_rows
+                yield from self._without_partner(batch)
+            else:
+                yield from self._looked_up(Tuples(frozen(keys), batch), self._single)
 
     def _least_memory(self) -> int:
         """Return the smallest budget that will do."""

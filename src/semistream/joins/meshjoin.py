@@ -94,8 +94,10 @@ class MeshJoin(WaitingJoin):
 
     def _step(self) -> Iterator[pa.RecordBatch]:
         self._absorb()
-        if self._forming < self._w and not self._closing:
-            return  # MESHJOIN waits for its w tuples before it reads
+        if self._forming < self._w and not self._closing and not self._arrived:
+            return  # MESHJOIN waits for its w tuples before it reads, unless long rows leave no room for w
+        if len(self.table) == 0:
+            return
         self._queue.append(self._forming)
         self._forming = 0
         yield from self._meet(self._read_next())

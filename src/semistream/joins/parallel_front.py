@@ -104,7 +104,7 @@ class ParallelFrontStage(FrontStage):
                     continue
                 alone = not self._between
             if alone:  # one row is larger than all of I_B
-                yield from self._looked_up(Tuples(part.keys[:1], part.batch.slice(0, 1)), self._aside)
+                yield from self._looked_up(Tuples(part.keys[:1], part.batch.slice(0, 1)), self._single)
                 part = Tuples(part.keys[1:], part.batch.slice(1))
             else:
                 yield from self._collect(wait=True)
@@ -169,7 +169,7 @@ class ParallelFrontStage(FrontStage):
             if taken == 0 and self._inner._arrived == 0:
                 taken = 1  # larger than the whole stream buffer of the join behind
                 row = Tuples(part.keys[:1], part.batch.slice(0, 1))
-                for result in self._inner._looked_up(row, self._inner._aside):
+                for result in self._inner._looked_up(row, self._inner._single):
                     self._deliver(result)
             rest = Tuples(part.keys[taken:], part.batch.slice(taken))
             with self._changed:

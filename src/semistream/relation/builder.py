@@ -17,6 +17,7 @@ from semistream.core.units import parse_bytes
 from semistream.relation import manifest as manifests
 from semistream.relation.keys import KeyCodec
 from semistream.relation.manifest import Manifest, ShardFiles
+from semistream.relation.selection import keep_rows
 from semistream.relation.sorter import KeySorter
 from semistream.relation.writer import PAGE_BYTES, ShardWriter, check_page_bytes
 
@@ -77,6 +78,14 @@ def prepare_directory(path: Path, *, overwrite: bool) -> int:
     return 1 if newest is None else newest + 1
 
 
+def _check_names(schema: pa.Schema) -> None:
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        raise RelationBuildError(
+            f"column {twice[0]!r} occurs {schema.names.count(twice[0])} times; rename all but one of them"
+        )
+
+
 def build(
     data: Any,
     path: str | os.PathLike[str],
@@ -96,18 +105,19 @@ def build(
     if shards < 1:
         raise ValueError(f"shards must be at least 1, not {shards}")
     reader = as_reader(data)
+    _check_names(reader.schema)
     codec = KeyCodec.for_schema(reader.schema, key)
     existed = path.exists()
     version = prepare_directory(path, overwrite=overwrite)
     attempt = os.urandom(4).hex()
-    writers = [
-        ShardWriter(
-            path, shard_name(number, attempt), reader.schema, codec,
-            page_bytes=page_bytes, fill=fill, clustered=clustered,
-        )
-        for number in range(shards)
-    ]  # fmt: skip
+    writers: list[ShardWriter] = []
     try:
+        for number in range(shards):
+            writer = ShardWriter(
+                path, shard_name(number, attempt), reader.schema, codec,
+                page_bytes=page_bytes, fill=fill, clustered=clustered,
+            )  # fmt: skip
+            writers.append(writer)  # at once, so that a later one's refusal ends this one too
         null_keys, files = _fill(reader, codec, writers, path, parse_bytes(memory), clustered)
         manifest = Manifest(
             schema=reader.schema, key=codec.names, page_bytes=page_bytes, fill=fill, clustered=clustered,
@@ -140,13 +150,13 @@ def _fill(
             keys, valid = codec.encode(batch)
             if not valid.all():
                 null_keys += int(np.count_nonzero(~valid))
-                keys, batch = keys[valid], batch.filter(pa.array(valid))
+                keys, batch = keys[valid], keep_rows(batch, valid)
             home = codec.shards(keys, len(writers)) if len(writers) > 1 else None
             for number, (sorter, writer) in enumerate(zip(sorters, writers, strict=True)):
                 mine, part = keys, batch
                 if home is not None:
                     here = home == number
-                    mine, part = keys[here], batch.filter(pa.array(here))
+                    mine, part = keys[here], keep_rows(batch, here)
                 if clustered:
                     sorter.add(mine, part)
                 else:

@@ -127,7 +127,7 @@ def load(path: Path, version: int | None = None) -> Manifest:
         raise NotARelationError(_why_not(path))
     file = path / f"manifest-{number:08d}.json"
     try:
-        text = file.read_text()
+        text = file.read_text(errors="replace")  # what is not text is not JSON either, and refused as such
     except FileNotFoundError:
         raise NotARelationError(
             f"{path} has no version {number}; the newest is {latest(path)}: open that, or leave the version out"

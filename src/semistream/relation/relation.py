@@ -18,6 +18,7 @@ from semistream.relation import builder, updates
 from semistream.relation import manifest as manifests
 from semistream.relation.device import Device, DeviceCounters, FileDevice
 from semistream.relation.index import ClusteredIndex, Index, Located, ScatteredIndex
+from semistream.relation.index_file import load_index
 from semistream.relation.keys import KeyCodec
 from semistream.relation.manifest import Manifest
 from semistream.relation.overlay import Change, Listener, Overlay
@@ -61,6 +62,8 @@ class Relation:
         clustered: bool,
         path: Path | None = None,
         version: int = 1,
+        open_shards: Sequence[int] | None = None,
+        shard_count: int | None = None,
     ) -> None:
         self.schema = schema
         self.key = key
@@ -73,6 +76,10 @@ class Relation:
         self.codec = RowCodec(stored_schema(schema, key))
         self.layout = PageLayout(device.frame_bytes, 0 if self.codec.variable else self.codec.stride)
         self.indexes = list(indexes)
+        self.shard_count = len(self.indexes) if shard_count is None else shard_count
+        """Shards of R, of which not all need be open."""
+        self._place = np.full(self.shard_count, -1, np.int32)
+        self._place[np.arange(self.shard_count) if open_shards is None else list(open_shards)] = np.arange(len(indexes))
         self.overlay = Overlay.empty(device)
         """Pages changed by `apply`."""
         self.page_order: Ints = np.empty(0, np.int64)
@@ -168,7 +175,8 @@ class Relation:
         )  # fmt: skip
         indexes: list[Index] = []
         for shard in files:
-            first, continues = _load_index(path / shard.index_file)
+            pages = shard.pages if shard.leaves_file is None else shard.leaves
+            first, continues = load_index(path / shard.index_file, pages)
             index: Index = ClusteredIndex(first, continues, shard.last_key)
             if shard.leaves_file is not None:
                 leaves = FileDevice(
@@ -180,6 +188,7 @@ class Relation:
             manifest.schema, key, device, indexes, [shard.pages for shard in files],
             rows=sum(shard.rows for shard in files), unique=all(shard.unique for shard in files),
             clustered=manifest.clustered, path=path, version=manifest.version,
+            open_shards=numbers, shard_count=len(manifest.shards),
         )  # fmt: skip
 
     # -- what it is ---------------------------------------------------------------------------------------
@@ -225,11 +234,15 @@ class Relation:
 
     # -- reading it ---------------------------------------------------------------------------------------
 
+    def home(self, keys: Ints) -> NDArray[np.int32]:
+        """Return the position in `indexes` of each key's shard, or -1 if that shard is not open."""
+        return self._place[self.key.shards(keys, self.shard_count)]
+
     def locate(self, keys: Ints) -> Located:
         """Return the pages that may hold each key; none means that R cannot hold it."""
         if len(self.indexes) == 1:
             return self.indexes[0].locate(keys)
-        home = self.key.shards(keys, len(self.indexes))
+        home = self.home(keys)
         order = np.argsort(home, kind="stable")
         ends = np.searchsorted(home[order], np.arange(len(self.indexes) + 1))
         counts = np.zeros(keys.size, np.int64)
@@ -356,16 +369,6 @@ class Relation:
             f"{format_count(self.page_count)} pages of {format_bytes(self.page_bytes)}, "
             f"{len(self.indexes)} shards, key {', '.join(self.key.names)})"
         )
-
-
-def _load_index(file: Path) -> tuple[Ints, NDArray[np.bool_]]:
-    try:
-        with open(file, "rb") as source:
-            return np.load(source, allow_pickle=False), np.load(source, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise NotARelationError(
-            f"the index {file} is missing or damaged ({error}); build the relation again or restore the file"
-        ) from error
 
 
 def _check_files(path: Path, manifest: Manifest) -> None:

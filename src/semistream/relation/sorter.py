@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.relation.selection import take_rows
+
 __all__ = ["KeySorter"]
 
 Ints = NDArray[np.int64]
@@ -116,7 +118,10 @@ def _in_order(keys: Ints, table: pa.Table) -> tuple[Ints, pa.RecordBatch]:
     if np.all(keys[1:] >= keys[:-1]):
         return keys, _one_batch(table)
     order = np.argsort(keys, kind="stable")
-    return keys[order], _one_batch(table.take(pa.array(order)))
+    try:
+        return keys[order], _one_batch(table.take(pa.array(order)))
+    except pa.ArrowNotImplementedError:
+        return keys[order], take_rows(_one_batch(table), order)
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -13,10 +13,12 @@ from semistream.core.errors import RelationBuildError
 from semistream.core.units import format_bytes
 from semistream.relation.checksum import seal
 from semistream.relation.index import ScatteredIndex
+from semistream.relation.index_file import index_to_bytes
 from semistream.relation.keys import KeyCodec
 from semistream.relation.manifest import ShardFiles
 from semistream.relation.pages import FIRST, HEADER, LAST, WHOLE, PageLayout, pack_pages, pages_needed, set_flags
 from semistream.relation.rows import RowCodec, Rows
+from semistream.relation.selection import take_rows
 
 __all__ = ["PAGE_BYTES", "ShardWriter", "check_page_bytes", "stored_schema"]
 
@@ -56,7 +58,12 @@ class ShardWriter:
         Page size, and how full pages are made. A lower fill leaves room for updates and costs reads.
     clustered
         True: batches come in key64 order, which is checked. False: any order is kept, and the keys, 12 bytes
-        a row, are held in memory until `close` writes the leaves of the index.
+        a row (20 for hashed keys), are held in memory until `close` writes the leaves of the index.
+
+    Notes
+    -----
+    Two different keys of R with one key64 are refused, as joins rely on there being none. Sorted, they are next to
+    each other and compared. In any other order they are told apart by a second hash.
     """
 
     def __init__(
@@ -91,6 +98,7 @@ class ShardWriter:
         self._continues: list[NDArray[np.bool_]] = []
         self._scattered_keys: list[Ints] = []
         self._scattered_pages: list[NDArray[np.uint32]] = []
+        self._scattered_prints: list[Ints] = []
         self._last_key: int = _EMPTY_KEY
         self._file = open(self._path("pages"), "wb")  # noqa: SIM115 - closed by close or abort
 
@@ -114,8 +122,7 @@ class ShardWriter:
             first, continues, leaves = self._finish_scattered()
         self._sync(self._file)
         with open(self._path("index"), "wb") as index:
-            np.save(index, first, allow_pickle=False)
-            np.save(index, continues, allow_pickle=False)
+            index.write(index_to_bytes(first, continues))
             self._sync(index)
         return ShardFiles(
             pages_file=self._path("pages").name,
@@ -165,6 +172,8 @@ class ShardWriter:
             page = np.repeat(np.arange(pages, dtype=np.uint32), np.diff(breaks[: pages + 1]))
             self._scattered_keys.append(keys[:end])
             self._scattered_pages.append(page + np.uint32(self._pages))
+            if not self._key.exact:
+                self._scattered_prints.append(self._key.fingerprint(batch.slice(0, end)))
         self._append(keys, flags, rows, breaks[: pages + 1])
         self._rows += end
 
@@ -192,15 +201,19 @@ class ShardWriter:
         if self._key.exact:
             return
         names = list(self._key.names)
-        pairs = [(batch.take(pa.array(same + 1)), batch.take(pa.array(same)))] if same.size else []
+        keyed = batch.select(names)
+        pairs = [(take_rows(keyed, same + 1), take_rows(keyed, same))] if same.size else []
         if continued and self._previous_row is not None:
-            pairs.append((batch.slice(0, 1), self._previous_row))
+            pairs.append((keyed.slice(0, 1), self._previous_row))
         for this, before in pairs:
             if not self._key.verify(this, names, before.select(names)).all():
-                raise RelationBuildError(
-                    f"two different keys of {names} have the same 64-bit hash; with {self._rows:,} rows this is "
-                    "a one-in-billions event: add a column to the key, or map the key to integers"
-                )
+                raise self._collision()
+
+    def _collision(self) -> RelationBuildError:
+        return RelationBuildError(
+            f"two different keys of {list(self._key.names)} have the same 64-bit hash, a one-in-billions event; "
+            "add a column to the key, or map the key to integers"
+        )
 
     def _flags(self, keys: Ints, breaks: Ints, pages: int) -> tuple[Bytes, NDArray[np.bool_]]:
         """Return the rows' flags and, for each page, whether its first key ends the page before."""
@@ -229,6 +242,10 @@ class ShardWriter:
         starts_run = np.ones(keys.size, bool)
         np.not_equal(keys[1:], keys[:-1], out=starts_run[1:])
         self._unique = bool(starts_run.all())
+        if self._scattered_prints and not self._unique:
+            prints = np.concatenate(self._scattered_prints)[order]
+            if np.any((prints[1:] != prints[:-1]) & ~starts_run[1:]):
+                raise self._collision()
         run = np.cumsum(starts_run) - 1
         heads = np.flatnonzero(starts_run)
         whole = (
