@@ -85,13 +85,17 @@ class OldestFirstJoin(WaitingJoin):
     def _minimum(self) -> int:
         return (self._partition_pages or 1) * self.relation.device.frame_bytes + self._table_minimum(16)
 
-    def _open_disk_buffer(self, share: int) -> None:
-        """Reserve frames for as many partitions as are wanted and fit into ``share`` bytes, at least one."""
-        pages = self._partition_pages or 1
-        fitting = max(1, share // (pages * self.relation.device.frame_bytes))
-        self._frames = self.relation.frames(min(self._in_flight, fitting) * pages)
+    def _open_disk_buffer(self, share: int) -> int:
+        """Reserve frames for as many partitions as are wanted and fit into ``share`` bytes, at least one.
+
+        Returns the bytes of all partitions after the first.
+        """
+        partition = (self._partition_pages or 1) * self.relation.device.frame_bytes
+        count = min(self._in_flight, max(1, share // partition))
+        self._frames = self.relation.frames(count * (self._partition_pages or 1))
         self.budget.reserve("disk buffer", self._frames.nbytes)
         self._widest = max(1, min(len(self._frames), self.relation.page_count, int(_PAGES_A_SEEK * self._seek_pages)))
+        return (count - 1) * partition
 
     def _serve_oldest(self) -> Iterator[pa.RecordBatch]:
         """Read the partitions of the oldest keys and serve all tuples that wait for any row of them."""

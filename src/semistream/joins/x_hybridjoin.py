@@ -1,0 +1,198 @@
+"""X-HYBRIDJOIN (Algorithm 1, §4): HYBRIDJOIN with the most frequent pages of R kept in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.joins.base import Tuples
+from semistream.joins.oldest_first import OldestFirstJoin
+from semistream.relation.relation import Relation
+from semistream.structures.lookup import Matches
+from semistream.structures.pinned_pages import PinnedPages
+
+__all__ = ["XHybridJoin"]
+
+Ints = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+_PORTION = 1 << 14
+
+
+class XHybridJoin(OldestFirstJoin):
+    """A disk buffer in two parts: pages that stay, for the frequent keys, and a swappable part for all others.
+
+    Each turn first matches the non-swappable part with the stream, then loads the partition of the oldest waiting
+    key into the swappable part, as HYBRIDJOIN does. The more skewed the stream, the larger the share of it that no
+    read is needed for.
+
+    Parameters
+    ----------
+    pinned_pages
+        Pages of the non-swappable part (``l``). More serve more of the stream, by ever less a page, and leave less
+        memory to waiting tuples. By default a quarter of the memory; the paper's untuned rule is as many as
+        ``partition_pages``. 0 switches the part off, which is HYBRIDJOIN.
+    partition_pages
+        Pages of a partition, the swappable part (``k``). By default it adapts, see `OldestFirstJoin`.
+    by_frequency
+        R is stored by access frequency, the most frequent rows first (built with ``clustered=False`` from rows in
+        that order), as the paper requires: its first pages are loaded once and kept. Otherwise no order is required,
+        and the pages that served most tuples so far are kept.
+    repin_every
+        Stream tuples after which the pinned pages are compared anew with the others; counts are halved every fourth
+        time. Less follows a moving stream faster, more estimates a steady one better. By default 32 for each pinned
+        page. Not with ``by_frequency``.
+    in_flight, seek_pages
+        As in HYBRIDJOIN.
+
+    Notes
+    -----
+    The first inner loop of the paper (lines 8 to 14) probes every row of the non-swappable part in ``H_S``. A tuple
+    that has been through that loop once can match nothing of the part any more, so only those that came since the
+    last turn can: they look their keys up in a hash table of the part's rows, one look-up for each tuple instead of
+    one for each pinned row (``w·c_H`` instead of ``d_N·c_H`` in Eq. 5; `stats.probes` counts the look-ups made). Those
+    that match leave before they enter ``H_S``, so ``c_A`` and ``c_E`` are not paid for them.
+
+    Other departures are those of HYBRIDJOIN. Pages to be pinned are copied when they were read for a waiting tuple,
+    never read on purpose. A key with rows in several pages is served from the disk side; pages of it that are pinned
+    are not read again.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, tempfile, semistream
+    >>> products = pa.table({"id": range(1000), "name": [f"product {i}" for i in range(1000)]})
+    >>> sales = pa.record_batch({"id": [3, 5, 3, 3, 700, 5] * 50, "amount": range(300)})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     relation = semistream.Relation.build(products, f"{folder}/products", key="id", page_size=512)
+    ...     join = semistream.create("x_hybridjoin", relation, on="id", memory="1MB")
+    ...     rows = sum(batch.num_rows for half in (sales[:100], sales[100:]) for batch in join.process([half]))
+    >>> rows, join.stats.cache_hits
+    (300, 200)
+    """
+
+    id = "x_hybridjoin"
+    title = "X-HYBRIDJOIN: HYBRIDJOIN with frequent pages pinned"
+
+    def __init__(
+        self,
+        relation: Relation,
+        *,
+        pinned_pages: int | None = None,
+        by_frequency: bool = False,
+        repin_every: int | None = None,
+        **options: Any,
+    ) -> None:
+        if pinned_pages is not None and pinned_pages < 0:
+            raise ValueError(f"pinned_pages must be zero or more, not {pinned_pages}")
+        if repin_every is not None and repin_every < 1:
+            raise ValueError(f"repin_every must be at least 1, not {repin_every}")
+        self._pinned_pages = None if pinned_pages is None else min(pinned_pages, relation.page_count)
+        self._by_frequency = by_frequency
+        self._repin_every = repin_every
+        self._miss_share = 1.0
+        super().__init__(relation, **options)
+
+    def _minimum(self) -> int:
+        least = 1 if self._pinned_pages is None else self._pinned_pages
+        counters = 0 if self._by_frequency else 4
+        return super()._minimum() + PinnedPages.bytes_for(self.relation, least) + counters
+
+    def _open(self) -> None:
+        relation = self.relation
+        spare = self.budget.free - self._minimum()
+        whole = self.budget.free
+        spare -= self._open_disk_buffer(min(spare, whole // 8))
+        pages = self._pinned_pages
+        if pages is None:
+            least = PinnedPages.bytes_for(relation, 1)
+            pages = max(1, min(PinnedPages.fitting(relation, least + min(spare, whole // 4)), relation.page_count))
+            spare -= PinnedPages.bytes_for(relation, pages) - least
+        # a counter for every page of R, unless that took more than a small part of the memory
+        counters = max(1, min(relation.page_count, min(spare, whole // 32) // 4))
+        self.pinned = PinnedPages(
+            relation, pages, counters=None if self._by_frequency else counters, period=self._repin_every
+        )
+        self.budget.reserve("pinned pages", self.pinned.nbytes)
+        if self._by_frequency:
+            self.pinned.load(self._first_pages(pages))
+        self._open_table(self.budget.free)
+
+    def _first_pages(self, count: int) -> Ints:
+        """Return the pages that hold the most frequent rows: the first ones, of each shard alike."""
+        bases = self.relation.shard_bases
+        depth = np.concatenate([np.arange(size) for size in np.diff(bases)])
+        return np.sort(np.argsort(depth, kind="stable")[:count])
+
+    def _step(self) -> Iterator[pa.RecordBatch]:
+        crowded = 2 * self._inbox_bytes > self._inbox_limit
+        yield from self._serve_pinned()
+        if crowded and not self._arrived and self.table.free and not self._closing:
+            return  # the stream buffer was what kept tuples out: let them come in before the disk is asked
+        yield from self._serve_oldest()
+
+    def _serve_pinned(self) -> Iterator[pa.RecordBatch]:
+        """Match the non-swappable part with the tuples that came, and let the others in (lines 4 to 14)."""
+        while self._arrived and self.table.free:
+            # as many as leave so many that do not match as ``H_S`` has room for
+            for part in self._take(min(_PORTION, int(self.table.free / self._miss_share))):
+                held, matches = self.pinned.look_up(part.keys, self._cap)
+                for match in matches:
+                    if self._on_match is not None:
+                        match = _by_key(match)
+                    stream = part.batch.take(pa.array(match.positions))
+                    yield from self._joined(match.keys, stream, match.data, match.starts, match.flags)
+                hits = int(np.count_nonzero(held))
+                self._stats.probes += held.size
+                self._stats.cache_hits += hits
+                self._stats.rows_done += hits
+                self.pinned.pass_time(held.size)
+                weight = held.size / (held.size + _PORTION)
+                self._miss_share += weight * (max(1.0 - hits / held.size, 0.05) - self._miss_share)
+                if hits < held.size and not self._let_in(part, np.flatnonzero(~held)):
+                    return
+            if self.table.free < _PORTION // 4:
+                return  # too little room to be worth another round
+
+    def _let_in(self, part: Tuples, others: Ints) -> bool:
+        """Move tuples into ``H_S``; return whether all found room."""
+        if others.size < len(part.keys):
+            part = Tuples(part.keys[others], part.batch.take(pa.array(others)))
+        count = self.table.insert(part.keys, part.batch)
+        self._stats.appended += count
+        self._put_back(Tuples(part.keys[count:], part.batch.slice(count)))
+        return count == len(part.keys)
+
+    def _fetched(self, pages: Ints) -> Iterator[tuple[Ints, Bytes]]:
+        """Bring pages into the swappable part; those that are pinned need no read.
+
+        Tuples may wait for a pinned page: those of keys that have rows in other pages too, and those that were put
+        back into the stream buffer before the page was pinned.
+        """
+        held = self.pinned.frames_of(pages)
+        # first, because pages that are read may push them out
+        here, at = pages[held >= 0], held[held >= 0]
+        for begin in range(0, here.size, len(self._frames)):
+            chunk = here[begin : begin + len(self._frames)]
+            frames = self._frames[: chunk.size]
+            self.pinned.copy(at[begin : begin + chunk.size], frames)
+            yield chunk, frames
+        yield from super()._fetched(pages[held < 0])
+
+    def _served(self, pages: Ints, frames: Bytes, met: Ints) -> None:
+        if not self._by_frequency:
+            self.pinned.consider(pages, frames, met)
+            self._stats.recorded += int(met.sum())
+
+    def _check(self) -> None:
+        super()._check()
+        self.pinned.check()
+
+
+def _by_key(match: Matches) -> Matches:
+    """Bring the pairs of a key together, for an observer."""
+    order = np.argsort(match.keys, kind="stable")
+    return Matches(match.positions[order], match.data, match.starts[order], match.flags[order], match.keys[order])

@@ -1,0 +1,217 @@
+"""Pages of R that stay in memory, found by key: the non-swappable part of X-HYBRIDJOIN's disk buffer.
+
+A `directory` leads from a key straight to its first row in the frames, so a stream tuple finds its rows without the
+index of R and without touching a page that does not have them. Only keys with all their rows in one page are entered:
+for them a hit is a complete answer.
+
+Which pages deserve to stay is a matter of how many tuples they serve. Uses are counted for every page of R, pinned or
+not, and a page that was read and has more uses than the least used pinned page takes its frame: pages are pinned as
+they come by, never read for it. The pinned pages stand in the order of their uses, which is made anew when it is used
+up and after every ``period`` tuples; every fourth time the counts are halved, so that pages that were hot once make
+room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.core.compiled import frozen
+from semistream.relation.pages import page_keys
+from semistream.relation.relation import Relation
+from semistream.structures import pinned_kernels as kernels
+from semistream.structures.directory import entries_for, find, position_at
+from semistream.structures.lookup import Matches
+
+__all__ = ["PinnedPages"]
+
+Ints = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+_PERIODS_BEFORE_AGING = 4
+
+
+class PinnedPages:
+    """Room for some pages of R that stay.
+
+    Parameters
+    ----------
+    relation
+        R.
+    frames
+        Pages held (``l``).
+    counters
+        Counters of use; with fewer than R has pages, several pages share one. None, with pages that are given by
+        `load` and stay for good.
+    period
+        Tuples after which the pinned pages are put in order anew. Less follows a moving stream faster; more
+        estimates a steady one better.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, tempfile
+    >>> table = pa.table({"id": range(1000), "name": [f"n{i}" for i in range(1000)]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     relation = Relation.build(table, f"{folder}/r", key="id", page_size=512)
+    ...     pinned = PinnedPages(relation, 2)
+    ...     pinned.load(np.array([0, 1]))
+    ...     held, (match,) = pinned.look_up(np.array([3, 999]), cap=100)
+    ...     held.tolist(), relation.rows(match.data, match.starts).to_pydict()
+    ([True, False], {'name': ['n3']})
+    """
+
+    def __init__(
+        self, relation: Relation, frames: int, *, counters: int | None = None, period: int | None = None
+    ) -> None:
+        self._relation = relation
+        self._bytes = relation.device.frame_bytes
+        self.capacity = frames
+        self._room = self._keys(relation, frames)
+        pages = relation.frames(frames)
+        flat = pages.reshape(-1)
+        self._frames = pages
+        self._t = kernels.Pinned(
+            frames=flat,
+            words=flat.view(np.int64),
+            page=np.full(frames, -1, np.int64),
+            rows=np.zeros(entries_for(self._room), np.uint64),
+            pages=np.zeros(entries_for(frames), np.uint64),
+            uses=np.zeros(counters or 0, np.uint32),
+        )
+        self.period = period or max(1024, 32 * frames)
+        # frames, the least used first; to begin with all are empty
+        self._victims: Ints = np.arange(frames)
+        self._had: Ints = np.full(frames, -1, np.int64)
+        self._next_victim = 0
+        self._tuples = 0
+        self._periods = 0
+        self.pinned = 0
+        """Pages pinned so far, loaded ones included."""
+
+    @staticmethod
+    def _keys(relation: Relation, frames: int) -> int:
+        """Return the number of keys that the directory is made for."""
+        if relation.layout.stride:
+            return frames * relation.layout.capacity(relation.device.frame_bytes)
+        return int(frames * relation.rows_per_page * 1.25) + 64
+
+    @classmethod
+    def bytes_for(cls, relation: Relation, frames: int) -> int:
+        """Return what room for ``frames`` pages costs, counters left out."""
+        keys = cls._keys(relation, frames)
+        return frames * (relation.device.frame_bytes + 24) + 8 * (entries_for(keys) + entries_for(frames))
+
+    @classmethod
+    def fitting(cls, relation: Relation, size: int) -> int:
+        """Return how many pages can be held in ``size`` bytes, counters left out."""
+        frames = max(0, int(size // (cls.bytes_for(relation, 1000) / 1000)))
+        while frames and cls.bytes_for(relation, frames) > size:
+            frames -= 1
+        return frames
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self._t) - self._t.words.nbytes + self._victims.nbytes + self._had.nbytes
+
+    @property
+    def pages(self) -> Ints:
+        """The pages held now, ascending."""
+        return np.sort(self._t.page[self._t.page >= 0])
+
+    @property
+    def row_count(self) -> int:
+        """Rows that can be found now (``d_N``)."""
+        return int(np.count_nonzero(self._t.rows))
+
+    def frames_of(self, pages: Ints) -> Ints:
+        """Return the frame of each page, -1 where it is not held."""
+        return kernels.frames_of(self._t, frozen(pages))
+
+    def copy(self, frames: Ints, into: Bytes) -> None:
+        """Copy held pages into other frames."""
+        np.take(self._frames, frames, axis=0, out=into)
+
+    def load(self, pages: Ints) -> None:
+        """Read pages and hold them, in place of whatever was held."""
+        self.forget(self.pages)
+        pages = pages[: self.capacity]
+        self._relation.read(pages, self._frames[: pages.size])
+        for frame, page in enumerate(pages):
+            self._t.page[frame] = page
+            self._room -= int(kernels.enter(self._t, self._bytes, frame))
+        self.pinned += pages.size
+
+    def forget(self, pages: Ints) -> None:
+        """Let pages go, as after an update of R; those not held are passed over."""
+        for frame in self.frames_of(pages):
+            if frame >= 0:
+                self._room += int(kernels.withdraw(self._t, self._bytes, frame))
+        self._order()
+
+    def look_up(self, keys: Ints, cap: int) -> tuple[NDArray[np.bool_], Iterator[Matches]]:
+        """Return which keys are held, to be read after the matches, and their matches, about ``cap`` at once."""
+        held = np.zeros(keys.size, np.bool_)
+        return held, self._matches(frozen(keys), cap, held)
+
+    def _matches(self, keys: Ints, cap: int, held: NDArray[np.bool_]) -> Iterator[Matches]:
+        relation, at = self._relation, 0
+        while at < keys.size:
+            positions, starts, flags, at = kernels.look_up(
+                self._t, self._bytes, relation.layout.stride, relation.unique, keys, at, cap, held
+            )
+            if positions.size:
+                yield Matches(positions, self._t.frames, starts, flags, keys[positions])
+
+    def consider(self, pages: Ints, frames: Bytes, met: Ints) -> int:
+        """See pages that were read and how many tuples each has served; pin those that deserve it.
+
+        Returns how many were pinned.
+        """
+        self._next_victim, self._room, pinned = kernels.consider(
+            self._t, self._bytes, pages, frames, met, self._victims, self._had, self._next_victim, self._room
+        )
+        self.pinned += pinned
+        if self._next_victim == self.capacity:
+            self._order()
+        return pinned
+
+    def pass_time(self, tuples: int) -> None:
+        """Tell that so many stream tuples have come: puts the pages in order and ages the counts when it is time."""
+        self._tuples += tuples
+        if self._tuples < self.period or self._t.uses.size == 0:
+            return
+        self._tuples = 0
+        self._periods += 1
+        if self._periods % _PERIODS_BEFORE_AGING == 0:
+            self._t.uses[:] >>= np.uint32(1)
+        self._order()
+
+    def _order(self) -> None:
+        """Line the frames up, empty ones first, then the least used."""
+        if self._t.uses.size:
+            uses = kernels.uses_of_all(self._t)
+            self._victims = np.argsort(uses, kind="stable")
+            self._had = uses[self._victims]
+        self._next_victim = 0
+
+    def check(self) -> None:
+        """Assert that directories and frames agree."""
+        t = self._t
+        held = np.flatnonzero(t.page >= 0)
+        assert np.unique(t.page[held]).size == held.size, "a page is held twice"
+        assert np.array_equal(self.frames_of(t.page[held]), held), "a page is not found where it is"
+        assert np.count_nonzero(t.pages) == held.size, "the directory of pages has other pages"
+        assert np.array_equal(np.sort(self._victims), np.arange(self.capacity)), "the order lacks a frame"
+        entered = 0
+        for frame in held:
+            keys, flags, _ = page_keys(self._frames[frame : frame + 1], self._relation.layout.stride)
+            for key in keys[(flags & kernels.ENTERED) == kernels.ENTERED]:
+                at = find(t.rows, t.words, key)
+                assert at >= 0, f"key {key} of frame {frame} is not found"
+                assert position_at(t.rows, at) * 8 // self._bytes == frame, f"key {key} leads to another frame"
+                entered += 1
+        assert entered == np.count_nonzero(t.rows), f"{entered} keys in the frames, more in the directory"
+        assert entered + self._room == self._keys(self._relation, self.capacity), "room is miscounted"
