@@ -27,6 +27,7 @@ from semistream.joins.output import output_schema
 from semistream.relation.pages import FIRST
 from semistream.relation.relation import Relation
 from semistream.relation.rows import RowCodec
+from semistream.relation.selection import keep_rows, take_rows
 from semistream.structures.lookup import PageLookup
 
 __all__ = ["How", "Join", "Tuples"]
@@ -144,7 +145,7 @@ class Join(ABC):
     def _step(self) -> Iterator[pa.RecordBatch]:
         """Run one turn of the loop. While the join is drained, a turn must make progress."""
 
-    def _absorb(self) -> None:  # noqa: B027 - most algorithms need not
+    def _absorb(self) -> None:
         """Move tuples from the stream buffer to where they wait, if the algorithm does so between turns."""
 
     @property
@@ -152,7 +153,7 @@ class Join(ABC):
         """Stream tuples the algorithm holds."""
         return 0
 
-    def _check(self) -> None:  # noqa: B027 - an algorithm may have no state of its own
+    def _check(self) -> None:
         """Assert the invariants of the algorithm's own state."""
 
     # -- the interface ------------------------------------------------------------------------------------
@@ -318,8 +319,8 @@ class Join(ABC):
                 # Another key with the same hash: R has at most one key of a hash, so these tuples have no
                 # partner at all; each meets exactly one row that is the first of that key.
                 stranger = ~same & (flags & FIRST).astype(bool)
-                yield from self._without_partner(stream.filter(pa.array(stranger)))
-                stream, rows = stream.filter(pa.array(same)), rows.filter(pa.array(same))
+                yield from self._without_partner(keep_rows(stream, stranger))
+                stream, rows = keep_rows(stream, same), keep_rows(rows, same)
         columns = [*stream.columns, *(self.condition.column(field.name, rows, keys) for field in self.condition.fields)]
         yield pa.RecordBatch.from_arrays(columns, schema=self.output_schema)
 
@@ -340,11 +341,11 @@ class Join(ABC):
         )
         for found in matches:
             matched[found.positions] = True
-            stream = part.batch.take(pa.array(found.positions))
+            stream = take_rows(part.batch, found.positions)
             yield from self._joined(found.keys, stream, found.data, found.starts, found.flags)
         self._stats.probes += len(part.keys)
         self._stats.rows_done += len(part.keys)
-        yield from self._without_partner(part.batch.filter(pa.array(~matched)))
+        yield from self._without_partner(keep_rows(part.batch, ~matched))
 
     # -- inside -------------------------------------------------------------------------------------------
 
@@ -363,15 +364,15 @@ class Join(ABC):
         keys, valid = self.condition.lows(batch)
         self._stats.rows_in += count
         if not valid.all():
-            self._put_aside(None, batch.filter(pa.array(~valid)))
-            keys, batch = keys[valid], batch.filter(pa.array(valid))
+            self._put_aside(None, keep_rows(batch, ~valid))
+            keys, batch = keys[valid], keep_rows(batch, valid)
         largest = self._inbox_limit if self._largest_row is None else self._largest_row
         if batch.nbytes > min(largest, self._inbox_limit):
             giant = self.stream_codec.encode(batch).lengths > largest
             giant |= batch.nbytes > self._inbox_limit  # then it is a single row
             if giant.any():
-                self._put_aside(keys[giant], batch.filter(pa.array(giant)))
-                keys, batch = keys[~giant], batch.filter(pa.array(~giant))
+                self._put_aside(keys[giant], keep_rows(batch, giant))
+                keys, batch = keys[~giant], keep_rows(batch, ~giant)
         if len(keys):
             self._receive(Tuples(frozen(keys), batch))
         return count

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from semistream.core.statistics import JoinStatistics
 from semistream.joins.base import Join, Observer, Tuples
 from semistream.relation.relation import Relation
+from semistream.relation.selection import take_rows
 from semistream.structures.candidates import find_candidates
 from semistream.structures.hot_tuples import HotTuples
 
@@ -140,9 +141,9 @@ class FrontStage(Join):
         results: list[pa.RecordBatch] = []
         for begin in range(0, positions.size, self._cap):
             at, rows = positions[begin : begin + self._cap], slots[begin : begin + self._cap]
-            results.extend(self._joined(part.keys[at], part.batch.take(pa.array(at)), *self.cache.rows(rows)))
+            results.extend(self._joined(part.keys[at], take_rows(part.batch, at), *self.cache.rows(rows)))
         missed = np.flatnonzero(~held)
-        return results, Tuples(part.keys[missed], part.batch.take(pa.array(missed)))
+        return results, Tuples(part.keys[missed], take_rows(part.batch, missed))
 
     def _hand_on(self, part: Tuples) -> Iterator[pa.RecordBatch]:
         """Give tuples to the join behind, which takes a turn whenever it is full."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from semistream.joins.base import Join, Tuples
 from semistream.relation.relation import Relation
+from semistream.relation.selection import take_rows
 from semistream.structures.lookup import PageLookup
 
 __all__ = ["Inlj"]
@@ -49,5 +50,5 @@ class Inlj(Join):
         for part in self._take(self._cap):
             # in key order, so that equal keys are next to each other for who watches the matches
             order = np.argsort(part.keys, kind="stable")
-            part = Tuples(part.keys[order], part.batch.take(pa.array(order)))
+            part = Tuples(part.keys[order], take_rows(part.batch, order))
             yield from self._looked_up(part, self._lookup)

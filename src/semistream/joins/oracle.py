@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from semistream.joins.base import Join
 from semistream.relation.pages import page_keys
+from semistream.relation.selection import keep_rows, take_rows
 
 __all__ = ["Oracle"]
 
@@ -57,10 +58,10 @@ class Oracle(Join):
                 stream = np.repeat(np.arange(begin, end), here)
                 offset = np.arange(stream.size) - np.repeat(np.cumsum(here) - here, here)
                 rows = np.repeat(low[begin:end], here) + offset
-                taken = part.batch.take(pa.array(stream))
+                taken = take_rows(part.batch, stream)
                 yield from self._joined(self._keys[rows], taken, self._data, self._starts[rows], self._flags[rows])
                 begin = end
             self._stats.probes += len(part.keys)
             self._stats.rows_done += len(part.keys)
             self._stats.cache_hits += len(part.keys)
-            yield from self._without_partner(part.batch.filter(pa.array(count == 0)))
+            yield from self._without_partner(keep_rows(part.batch, count == 0))
