@@ -1,0 +1,212 @@
+"""Which pages to read together (SSIJ §IV-D): single pages cost a seek each, runs cost what lies in between.
+
+A run of ``n`` pages costs ``S + n·T``. The pages that are wanted are cut into runs, each from a wanted page to a
+wanted page, at most ``max_scan`` pages long; what lies between is read and thrown away. The cheapest cut is found from
+the last page backwards:
+
+    OPT[j] = min over k ≥ j, p[k] - p[j] < max_scan, of  S + T·(p[k] - p[j] + 1) + OPT[k + 1]
+
+where ``p[j]`` is the j-th wanted page. The paper tries every ``k`` for every ``j``, which takes ``O(n·max_scan)``. What
+depends on ``k`` alone, ``T·p[k] + OPT[k + 1]``, is looked for in a window that moves with ``j``, so a queue that keeps
+only what can still become the least gives each minimum at once: ``O(n)`` in all, for any ``max_scan``.
+
+Two wanted pages ``1 + S/T`` or more apart are never cheaper in one run; the recurrence finds that out by itself.
+
+Examples
+--------
+>>> plan = optimal_plan(np.array([3, 4, 9, 90], np.int32), seek=10.0, transfer=1.0, max_scan=200)
+>>> [(int(first), int(length)) for first, length in zip(*plan.runs(), strict=True)]
+[(3, 7), (90, 1)]
+>>> plan.cost
+28.0
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.core.compiled import Int, kernel
+
+__all__ = ["ReadPlan", "ReadPlanner", "greedy_plan", "optimal_plan"]
+
+Ints = NDArray[np.int64]
+Pages = NDArray[np.int32]
+Floats = NDArray[np.float64]
+
+
+@kernel
+def _cut(pages: Pages, seek: float, max_scan: int, cost: Floats, ends: Pages, window: Pages) -> int:
+    """Fill ``ends[j]`` with the last wanted page of the best run from ``j``; costs are in transfers of a page.
+
+    ``window`` is a ring of ``max_scan + 1`` places for the queue. Returns the number of queue operations.
+    """
+    n = pages.size
+    size = window.size
+    cost[n] = 0.0
+    front, back = 0, 0  # the queue is window[front:back], around the ring; the least value is at the front
+    operations = 0
+    for j in range(n - 1, -1, -1):
+        value = pages[j] + cost[j + 1]
+        # an earlier end that costs less outlives these; of equal ones the longer run has fewer seeks
+        while back > front:
+            last = window[(back - 1) % size]
+            if pages[last] + cost[last + 1] <= value:
+                break
+            back -= 1
+            operations += 1
+        window[back % size] = j
+        back += 1
+        while pages[window[front % size]] - pages[j] >= max_scan:
+            front += 1
+            operations += 1
+        best = window[front % size]
+        ends[j] = best
+        cost[j] = seek + 1.0 - pages[j] + (pages[best] + cost[best + 1])
+        operations += 1
+    return operations
+
+
+@kernel
+def _cut_greedily(pages: Pages, most_between: float, max_scan: int, ends: Pages) -> None:
+    n = pages.size
+    j = 0
+    while j < n:
+        k = j
+        while k + 1 < n and pages[k + 1] - pages[k] - 1 <= most_between and pages[k + 1] - pages[j] < max_scan:
+            k += 1
+        ends[j] = k
+        j = k + 1
+
+
+@kernel
+def _runs(pages: Pages, ends: Pages) -> tuple[Ints, Ints]:
+    first, length = np.empty(pages.size, np.int64), np.empty(pages.size, np.int64)
+    count = 0
+    j: Int = 0
+    while j < pages.size:
+        first[count] = pages[j]
+        length[count] = pages[ends[j]] - pages[j] + 1
+        count += 1
+        j = np.int64(ends[j]) + 1
+    return first[:count], length[:count]
+
+
+@kernel
+def _list_pages(pages: Pages, ends: Pages, begin: int, listed: Ints) -> tuple[Int, Int]:
+    """List the pages of runs from the one at ``begin`` on while they fit; return how many, and where to go on."""
+    count: Int = 0
+    j: Int = begin
+    while j < pages.size:
+        length = np.int64(pages[ends[j]]) - pages[j] + 1
+        if count + length > listed.size:
+            break
+        for i in range(length):
+            listed[count + i] = pages[j] + i
+        count += length
+        j = np.int64(ends[j]) + 1
+    return count, j
+
+
+class ReadPlan(NamedTuple):
+    """Wanted pages, ascending, cut into runs: the run from ``pages[j]`` ends at ``pages[ends[j]]``."""
+
+    pages: Pages
+    ends: Pages
+    cost: float
+    """Seconds, or whatever unit the costs were given in."""
+    operations: int
+    """Steps that finding it took."""
+
+    def runs(self) -> tuple[Ints, Ints]:
+        """Return first page and length of each run."""
+        return _runs(self.pages, self.ends)
+
+    def list_pages(self, begin: int, listed: Ints) -> tuple[Ints, int]:
+        """List the pages of some runs, those in between included.
+
+        ``begin`` is 0 at first, later what the last call returned; the plan is done when it is ``len(pages)``. A run is
+        never cut: ``listed`` has room for the longest.
+        """
+        count, after = _list_pages(self.pages, self.ends, begin, listed)
+        return listed[:count], int(after)
+
+
+class ReadPlanner:
+    """Makes plans in arrays that it keeps: ``bytes_per_page`` for each page that may be wanted at once.
+
+    Parameters
+    ----------
+    capacity
+        Wanted pages at most.
+    seek, transfer
+        Cost of a seek and of the transfer of a page (``S``, ``T``).
+    max_scan
+        Pages of a run at most. Longer runs save seeks, and need a buffer of that size.
+    """
+
+    bytes_per_page = 16
+
+    def __init__(self, capacity: int, *, seek: float, transfer: float, max_scan: int) -> None:
+        _check_costs(seek, transfer, max_scan)
+        self.seek, self.transfer, self.max_scan = seek, transfer, max_scan
+        self._window = np.empty(max_scan + 1, np.int32)
+        self.resize(capacity)
+
+    @classmethod
+    def bytes_for(cls, capacity: int, max_scan: int) -> int:
+        """Return what a planner holds."""
+        return cls.bytes_per_page * capacity + 8 + 4 * (max_scan + 1)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return self.pages.nbytes + self._ends.nbytes + self._cost.nbytes + self._window.nbytes
+
+    @property
+    def capacity(self) -> int:
+        """Wanted pages at most."""
+        return self.pages.size
+
+    def resize(self, capacity: int) -> None:
+        """Make room for another number of wanted pages; plans made before are void."""
+        self.pages = np.empty(capacity, np.int32)
+        """Room to put wanted pages into, for `plan`."""
+        self._ends = np.empty(capacity, np.int32)
+        self._cost = np.empty(capacity + 1, np.float64)
+
+    def plan(self, pages: Pages) -> ReadPlan:
+        """Return the cheapest plan for wanted pages, ascending and each once. It is valid until the next one."""
+        ratio = self.seek / self.transfer
+        operations = _cut(pages, ratio, self.max_scan, self._cost[: pages.size + 1], self._ends, self._window)
+        return ReadPlan(pages, self._ends[: pages.size], float(self._cost[0]) * self.transfer, operations)
+
+    def plan_greedily(self, pages: Pages) -> ReadPlan:
+        """Return a plan that joins neighbours while that pays by itself; see `greedy_plan`."""
+        ratio = self.seek / self.transfer
+        _cut_greedily(pages, ratio, self.max_scan, self._ends)
+        plan = ReadPlan(pages, self._ends[: pages.size], 0.0, pages.size)
+        _, lengths = plan.runs()
+        return plan._replace(cost=lengths.size * self.seek + int(lengths.sum()) * self.transfer)
+
+
+def optimal_plan(pages: Pages, *, seek: float, transfer: float, max_scan: int) -> ReadPlan:
+    """Return the cheapest plan to read ``pages``, which are ascending and distinct."""
+    return ReadPlanner(pages.size, seek=seek, transfer=transfer, max_scan=max_scan).plan(pages)
+
+
+def greedy_plan(pages: Pages, *, seek: float, transfer: float, max_scan: int) -> ReadPlan:
+    """Return the plan of Seeger et al.: each run goes on as far as it may, over gaps that cost less than a seek.
+
+    It is the paper's comparator. It is optimal until ``max_scan`` cuts a run: then it cuts wherever the limit falls.
+    """
+    return ReadPlanner(pages.size, seek=seek, transfer=transfer, max_scan=max_scan).plan_greedily(pages)
+
+
+def _check_costs(seek: float, transfer: float, max_scan: int) -> None:
+    if not seek >= 0 or not transfer > 0:
+        raise ValueError(f"a seek cannot cost {seek} or a transfer {transfer}; give seek >= 0 and transfer > 0")
+    if max_scan < 1:
+        raise ValueError(f"max_scan must be at least 1 page, not {max_scan}")
