@@ -11,7 +11,8 @@ except ImportError:
 
 from semistream.spark.builder import build
 from semistream.spark.metrics import StreamStatistics, stream_statistics
+from semistream.spark.sales_source import register_sources
 from semistream.spark.sessions import session
 from semistream.spark.stream_join import join
 
-__all__ = ["StreamStatistics", "build", "join", "session", "stream_statistics"]
+__all__ = ["StreamStatistics", "build", "join", "register_sources", "session", "stream_statistics"]

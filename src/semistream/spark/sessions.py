@@ -9,6 +9,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from semistream.spark.java import use_java
+from semistream.spark.sales_source import register_sources
 
 __all__ = ["session"]
 
@@ -39,7 +40,8 @@ def session(
     -----
     Listens on the loopback address only, without the web page and progress lines; shuffles into two
     partitions a core instead of 200; moves data between JVM and Python as Arrow. Java is found by
-    `semistream.spark.java.use_java`. An active session is returned as it is, with its SQL settings updated.
+    `semistream.spark.java.use_java`. ``format("semistream-sales")`` is known. An active session is returned as it is,
+    with its SQL settings updated.
 
     Examples
     --------
@@ -66,4 +68,6 @@ def session(
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    register_sources(spark)
+    return spark

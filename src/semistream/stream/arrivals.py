@@ -100,6 +100,17 @@ class ArrivalCursor:
             self._ready = next(self._blocks)
         return self._cut(pieces, missing)
 
+    def skip(self, count: int) -> None:
+        """Pass over the next ``count`` arrival times, without holding them.
+
+        >>> cursor = ConstantArrivals(rate=4.0).cursor()
+        >>> cursor.skip(200_000)
+        >>> cursor.position, cursor.take(1).tolist()
+        (200000, [50000.125])
+        """
+        while count > 0:
+            count -= self.take(min(count, BLOCK_ROWS)).size
+
     def until(self, time: float) -> NDArray[np.float64]:
         """Return all arrival times not taken yet that lie before ``time``."""
         pieces = []

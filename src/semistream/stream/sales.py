@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.stream.arrivals import Arrivals, ConstantArrivals
+from semistream.stream.arrivals import ArrivalCursor, Arrivals, ConstantArrivals
 from semistream.stream.columns import decimals
 from semistream.stream.draws import fractions, integers, sequence_seed
 from semistream.stream.key_space import KeySpace
@@ -127,12 +127,29 @@ class SalesStream(TableSource):
         return self.rows
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        cursor = self.arrivals.cursor()
-        for start, count in batch_ranges(self.rows, self.batch_rows):
+        return self.between(0, self.rows, self.arrivals.cursor())
+
+    def between(self, start: int, stop: int | None, cursor: ArrivalCursor) -> Iterator[pa.RecordBatch]:
+        """Yield the sales from number ``start`` to before ``stop``, whatever was read before.
+
+        ``cursor`` is one of `arrivals`, not past ``start``: arrival times follow from those before, so the stream's
+        middle is reached through its beginning. Keep the cursor for the next range and the way is short.
+
+        >>> from semistream.stream.keys import ZipfKeys
+        >>> stream = SalesStream(ZipfKeys(size=1000), rows=500)
+        >>> middle = pa.Table.from_batches(stream.between(200, 300, stream.arrivals.cursor()))
+        >>> middle.equals(stream.table().slice(200, 100))
+        True
+        """
+        if cursor.position > start:
+            raise ValueError(f"the cursor is at sale {cursor.position}, past {start}; take a new one")
+        cursor.skip(start - cursor.position)
+        for offset, count in batch_ranges(None if stop is None else stop - start, self.batch_rows):
+            times = cursor.take(count)
             if self.layout == "minimal":
-                columns = self._minimal(start, count)
+                columns = self._minimal(start + offset, count)
             else:
-                columns = self._sales(start, cursor.take(count))
+                columns = self._sales(start + offset, times)
             yield pa.record_batch(columns, schema=self.schema)
 
     def _minimal(self, start: int, count: int) -> list[pa.Array]:

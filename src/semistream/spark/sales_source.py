@@ -1,0 +1,284 @@
+"""``spark.readStream.format("semistream-sales")``: a bursty stream of sales whose products follow Zipf's law.
+
+A source for trying pipelines, for benchmarks and for tests: sale number ``n`` is a pure function of the options and of
+``n`` (`semistream.stream.SalesStream`), and an offset is such a number. So a micro-batch that is replayed holds the
+same rows, on whichever machine, and the whole stream can be read as a batch DataFrame too, to compare with.
+
+::
+
+    driver                                      tasks
+    how many sales have come by now? ──────▶    sales [start, end) in parts, as Arrow batches
+    offset {"sale": n}, in the checkpoint
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyspark.sql.types as st
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from semistream.core.errors import SemistreamError
+from semistream.spark.types import spark_type
+from semistream.stream import ArrivalCursor, Arrivals, BurstyArrivals, ConstantArrivals, SalesStream, ZipfKeys
+
+__all__ = ["SalesDataSource", "SalesOptions", "register_sources"]
+
+_PART_ROWS = 32_768
+"""Sales worth a task of their own."""
+_LONG = 2**62
+
+
+class SourceOptionError(SemistreamError, ValueError):
+    """An option of a source that it does not have, or a value it cannot take."""
+
+
+def register_sources(spark: SparkSession) -> None:
+    """Make ``format("semistream-sales")`` known to a session; `semistream.spark.session` does so by itself."""
+    spark.dataSource.register(SalesDataSource)
+
+
+class SalesDataSource(DataSource):
+    """Sales as a streaming source, or as a table.
+
+    Options, all of them optional; names without regard to case:
+
+    ``size``, ``exponent``, ``shape``
+        Distinct products, their skew (0 uniform, 1 the papers'), and where frequent ones lie in key order: ``random``
+        or ``noperm``, first. As in `semistream.stream.ZipfKeys`.
+    ``rows``
+        Sales in all; without it the stream has no end. Needed for a batch DataFrame, and for ``availableNow``.
+    ``rowsPerSecond``
+        The average pace at which sales come, in bursts of milliseconds to seconds. Time stands still while no query
+        runs. Without it all of ``rows`` are there from the start. It paces ``event_time`` in either case.
+    ``rowsPerBatch``
+        The most that a micro-batch takes.
+    ``arrivals``
+        ``bursty`` or ``constant``.
+    ``absentShare``, ``nullShare``
+        Share of the sales of a product that is not among ``size``, or of none.
+    ``key``, ``layout``, ``stores``, ``seed``
+        As in `semistream.stream.SalesStream`.
+    ``partitions``
+        The most tasks that a micro-batch is cut into; as many as there are cores.
+
+    Examples
+    --------
+    >>> register_sources(spark)                                                          # doctest: +SKIP
+    >>> sales = (spark.readStream.format("semistream-sales")
+    ...          .options(size=1_000_000, exponent=1.0, rowsPerSecond=20_000, seed=7).load())  # doctest: +SKIP
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.parsed = SalesOptions.parse(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "semistream-sales"
+
+    def schema(self) -> st.StructType:
+        fields = self.parsed.stream.schema
+        return st.StructType([st.StructField(field.name, spark_type(field.name, field.type)) for field in fields])
+
+    def reader(self, schema: st.StructType) -> DataSourceReader:
+        return _TableReader(self.parsed)
+
+    def streamReader(self, schema: st.StructType) -> DataSourceStreamReader:
+        return _StreamReader(self.parsed)
+
+
+@dataclass(frozen=True)
+class SalesOptions:
+    """The options, read and checked."""
+
+    stream: SalesStream
+    rows: int | None
+    paced: bool
+    batch_rows: int | None
+    partitions: int
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SalesOptions:
+        """Read options as Spark hands them over, as text. Raise `SourceOptionError` for what does not fit."""
+        given = {name.lower(): text for name, text in options.items() if name.lower() != "path"}
+        unknown = sorted(set(given) - set(_DEFAULTS))
+        if unknown:
+            raise SourceOptionError(
+                f"semistream-sales has no option {unknown[0]!r}; it has {', '.join(_DEFAULTS)}, in any case of letters"
+            )
+        values: dict[str, Any] = {}
+        for name, (default, read) in _DEFAULTS.items():
+            try:
+                values[name] = read(given[name]) if name in given else default
+            except ValueError:
+                raise SourceOptionError(f"option {name} of semistream-sales cannot be {given[name]!r}") from None
+        return cls._of(values)
+
+    @classmethod
+    def _of(cls, values: dict[str, Any]) -> SalesOptions:
+        rows, pace, seed = values["rows"], values["rowspersecond"], values["seed"]
+        if rows is None and pace is None and values["rowsperbatch"] is None:
+            raise SourceOptionError(
+                "semistream-sales without rows, rowsPerSecond and rowsPerBatch would be all there at once and without "
+                "end; give one of them"
+            )
+        try:
+            rate = 10_000.0 if pace is None else pace
+            arrivals = BurstyArrivals(rate, seed=seed) if values["arrivals"] == "bursty" else ConstantArrivals(rate)
+            keys = ZipfKeys(values["size"], values["exponent"], values["shape"], seed)
+            stream = SalesStream(
+                keys, rows, arrivals, absent_share=values["absentshare"], null_share=values["nullshare"],
+                layout=values["layout"], key=values["key"], stores=values["stores"], seed=seed,
+            )  # fmt: skip
+        except ValueError as error:
+            raise SourceOptionError(f"semistream-sales: {error}") from None
+        return cls(stream, rows, pace is not None, values["rowsperbatch"], values["partitions"])
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def _one_of(*names: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in names:
+            raise ValueError(text)
+        return text
+
+    return read
+
+
+_DEFAULTS: dict[str, tuple[Any, Callable[[str], Any]]] = {
+    "size": (1_000_000, _positive),
+    "exponent": (1.0, float),
+    "shape": ("random", _one_of("random", "noperm")),
+    "rows": (None, _positive),
+    "rowspersecond": (None, float),
+    "rowsperbatch": (None, _positive),
+    "arrivals": ("bursty", _one_of("bursty", "constant")),
+    "absentshare": (0.0, float),
+    "nullshare": (0.0, float),
+    "key": ("product_id", str),
+    "layout": ("sales", _one_of("sales", "minimal")),
+    "stores": (500, _positive),
+    "seed": (0, int),
+    "partitions": (os.cpu_count() or 1, _positive),
+}
+
+
+@dataclass
+class _Sales(InputPartition):
+    """Sales ``start`` to before ``stop``."""
+
+    start: int
+    stop: int
+
+
+def _parts(start: int, stop: int, most: int) -> list[_Sales]:
+    count = min(most, math.ceil((stop - start) / _PART_ROWS))
+    edges = [start + (stop - start) * part // count for part in range(count + 1)] if count else []
+    return [_Sales(low, high) for low, high in itertools.pairwise(edges)]
+
+
+@lru_cache(maxsize=4)
+def _kept_cursors(arrivals: Arrivals) -> list[ArrivalCursor]:
+    """Return the cursors that this process keeps: the next micro-batch begins where one of them stands, or after."""
+    return []
+
+
+def _read(stream: SalesStream, part: _Sales) -> Iterator[pa.RecordBatch]:
+    kept = _kept_cursors(stream.arrivals)
+    behind = [cursor for cursor in kept if cursor.position <= part.start]
+    cursor = max(behind, key=lambda cursor: cursor.position) if behind else stream.arrivals.cursor()
+    if behind:
+        kept.remove(cursor)
+    yield from stream.between(part.start, part.stop, cursor)
+    kept[:] = [cursor, *kept][:4]
+
+
+class _TableReader(DataSourceReader):
+    """All sales as a batch DataFrame."""
+
+    def __init__(self, options: SalesOptions) -> None:
+        self.options = options
+
+    def partitions(self) -> list[_Sales]:
+        if self.options.rows is None:
+            raise SourceOptionError("semistream-sales has no end, so it is no table; give the option rows")
+        return _parts(0, self.options.rows, self.options.partitions)
+
+    def read(self, partition: _Sales) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        return _read(self.options.stream, partition)
+
+
+class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Sales as they come. Spark keeps one of these beside the driver as long as the query runs."""
+
+    def __init__(self, options: SalesOptions) -> None:
+        self.options = options
+        self.everything = False
+        self.clock: _Clock | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"sale": 0}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        if self.options.rows is None:
+            raise SourceOptionError(
+                "semistream-sales has no end, so not all of it can be available now; give the option rows, or "
+                "another trigger"
+            )
+        self.everything = True
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable() if self.options.batch_rows is None else ReadMaxRows(self.options.batch_rows)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        begin = start["sale"]
+        end = self._available(begin)
+        if isinstance(limit, ReadMaxRows):
+            end = min(end, begin + limit.max_rows)
+        elif end >= _LONG:  # a trigger that knows no limit, and a stream that knows no end
+            end = begin + (self.options.batch_rows or 0)
+        return {"sale": end}
+
+    def _available(self, begin: int) -> int:
+        rows = _LONG if self.options.rows is None else max(self.options.rows, begin)
+        if self.everything or not self.options.paced:
+            return rows
+        if self.clock is None:
+            self.clock = _Clock(self.options.stream.arrivals, begin)
+        return min(rows, max(begin, self.clock.arrived()))
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[_Sales]:
+        return _parts(start["sale"], end["sale"], self.options.partitions)
+
+    def read(self, partition: _Sales) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        return _read(self.options.stream, partition)
+
+
+class _Clock:
+    """How many sales have come: time goes on from the arrival of the last one that was read before."""
+
+    def __init__(self, arrivals: Arrivals, begin: int) -> None:
+        self._cursor = arrivals.cursor()
+        self._cursor.skip(max(0, begin - 1))
+        last = float(self._cursor.take(1)[0]) if begin else 0.0
+        self._origin = time.monotonic() - last
+
+    def arrived(self) -> int:
+        self._cursor.until(time.monotonic() - self._origin)
+        return self._cursor.position
