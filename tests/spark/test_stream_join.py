@@ -328,6 +328,14 @@ class TestBadInput:
         with pytest.raises(UnsupportedJoinError, match="'outer'"):
             semistream.join(sales, relation, on="id", how="outer", algorithm=algorithm)  # type: ignore[arg-type]
 
+    def test_condition_other_than_equality(self, sales: DataFrame, relation: str) -> None:
+        with pytest.raises(UnsupportedJoinError, match=r"condition 'between' does not work on Spark.*equality"):
+            semistream.join(sales, relation, on=["id", "id"], algorithm="oracle", condition="between")
+
+    def test_option_that_the_algorithm_lacks(self, sales: DataFrame, relation: str) -> None:
+        with pytest.raises(TypeError, match="speed"):
+            semistream.join(sales, relation, on="id", speed=11)
+
     def test_part_of_a_relation(self, sales: DataFrame, relation: str) -> None:
         with pytest.raises(UnsupportedJoinError, match="opened with 1 of its 3 shards"):
             semistream.join(sales, semistream.Relation.open(relation, shards=[1]), on="id")

@@ -94,6 +94,11 @@ def join(
     >>> enriched.writeStream.format("parquet").option("checkpointLocation", "check/").start("facts/")  # doctest: +SKIP
     """
     kind = find(algorithm)
+    if options.get("condition", "equal") != "equal":
+        raise UnsupportedJoinError(
+            f"condition {options['condition']!r} does not work on Spark, where rows meet by the hash of their key; "
+            "join on equality, or use semistream.create on one machine"
+        )
     path, manifest = _located(relation)
     keys = (on,) if isinstance(on, str) else tuple(on)
     stream_schema = arrow_schema(stream.schema)
@@ -196,7 +201,10 @@ def _share(
     share = max(1, total // shards)
     largest = max(range(shards), key=lambda number: manifest.shards[number].pages)
     with Relation.open(path, version=manifest.version, shards=[largest]) as relation:
-        minimum = _minimum(kind, relation, schema, settings)
+        if not kind.bounded:
+            kind(relation, memory=1, **settings)  # for the checks; with the schema it would read all of the shard
+            return share
+        minimum = kind.minimum_memory(relation, schema, **settings)
     if share < minimum:
         raise BudgetTooSmallError(
             f"memory of {format_bytes(total)} is {format_bytes(share)} for each of the {shards} shards of {path}, and "
@@ -205,20 +213,3 @@ def _share(
             minimum * shards,
         )
     return share
-
-
-def _minimum(kind: type[Join], relation: Relation, schema: pa.Schema, settings: dict[str, Any]) -> int:
-    """Return the least memory with which the join starts, found by starting it with less, so with little."""
-    if not kind.bounded:
-        kind(relation, memory=1, **settings)
-        return 1
-    memory = 1
-    while True:
-        try:
-            kind(relation, memory=memory, schema=schema, **settings)
-        except BudgetTooSmallError as error:
-            if error.minimum <= memory:
-                raise
-            memory = error.minimum
-        else:
-            return memory
