@@ -21,6 +21,7 @@ __all__ = [
     "SemistreamError",
     "UnknownAlgorithmError",
     "UnsupportedJoinError",
+    "UpdateRefusedError",
 ]
 
 
@@ -38,6 +39,10 @@ class KeyTypeError(SemistreamError, ValueError):
 
 class UnsupportedJoinError(SemistreamError, ValueError):
     """An algorithm was asked for something it does not do."""
+
+
+class UpdateRefusedError(SemistreamError):
+    """R cannot be changed just now."""
 
 
 class UnknownAlgorithmError(SemistreamError, ValueError):

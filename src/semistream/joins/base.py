@@ -24,6 +24,7 @@ from semistream.core.statistics import JoinStatistics
 from semistream.core.units import format_bytes, parse_bytes
 from semistream.joins.conditions import ConditionName, condition_for
 from semistream.joins.output import output_schema
+from semistream.relation.overlay import Change
 from semistream.relation.pages import FIRST
 from semistream.relation.relation import Relation
 from semistream.relation.rows import RowCodec
@@ -188,6 +189,7 @@ class Join(ABC):
         self.budget.reserve("look-up page", self.relation.device.frame_bytes)
         self._open()
         self._bound = True
+        self.relation.subscribe(self)
 
     @classmethod
     def minimum_memory(cls, relation: Relation, schema: pa.Schema, **options: object) -> int:
@@ -265,6 +267,15 @@ class Join(ABC):
             self._stats,
             pages_read=read.pages, reads=read.reads, bytes_read=read.bytes, io_seconds=read.seconds,
         )  # fmt: skip
+
+    def before_update(self) -> None:
+        """Prepare for a change of R, between turns; raise to refuse it.
+
+        Each tuple must see R wholly before or wholly after an update. A tuple that is served within one turn does.
+        """
+
+    def after_update(self, change: Change) -> None:
+        """Forget what has changed. ``change`` is empty if the update was given up."""
 
     def check(self) -> None:
         """Assert all invariants, which hold between turns."""

@@ -12,7 +12,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.core.errors import UpdateRefusedError
 from semistream.joins.waiting import WaitingJoin
+from semistream.relation.overlay import Change
 from semistream.relation.relation import Relation
 
 __all__ = ["CyclicJoin"]
@@ -111,6 +113,20 @@ class CyclicJoin(WaitingJoin):
         frames = self._frames[: pages.size]
         self.relation.read(pages, frames)
         return frames
+
+    def before_update(self) -> None:
+        """Refuse while tuples are on their way through R: they would see some pages before, some after the update."""
+        if self._queue:
+            raise UpdateRefusedError(
+                f"{self.id} holds {sum(self._queue):,} tuples that have met a part of R only; drain the join, then "
+                "update R"
+            )
+
+    def after_update(self, change: Change) -> None:
+        """Begin anew with what is now the first page."""
+        self._turns = max(1, math.ceil(self.relation.page_count / len(self._frames)))
+        self._w = max(1, self.table.capacity // (self._turns + 1))
+        self._next_page = 0
 
     def _check(self) -> None:
         super()._check()

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from semistream.core.statistics import JoinStatistics
 from semistream.joins.base import Join, Observer, Tuples
+from semistream.relation.overlay import Change
 from semistream.relation.relation import Relation
 from semistream.relation.selection import take_rows
 from semistream.structures.candidates import find_candidates
@@ -118,6 +119,7 @@ class FrontStage(Join):
         self.budget.reserve("join behind", self.budget.free)
         assert self.schema is not None
         self._inner.bind(self.schema, row_bytes=self._row_bytes)
+        self.relation.unsubscribe(self._inner)  # told by the front stage, in order
         self._inner._on_match = _noticed_by(weakref.ref(self))
         self._largest_row = self._inner._largest_row
 
@@ -174,6 +176,15 @@ class FrontStage(Join):
         elif evicted * 2 > self._noticed:
             self.threshold += 1
         self._noticed, self._evicted = 0, self.cache.evictions
+
+    def before_update(self) -> None:
+        """Ask the join behind."""
+        self._inner.before_update()
+
+    def after_update(self, change: Change) -> None:
+        """Forget the tuples that were changed."""
+        self.cache.remove(change.keys)
+        self._inner.after_update(change)
 
     @property
     def _waiting(self) -> int:

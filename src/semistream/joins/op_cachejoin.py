@@ -134,6 +134,13 @@ class TwoBufferJoin(OldestFirstJoin):
         finally:
             self._serving = False
 
+    def before_update(self) -> None:
+        """Give up what is being loaded: the pages may be about to change."""
+        for buffer in self._buffers:
+            if buffer.load is not None:
+                buffer.load.result()
+                buffer.load = None
+
 
 class OPCacheJoin(ParallelFrontStage):
     """P-CACHEJOIN whose reads overlap the probing of what was read before."""

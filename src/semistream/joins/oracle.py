@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.joins.base import Join
+from semistream.relation.overlay import Change
 from semistream.relation.pages import page_keys
 from semistream.relation.selection import keep_rows, take_rows
 
@@ -34,6 +35,16 @@ class Oracle(Join):
         self.budget.total = max(self.budget.total, needed)
 
     def _open(self) -> None:
+        self._held = self.budget.reserve("relation", 0)
+        self._load()
+
+    def after_update(self, change: Change) -> None:
+        """Read all of R anew."""
+        if change.keys.size:
+            self._check_minimum()
+            self._load()
+
+    def _load(self) -> None:
         relation = self.relation
         frames = relation.frames(relation.page_count)
         relation.read(np.arange(relation.page_count), frames)
@@ -42,7 +53,7 @@ class Oracle(Join):
         self._data = frames.reshape(-1)
         self._keys, self._flags, self._starts = keys[order], flags[order], starts[order]
         held = (self._data, self._keys, self._flags, self._starts)
-        self.budget.reserve("relation", sum(array.nbytes for array in held))
+        self._held.resize(sum(array.nbytes for array in held))
 
     def _step(self) -> Iterator[pa.RecordBatch]:
         for part in self._take(self._cap):

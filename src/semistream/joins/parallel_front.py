@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from semistream.joins.base import Tuples
 from semistream.joins.front_stage import PORTION, FrontStage
+from semistream.relation.overlay import Change
 from semistream.relation.relation import Relation
 
 __all__ = ["ParallelFrontStage"]
@@ -195,6 +196,21 @@ class ParallelFrontStage(FrontStage):
     def _notice(self, keys: Ints, data: Bytes, starts: Ints, flags: Bytes) -> None:
         with self._cache_lock:
             super()._notice(keys, data, starts, flags)
+
+    # -- updates of R -------------------------------------------------------------------------------------
+
+    def before_update(self) -> None:
+        """Stop disk probing between two of its turns, until the update is over."""
+        self._turn_lock.acquire()
+        super().before_update()
+
+    def after_update(self, change: Change) -> None:
+        """Forget the tuples that were changed, and go on."""
+        try:
+            with self._cache_lock:
+                super().after_update(change)
+        finally:
+            self._turn_lock.release()
 
     # -- inside -------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from semistream.joins.base import Tuples
 from semistream.joins.oldest_first import OldestFirstJoin
+from semistream.relation.overlay import Change
 from semistream.relation.relation import Relation
 from semistream.structures.lookup import Matches
 from semistream.structures.pinned_pages import PinnedPages
@@ -186,6 +187,10 @@ class XHybridJoin(OldestFirstJoin):
         if not self._by_frequency:
             self.pinned.consider(pages, frames, met)
             self._stats.recorded += int(met.sum())
+
+    def after_update(self, change: Change) -> None:
+        """Let pinned pages go that were changed."""
+        self.pinned.forget(change.pages)
 
     def _check(self) -> None:
         super()._check()

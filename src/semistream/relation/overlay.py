@@ -42,7 +42,7 @@ class Listener(Protocol):
         ...
 
     def after_update(self, change: Change) -> None:
-        """Forget copies of what has changed."""
+        """Forget copies of what has changed: nothing, if the update was refused by anyone."""
         ...
 
 

@@ -333,21 +333,29 @@ class Relation:
                 f"the update was prepared for version {patch.of_version} of R, which has version {self.version} now; "
                 "prepare it again"
             )
-        listeners = list(self._listeners)
-        for listener in listeners:
-            listener.before_update()
-        self.overlay, self.page_order = patch.overlay, patch.page_order
-        self.indexes = list(patch.indexes)
-        self.row_count, self.unique = patch.row_count, patch.unique
-        self.version += 1
-        change = Change(self.version, patch.keys, patch.pages)
-        for listener in listeners:
-            listener.after_update(change)
+        told: list[Listener] = []
+        change = Change(self.version, np.empty(0, np.int64), np.empty(0, np.int64))
+        try:
+            for listener in list(self._listeners):
+                told.append(listener)
+                listener.before_update()
+            self.overlay, self.page_order = patch.overlay, patch.page_order
+            self.indexes = list(patch.indexes)
+            self.row_count, self.unique = patch.row_count, patch.unique
+            self.version += 1
+            change = Change(self.version, patch.keys, patch.pages)
+        finally:
+            for listener in told:
+                listener.after_update(change)
         return change
 
     def subscribe(self, listener: Listener) -> None:
         """Tell ``listener`` of updates for as long as it lives."""
         self._listeners.add(listener)
+
+    def unsubscribe(self, listener: Listener) -> None:
+        """Tell ``listener`` no more."""
+        self._listeners.discard(listener)
 
     def close(self) -> None:
         """Close the files."""
