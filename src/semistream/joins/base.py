@@ -116,7 +116,7 @@ class Join(ABC):
         self._inbox: deque[tuple[Tuples, int]] = deque()
         self._inbox_rows = 0
         self._inbox_bytes = 0
-        self._row_bytes = 8.0
+        self._row_bytes = 2.0  # until the stream is known: no row is shorter
         self._largest_row: int | None = None
         self._closing = False
         self._more_coming = False

@@ -136,6 +136,7 @@ CASES: dict[str, dict[str, Any]] = {
     "one key": {"key": "integer", "keys": 1, "repeats": (150,)},
     "fixed rows": {"key": "integer", "keys": 300, "values": "fixed"},
     "keys only": {"key": "integer", "keys": 60, "repeats": _REPEATS, "values": "none"},
+    "many pages": {"key": "integer", "keys": 1700, "fill": 0.1},
     "half full": {"key": "integer", "keys": 200, "fill": 0.5},
     "large pages": {"key": "integer", "keys": 60, "repeats": _REPEATS, "page_size": 8192},
     "text": {"key": "text", "keys": 60, "repeats": _REPEATS},

@@ -143,7 +143,7 @@ def _joins_within(kind: Kind, factor: float) -> None:
 
 
 def _refuses_less(kind: Kind) -> None:
-    for name in ("unique", "large pages", "scattered", "sharded"):
+    for name in ("unique", "large pages", "many pages", "scattered", "sharded"):
         of = case(name)
         least = _least(kind, of)
         kind(of.open(), on=of.on, memory=least, schema=of.stream.schema)

@@ -51,10 +51,15 @@ class CyclicJoin(WaitingJoin):
     def _minimum(self) -> int:
         if self._given_pages is not None:
             return self._needed(self._given_pages)
-        # one tuple a turn: the partition size that needs least
-        frame_bytes = self.relation.device.frame_bytes
-        best = max(1, math.isqrt(self.relation.page_count * self._tuple_bytes() // frame_bytes))
-        return min(self._needed(1), self._needed(best))
+        return self._needed(self._thriftiest_partition())
+
+    def _thriftiest_partition(self) -> int:
+        """Return the partition that needs least memory with one tuple a turn."""
+        pages, frame_bytes = self.relation.page_count, self.relation.device.frame_bytes
+        # Buffer and table cost the same there, but for what turns are rounded up; four times as many cost more.
+        even = math.isqrt(pages * self._tuple_bytes() // frame_bytes)
+        sizes = np.arange(1, min(4 * even + 4, max(1, pages)) + 1)
+        return int(sizes[np.argmin(sizes * frame_bytes - (-pages // sizes) * self._tuple_bytes())])
 
     def _needed(self, pages: int) -> int:
         """Return the bytes of a disk buffer of ``pages`` and a table that lets one tuple in a turn."""
@@ -77,9 +82,9 @@ class CyclicJoin(WaitingJoin):
 
     def _least_partition(self) -> int:
         """Return the smallest partition, nearly, that lets one tuple in a turn."""
-        pages = 1
-        while pages < self.relation.page_count and self._needed(pages) > self.budget.free:
-            pages = max(pages + 1, int(pages * 1.25))
+        pages, most = 1, self._thriftiest_partition()
+        while pages < most and self._needed(pages) > self.budget.free:
+            pages = min(max(pages + 1, int(pages * 1.25)), most)
         return pages
 
     def _absorb(self) -> None:
