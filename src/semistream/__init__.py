@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from semistream.joins import algorithms as algorithms
     from semistream.joins import create as create
     from semistream.relation.relation import Relation as Relation
+    from semistream.relation.versions import compact as compact
+    from semistream.relation.versions import delete as delete
+    from semistream.relation.versions import history as history
+    from semistream.relation.versions import update as update
+    from semistream.relation.versions import upsert as upsert
+    from semistream.relation.versions import vacuum as vacuum
     from semistream.spark import join as join
 
 __version__ = "0.1.0"
@@ -22,9 +28,15 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "Relation": "semistream.relation.relation",
     "algorithms": "semistream.joins",
+    "compact": "semistream.relation.versions",
     "create": "semistream.joins",
+    "delete": "semistream.relation.versions",
+    "history": "semistream.relation.versions",
     "join": "semistream.spark",
     "spark": "semistream.spark",
+    "update": "semistream.relation.versions",
+    "upsert": "semistream.relation.versions",
+    "vacuum": "semistream.relation.versions",
 }
 
 __all__ = ["__version__", *_PUBLIC]

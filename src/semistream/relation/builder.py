@@ -97,8 +97,13 @@ def build(
     shards: int = 1,
     memory: int | str = "512MB",
     overwrite: bool = False,
+    properties: dict[str, str] | None = None,
+    follows: int | None = None,
 ) -> Path:
-    """Build a relation; see `Relation.build` for the parameters. Returns its path."""
+    """Build a relation; see `Relation.build` for the parameters. Returns its path.
+
+    ``properties`` are kept in the manifest. With ``follows`` the new version replaces just that one, or nothing.
+    """
     path = Path(path)
     page_bytes = parse_bytes(page_size)
     check_page_bytes(page_bytes, fill)
@@ -108,7 +113,7 @@ def build(
     _check_names(reader.schema)
     codec = KeyCodec.for_schema(reader.schema, key)
     existed = path.exists()
-    version = prepare_directory(path, overwrite=overwrite)
+    version = prepare_directory(path, overwrite=overwrite) if follows is None else follows + 1
     attempt = os.urandom(4).hex()
     writers: list[ShardWriter] = []
     try:
@@ -121,7 +126,7 @@ def build(
         null_keys, files = _fill(reader, codec, writers, path, parse_bytes(memory), clustered)
         manifest = Manifest(
             schema=reader.schema, key=codec.names, page_bytes=page_bytes, fill=fill, clustered=clustered,
-            shards=tuple(files), version=version, properties={NULL_KEYS: str(null_keys)},
+            shards=tuple(files), version=version, properties={NULL_KEYS: str(null_keys), **(properties or {})},
         )  # fmt: skip
         manifests.commit(path, manifest)
     except BaseException:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from semistream.core.errors import NotARelationError
 
-__all__ = ["Manifest", "ShardFiles", "commit", "latest", "load"]
+__all__ = ["Manifest", "ShardFiles", "commit", "latest", "load", "name_of", "versions"]
 
 _NAME = re.compile(r"manifest-(\d{8})\.json")
 _FORMAT = 1
@@ -37,6 +37,21 @@ class ShardFiles:
     leaves: int
     last_key: int
     unique: bool
+    deltas: tuple[tuple[str, int], ...] = ()
+    """Files with pages that later versions changed, and their numbers of pages."""
+    map_file: str | None = None
+    """Where pages are, if there are deltas."""
+    indexed: int | None = None
+    """Pages in the index, if not all: those without rows are not."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "deltas", tuple((name, pages) for name, pages in self.deltas))
+
+    @property
+    def files(self) -> list[str]:
+        """Names of all files of the shard."""
+        names = [self.pages_file, self.index_file, self.leaves_file, self.map_file, *(name for name, _ in self.deltas)]
+        return [name for name in names if name is not None]
 
 
 @dataclass(frozen=True)
@@ -110,14 +125,23 @@ class Manifest:
             ) from error
 
 
-def latest(path: Path) -> int | None:
-    """Return the number of the newest manifest in ``path``, or None."""
+def name_of(version: int) -> str:
+    """Return the file name of a version's manifest."""
+    return f"manifest-{version:08d}.json"
+
+
+def versions(path: Path) -> list[int]:
+    """Return the numbers of all versions in ``path``, ascending."""
     try:
         names = os.listdir(path)
     except (FileNotFoundError, NotADirectoryError):
-        return None
-    numbers = [int(match[1]) for name in names if (match := _NAME.fullmatch(name))]
-    return max(numbers, default=None)
+        return []
+    return sorted(int(match[1]) for name in names if (match := _NAME.fullmatch(name)))
+
+
+def latest(path: Path) -> int | None:
+    """Return the number of the newest manifest in ``path``, or None."""
+    return max(versions(path), default=None)
 
 
 def load(path: Path, version: int | None = None) -> Manifest:
@@ -125,7 +149,7 @@ def load(path: Path, version: int | None = None) -> Manifest:
     number = latest(path) if version is None else version
     if number is None:
         raise NotARelationError(_why_not(path))
-    file = path / f"manifest-{number:08d}.json"
+    file = path / name_of(number)
     try:
         text = file.read_text(errors="replace")  # what is not text is not JSON either, and refused as such
     except FileNotFoundError:
@@ -141,7 +165,7 @@ def commit(path: Path, manifest: Manifest) -> None:
     Written to a temporary file, flushed, and linked under its name, which fails if another writer was first.
     """
     temporary = path / f".manifest-{uuid.uuid4().hex}"
-    target = path / f"manifest-{manifest.version:08d}.json"
+    target = path / name_of(manifest.version)
     try:
         with open(temporary, "w") as file:
             file.write(manifest.to_json())

@@ -20,7 +20,9 @@ from semistream.relation.device import Device, DeviceCounters, FileDevice
 from semistream.relation.index import ClusteredIndex, Index, Located, ScatteredIndex
 from semistream.relation.index_file import load_index
 from semistream.relation.keys import KeyCodec
-from semistream.relation.manifest import Manifest
+from semistream.relation.manifest import Manifest, ShardFiles
+from semistream.relation.map_file import load_map
+from semistream.relation.mapped_device import MappedDevice, PageMap
 from semistream.relation.overlay import Change, Listener, Overlay
 from semistream.relation.pages import PageLayout, page_keys
 from semistream.relation.rows import RowCodec
@@ -169,27 +171,34 @@ class Relation:
         files = [manifest.shards[number] for number in numbers]
         key = KeyCodec.for_schema(manifest.schema, manifest.key)
         _check_files(path, manifest)
-        device = FileDevice(
-            [(path / shard.pages_file, shard.pages) for shard in files],
+        maps, orders = _page_maps(path, files)
+        device: Device = FileDevice(
+            [(path / name, size) for shard in files for name, size in ((shard.pages_file, shard.pages), *shard.deltas)],
             manifest.page_bytes, direct=direct, depth=depth,
         )  # fmt: skip
+        if any(shard.deltas for shard in files):
+            device = MappedDevice(device, maps, [sum(pages for _, pages in shard.deltas) for shard in files])
+        bases = np.cumsum([0, *(one.page_count for one in maps)])
         indexes: list[Index] = []
-        for shard in files:
+        for shard, order, base in zip(files, orders, bases, strict=False):
             pages = shard.pages if shard.leaves_file is None else shard.leaves
-            first, continues = load_index(path / shard.index_file, pages)
-            index: Index = ClusteredIndex(first, continues, shard.last_key)
+            first, continues = load_index(path / shard.index_file, pages if shard.indexed is None else shard.indexed)
+            index: Index = ClusteredIndex(first, continues, shard.last_key, None if order is None else order + base)
             if shard.leaves_file is not None:
                 leaves = FileDevice(
                     [(path / shard.leaves_file, shard.leaves)], manifest.page_bytes, direct=direct, depth=depth
                 )
                 index = ScatteredIndex(ClusteredIndex(first, continues, shard.last_key), leaves)
             indexes.append(index)
-        return cls(
-            manifest.schema, key, device, indexes, [shard.pages for shard in files],
+        relation = cls(
+            manifest.schema, key, device, indexes, [one.page_count for one in maps],
             rows=sum(shard.rows for shard in files), unique=all(shard.unique for shard in files),
             clustered=manifest.clustered, path=path, version=manifest.version,
             open_shards=numbers, shard_count=len(manifest.shards),
         )  # fmt: skip
+        clustered = [index for index in indexes if isinstance(index, ClusteredIndex)]
+        relation.page_order = updates.page_order(clustered, relation.shard_bases)
+        return relation
 
     # -- what it is ---------------------------------------------------------------------------------------
 
@@ -221,7 +230,8 @@ class Relation:
     @property
     def index_bytes(self) -> int:
         """Bytes of the index held in memory."""
-        return self.page_order.nbytes + sum(index.nbytes for index in self.indexes)
+        moved = self.device.nbytes if isinstance(self.device, MappedDevice) else 0
+        return moved + self.page_order.nbytes + sum(index.nbytes for index in self.indexes)
 
     @property
     def counters(self) -> DeviceCounters:
@@ -379,9 +389,22 @@ class Relation:
         )
 
 
+def _page_maps(path: Path, shards: Sequence[ShardFiles]) -> tuple[list[PageMap], list[Ints | None]]:
+    """Return where the pages of each shard are, and their ids in key order if that is not the order of ids."""
+    maps: list[PageMap] = []
+    orders: list[Ints | None] = []
+    for shard in shards:
+        order, page_map = None, PageMap.plain(shard.pages)
+        if shard.map_file is not None:
+            order, page_map = load_map(path / shard.map_file, shard.pages)
+        maps.append(page_map)
+        orders.append(order)
+    return maps, orders
+
+
 def _check_files(path: Path, manifest: Manifest) -> None:
     for shard in manifest.shards:
-        for name, pages in ((shard.pages_file, shard.pages), (shard.leaves_file, shard.leaves)):
+        for name, pages in ((shard.pages_file, shard.pages), (shard.leaves_file, shard.leaves), *shard.deltas):
             if name is None:
                 continue
             expected = pages * manifest.page_bytes

@@ -26,7 +26,7 @@ from semistream.relation.rows import Rows
 if TYPE_CHECKING:
     from semistream.relation.relation import Relation
 
-__all__ = ["Patch", "prepare"]
+__all__ = ["Patch", "page_order", "prepare"]
 
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -45,6 +45,8 @@ class Patch:
     indexes: list[ClusteredIndex]
     page_order: Ints
     row_count: int
+    more_rows: tuple[int, ...]
+    """By how many rows each shard grows."""
     unique: bool
 
     @property
@@ -149,12 +151,12 @@ def prepare(relation: Relation, upserts: Any, deletes: Any) -> Patch:
         )
     changes = _changes(relation, upserts, deletes)
     indexes = [index for index in relation.indexes if isinstance(index, ClusteredIndex)]
-    overlay, row_count = relation.overlay, relation.row_count
+    overlay, more_rows = relation.overlay, [0] * len(indexes)
     patched, changed = list(indexes), [np.empty(0, np.int64)]
     for number in np.unique(relation.key.shards(changes.keys, len(indexes))):
         mine = changes.of_shard(relation.key, int(number), len(indexes))
         shard = _patch_shard(relation, overlay, int(number), indexes[number], mine)
-        row_count += shard.more_rows
+        more_rows[number] = shard.more_rows
         patched[number] = shard.now
         taken = np.isin(overlay.spare, shard.ids)
         overlay = overlay.with_pages(shard.ids, shard.frames, np.concatenate([overlay.spare[~taken], shard.emptied]))
@@ -166,13 +168,15 @@ def prepare(relation: Relation, upserts: Any, deletes: Any) -> Patch:
         pages=np.sort(np.concatenate(changed)),
         overlay=overlay,
         indexes=patched,
-        page_order=_page_order(patched, relation.shard_bases),
-        row_count=row_count,
+        page_order=page_order(patched, relation.shard_bases),
+        row_count=relation.row_count + sum(more_rows),
+        more_rows=tuple(more_rows),
         unique=relation.unique and not again.any(),
     )
 
 
-def _page_order(indexes: list[ClusteredIndex], bases: Ints) -> Ints:
+def page_order(indexes: list[ClusteredIndex], bases: Ints) -> Ints:
+    """Return the page ids of all shards in key order, or nothing where that is the order of the ids."""
     if all(index.ids is None for index in indexes):
         return np.empty(0, np.int64)
     return np.concatenate(

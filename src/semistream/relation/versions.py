@@ -1,0 +1,244 @@
+"""Versions of R on disk: `upsert` and `delete` write the pages they change and a new manifest, `compact` folds in.
+
+A version is never changed once its manifest is there. Files are written and flushed first, the manifest is linked into
+place last, so a crash at any point leaves the last version as it was, and readers stay on the version they opened.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.core.errors import NotARelationError, SemistreamError
+from semistream.relation import builder
+from semistream.relation import manifest as manifests
+from semistream.relation.checksum import seal
+from semistream.relation.index import ClusteredIndex
+from semistream.relation.index_file import index_to_bytes
+from semistream.relation.manifest import Manifest, ShardFiles
+from semistream.relation.map_file import load_map, map_to_bytes
+from semistream.relation.mapped_device import PageMap
+from semistream.relation.relation import Relation
+from semistream.relation.updates import Patch
+
+__all__ = ["Version", "compact", "delete", "history", "update", "upsert", "vacuum", "write_shard"]
+
+Ints = NDArray[np.int64]
+PathLike = str | os.PathLike[str]
+
+_TRIES = 8
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a relation."""
+
+    number: int
+    rows: int
+    pages: int
+    changed_pages: int
+    """Pages in files of their own since the last build or `compact`; each costs scans a seek."""
+    committed: float
+    """Seconds since the epoch."""
+
+
+def upsert(path: PathLike, data: Any) -> int:
+    """Give keys new rows, or their first; return the number of the version that has them.
+
+    Parameters
+    ----------
+    path
+        A relation that is clustered.
+    data
+        Rows of R, as `Relation.build` takes them. A key that occurs here has these rows from now on, and no others.
+        Changed pages are worked out in memory; for more than that, `semistream.spark.upsert`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Relation.build(pa.table({"id": [1, 2], "name": ["apple", "fig"]}), f"{folder}/r", key="id")
+    ...     number = upsert(f"{folder}/r", pa.table({"id": [2, 3], "name": ["date", "pear"]}))
+    ...     number, Relation.open(f"{folder}/r").to_table()["name"].to_pylist()
+    (2, ['apple', 'date', 'pear'])
+    """
+    return update(path, upserts=data)
+
+
+def delete(path: PathLike, keys: Any) -> int:
+    """Remove keys with all their rows; return the number of the version without them.
+
+    ``keys`` is an Arrow array, or anything with the key columns. Keys that R does not have are passed over.
+    """
+    return update(path, deletes=keys)
+
+
+def update(path: PathLike, *, upserts: Any = None, deletes: Any = None) -> int:
+    """Delete and upsert in one version; see `upsert` and `delete`. Deleted first, then upserted."""
+    path = Path(path)
+    if upserts is not None:
+        upserts = builder.as_reader(upserts).read_all()  # may be needed again
+    for _ in range(_TRIES):
+        manifest = manifests.load(path)
+        with Relation.open(path, version=manifest.version) as relation:
+            patch = relation.prepare(upserts, deletes)
+            shards = [write_shard(path, number, shard, relation, patch) for number, shard in enumerate(manifest.shards)]
+        following = dataclasses.replace(manifest, shards=tuple(shards), version=manifest.version + 1)
+        try:
+            manifests.commit(path, following)
+        except FileExistsError:
+            _remove_new(path, manifest, following)
+            continue  # another writer was first: work the update out anew on what that one left
+        return following.version
+    raise _too_busy(path)
+
+
+def write_shard(path: Path, number: int, shard: ShardFiles, relation: Relation, patch: Patch) -> ShardFiles:
+    """Write what a patch makes of one shard; return its files in the next version, the same ones if nothing changed."""
+    before, after = relation.indexes[number], patch.indexes[number]
+    if after is before:
+        return shard
+    assert isinstance(after, ClusteredIndex)
+    base, end = (int(bound) for bound in relation.shard_bases[number : number + 2])
+    old_total, old_pages = relation.page_count, end - base
+    order = np.arange(base, base + after.first.size) if after.ids is None else after.ids
+    fresh = np.sort(order[order >= old_total])
+
+    def local(ids: Ints) -> Ints:
+        return np.where(ids >= old_total, old_pages + np.searchsorted(fresh, ids), ids - base)
+
+    overlay = patch.overlay
+    mine = ((overlay.ids >= base) & (overlay.ids < end)) | np.isin(overlay.ids, fresh)
+    frames = overlay.frames[overlay.slots[mine]]
+    changed = local(overlay.ids[mine])
+    old_map = PageMap.plain(shard.pages) if shard.map_file is None else load_map(path / shard.map_file, shard.pages)[1]
+    page_map = _merged(old_map, changed, sum(pages for _, pages in shard.deltas), old_pages + fresh.size)
+    stem = f"{builder.shard_name(number, os.urandom(4).hex())}"
+    seal(frames, 0)
+    _write(path / f"{stem}.delta", frames.reshape(-1).data)
+    _write(path / f"{stem}.index", index_to_bytes(after.first, after.continues))
+    _write(path / f"{stem}.map", map_to_bytes(local(order), page_map))
+    return dataclasses.replace(
+        shard,
+        index_file=f"{stem}.index",
+        map_file=f"{stem}.map",
+        deltas=(*shard.deltas, (f"{stem}.delta", len(frames))),
+        indexed=after.first.size,
+        last_key=after.last_key,
+        rows=shard.rows + patch.more_rows[number],
+        unique=shard.unique and patch.unique,
+    )
+
+
+def compact(path: PathLike) -> int:
+    """Write R anew without the traces of updates; return the number of that version. Old versions stay readable."""
+    path = Path(path)
+    for _ in range(_TRIES):
+        manifest = manifests.load(path)
+        with Relation.open(path, version=manifest.version) as relation:
+            rows = pa.RecordBatchReader.from_batches(manifest.schema, relation.to_batches())
+            try:
+                builder.build(
+                    rows, path, manifest.key, page_size=manifest.page_bytes, fill=manifest.fill,
+                    clustered=manifest.clustered, shards=len(manifest.shards), properties=manifest.properties,
+                    follows=manifest.version,
+                )  # fmt: skip
+            except FileExistsError:
+                continue  # an update came in between
+        return manifest.version + 1
+    raise _too_busy(path)
+
+
+def history(path: PathLike) -> list[Version]:
+    """Return all versions that can still be opened, the oldest first."""
+    path = Path(path)
+    numbers = manifests.versions(path)
+    if not numbers:
+        manifests.load(path)  # says why this is not a relation
+    result = []
+    for number in numbers:
+        manifest = manifests.load(path, number)
+        changed = sum(pages for shard in manifest.shards for _, pages in shard.deltas)
+        result.append(
+            Version(
+                number,
+                manifest.rows,
+                sum(shard.pages for shard in manifest.shards) + changed,
+                changed,
+                (path / manifests.name_of(number)).stat().st_mtime,
+            )
+        )
+    return result
+
+
+def vacuum(path: PathLike, *, keep: Iterable[int] = (), older_than: float = 3600.0) -> list[str]:
+    """Remove versions that nobody needs, and files that no version names; return the names of what was removed.
+
+    Parameters
+    ----------
+    path
+        A relation.
+    keep
+        Versions that somebody still reads. The newest always stays.
+    older_than
+        Seconds. What was written since is left alone: it may belong to an update that is just being committed, or to
+        a version that somebody has just opened.
+    """
+    path = Path(path)
+    newest = manifests.latest(path)
+    if newest is None:
+        raise NotARelationError(f"there is no relation at {path} to vacuum")
+    kept = {newest, *keep}
+    now = time.time()
+    removed = []
+    for number in manifests.versions(path):
+        file = path / manifests.name_of(number)
+        if number not in kept and now - file.stat().st_mtime > older_than:
+            file.unlink()
+            removed.append(file.name)
+    named = {
+        name for number in manifests.versions(path) for shard in manifests.load(path, number).shards
+        for name in shard.files
+    }  # fmt: skip
+    for file in path.glob("shard-*"):
+        if file.name not in named and now - file.stat().st_mtime > older_than:
+            file.unlink()
+            removed.append(file.name)
+    return removed
+
+
+def _merged(old: PageMap, changed: Ints, delta_pages: int, page_count: int) -> PageMap:
+    """Return a map in which ``changed`` are the next pages after ``delta_pages``."""
+    stays = ~np.isin(old.changed, changed)
+    ids = np.concatenate([old.changed[stays], changed])
+    places = np.concatenate([old.places[stays], delta_pages + np.arange(changed.size)])
+    order = np.argsort(ids)
+    return PageMap(page_count, old.file_pages, ids[order], places[order])
+
+
+def _write(path: Path, content: bytes | memoryview) -> None:
+    with open(path, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _remove_new(path: Path, before: Manifest, after: Manifest) -> None:
+    old = {name for shard in before.shards for name in shard.files}
+    for shard in after.shards:
+        for name in shard.files:
+            if name not in old:
+                (path / name).unlink(missing_ok=True)
+
+
+def _too_busy(path: Path) -> SemistreamError:
+    return SemistreamError(f"{path} was changed by others {_TRIES} times while this version was made; try again")
