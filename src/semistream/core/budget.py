@@ -109,6 +109,8 @@ free (held: disk buffer 800 B); give more memory or less to the others
         if size < 0:
             raise ValueError(f"a reservation cannot be negative: {size} for {reservation.name}")
         with self._lock:
+            if reservation not in self._held:
+                raise ValueError(f"the reservation {reservation.name} was released; make a new one")
             more = size - reservation.bytes
             if more > self.total - self._used:
                 held = ", ".join(f"{r.name} {format_bytes(r.bytes)}" for r in self._held if r.bytes)

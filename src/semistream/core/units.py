@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 __all__ = ["format_bytes", "format_count", "parse_bytes"]
@@ -12,7 +13,7 @@ _UNITS = {
     "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40,
     "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40,
 }  # fmt: skip
-_PATTERN = re.compile(r"\s*([0-9]+(?:[._][0-9]+)*)\s*([A-Za-z]*|%)\s*")
+_PATTERN = re.compile(r"\s*((?:[0-9]+_)*[0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*|%)\s*")
 
 
 def parse_bytes(value: int | float | str, *, of: int | None = None) -> int:
@@ -34,8 +35,8 @@ def parse_bytes(value: int | float | str, *, of: int | None = None) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"memory must be a number of bytes or text such as '64MB' or '5%', not {value!r}")
     if isinstance(value, int | float):
-        if value != value or value <= 0:
-            raise ValueError(f"memory must be positive, not {value!r}")
+        if not 1 <= value < math.inf:
+            raise ValueError(f"memory must be at least one byte, and not without end, but is {value!r}")
         return int(value)
     match = _PATTERN.fullmatch(value)
     if match is None:
