@@ -17,6 +17,7 @@ from semistream.joins.meshjoin import MeshJoin
 from semistream.joins.op_cachejoin import OPCacheJoin
 from semistream.joins.oracle import Oracle
 from semistream.joins.p_cachejoin import PCacheJoin
+from semistream.joins.partitioned_join import PartitionedJoin
 from semistream.joins.r_meshjoin import RMeshJoin
 from semistream.joins.x_hybridjoin import XHybridJoin
 from semistream.relation.relation import Relation
@@ -30,6 +31,7 @@ _REGISTRY: dict[str, type[Join]] = {
         Inlj,
         MeshJoin,
         RMeshJoin,
+        PartitionedJoin,
         HybridJoin,
         XHybridJoin,
         CMeshJoin,

@@ -1,0 +1,306 @@
+"""The partition-based join (Chakraborty & Singh, cited in X-HYBRIDJOIN §2): tuples wait where their partition is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.core.errors import UpdateRefusedError
+from semistream.joins.base import Join, Tuples
+from semistream.relation.overlay import Change
+from semistream.relation.pages import LAST, find_rows
+from semistream.relation.relation import Relation
+from semistream.structures.lookup import PageLookup
+from semistream.structures.wait_buffer import WaitBuffer
+
+__all__ = ["PartitionedJoin"]
+
+Ints = NDArray[np.int64]
+Slots = NDArray[np.int32]
+Bytes = NDArray[np.uint8]
+
+_LEAST_TUPLES = 16
+
+
+class PartitionedJoin(Join):
+    """A wait buffer with a place for each partition of R; the partition that most tuples wait for is read first.
+
+    The index tells which partition a tuple needs, and the tuple waits there. A partition is read when
+    ``partition_tuples`` wait for it, or, when the wait buffer is full, because no other is waited for by more. All
+    tuples that wait for it are joined. So each read serves as many tuples as can be, and a tuple with a rare key may
+    wait for ever: `longest_wait` tells how long it was.
+
+    Parameters
+    ----------
+    partition_tuples
+        Waiting tuples that call for a partition. Fewer answer sooner, more serve more tuples by each read.
+    partition_pages
+        Pages of a partition. More make fewer places and longer reads; by default as few as keep the places to a small
+        part of the memory.
+    few_arrivals
+        With fewer tuples than this in the stream buffer when a turn begins, they are looked up through the index at
+        once, as INLJ does. 0 never does.
+    in_flight
+        Partitions read at once. 1 is the published algorithm; more keep the count of reads and only let the device
+        work on several.
+
+    Notes
+    -----
+    Departures. A key that R does not have leaves with the next turn. A tuple whose key has rows in several partitions
+    waits for one after the other. When the join is drained all partitions that anybody waits for will be read, so they
+    are taken in the order of R, where neighbours become one read, not the fullest first. The cache of partitions of
+    the cited paper is left out: the front stage before this join is a better one.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, tempfile, semistream
+    >>> products = pa.table({"id": range(1000), "name": [f"product {i}" for i in range(1000)]})
+    >>> sales = pa.record_batch({"id": [3, 5, 3, 700, 5] * 20, "amount": range(100)})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     relation = semistream.Relation.build(products, f"{folder}/products", key="id", page_size=512)
+    ...     join = semistream.create("partitioned_join", relation, on="id", memory="1MB", partition_tuples=50)
+    ...     taken = join.offer(sales)
+    ...     now, later = (sum(batch.num_rows for batch in batches) for batches in (join.step(), join.drain()))
+    >>> taken, now, later, join.longest_wait
+    (100, 80, 20, 99)
+    """
+
+    id = "partitioned_join"
+    title = "partition-based join: the partition most wait for"
+
+    def __init__(
+        self,
+        relation: Relation,
+        *,
+        partition_tuples: int = 256,
+        partition_pages: int | None = None,
+        few_arrivals: int = 16,
+        in_flight: int = 256,
+        **common: Any,
+    ) -> None:
+        if partition_tuples < 1:
+            raise ValueError(f"partition_tuples must be at least 1, not {partition_tuples}")
+        if partition_pages is not None and partition_pages < 1:
+            raise ValueError(f"partition_pages must be at least 1, not {partition_pages}")
+        if few_arrivals < 0:
+            raise ValueError(f"few_arrivals must be zero or more, not {few_arrivals}")
+        if in_flight < 1:
+            raise ValueError(f"in_flight must be at least 1, not {in_flight}")
+        self._partition_tuples = partition_tuples
+        self._partition_pages = partition_pages
+        self._few = few_arrivals
+        self._in_flight = in_flight
+        self._serving = False
+        self._next_partition = 0
+        self._halfway = 0
+        super().__init__(relation, **common)
+
+    # -- memory -------------------------------------------------------------------------------------------
+
+    def _minimum(self) -> int:
+        return min(self._needed(pages) for pages in self._partition_sizes())
+
+    def _partition_sizes(self) -> list[int]:
+        """Return the sizes to choose from, in pages."""
+        if self._partition_pages is not None:
+            return [self._partition_pages]
+        return [1 << power for power in range(max(1, self.relation.page_count).bit_length())]
+
+    def _partitions(self, pages: int) -> int:
+        return -(-self.relation.page_count // pages)
+
+    def _tuple_bytes(self) -> int:
+        if not hasattr(self, "stream_codec"):
+            return int(self._row_bytes) + 17
+        return WaitBuffer.bytes_per_tuple(self.stream_codec, self._row_bytes)
+
+    def _needed(self, pages: int) -> int:
+        """Return the least bytes with partitions of so many pages: one of them, a look-up page, a few tuples."""
+        fixed = WaitBuffer.fixed_bytes(self._partitions(pages))
+        return (pages + 1) * self.relation.device.frame_bytes + fixed + _LEAST_TUPLES * self._tuple_bytes()
+
+    def _open(self) -> None:
+        sizes, free = self._partition_sizes(), self.budget.free
+        fitting = [size for size in sizes if self._needed(size) <= free]
+        small = (size for size in fitting if WaitBuffer.fixed_bytes(self._partitions(size)) <= free // 32)
+        self._pages = next(small, min(fitting, key=self._needed))
+        frame_bytes = self.relation.device.frame_bytes
+        spare = min(free - self._needed(self._pages), free // 8)
+        count = 1 + min(self._in_flight - 1, spare // (self._pages * frame_bytes))
+        self._frames = self.relation.frames(count * self._pages)
+        self.budget.reserve("disk buffer", self._frames.nbytes)
+        self._lookup = PageLookup(self.relation, 1, share=False, cap=self._cap)
+        self.budget.reserve("INLJ page", self._lookup.nbytes)
+        places = self._partitions(self._pages)
+        capacity = (self.budget.free - WaitBuffer.fixed_bytes(places)) // self._tuple_bytes()
+        self.table = WaitBuffer(self.stream_codec, capacity, places, self._partition_tuples, self._row_bytes)
+        self.budget.reserve("wait buffer", self.table.nbytes)
+        if self.stream_codec.variable:
+            # a longer row would push out too many others: it is served through the index at once
+            self._largest_row = max(self.table.largest_row // 4, int(self._row_bytes))
+
+    # -- the loop -----------------------------------------------------------------------------------------
+
+    def _absorb(self) -> None:
+        """Send the tuples that came to the places of their partitions."""
+        if self._serving or self._arrived < self._few:
+            return
+        for part in self._take(self.table.free):
+            count = self.table.insert(part.keys, self._places(part.keys), part.batch)
+            self._stats.appended += count
+            if count < len(part.keys):
+                self._put_back(Tuples(part.keys[count:], part.batch.slice(count)))
+                break
+
+    def _places(self, keys: Ints) -> Ints:
+        """Return where tuples of these keys wait: for the first partition that has rows of theirs."""
+        located = self.relation.locate(keys)
+        places = np.full(keys.size, self.table.nowhere, np.int64)
+        found = np.flatnonzero(located.counts)
+        if found.size:
+            places[found] = np.minimum.reduceat(located.pages, located.bounds[found]) // self._pages
+            last = np.maximum.reduceat(located.pages, located.bounds[found]) // self._pages
+            places[found[last >= self.table.nowhere]] = self.table.beyond
+        return places
+
+    def _step(self) -> Iterator[pa.RecordBatch]:
+        if self._arrived < self._few and self.table.free:
+            for part in self._take(self._few):
+                self.table.pass_by(len(part.keys))
+                yield from self._looked_up(part, self._lookup)
+        self._absorb()
+        self._serving = True
+        try:
+            yield from self._leave(self.table.take(np.array([self.table.nowhere]))[0])
+            yield from self._look_up_beyond()
+            chosen = self._choose()
+            if chosen.size:
+                yield from self._serve(chosen)
+        finally:
+            self._serving = False
+        self._absorb()
+
+    def _look_up_beyond(self) -> Iterator[pa.RecordBatch]:
+        """Serve tuples that need pages past the last partition through the index."""
+        slots = self.table.take(np.array([self.table.beyond]))[0]
+        for begin in range(0, slots.size, self._cap):
+            part = slots[begin : begin + self._cap]
+            yield from self._looked_up(Tuples(self.table.keys_of(part), self.table.rows(part)), self._lookup)
+        self._stats.evicted += slots.size
+        self.table.release(slots)
+
+    def _choose(self) -> Ints:
+        """Return the partitions to read now."""
+        most = len(self._frames) // self._pages
+        if self._closing:
+            chosen = self.table.next_in_order(self._next_partition, most)
+            self._next_partition = int(chosen[-1]) + 1 if chosen.size else 0
+            return chosen
+        if self._arrived or not self.table.free:
+            return self.table.fullest(most)
+        if self.table.ripe_partitions:
+            return self.table.fullest(most, self.table.ripe)
+        return np.empty(0, np.int64)
+
+    def _serve(self, partitions: Ints) -> Iterator[pa.RecordBatch]:
+        """Read partitions and join all tuples that wait for them."""
+        pages = (partitions[:, None] * self._pages + np.arange(self._pages)).reshape(-1)
+        pages = pages[pages < self.relation.page_count]  # the last partition may be short
+        frames = self._frames[: pages.size]
+        self.relation.read(pages, frames)
+        taken, owner = self.table.take(partitions)
+        self._halfway -= int(np.count_nonzero(self.table.matched(taken)))
+        portion = max(1, self._cap // self._pages)
+        for begin in range(0, taken.size, portion):
+            slots, place = taken[begin : begin + portion], owner[begin : begin + portion]
+            finished = np.zeros(slots.size, dtype=bool)
+            for at, starts, flags in self._found(slots, place, frames):
+                finished[at[(flags & LAST) != 0]] = True
+                chosen = slots[at]
+                self.table.mark(chosen)
+                yield from self._joined(
+                    self.table.keys_of(chosen), self.table.rows(chosen), frames.reshape(-1), starts, flags
+                )
+            yield from self._go_on(slots, partitions[place], finished)
+
+    def _found(self, slots: Slots, place: Ints, frames: Bytes) -> Iterator[tuple[Ints, Ints, Bytes]]:
+        """Yield pairs: which of ``slots``, start and flags of R's row. A tuple looks into all pages of its place."""
+        relation, keys = self.relation, self.table.keys_of(slots)
+        # an observer sees the pairs of a key together
+        order = np.arange(slots.size) if self._on_match is None else np.argsort(keys, kind="stable")
+        who = np.repeat(order, self._pages)
+        frame_of = (place[order][:, None] * self._pages + np.arange(self._pages)).reshape(-1)
+        if frame_of.size and frame_of.max() >= len(frames):
+            inside = frame_of < len(frames)
+            who, frame_of = who[inside], frame_of[inside]
+        wanted, at = keys[who], 0
+        self._stats.probes += wanted.size
+        while at < wanted.size:
+            found, starts, flags, at = find_rows(
+                frames, relation.layout.stride, relation.clustered, wanted, frame_of, at, self._cap
+            )
+            if found.size:
+                yield who[found], starts, flags
+
+    def _go_on(self, slots: Slots, partition: Ints, finished: NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+        """Let tuples leave that have met the last row of their key, or none; the others wait for the next partition."""
+        unfinished = ~finished & self.table.matched(slots)
+        if unfinished.any():
+            waiting, here = slots[unfinished], partition[unfinished]
+            located = self.relation.locate(self.table.keys_of(waiting))
+            later = located.pages // self._pages > np.repeat(here, located.counts)
+            none = np.iinfo(np.int64).max
+            following = np.append(np.where(later, located.pages, none), none)
+            # a key with a place has pages, so no stretch is empty
+            following = np.minimum.reduceat(following, located.bounds[:-1]) // self._pages
+            more = following < none // self._pages
+            self.table.put_off(waiting[more], following[more])
+            self._halfway += int(np.count_nonzero(more))
+            unfinished[np.flatnonzero(unfinished)[~more]] = False
+        yield from self._leave(slots[~unfinished])
+
+    def _leave(self, slots: Slots) -> Iterator[pa.RecordBatch]:
+        """Let tuples that were taken out go, those without a partner as ``how`` says."""
+        alone = slots[~self.table.matched(slots)]
+        for begin in range(0, alone.size, self._cap):
+            part = alone[begin : begin + self._cap]
+            if self.how == "left":
+                yield from self._without_partner(self.table.rows(part))
+            else:
+                self._stats.unmatched += part.size
+        self._stats.rows_done += slots.size
+        self._stats.evicted += slots.size
+        self.table.release(slots)
+
+    # -- updates of R -------------------------------------------------------------------------------------
+
+    def before_update(self) -> None:
+        """Refuse while tuples have met some rows of their key and wait for others."""
+        if self._halfway:
+            raise UpdateRefusedError(
+                f"{self.id} holds {self._halfway:,} tuples that have met some rows of their key only; drain the join, "
+                "then update R"
+            )
+
+    def after_update(self, change: Change) -> None:
+        """Send the tuples that wait to where their rows are now."""
+        slots = self.table.take_all()
+        self.table.put_off(slots, self._places(self.table.keys_of(slots)))
+
+    # -- what it holds ------------------------------------------------------------------------------------
+
+    @property
+    def longest_wait(self) -> int:
+        """Most stream tuples that came after a tuple before it left, or until now if it still waits."""
+        return self.table.longest_wait if self._bound else 0
+
+    @property
+    def _waiting(self) -> int:
+        return len(self.table) if self._bound else 0
+
+    def _check(self) -> None:
+        self.table.check()
