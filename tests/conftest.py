@@ -12,6 +12,11 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytest_plugins = ["servers"]
+
+SERVERS = {"postgresql", "mariadb", "kafka"}
+"""Fixtures that start a server; tests that use one run in one process, so that each starts once."""
+
 # Numba compiles inside the first example, so a deadline would only measure the compiler.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True)
@@ -24,9 +29,9 @@ SPARK_SETTINGS = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Send every test marked ``spark`` to the same test process."""
+    """Send every test marked ``spark``, or that uses a server, to the same test process."""
     for item in items:
-        if item.get_closest_marker("spark"):
+        if item.get_closest_marker("spark") or not SERVERS.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 

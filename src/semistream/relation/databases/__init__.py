@@ -1,0 +1,9 @@
+"""Tables in SQLite, PostgreSQL and MariaDB, as Arrow batches."""
+
+from __future__ import annotations
+
+from semistream.relation.databases.address import DatabaseAddress, DatabaseError
+from semistream.relation.databases.base import Database, TableName
+from semistream.relation.databases.opening import open_database
+
+__all__ = ["Database", "DatabaseAddress", "DatabaseError", "TableName", "open_database"]

@@ -1,0 +1,88 @@
+"""SQLite through ADBC."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import adbc_driver_manager
+import adbc_driver_sqlite.dbapi as driver
+import pyarrow as pa
+
+from semistream.relation.databases.address import DatabaseError
+from semistream.relation.databases.base import Database, TableName
+
+__all__ = ["SQLite"]
+
+_BATCH_ROWS = "adbc.sqlite.query.batch_rows"
+_STORED = {"integer": pa.int64(), "real": pa.float64(), "text": pa.string(), "blob": pa.binary()}
+
+
+class SQLite(Database):
+    """A SQLite file. A column has the type it was declared with, by SQLite's own rules of affinity."""
+
+    def connect(self) -> AbstractContextManager[Any]:
+        if not Path(self.address.database).exists():
+            raise DatabaseError(f"there is no file {self.address.database}; a SQLite database is one")
+        connection: AbstractContextManager[Any] = driver.connect(self.address.database)
+        return connection
+
+    def schema(self, table: str | TableName) -> pa.Schema:
+        table = TableName.parse(table)
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT name, type FROM pragma_table_info(?, ?)", (table.name, table.schema or "main"))
+            columns = cursor.fetchall()
+            if not columns:
+                raise self.no_such_table(table)
+            return pa.schema(
+                [pa.field(name, _affinity(declared) or self._stored(cursor, table, name)) for name, declared in columns]
+            )
+
+    def _stored(self, cursor: Any, table: TableName, column: str) -> pa.DataType:
+        """Return the type of a column's first value: of a DATE, say, which may be text or a number."""
+        name = self.quoted(column)
+        cursor.execute(f"SELECT typeof({name}) FROM {self.quoted(table)} WHERE {name} IS NOT NULL LIMIT 1")
+        row = cursor.fetchone()
+        return _STORED[row[0] if row else "text"]
+
+    def batches(
+        self, table: str | TableName, columns: Sequence[str], schema: pa.Schema, batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        with self.connect() as connection, connection.cursor(adbc_stmt_kwargs={_BATCH_ROWS: batch_rows}) as cursor:
+            cursor.execute(f"SELECT {self.listed(columns)} FROM {self.quoted(TableName.parse(table))}")
+            try:
+                for batch in cursor.fetch_record_batch():
+                    yield pa.RecordBatch.from_arrays(
+                        [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)],
+                        schema=schema,
+                    )
+            except (pa.ArrowInvalid, adbc_driver_manager.Error, OSError) as error:
+                raise DatabaseError(
+                    f"{table} in {self.address} has a value that is not of its column's type: {error}"
+                ) from None
+
+    def column_type(self, field: pa.Field, *, key: bool = False) -> str:
+        kind = field.type
+        if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+            return "INTEGER"
+        if pa.types.is_floating(kind):
+            return "REAL"
+        return "BLOB" if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) else "TEXT"
+
+
+def _affinity(declared: str) -> pa.DataType | None:
+    """Return the type of what SQLite stores in a column declared so, or None where it stores what it is given.
+
+    The rules are those of its documentation, "Determination of column affinity".
+    """
+    text = declared.upper()
+    if "INT" in text:
+        return pa.int64()
+    if re.search("CHAR|CLOB|TEXT", text):
+        return pa.string()
+    if "BLOB" in text:
+        return pa.binary()
+    return pa.float64() if re.search("REAL|FLOA|DOUB", text) else None
