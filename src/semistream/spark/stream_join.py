@@ -33,6 +33,7 @@ from semistream.relation.relation import Relation
 from semistream.spark.builder import SPARK_SCHEMA
 from semistream.spark.columns import positional, shard_of
 from semistream.spark.metrics import observed, sentinel, with_sentinel, without_counters
+from semistream.spark.pins import version_for
 from semistream.spark.types import arrow_schema, fit, spark_type
 
 __all__ = ["JoinTask", "join"]
@@ -60,8 +61,9 @@ def join(
     stream
         A DataFrame, usually streaming.
     relation
-        A relation, or the path of one, on storage that the driver and all executors see under that name. The
-        version that is current now is joined with, until `join` is called again.
+        A relation, or the path of one, on storage that the driver and all executors see under that name. Each
+        micro-batch of a streaming query reads the version that was newest when the batch began, and a replay of the
+        batch reads that version again. A batch DataFrame reads the version that is newest now.
     on
         The stream's key column, or columns in the order of the relation's key. Their names may differ.
     how
@@ -113,7 +115,7 @@ def join(
     added = result.fields[len(stream_schema) :]
     task = JoinTask(
         str(path), manifest.version, algorithm, share, tuple(stream_schema.names), arrow_schema(st.StructType(added)),
-        settings, counted=metrics is not None,
+        settings, counted=metrics is not None, shards=len(manifest.shards), stored=manifest.schema,
     )  # fmt: skip
     sharded = positional(stream).repartitionById(len(manifest.shards), shard)
     if metrics is None:
@@ -133,6 +135,8 @@ class JoinTask:
     added: pa.Schema
     settings: dict[str, Any] = field(default_factory=dict)
     counted: bool = False
+    shards: int = 1
+    stored: pa.Schema | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -142,13 +146,32 @@ class JoinTask:
         if first is None:  # most shards of a small micro-batch: do not even open the relation
             return
         schema = pa.schema([*first.schema, *self.added])
-        with Relation.open(self.path, version=self.version, shards=[context.partitionId()]) as relation:
+        version = self._version(context)
+        with Relation.open(self.path, version=version, shards=[context.partitionId()]) as relation:
+            self._check_unchanged(relation)
             joined = create(self.algorithm, relation, memory=self.memory, **self.settings)
             for result in joined.process(chain([first], rows)):
                 fitting = fit(result, schema)
                 yield without_counters(fitting) if self.counted else fitting
             if self.counted:
                 yield sentinel(joined, schema)
+
+    def _version(self, context: TaskContext) -> int:
+        """Return the version to read: that of the micro-batch, or the one the driver saw."""
+        query = context.getLocalProperty("sql.streaming.queryId")
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        if query is None or batch is None:
+            return self.version
+        return version_for(Path(self.path), query, int(batch))
+
+    def _check_unchanged(self, relation: Relation) -> None:
+        """Refuse a version that was built in another shape than the one the query was planned for."""
+        if relation.shard_count != self.shards or relation.schema != self.stored:
+            raise UnsupportedJoinError(
+                f"version {relation.version} of {self.path} was built with {relation.shard_count} shards and columns "
+                f"{relation.schema.names}, and this query was started with {self.shards} shards and other columns or "
+                "types; stop the query and start it again from its checkpoint"
+            )
 
 
 def _located(relation: Relation | str | os.PathLike[str]) -> tuple[Path, Manifest]:
