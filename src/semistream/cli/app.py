@@ -16,6 +16,7 @@ from semistream.cli.bench import app as bench
 from semistream.cli.build import build
 from semistream.cli.console import is_expected, print_error
 from semistream.cli.demo import demo
+from semistream.cli.experiments import app as experiments
 from semistream.cli.inspect import inspect
 
 __all__ = ["app", "main"]
@@ -33,6 +34,7 @@ app.command()(build)
 app.command()(inspect)
 app.command()(algorithms)
 app.add_typer(bench, name="bench")
+app.add_typer(experiments, name="experiments")
 
 _show_traceback = False
 

@@ -1,0 +1,88 @@
+"""What an experiment found: measured numbers by line and place, ready for claims and plots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from semistream.experiments.spec import Experiment, Sample
+
+__all__ = ["Found", "Outcome"]
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Found:
+    """One measured number."""
+
+    x: float
+    y: float
+    interval: float
+    model: float | None
+    record: Record
+    facet: str = ""
+
+
+class Outcome:
+    """The results of one experiment.
+
+    Parameters
+    ----------
+    experiment
+        What was to be measured.
+    results
+        Records by the digests of their points; those of other experiments do not matter.
+    """
+
+    def __init__(self, experiment: Experiment, results: Mapping[str, Record]) -> None:
+        self.experiment = experiment
+        self.missing: list[Sample] = []
+        self.skipped: list[tuple[Sample, str]] = []
+        self._lines: dict[tuple[str, str], list[Found]] = {}
+        for sample in experiment.samples:
+            record = results.get(sample.point.digest())
+            if record is None or "error" in record:
+                self.missing.append(sample)
+            elif "skipped" in record:
+                self.skipped.append((sample, str(record["skipped"])))
+            else:
+                self._lines.setdefault((sample.facet, sample.series), []).append(self._found(sample, record))
+        for line in self._lines.values():
+            line.sort(key=lambda found: found.x)
+
+    def _found(self, sample: Sample, record: Record) -> Found:
+        metric = self.experiment.metric
+        model = record.get("model") if metric == "rate" else record.get(f"{metric}_model")
+        interval = record.get("interval") if metric == "rate" else record.get(f"{metric}_interval")
+        return Found(sample.x, float(record[metric]), float(interval or 0.0), model, record, sample.facet)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was measured, but for what could not be here."""
+        return not self.missing
+
+    def names(self) -> list[str]:
+        """Return the lines, in the order of the experiment."""
+        return list(dict.fromkeys(sample.series for sample in self.experiment.samples))
+
+    def facets(self) -> list[str]:
+        """Return the panels, in the order of the experiment."""
+        return list(dict.fromkeys(sample.facet for sample in self.experiment.samples))
+
+    def line(self, series: str, facet: str = "") -> list[Found]:
+        """Return one line, from left to right."""
+        return self._lines.get((facet, series), [])
+
+    def at(self, series: str, x: float, facet: str = "") -> Found:
+        """Return one number."""
+        for found in self.line(series, facet):
+            if found.x == x:
+                return found
+        raise KeyError(f"{self.experiment.id} has no {series!r} at {x} (facet {facet!r})")
+
+    def pairs(self, first: str, second: str, facet: str = "") -> list[tuple[float, Found, Found]]:
+        """Return where both lines were measured, and both numbers there."""
+        other = {found.x: found for found in self.line(second, facet)}
+        return [(found.x, found, other[found.x]) for found in self.line(first, facet) if found.x in other]

@@ -1,0 +1,1 @@
+"""The experiments themselves, a file for each paper."""

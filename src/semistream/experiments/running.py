@@ -1,0 +1,203 @@
+"""A join being fed as fast as it takes tuples: into the steady state, then window after window."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from semistream.core.statistics import JoinStatistics
+from semistream.experiments.silent import silent
+from semistream.experiments.sources import KEY, Sides, stream_schema
+from semistream.experiments.spec import Point
+from semistream.experiments.steady import warm_front_stage
+from semistream.joins import find
+from semistream.joins.base import Join
+from semistream.joins.costs import Constants, Setting, costs_of, load_constants, modelled, simulated_seconds
+
+__all__ = ["Feed", "Run", "difference", "setting_of"]
+
+_COUNTS = [field.name for field in dataclasses.fields(JoinStatistics)]
+_ONE_BY_ONE = 64
+_PARALLEL = ("p_cachejoin", "op_cachejoin")
+_SCANNING = ("meshjoin", "r_meshjoin", "cmeshjoin")
+_REAL_WINDOW_SECONDS = 0.25
+_REAL_WARM_SECONDS = 1.0
+
+
+def difference(later: JoinStatistics, earlier: JoinStatistics) -> JoinStatistics:
+    """Return what was done between two readings."""
+    return JoinStatistics(**{name: getattr(later, name) - getattr(earlier, name) for name in _COUNTS})
+
+
+def setting_of(sides: Sides, constants: Constants | None = None) -> Setting:
+    """Describe a workload to the cost models."""
+    workload = sides.workload
+    if constants is None and sides.blankable is not None:
+        constants = load_constants("disk-2010")
+    return Setting.of(
+        sides.relation,
+        stream_schema(workload.stream_bytes),
+        exponent=workload.exponent,
+        shape=workload.shape,
+        rows_per_key=float(workload.rows_per_key),
+        constants=constants,
+    )
+
+
+class Feed:
+    """The stream, as a join takes it."""
+
+    def __init__(self, sides: Sides) -> None:
+        self._batches = sides.batches()
+        self._batch = next(self._batches)
+        self._at = 0
+        self.offered = 0
+
+    def offer(self, join: Join, most: int) -> bool:
+        """Offer up to ``most`` tuples; False once the join takes no more."""
+        while most > 0:
+            if self._at == self._batch.num_rows:
+                self._batch, self._at = next(self._batches), 0
+            rest = self._batch.slice(self._at, most)
+            taken = join.offer(rest)
+            self._at += taken
+            self.offered += taken
+            most -= taken
+            if taken < rest.num_rows:
+                return False
+        return True
+
+
+@dataclass(frozen=True)
+class Window:
+    """What was done in a window, and how long it took."""
+
+    done: JoinStatistics
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Stream tuples a second."""
+        return self.done.rows_done / self.seconds if self.seconds else 0.0
+
+
+class Run:
+    """A join at work, with a clock.
+
+    On a simulated device time is that of the device plus the price of what was counted; on a real one it is real.
+    """
+
+    def __init__(self, point: Point, sides: Sides) -> None:
+        self.point, self.sides = point, sides
+        self.simulated = sides.blankable is not None
+        self.constants = load_constants("disk-2010" if self.simulated else None)
+        if self.simulated:
+            self.constants = self.constants.on(sides.relation.device.measure(), sides.relation.page_bytes)
+        self.setting = setting_of(sides, self.constants if self.simulated else None)
+        self.options = self._options()
+        algorithm = find(point.algorithm)
+        if self.simulated and not point.settings.get("results"):
+            algorithm = silent(algorithm)
+        schema = stream_schema(sides.workload.stream_bytes)
+        self.join: Join = algorithm(sides.relation, on=KEY, memory=point.memory, schema=schema, **self.options)
+        self.feed = Feed(sides)
+        self._most = _ONE_BY_ONE if point.algorithm == "inlj" else 1 << 40
+
+    def _options(self) -> dict[str, Any]:
+        """Return the point's options, with those to be tuned chosen by the cost model."""
+        options = dict(self.point.options)
+        if self.simulated and self.point.algorithm in _PARALLEL:
+            options["threads"] = False
+        if self.point.tuned:
+            options |= best_options(self.point, self.setting)
+        return options
+
+    def advance(self) -> Iterator[pa.RecordBatch]:
+        """Fill the join's buffer and let it take a turn."""
+        self.feed.offer(self.join, self._most)
+        yield from self.join.step()
+
+    def warm_up(self) -> int:
+        """Run into the steady state; return the tuples it took."""
+        if self.simulated:
+            warm_front_stage(self.join, self.sides)
+            self._fill_queue() if self.point.algorithm in _SCANNING else self._turn_over()
+        else:
+            began, counters = time.perf_counter(), self.sides.relation.counters
+            pages = self.sides.relation.page_count
+            while time.perf_counter() - began < _REAL_WARM_SECONDS or (
+                self.point.algorithm in _SCANNING and (self.sides.relation.counters - counters).pages < 1.2 * pages
+            ):
+                self._discard()
+        return self.feed.offered
+
+    def _fill_queue(self) -> None:
+        """Let tuples enter until the first ones leave: the queue of a scanning join is full then."""
+        assert self.sides.blankable is not None
+        self.sides.blankable.blank = True
+        while self.join.stats.evicted == 0:
+            self._discard()
+        self.sides.blankable.blank = False
+
+    def _turn_over(self) -> None:
+        """Read as much as all of R, some times over, unless that takes too many look-ups."""
+        probes = int(max(1.0, self.point.warm_passes) * self.point.probes)
+        while not self._far_enough(self.join.stats, self.point.warm_passes, probes):
+            self._discard()
+
+    def _discard(self) -> None:
+        for _ in self.advance():
+            pass
+
+    def windows(self) -> Iterator[Window]:
+        """Measure window after window."""
+        for _ in range(self.point.windows):
+            before, began = self.join.stats, time.perf_counter()
+            while True:
+                self._discard()
+                done = difference(self.join.stats, before)
+                if self._complete(done, time.perf_counter() - began):
+                    break
+            yield Window(done, self.seconds(done) if self.simulated else time.perf_counter() - began)
+
+    def _complete(self, done: JoinStatistics, wall: float) -> bool:
+        if not self.simulated:
+            return wall >= _REAL_WINDOW_SECONDS and done.rows_done > 0
+        return self._far_enough(done, self.point.passes, self.point.probes)
+
+    def _far_enough(self, done: JoinStatistics, passes: float, probes: int) -> bool:
+        if self.point.algorithm == "inlj":  # no state, and a read for each tuple
+            return done.reads >= _ONE_BY_ONE
+        return done.pages_read >= passes * self.sides.relation.page_count or done.probes >= probes
+
+    def seconds(self, done: JoinStatistics) -> float:
+        """Return what the simulated machine takes for something done."""
+        return simulated_seconds(self.point.algorithm, done, done.io_seconds, self.constants)
+
+    def predicted(self) -> float | None:
+        """Return the rate that the cost model gives for what was run."""
+        if self.point.algorithm not in modelled():
+            return None
+        options = {name: value for name, value in self.options.items() if name != "threads"}
+        return costs_of(self.point.algorithm).rate(self.setting, self.point.memory, **options)
+
+
+def best_options(point: Point, setting: Setting) -> dict[str, Any]:
+    """Return the options named by ``point.tuned`` at which the cost model expects the highest rate."""
+    costs = costs_of(point.algorithm)
+    fixed = {name: value for name, value in point.options.items() if name != "threads"}
+    best: tuple[float, dict[str, Any]] = (0.0, {})
+    for choice in costs.grid(setting, point.memory):
+        chosen = {name: choice[name] for name in point.tuned if name in choice}
+        try:
+            rate = costs.rate(setting, point.memory, **fixed, **chosen)
+        except ValueError:
+            continue  # does not fit into the budget
+        if rate > best[0]:
+            best = (rate, chosen)
+    return best[1]

@@ -1,0 +1,201 @@
+"""What an experiment is: workloads, points to measure, axes to draw, claims to judge. Data, no behaviour.
+
+An `Experiment` holds `Sample` s: which `Point` to measure, and where in the plot its number goes. A `Point` says all
+that a measurement depends on, so that it can be looked up by its `digest` and need not be measured twice, whichever
+experiments share it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from semistream.experiments.outcome import Outcome
+
+__all__ = ["Axis", "Claim", "DeviceKind", "Experiment", "Point", "Sample", "Scale", "Verdict", "Workload"]
+
+DeviceKind = Literal["simulated", "real"]
+Scale = Literal["full", "test"]
+"""``full``: the papers' sizes (simulated) or sizes of some minutes (real); ``test``: seconds an experiment."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What is joined with what.
+
+    Parameters
+    ----------
+    kind
+        ``zipf``, ``locality``, ``one-to-many``, ``tpch-orders``, ``tpch-lineitem`` or ``weather``.
+    rows, row_bytes, rows_per_key, fill
+        R: tuples, bytes of each, tuples of a key, how full pages are.
+    exponent, shape
+        Skew of the stream, and whether frequent keys come first in R (``noperm``) or anywhere (``random``).
+    stream_bytes
+        Bytes of a stream tuple.
+    interval_rows
+        Stream tuples before a stream with locality turns to the next part of R.
+    scale_factor
+        Of TPC-H.
+    """
+
+    kind: str = "zipf"
+    rows: int
+    row_bytes: int = 120
+    rows_per_key: int = 1
+    fill: float = 1.0
+    exponent: float = 1.0
+    shape: Literal["noperm", "random"] = "noperm"
+    stream_bytes: int = 20
+    interval_rows: int = 0
+    scale_factor: float = 0.0
+    seed: int = 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of R's tuples, of which budgets are a share."""
+        return self.rows * self.row_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One measurement.
+
+    Parameters
+    ----------
+    task
+        How to measure: ``rate`` (a stream that is always there), ``timed`` (tuples that arrive at a rate), or one of
+        the special ones in `semistream.experiments.tasks`.
+    algorithm, memory, options
+        The join, its budget in bytes, its options.
+    tuned
+        Names of options that the cost model chooses.
+    settings
+        What the task needs to know beside.
+    windows
+        Measurement windows in the steady state: a mean and a confidence interval come from them.
+    passes, warm_passes
+        A window ends when so many times R's number of pages have been read: skewed streams move through R in waves,
+        so that nothing shorter is representative of joins that choose what to read. As long is the way there.
+    probes
+        A window ends with so many look-ups if that is sooner.
+    seek_seconds
+        Of the simulated disk. Tests shorten it as they shorten R and memory: then everything keeps its proportion.
+    """
+
+    task: str = "rate"
+    workload: Workload
+    algorithm: str
+    memory: int
+    options: dict[str, Any] = field(default_factory=dict)
+    tuned: tuple[str, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+    windows: int = 5
+    passes: float = 1.0
+    warm_passes: float = 2.0
+    probes: int = 4_000_000
+    seek_seconds: float = 0.0085
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return dataclasses.asdict(self)
+
+    def digest(self) -> str:
+        """Return a short name of everything that is in the point."""
+        return digest(self.as_dict())
+
+
+def digest(value: Any) -> str:
+    """Return a short hash of a JSON value, whatever the order of its names."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A point and its place in the plot: the line it is on, and where along the axis."""
+
+    series: str
+    x: float
+    point: Point
+    facet: str = ""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a plot."""
+
+    title: str
+    log: bool = False
+    zero: bool = True
+    format: str = "~s"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim, judged."""
+
+    holds: bool
+    measured: str
+    """What was found, in a few words."""
+    reason: str = ""
+    """Why it does not hold, from a model or a profile."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says, as something that code can check."""
+
+    text: str
+    published: str
+    """The figure in the paper, or what it says in words."""
+    judge: Callable[[Outcome], Verdict]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One figure or table of a paper.
+
+    Parameters
+    ----------
+    id, paper, figure, title
+        What it is.
+    setup
+        One or two sentences: what was held fixed.
+    x, y
+        The axes of the plot.
+    metric
+        The number of a measurement that is plotted.
+    samples
+        What to measure.
+    claims
+        What to judge.
+    notes
+        Where this departs from the paper.
+    chart
+        ``lines``, ``bars`` or ``heat``.
+    modelled
+        Whether to draw the cost model beside the measurements.
+    facet_title
+        What the facets of a plot in several panels are.
+    """
+
+    id: str
+    paper: str
+    figure: str
+    title: str
+    setup: str
+    x: Axis
+    y: Axis
+    samples: tuple[Sample, ...]
+    claims: tuple[Claim, ...]
+    metric: str = "rate"
+    notes: str = ""
+    chart: Literal["lines", "bars", "heat"] = "lines"
+    modelled: bool = True
+    facet_title: str = ""

@@ -1,0 +1,76 @@
+"""What the page and the Markdown report say in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from semistream.core.units import format_bytes
+from semistream.experiments.judging import Judged
+
+__all__ = ["SummaryRow", "conditions", "introduction", "summary_rows"]
+
+Record = dict[str, Any]
+
+
+class SummaryRow(NamedTuple):
+    """One claim in the table at the top."""
+
+    id: str
+    claim: str
+    published: str
+    measured: str
+    verdict: str
+
+
+def summary_rows(judged: Sequence[Judged]) -> Iterator[SummaryRow]:
+    """Yield a row for each claim."""
+    for one in judged:
+        name = one.experiment.id
+        if not one.outcome.complete:
+            for claim in one.experiment.claims:
+                yield SummaryRow(name, claim.text, claim.published, "", "not run")
+        for claim, verdict in one.verdicts:
+            word = "holds" if verdict.holds else "fails"
+            yield SummaryRow(name, claim.text, claim.published, verdict.measured, word)
+
+
+def introduction(judged: Sequence[Judged]) -> list[str]:
+    """Return the first paragraphs."""
+    rows = list(summary_rows(judged))
+    count = {word: sum(row.verdict == word for row in rows) for word in ("holds", "fails", "not run")}
+    text = (
+        f"{len(judged)} experiments of five papers, {len(rows)} claims: {count['holds']} hold, {count['fails']} fail"
+        + (f", {count['not run']} were not judged" if count["not run"] else "")
+        + ". A claim is judged on the published figure, with a tolerance of a tenth; where it fails, the reason "
+        "follows from the cost model or from what was counted in the run."
+    )
+    return [text]
+
+
+def conditions(environments: Sequence[Record]) -> list[str]:
+    """Return what the results were measured with, as a Markdown list."""
+    if not environments:
+        return ["Nothing was measured yet."]
+    last = environments[-1]
+    machine, constants = last["machine"], last["constants"]
+    lines = [f"- device: {last['device']}, scale: {last['scale']}, commit {last['commit']}, {last['began']}"]
+    if last["device"] == "simulated":
+        lines.append(
+            f"- simulated disk: a seek takes {constants['seek_seconds'] * 1e3:g} ms, a page of "
+            f"{constants['page_bytes']} bytes {constants['transfer_seconds'] * 1e6:.1f} µs; processor, in ns: probe "
+            f"{constants['probe']:g}, emit {constants['emit']:g}, evict {constants['evict']:g}, read a stream tuple "
+            f"{constants['admit']:g}, append {constants['append']:g}, record a frequency {constants['record']:g}, "
+            f"buffer {constants['buffer']:g}"
+        )
+        lines.append(
+            "- counts are those of the joins themselves; time is that of the disk plus the price of the counts"
+        )
+    else:
+        lines.append(
+            f"- {machine['cpu']}, {machine['cores']} cores, {format_bytes(machine['memory_bytes'])}, "
+            f"{machine['kernel']}"
+        )
+    versions = ", ".join(f"{name} {machine[name]}" for name in ("semistream", "python", "numpy", "numba", "pyarrow"))
+    lines.append(f"- {versions}")
+    return lines
