@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.core.errors import UpdateRefusedError
 from semistream.joins.base import Join, Tuples
 from semistream.relation.overlay import Change
 from semistream.relation.pages import LAST, find_rows
@@ -51,9 +50,10 @@ class PartitionedJoin(Join):
     Notes
     -----
     Departures. A key that R does not have leaves with the next turn. A tuple whose key has rows in several partitions
-    waits for one after the other. When the join is drained all partitions that anybody waits for will be read, so they
-    are taken in the order of R, where neighbours become one read, not the fullest first. The cache of partitions of
-    the cited paper is left out: the front stage before this join is a better one.
+    waits for the first of them, and the turn that serves it reads the others too. When the join is drained all
+    partitions that anybody waits for will be read, so they are taken in the order of R, where neighbours become one
+    read, not the fullest first. The cache of partitions of the cited paper is left out: the front stage before this
+    join is a better one.
 
     Examples
     --------
@@ -96,7 +96,6 @@ class PartitionedJoin(Join):
         self._in_flight = in_flight
         self._serving = False
         self._next_partition = 0
-        self._halfway = 0
         super().__init__(relation, **common)
 
     # -- memory -------------------------------------------------------------------------------------------
@@ -207,25 +206,37 @@ class PartitionedJoin(Join):
         return np.empty(0, np.int64)
 
     def _serve(self, partitions: Ints) -> Iterator[pa.RecordBatch]:
-        """Read partitions and join all tuples that wait for them."""
-        pages = (partitions[:, None] * self._pages + np.arange(self._pages)).reshape(-1)
-        pages = pages[pages < self.relation.page_count]  # the last partition may be short
-        frames = self._frames[: pages.size]
-        self.relation.read(pages, frames)
-        taken, owner = self.table.take(partitions)
-        self._halfway -= int(np.count_nonzero(self.table.matched(taken)))
-        portion = max(1, self._cap // self._pages)
-        for begin in range(0, taken.size, portion):
-            slots, place = taken[begin : begin + portion], owner[begin : begin + portion]
-            finished = np.zeros(slots.size, dtype=bool)
-            for at, starts, flags in self._found(slots, place, frames):
-                finished[at[(flags & LAST) != 0]] = True
-                chosen = slots[at]
-                self.table.mark(chosen)
-                yield from self._joined(
-                    self.table.keys_of(chosen), self.table.rows(chosen), frames.reshape(-1), starts, flags
-                )
-            yield from self._go_on(slots, partitions[place], finished)
+        """Read partitions and join all tuples that wait for them, and read on for keys that have rows in more."""
+        halfway, next_of = np.empty(0, np.int32), np.empty(0, np.int64)
+        while partitions.size:
+            pages = (partitions[:, None] * self._pages + np.arange(self._pages)).reshape(-1)
+            pages = pages[pages < self.relation.page_count]  # the last partition may be short
+            frames = self._frames[: pages.size]
+            self.relation.read(pages, frames)
+            taken, owner = self.table.take(partitions)
+            here = np.isin(next_of, partitions)
+            taken = np.concatenate([taken, halfway[here]])
+            owner = np.concatenate([owner, np.searchsorted(partitions, next_of[here])])
+            slots_left, next_left = [halfway[~here]], [next_of[~here]]
+            portion = max(1, self._cap // self._pages)
+            for begin in range(0, taken.size, portion):
+                slots, place = taken[begin : begin + portion], owner[begin : begin + portion]
+                finished = np.zeros(slots.size, dtype=bool)
+                for at, starts, flags in self._found(slots, place, frames):
+                    finished[at[(flags & LAST) != 0]] = True
+                    chosen = slots[at]
+                    self.table.mark(chosen)
+                    keys, stream = self.table.keys_of(chosen), self.table.rows(chosen)
+                    yield from self._joined(keys, stream, frames.reshape(-1), starts, flags)
+                finished |= ~self.table.matched(slots)  # the first partition of a key has a row of it, or R has none
+                following = self._following(slots[~finished], partitions[place[~finished]])
+                more = np.zeros(slots.size, dtype=bool)
+                more[np.flatnonzero(~finished)] = following >= 0
+                slots_left.append(slots[more])
+                next_left.append(following[following >= 0])
+                yield from self._leave(slots[~more])
+            halfway, next_of = np.concatenate(slots_left), np.concatenate(next_left)
+            partitions = np.unique(next_of)[: len(self._frames) // self._pages]
 
     def _found(self, slots: Slots, place: Ints, frames: Bytes) -> Iterator[tuple[Ints, Ints, Bytes]]:
         """Yield pairs: which of ``slots``, start and flags of R's row. A tuple looks into all pages of its place."""
@@ -246,22 +257,17 @@ class PartitionedJoin(Join):
             if found.size:
                 yield who[found], starts, flags
 
-    def _go_on(self, slots: Slots, partition: Ints, finished: NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
-        """Let tuples leave that have met the last row of their key, or none; the others wait for the next partition."""
-        unfinished = ~finished & self.table.matched(slots)
-        if unfinished.any():
-            waiting, here = slots[unfinished], partition[unfinished]
-            located = self.relation.locate(self.table.keys_of(waiting))
-            later = located.pages // self._pages > np.repeat(here, located.counts)
-            none = np.iinfo(np.int64).max
-            following = np.append(np.where(later, located.pages, none), none)
-            # a key with a place has pages, so no stretch is empty
-            following = np.minimum.reduceat(following, located.bounds[:-1]) // self._pages
-            more = following < none // self._pages
-            self.table.put_off(waiting[more], following[more])
-            self._halfway += int(np.count_nonzero(more))
-            unfinished[np.flatnonzero(unfinished)[~more]] = False
-        yield from self._leave(slots[~unfinished])
+    def _following(self, slots: Slots, partition: Ints) -> Ints:
+        """Return the next partition after this one with rows of each tuple's key, -1 if there is none."""
+        if slots.size == 0:
+            return np.empty(0, np.int64)
+        located = self.relation.locate(self.table.keys_of(slots))
+        later = located.pages // self._pages
+        none = np.iinfo(np.int64).max
+        later[later <= np.repeat(partition, located.counts)] = none
+        # a key that has been matched has pages, so no stretch is empty
+        following = np.minimum.reduceat(later, located.bounds[:-1])
+        return np.where(following == none, -1, following)
 
     def _leave(self, slots: Slots) -> Iterator[pa.RecordBatch]:
         """Let tuples that were taken out go, those without a partner as ``how`` says."""
@@ -277,14 +283,6 @@ class PartitionedJoin(Join):
         self.table.release(slots)
 
     # -- updates of R -------------------------------------------------------------------------------------
-
-    def before_update(self) -> None:
-        """Refuse while tuples have met some rows of their key and wait for others."""
-        if self._halfway:
-            raise UpdateRefusedError(
-                f"{self.id} holds {self._halfway:,} tuples that have met some rows of their key only; drain the join, "
-                "then update R"
-            )
 
     def after_update(self, change: Change) -> None:
         """Send the tuples that wait to where their rows are now."""
