@@ -1,4 +1,4 @@
-"""``semistream build``: files into a relation, on this machine and without Spark."""
+"""``semistream build``: a table in files or a database into a relation, on this machine and without Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ __all__ = ["build", "growing"]
 
 def build(
     sources: Annotated[
-        list[Path], typer.Argument(help="Parquet, CSV or Arrow files, or directories of them.", show_default=False)
+        list[str],
+        typer.Argument(
+            help="Parquet, CSV or Arrow files, or directories of them; a Delta table; or a database's address, such "
+            "as postgresql://user@host/database, its password in PGPASSWORD or MYSQL_PWD.",
+            show_default=False,
+        ),
     ],
     path: Annotated[Path, typer.Argument(help="Directory of the relation.", show_default=False)],
     key: Annotated[
@@ -39,19 +44,27 @@ def build(
         list[str] | None,
         typer.Option("--type", help="NAME=TYPE of a CSV column, instead of a guess; repeatable.", show_default=False),
     ] = None,
+    table: Annotated[
+        str | None, typer.Option("--table", help="Table in the database: NAME or SCHEMA.NAME.", show_default=False)
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--column", "-c", help="Column to keep; repeatable. All by default.", show_default=False),
+    ] = None,
 ) -> None:
-    """Build a relation from files.
+    """Build a relation from files, a Delta table, or a table in a database.
 
     Rows are sorted by key, within --memory; the directory becomes a relation in one step, at the end.
     """
     from semistream.cli.inspect import summary
-    from semistream.cli.sources import InputFiles, parse_types
+    from semistream.cli.master import find_master
+    from semistream.cli.sources import parse_types
     from semistream.relation.relation import Relation
 
-    files = InputFiles.find(sources, parse_types(types or []))
+    master = find_master(sources, parse_types(types or []), table, columns or ())
     began = time.perf_counter()
     with progress() as bars:
-        reading = bars.add_task("Reading", total=files.nbytes, unit="bytes", note="")
+        reading = bars.add_task("Reading", total=master.nbytes, unit="bytes", note="")
         seen = _Seen()
 
         def read(position: int, batch: pa.RecordBatch) -> None:
@@ -60,10 +73,11 @@ def build(
 
         with growing(bars, path, lambda: seen.bytes + 9 * seen.rows, "Sorting and writing"):
             relation = Relation.build(
-                files.reader(read), path, key if len(key) > 1 else key[0], page_size=page_size, fill=fill,
+                master.reader(read), path, key if len(key) > 1 else key[0], page_size=page_size, fill=fill,
                 clustered=not scattered, shards=shards, memory=memory, overwrite=overwrite,
             )  # fmt: skip
-        bars.update(reading, completed=files.nbytes)
+        done = seen.bytes if master.nbytes is None else master.nbytes
+        bars.update(reading, total=done, completed=done)
     with relation:
         seconds = time.perf_counter() - began
         out.print(summary(relation))
