@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQueryException
 
 import semistream
+from semistream.relation import pins
 from semistream.relation.relation import Relation
-from semistream.spark import pins
 
 KEYS = 200
 

@@ -13,11 +13,13 @@ import typer
 import semistream
 from semistream.cli.algorithms import algorithms
 from semistream.cli.bench import app as bench
+from semistream.cli.bench_joins import chart, joins
 from semistream.cli.build import build
 from semistream.cli.console import is_expected, print_error
 from semistream.cli.demo import demo
 from semistream.cli.experiments import app as experiments
 from semistream.cli.inspect import inspect
+from semistream.cli.versions import compact, delete, history, upsert, vacuum
 
 __all__ = ["app", "main"]
 
@@ -32,7 +34,11 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(build)
 app.command()(inspect)
+for command in (upsert, delete, compact, history, vacuum):
+    app.command()(command)
 app.command()(algorithms)
+bench.command()(joins)
+bench.command()(chart)
 app.add_typer(bench, name="bench")
 app.add_typer(experiments, name="experiments")
 

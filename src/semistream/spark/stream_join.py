@@ -29,11 +29,11 @@ from semistream.joins import How, Join, create, find
 from semistream.joins.output import output_schema
 from semistream.relation import manifest as manifests
 from semistream.relation.manifest import Manifest
+from semistream.relation.pins import version_for
 from semistream.relation.relation import Relation
 from semistream.spark.builder import SPARK_SCHEMA
 from semistream.spark.columns import positional, shard_of
 from semistream.spark.metrics import observed, sentinel, with_sentinel, without_counters
-from semistream.spark.pins import version_for
 from semistream.spark.types import arrow_schema, fit, spark_type
 
 __all__ = ["JoinTask", "join"]

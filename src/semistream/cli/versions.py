@@ -1,0 +1,107 @@
+"""``semistream upsert``, ``delete``, ``compact``, ``history`` and ``vacuum``: versions of a relation."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from semistream.cli.console import out
+
+__all__ = ["compact", "delete", "history", "upsert", "vacuum"]
+
+_Relation = Annotated[Path, typer.Argument(help="Directory of the relation.", show_default=False)]
+_Sources = Annotated[
+    list[str],
+    typer.Argument(help="As for [bold]build[/bold]: files, a Delta table, or a database.", show_default=False),
+]
+_Table = Annotated[
+    str | None, typer.Option("--table", help="Table in the database: NAME or SCHEMA.NAME.", show_default=False)
+]
+_Types = Annotated[
+    list[str] | None,
+    typer.Option("--type", help="NAME=TYPE of a CSV column, instead of R's; repeatable.", show_default=False),
+]
+
+
+def upsert(sources: _Sources, path: _Relation, table: _Table = None, types: _Types = None) -> None:
+    """Give keys new rows, or their first, as a new version.
+
+    A key that occurs in the sources has these rows from then on, and no others. Readers of older versions go on
+    reading them.
+    """
+    from semistream.relation.versions import upsert as commit
+
+    _announce(path, commit(path, _read(sources, path, table, types, keys_only=False)))
+
+
+def delete(sources: _Sources, path: _Relation, table: _Table = None, types: _Types = None) -> None:
+    """Remove the keys in the sources, with all their rows, as a new version. Other columns are not looked at."""
+    from semistream.relation.versions import delete as commit
+
+    _announce(path, commit(path, _read(sources, path, table, types, keys_only=True)))
+
+
+def compact(path: _Relation) -> None:
+    """Write the relation anew without the traces of updates, as a new version."""
+    from semistream.relation.versions import compact as commit
+
+    _announce(path, commit(path))
+
+
+def history(
+    path: _Relation, as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
+) -> None:
+    """List the versions that can be opened."""
+    from semistream.relation.versions import history as versions
+
+    found = versions(path)
+    if as_json:
+        print(json.dumps([dataclasses.asdict(version) for version in found]))
+        return
+    table = Table(title=str(path), title_justify="left")
+    for heading in ("version", "rows", "pages", "of those changed", "committed"):
+        table.add_column(heading, justify="left" if heading == "committed" else "right")
+    for version in found:
+        committed = datetime.datetime.fromtimestamp(version.committed).strftime("%Y-%m-%d %H:%M:%S")
+        table.add_row(
+            str(version.number), f"{version.rows:,}", f"{version.pages:,}", f"{version.changed_pages:,}", committed
+        )
+    out.print(table)
+
+
+def vacuum(
+    path: _Relation,
+    keep: Annotated[
+        list[int] | None, typer.Option("--keep", help="Version to keep; repeatable.", show_default=False)
+    ] = None,
+    older_than: Annotated[float, typer.Option(help="Leave alone what was written in the last so many hours.")] = 1.0,
+) -> None:
+    """Remove versions that nobody needs; the newest stays, and those that streaming queries are pinned to."""
+    from semistream.relation.pins import pinned_versions
+    from semistream.relation.versions import vacuum as remove
+
+    removed = remove(path, keep={*(keep or ()), *pinned_versions(path)}, older_than=older_than * 3600)
+    out.print(f"[green]Removed[/green] {len(removed)} files." if removed else "Nothing to remove.")
+
+
+def _read(sources: list[str], path: Path, table: str | None, types: list[str] | None, *, keys_only: bool) -> object:
+    from semistream.cli.master import find_master
+    from semistream.cli.sources import parse_types
+    from semistream.relation import manifest as manifests
+
+    manifest = manifests.load(path)
+    known = dict(zip(manifest.schema.names, manifest.schema.types, strict=True)) | parse_types(types or [])
+    columns = list(manifest.key if keys_only else manifest.schema.names)
+    return find_master(sources, known, table, columns).reader(lambda position, batch: None)
+
+
+def _announce(path: Path, version: int) -> None:
+    from semistream.relation import manifest as manifests
+
+    out.print(f"[green]Committed[/green] version {version} of {path}: {manifests.load(path, version).rows:,} rows.")

@@ -1,0 +1,50 @@
+"""The commands that make and remove versions."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from semistream.relation.pins import version_for
+from semistream.relation.relation import Relation
+
+
+def semistream(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from semistream.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_upsert_delete_history_compact_vacuum(tmp_path):
+    path = tmp_path / "r"
+    Relation.build(pa.table({"id": [1, 2, 3], "name": ["apple", "fig", "pear"]}), path, "id")
+    pa.csv.write_csv(pa.table({"name": ["date", "kiwi"], "id": [2, 4]}), tmp_path / "new.csv")
+    pq.write_table(pa.table({"id": [1], "reason": ["sold out"]}), tmp_path / "gone.parquet")
+    assert "version 2" in semistream("upsert", tmp_path / "new.csv", path).stdout
+    assert "version 3" in semistream("delete", tmp_path / "gone.parquet", path).stdout
+    assert Relation.open(path).to_table().to_pydict() == {"id": [2, 3, 4], "name": ["date", "pear", "kiwi"]}
+    assert version_for(path, "some-query", 0) == 3
+    assert "version 4" in semistream("compact", path).stdout
+    listed = json.loads(semistream("history", path, "--json").stdout)
+    assert [(version["number"], version["rows"]) for version in listed] == [(1, 3), (2, 4), (3, 3), (4, 3)]
+    assert "of those changed" in semistream("history", path).stdout
+    removed = semistream("vacuum", path, "--older-than", "-1")
+    assert "Removed" in removed.stdout, removed
+    left = json.loads(semistream("history", path, "--json").stdout)
+    assert [version["number"] for version in left] == [3, 4], "the pinned version and the newest stay"
+
+
+def test_what_is_wrong_is_said_in_one_message(tmp_path):
+    pq.write_table(pa.table({"other": [1]}), tmp_path / "new.parquet")
+    refused = semistream("upsert", tmp_path / "new.parquet", tmp_path / "nothing")
+    assert refused.returncode == 2
+    assert "there is no relation at" in " ".join(refused.stderr.split())
+    Relation.build(pa.table({"id": [1]}), tmp_path / "r", "id")
+    refused = semistream("upsert", tmp_path / "new.parquet", tmp_path / "r")
+    assert refused.returncode == 2
+    assert "'id'" in refused.stderr
+    assert len(json.loads(semistream("history", tmp_path / "r", "--json").stdout)) == 1
