@@ -106,7 +106,7 @@ class PartitionedJoin(Join):
     def _partition_sizes(self) -> list[int]:
         """Return the sizes to choose from, in pages."""
         if self._partition_pages is not None:
-            return [self._partition_pages]
+            return [min(self._partition_pages, max(1, self.relation.page_count))]
         return [1 << power for power in range(max(1, self.relation.page_count).bit_length())]
 
     def _partitions(self, pages: int) -> int:
