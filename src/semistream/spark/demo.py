@@ -15,8 +15,9 @@ run them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from semistream.joins import create
 from semistream.relation.relation import Relation
 from semistream.spark.builder import build
 from semistream.spark.stream_join import join
 from semistream.stream import BurstyArrivals, MasterTable, SalesStream, ZipfKeys
 
-__all__ = ["METRICS", "DemoPlan", "build_relation", "count_differences", "start_join", "write_master", "write_sales"]
+__all__ = [
+    "METRICS",
+    "DemoPlan",
+    "build_relation",
+    "count_differences",
+    "rehearse",
+    "start_join",
+    "write_master",
+    "write_sales",
+]
 
 METRICS = "join"
 """Name of the join's statistics in the query's progress."""
@@ -53,7 +64,7 @@ class DemoPlan:
     batches
         Stretches of time the stream is cut into. Fewer make larger micro-batches, in which more sales share a read.
     shards
-        Parts of R, each joined by a task of its own; at least as many as cores.
+        Parts of R, each joined by a task of its own: one for each core, and eight at most.
     memory, algorithm
         As in `semistream.join`.
     exponent
@@ -61,9 +72,9 @@ class DemoPlan:
     """
 
     rows: int = 1_000_000
-    sales: int = 1_000_000
-    batches: int = 10
-    shards: int = 4
+    sales: int = 600_000
+    batches: int = 8
+    shards: int = field(default_factory=lambda: min(8, max(2, os.cpu_count() or 2)))
     memory: str = "5%"
     algorithm: str = "hybridjoin"
     exponent: float = 1.0
@@ -90,6 +101,19 @@ class DemoPlan:
             null_share=0.005,
             seed=self.seed,
         )
+
+
+def rehearse(plan: DemoPlan, directory: Path) -> None:
+    """Build and join a few rows here, without Spark.
+
+    On its first use every kernel is compiled, and kept on disk: once here, before all Python workers of Spark would do
+    it at the same time.
+    """
+    small = replace(plan, rows=1000, sales=1000)
+    with Relation.build(small.master.table(), directory / "rehearsal", key="product_id", shards=2) as relation:
+        rehearsal = create(plan.algorithm, relation, on="product_id", how="left", memory="16MB")
+        for _ in rehearsal.process(small.stream.batches()):
+            pass
 
 
 def write_master(plan: DemoPlan, directory: Path, wrote: Callable[[int], None] = lambda _: None) -> None:

@@ -1,0 +1,195 @@
+"""``semistream bench joins`` and ``semistream bench chart``: service rates side by side, as a table and a picture."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table
+
+from semistream.cli.console import errors, out, print_json, progress, step
+from semistream.core.errors import MissingExtraError, SemistreamError
+from semistream.core.units import format_bytes, format_count
+
+__all__ = ["chart", "joins", "rate_table", "vega_lite"]
+
+
+class ResultFileError(SemistreamError, ValueError):
+    """A file that is not what ``bench joins`` wrote."""
+
+
+def joins(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: rates by join, and the raw times.")] = False,
+    rows: Annotated[int, typer.Option(help="Rows of R.")] = 10_000_000,
+    row_bytes: Annotated[int, typer.Option(help="Bytes of a row of R.")] = 120,
+    memory: Annotated[str, typer.Option(help="Budget of each join: bytes, or a share of R.")] = "5%",
+    batch: Annotated[int, typer.Option(help="Stream tuples of a batch, which is drained.")] = 100_000,
+    batches: Annotated[int, typer.Option(help="Batches measured; the median counts.")] = 7,
+    warm_up: Annotated[int, typer.Option(help="Batches before those, not measured.")] = 3,
+    zipf: Annotated[float, typer.Option(help="Skew of the stream's keys; 0 is uniform.")] = 1.0,
+    shape: Annotated[str, typer.Option(help="Frequent keys: noperm, first in R; random, anywhere.")] = "noperm",
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only this join; repeatable. Default: all.", show_default=False)
+    ] = None,
+    directory: Annotated[
+        Path | None,
+        typer.Option("--dir", help="Where R is built, and kept for the next run. Default: the user's cache."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Directory for the raw results. Default: results, beside R.")
+    ] = None,
+) -> None:
+    """Measure the service rates of the joins side by side, on the real disk, past the page cache."""
+    from semistream.joins.bench import RateSpec, bench_joins, prepare_relation
+    from semistream.stream.keys import check_shape
+
+    check_shape(shape)
+    spec = RateSpec(
+        rows=rows, row_bytes=row_bytes, memory=memory, batch_rows=batch, batches=batches, warm_up=warm_up,
+        exponent=zipf, shape="noperm" if shape == "noperm" else "random", only=tuple(only or ()),
+    )  # fmt: skip
+    place = directory or _cache() / "bench"
+    with progress() as bars:
+        with step(bars, "Preparing R", spec.rows, unit="rows") as task:
+            path = prepare_relation(spec, place, lambda made: bars.update(task, advance=made))
+        total = len(spec.ids) * (spec.batches + spec.warm_up)
+        with step(bars, "Joining", total, unit="batches") as task:
+
+            def note(what: str, done: int) -> None:
+                bars.update(task, advance=done)
+                if what:
+                    bars.update(task, note=what)
+
+            found = bench_joins(spec, path, note)
+            bars.update(task, note="")
+    file = _store(found, output or place / "results")
+    if as_json:
+        print_json(found)
+    else:
+        out.print(rate_table(found))
+    errors.print(f"[dim]Raw results: {file}[/dim]", soft_wrap=True)
+
+
+def chart(
+    result: Annotated[Path, typer.Argument(help="A raw result of bench joins.", show_default=False)],
+    image: Annotated[Path, typer.Argument(help="The picture: .svg or .png.", show_default=False)],
+) -> None:
+    """Draw the service rates of one run of bench joins."""
+    try:
+        import vl_convert
+    except ImportError:
+        raise MissingExtraError("vl-convert-python", "report") from None
+    try:
+        spec = vega_lite(json.loads(result.read_text()))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ResultFileError(f"{result} is not a result of bench joins ({error!r}); run that again") from error
+    if image.suffix == ".svg":
+        image.write_text(vl_convert.vegalite_to_svg(spec))
+    elif image.suffix == ".png":
+        image.write_bytes(vl_convert.vegalite_to_png(spec, scale=2))
+    else:
+        raise ValueError(f"the picture must be .svg or .png, not {image.suffix or image.name!r}")
+    out.print(f"Drew {image}")
+
+
+def rate_table(found: dict[str, Any]) -> Table:
+    """Return a result of `semistream.joins.bench.bench_joins` as a table, the fastest first."""
+    spec, device = found["spec"], found["device"]
+    way = "past the page cache" if device["direct"] else "through the page cache"
+    table = Table(
+        title=(
+            f"R of {format_count(spec['rows'])} rows, {format_bytes(found['relation']['bytes'])}, {way}; "
+            f"Zipf {spec['exponent']:g} ({spec['shape']}); memory {spec['memory']} of R;\n"
+            f"drained batches of {format_count(spec['batch_rows'])}, median of {spec['batches']}"
+        ),
+        title_justify="left",
+        header_style="bold",
+        box=box.SIMPLE_HEAD,
+    )
+    table.add_column("join", style="cyan", no_wrap=True)
+    for heading in ("tuples/s", "a batch", "reading", "pages", "hits", "held"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, rate in sorted(found["rates"].items(), key=lambda item: -item[1]):
+        join = found["joins"][name]
+        seconds = sorted(join["seconds"])
+        table.add_row(
+            name,
+            f"[bold]{format_count(rate)}[/bold]",
+            f"{seconds[len(seconds) // 2]:.2f} s",
+            f"{join['io_seconds'] / sum(seconds):.0%}",
+            f"{join['pages_read'] / len(seconds):,.0f}",
+            f"{join['hit_ratio']:.0%}",
+            format_bytes(join["bytes_held"]) + ("" if join["bounded"] else " *"),
+        )
+    notes = ["pages: read for a batch; hits: tuples a cache served"]
+    if not all(join["bounded"] for join in found["joins"].values()):
+        notes.append("* takes what it needs")
+    for name, reason in found["skipped"].items():
+        table.add_row(name, "[dim]skipped[/dim]", *[""] * 5)
+        notes.append(f"{name}: {reason}")
+    table.caption = "; ".join(notes)
+    table.caption_justify = "left"
+    return table
+
+
+def vega_lite(found: dict[str, Any]) -> dict[str, Any]:
+    """Return a bar chart of the rates, in Vega-Lite."""
+    spec, machine = found["spec"], found["machine"]
+    values = [
+        {
+            "join": name,
+            "rate": rate,
+            "label": format_count(rate) + "/s",
+            "memory": "bounded" if found["joins"][name]["bounded"] else "unbounded",
+        }
+        for name, rate in sorted(found["rates"].items(), key=lambda item: -item[1])
+    ]
+    where = f"{machine['cores']} cores, {machine['file_system']}, {found['when'][:10]}, {found['commit'][:10]}"
+    what = (
+        f"R of {format_count(spec['rows'])} rows ({format_bytes(found['relation']['bytes'])}) on disk, Zipf "
+        f"{spec['exponent']:g}, memory {spec['memory']} of R, drained batches of {format_count(spec['batch_rows'])}"
+    )
+    position = {"field": "join", "type": "nominal", "sort": None, "title": None, "axis": {"labelFontSize": 12}}
+    rate = {"field": "rate", "type": "quantitative", "title": "stream tuples a second", "axis": {"format": "~s"}}
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "title": {"text": "Service rate by join", "subtitle": [what, where], "anchor": "start", "fontSize": 16},
+        "width": 620,
+        "height": {"step": 24},
+        "background": "white",
+        "data": {"values": values},
+        "encoding": {"y": position, "x": rate},
+        "layer": [
+            {
+                "mark": {"type": "bar", "cornerRadiusEnd": 3},
+                "encoding": {
+                    "color": {
+                        "field": "memory",
+                        "type": "nominal",
+                        "legend": {"title": None, "orient": "bottom-right"},
+                        "scale": {"domain": ["bounded", "unbounded"], "range": ["#2a6f97", "#b8c4cc"]},
+                    }
+                },
+            },
+            {"mark": {"type": "text", "align": "left", "dx": 4}, "encoding": {"text": {"field": "label"}}},
+        ],
+        "config": {"view": {"stroke": None}, "font": "sans-serif"},
+    }
+
+
+def _cache() -> Path:
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(configured if os.path.isabs(configured) else Path.home() / ".cache") / "semistream"
+
+
+def _store(found: dict[str, Any], directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    stamp = datetime.fromisoformat(found["when"]).strftime("%Y%m%dT%H%M%S")
+    file = directory / f"joins-{stamp}.json"
+    file.write_text(json.dumps(found, indent=1) + "\n")
+    return file
