@@ -19,9 +19,11 @@ from __future__ import annotations
 
 from semistream.core.errors import SemistreamError
 from semistream.joins.costs.constants import Constants, load_constants, save_constants
+from semistream.joins.costs.look_up import InljCosts
 from semistream.joins.costs.model import Costs, Prediction
+from semistream.joins.costs.oldest import HybridJoinCosts
 from semistream.joins.costs.pricing import Operations, simulated_seconds
-from semistream.joins.costs.scan import MeshJoinCosts
+from semistream.joins.costs.scan import MeshJoinCosts, RMeshJoinCosts
 from semistream.joins.costs.setting import Setting
 
 __all__ = [
@@ -37,7 +39,9 @@ __all__ = [
     "simulated_seconds",
 ]
 
-_COSTS: dict[str, Costs] = {costs.id: costs for costs in (MeshJoinCosts(),)}
+_COSTS: dict[str, Costs] = {
+    costs.id: costs for costs in (InljCosts(), MeshJoinCosts(), RMeshJoinCosts(), HybridJoinCosts())
+}
 
 
 def modelled() -> list[str]:

@@ -3,7 +3,7 @@
 =============  =============================================================================================
 symbol         meaning
 =============  =============================================================================================
-``b``          pages of a partition
+``b``          pages of a partition (``d`` for R-MESHJOIN)
 ``k``          partitions of R: ``ceil(N_R / b)``, turns that a tuple waits
 ``w``          stream tuples that enter, and leave, in a turn
 ``h_S``        stream tuples that fit: those of ``k`` partitions of the queue and the one that forms
@@ -18,33 +18,37 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from semistream.joins.costs.model import Costs, Memory, Prediction, common_memory
-from semistream.joins.costs.pricing import Operations
+from semistream.joins.costs.behind import DiskCosts, Served, matched_in_passes
+from semistream.joins.costs.model import Memory, common_memory
+from semistream.joins.costs.popularity import KeyClasses
 from semistream.joins.costs.setting import Setting
 from semistream.structures.stream_table import StreamTable
 
-__all__ = ["MeshJoinCosts"]
+__all__ = ["MeshJoinCosts", "RMeshJoinCosts"]
+
+_PAGES_A_SEEK = 8
 
 
-class MeshJoinCosts(Costs):
+class MeshJoinCosts(DiskCosts):
     """The published model (M = b·v_P + w·v_S + k·w·(f·v_S + q)), with our bytes for a waiting tuple."""
 
     id = "meshjoin"
+    pages_option = "partition_pages"
 
-    def memory(self, setting: Setting, memory: int, **options: Any) -> dict[str, int]:
-        return self._split(setting, memory, **options)[0].parts
-
-    def predict(self, setting: Setting, memory: int, **options: Any) -> Prediction:
+    def serve(self, setting: Setting, memory: int, keys: KeyClasses, **options: Any) -> Served:
         parts, b, capacity = self._split(setting, memory, **options)
         turns = math.ceil(setting.pages / b)
         w = max(1, capacity // (turns + 1))
-        operations = Operations(
-            rows_out=setting.rows_per_key, probes=setting.rows / turns / w, appended=1.0, evicted=1.0
+        return Served(
+            parts,
+            {**options, self.pages_option: b},
+            probes=setting.rows / turns / w,
+            reads=1.0 / w,
+            pages=setting.pages / turns / w,
+            seek=setting.seek,
+            events=matched_in_passes(keys, w * turns / max(keys.miss_share, 1e-12)),
+            details={"w": w, "h_S": w * turns, "k": turns},
         )
-        return self._result(
-            setting, parts, {**options, "partition_pages": b}, operations,
-            reads=1.0 / w, pages=setting.pages / turns / w, seek=setting.seek, w=w, h_S=w * turns, k=turns,
-        )  # fmt: skip
 
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
         """Return partition sizes in steps of a quarter, as far as a tuple a turn can enter."""
@@ -52,32 +56,45 @@ class MeshJoinCosts(Costs):
         b = 1
         room = common_memory(setting, memory, index=False).free
         while b <= setting.pages and b * setting.frame_bytes < room:
-            if b * setting.frame_bytes + self._least_table(setting, b) <= room:
+            if self._needed(setting, b) <= room:
                 values.append(b)
             b = max(b + 1, int(b * 1.25))
-        return {"partition_pages": values}
+        return {self.pages_option: values}
 
     @staticmethod
-    def _least_table(setting: Setting, b: int) -> int:
-        return (math.ceil(setting.pages / b) + 1) * setting.waiting_bytes + StreamTable.fixed_bytes()
+    def _needed(setting: Setting, b: int) -> int:
+        """Return the bytes of a disk buffer of ``b`` pages and a table that lets one tuple in a turn."""
+        table = (math.ceil(setting.pages / b) + 1) * setting.waiting_bytes + StreamTable.fixed_bytes()
+        return b * setting.frame_bytes + table
 
     def _split(
-        self, setting: Setting, total: int, *, partition_pages: int | None = None, seek_pages: float = 16.0
+        self, setting: Setting, total: int, *, seek_pages: float = 16.0, **options: int | None
     ) -> tuple[Memory, int, int]:
         """Return the parts, ``b``, and the capacity of the stream table."""
         memory = common_memory(setting, total, index=False)
-        b = partition_pages or self._default_partition(setting, memory.free, seek_pages)
-        if b * setting.frame_bytes + self._least_table(setting, b) > memory.free:
-            raise self._too_small(setting, memory, b * setting.frame_bytes + self._least_table(setting, b))
+        b = options.get(self.pages_option)
+        if b is None:
+            least = 1
+            while least < setting.pages and self._needed(setting, least) > memory.free:
+                least = max(least + 1, int(least * 1.25))
+            b = min(max(self._default(setting, memory.free, seek_pages), least), setting.pages)
+        if self._needed(setting, b) > memory.free:
+            raise self._too_small(setting, memory, self._needed(setting, b))
         memory.give("disk buffer", b * setting.frame_bytes)
         capacity = (memory.free - StreamTable.fixed_bytes()) // setting.waiting_bytes
         memory.give("stream table", capacity * setting.waiting_bytes + StreamTable.fixed_bytes())
         return memory, b, capacity
 
-    def _default_partition(self, setting: Setting, room: int, seek: float) -> int:
+    def _default(self, setting: Setting, room: int, seek: float) -> int:
         """Return what the join chooses by itself: the maximum of ``h_S·b / (S/T + b)``."""
-        best = int(math.sqrt(seek * seek + seek * room / setting.frame_bytes) - seek)
-        least = 1
-        while least < setting.pages and least * setting.frame_bytes + self._least_table(setting, least) > room:
-            least = max(least + 1, int(least * 1.25))
-        return min(max(best, least, 1), setting.pages)
+        return int(math.sqrt(seek * seek + seek * room / setting.frame_bytes) - seek)
+
+
+class RMeshJoinCosts(MeshJoinCosts):
+    """The same loop; the disk buffer is what the disk likes, whatever R is."""
+
+    id = "r_meshjoin"
+    pages_option = "disk_pages"
+
+    def _default(self, setting: Setting, room: int, seek: float) -> int:
+        return min(int(_PAGES_A_SEEK * seek), room // 4 // setting.frame_bytes)

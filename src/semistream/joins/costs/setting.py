@@ -191,6 +191,10 @@ class Setting:
         """Seconds each read takes to start, when many are asked for together."""
         return self.constants.queued_seek_seconds
 
+    def seek_with(self, reads: float) -> float:
+        """Return the seconds each of ``reads`` takes to start, when they are asked for together."""
+        return max(self.queued_seek, self.seek / max(1.0, reads))
+
 
 def _arrow_bytes(schema: pa.Schema, stored: float) -> float:
     """Return bytes of a row in Arrow batches; where types vary in length, about those it has when stored."""

@@ -1,0 +1,193 @@
+"""HYBRIDJOIN and X-HYBRIDJOIN: the oldest tuple chooses what is read (HYBRIDJOIN §4.4; X-HYBRIDJOIN §4.3, §6).
+
+=============  =============================================================================================
+symbol         meaning
+=============  =============================================================================================
+``h_S``        stream tuples that wait
+``d``, ``d_S`` rows of R read at once for a key: a partition of ``partition_pages``
+``d_N``        rows of the pinned pages (X-HYBRIDJOIN)
+``w``          stream tuples that one read serves; see `semistream.joins.costs.steady`
+``p_N``        share of the stream that the pinned pages answer
+=============  =============================================================================================
+
+For each tuple that reaches the disk side: ``(S + T·pages) / w`` of reading, ``d / w`` probes, and its own
+``c_S + c_A + c_E + K·c_O``. A turn reads the partitions of many oldest keys; those that are neighbours share a seek.
+
+Departures from the papers' models. ``w`` is derived, not fitted (HYBRIDJOIN Eq. 2), and covers any exponent and place of
+the frequent keys. X-HYBRIDJOIN's non-swappable part is probed by tuples that come in instead of probing all of its rows
+in ``H_S``, so it costs one ``c_H`` a tuple instead of ``d_N·c_H`` a turn (Eq. 5).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.joins.costs.behind import DiskCosts, Served
+from semistream.joins.costs.model import Memory, common_memory
+from semistream.joins.costs.popularity import KeyClasses
+from semistream.joins.costs.setting import Setting
+from semistream.joins.costs.steady import SteadyState, oldest_first
+from semistream.structures.stream_table import StreamTable
+
+__all__ = ["HybridJoinCosts", "OldestFirst"]
+
+Floats = NDArray[np.float64]
+
+_PAGES_A_SEEK = 8
+
+
+class OldestFirst:
+    """The disk side alone: given a table and frames, what a turn does.
+
+    Parameters
+    ----------
+    setting, keys
+        R, and the tuples that come.
+    capacity
+        Tuples that the table holds.
+    frames
+        Pages of the disk buffer.
+    partition_pages
+        None adapts, as the join does.
+    """
+
+    def __init__(
+        self, setting: Setting, keys: KeyClasses, capacity: float, frames: int,
+        partition_pages: int | None, seek_pages: float,
+    ) -> None:  # fmt: skip
+        self.setting = setting
+        self.keys = keys
+        self.capacity = capacity
+        self.frames = frames
+        if partition_pages is not None:
+            self.width = partition_pages
+            self.state = self._state(partition_pages)
+            return
+        self.width, self.state = 1, self._state(1)
+        widest = max(1, min(frames, setting.pages, int(_PAGES_A_SEEK * seek_pages)))
+        if self._looks_dense(seek_pages) and widest > 1:
+            wide = self._state(widest)
+            # the join reads on while neighbours are useful often enough; else it falls back, and tries again
+            if self._useful(wide, widest) * (1.0 + seek_pages) > 1.0:
+                self.width, self.state = widest, wide
+
+    def _state(self, width: int) -> SteadyState:
+        keys_a_unit = max(1.0, self.setting.keys / self.setting.pages * width)
+        return oldest_first(
+            self.keys.units(self.setting, width), self.capacity, max(1, self.frames // width), keys_a_unit
+        )
+
+    def _looks_dense(self, seek_pages: float) -> bool:
+        """Say whether the join, reading single pages, would guess that neighbours are worth reading."""
+        density = -math.expm1(-self.waiting_keys() / self.setting.pages)
+        return density * (1.0 + seek_pages) > 1.0
+
+    def _useful(self, state: SteadyState, width: int) -> float:
+        """Return the share of pages, read only as neighbours, that some tuple waits for."""
+        units = self.keys.units(self.setting, 1)
+        wait = state.wait
+        read = units.popularity / (1.0 + units.popularity * (width if units.neighbours else 1) * wait)
+        weight = read if units.neighbours else np.ones_like(read)
+        return units.total(weight * -np.expm1(-units.popularity * wait)) / units.total(weight)
+
+    def _of_units(self) -> tuple[Floats, Floats]:
+        """Return for each class of keys its popularity and that of its unit, among tuples that come."""
+        keys, setting = self.keys, self.setting
+        share = max(keys.miss_share, 1e-12)
+        own = keys.popularity / share
+        a_unit = max(1.0, setting.keys / setting.pages * self.width)
+        if setting.shape == "noperm":
+            return own, np.maximum(own * a_unit * keys.missing, own)
+        mean = 1.0 / keys.count.sum()
+        return own, own + (a_unit - 1.0) * mean
+
+    def waiting_keys(self) -> float:
+        """Return the distinct keys that wait."""
+        own, unit = self._of_units()
+        wait = self.state.wait
+        busy = unit * wait / (1.0 + unit * wait)
+        lone = (1.0 - own / unit) * -np.expm1(-own * wait) / np.maximum(own * wait, 1e-12)
+        keys = self.keys.count * self.keys.missing
+        return float(np.dot(keys, busy * np.clip(1.0 - lone, 0.0, 1.0)))
+
+    def events(self) -> Floats:
+        """Return match events for each class of keys, for each tuple of the whole stream."""
+        own, unit = self._of_units()
+        wait = self.state.wait
+        matched = 1.0 - (1.0 - own / unit) * np.exp(-own * wait)
+        return matched / (1.0 / unit + wait) * max(self.keys.miss_share, 1e-12)
+
+    @property
+    def pages(self) -> float:
+        """Pages read for each tuple."""
+        beyond = (self.setting.rows_per_key - 1.0) / self.setting.rows_per_page  # a key's rows in other pages
+        return (self.width + beyond) / self.state.served
+
+    @property
+    def reads(self) -> float:
+        """Seeks for each tuple."""
+        return self.state.runs / self.state.tuples
+
+
+class HybridJoinCosts(DiskCosts):
+    """The disk buffer takes an eighth of the memory at most, the stream table the rest."""
+
+    id = "hybridjoin"
+
+    def serve(
+        self, setting: Setting, memory: int, keys: KeyClasses, *,
+        partition_pages: int | None = None, in_flight: int = 256, seek_pages: float = 3.0, **options: Any,
+    ) -> Served:  # fmt: skip
+        parts = common_memory(setting, memory, index=True)
+        frames = self.give_disk_buffer(setting, parts, partition_pages, in_flight, parts.free // 8)
+        capacity = self.give_table(setting, parts)
+        side = OldestFirst(setting, keys, capacity, frames, partition_pages, seek_pages)
+        return Served(
+            parts,
+            {**options, "partition_pages": partition_pages, "in_flight": in_flight, "seek_pages": seek_pages},
+            probes=side.pages * setting.rows_per_page,
+            reads=side.reads,
+            pages=side.pages,
+            seek=setting.seek_with(max(1, frames // side.width)),
+            events=side.events(),
+            details={
+                "w": side.state.served, "h_S": capacity, "width": side.width, "turn": side.state.tuples,
+                "kappa": side.state.served * setting.pages / (side.width * capacity),
+            },
+        )  # fmt: skip
+
+    def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
+        """Return partition sizes up to an eighth of the memory: beyond, only less would be in flight."""
+        room = common_memory(setting, memory, index=True).free // 8 // setting.frame_bytes
+        sizes = [pages for pages in _doubling(setting.pages) if pages <= max(1, room)]
+        return {"partition_pages": sizes, "in_flight": [1, 16, 256]}
+
+    def give_disk_buffer(
+        self, setting: Setting, parts: Memory, partition_pages: int | None, in_flight: int, share: int
+    ) -> int:
+        """Give frames for as many partitions as are wanted and fit into ``share``, at least one; return the pages."""
+        pages = partition_pages or 1
+        least = pages * setting.frame_bytes + 16 * setting.waiting_bytes + StreamTable.fixed_bytes()
+        if least > parts.free:
+            raise self._too_small(setting, parts, least)
+        frames = min(in_flight, max(1, share // (pages * setting.frame_bytes))) * pages
+        parts.give("disk buffer", frames * setting.frame_bytes)
+        return frames
+
+    def give_table(self, setting: Setting, parts: Memory) -> int:
+        """Give all that is left to the stream table; return its capacity."""
+        capacity = (parts.free - StreamTable.fixed_bytes()) // setting.waiting_bytes
+        if capacity < 1:
+            raise self._too_small(setting, parts, setting.waiting_bytes + StreamTable.fixed_bytes())
+        parts.give("stream table", capacity * setting.waiting_bytes + StreamTable.fixed_bytes())
+        return capacity
+
+
+def _doubling(most: int) -> list[int]:
+    """Return 1, 2, 3, 4, 6, 8, 12 … up to ``most``."""
+    values = sorted({int(step * 2**power) for power in range(40) for step in (1, 1.5)})
+    return [value for value in values if value <= most]

@@ -1,0 +1,118 @@
+"""The steady state of a join that serves its oldest tuple first: how many tuples each read serves.
+
+The papers put ``w = κ·h_S·d / R_t`` and fit ``κ`` (HYBRIDJOIN Eq. 2: 1.36 at exponent 1). Here it is derived.
+
+Time is counted in tuples admitted. A unit of R (a page, or a partition of some) is wanted by a share ``q`` of them.
+While nobody waits for it, it takes ``1/q`` tuples on average until somebody does; then it is read when that first
+tuple has become the oldest of all, ``τ`` tuples later, and serves the ``1 + q·τ`` tuples that have come for it. In a
+queue of many tuples ``τ`` is the same for all units, and follows from the queue's being full::
+
+    Σ_units  (share of the time that somebody waits) · (tuples waiting then)  =  h_S
+             z/(1+z)                                   1 + z/2                      with z = q·τ
+
+The units read for each tuple admitted are ``Σ q/(1+z)``, so ``w = 1 / Σ q/(1+z)``. For a uniform stream and many
+waiting tuples that is ``2·h_S·d/R_t``: the oldest unit has waited twice as long as the average one.
+
+(The same reasoning gives the hit ratio of a cache with a time to live, where ``τ`` is known as its characteristic time.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.joins.costs.popularity import Units
+
+__all__ = ["SteadyState", "oldest_first", "root"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SteadyState:
+    """What a turn does once the queue is full."""
+
+    wait: float
+    """``τ``: tuples admitted between a unit's first tuple and its read."""
+    served: float
+    """``w``: tuples that a unit serves when it is read."""
+    units: float
+    """Units read in a turn."""
+    runs: float
+    """Seeks in a turn: neighbours are read together."""
+
+    @property
+    def tuples(self) -> float:
+        """Tuples that leave, and enter, in a turn."""
+        return self.units * self.served
+
+
+def oldest_first(units: Units, waiting: float, keys_a_turn: float, keys_a_unit: float) -> SteadyState:
+    """Return the steady state of a queue of ``waiting`` tuples of which ``keys_a_turn`` oldest keys are served at once.
+
+    All tuples of a turn leave together and others enter together, so the queue is not full all the time: half a turn's
+    tuples are lacking, on the average over tuples admitted, which sees long turns more often than short ones. A unit
+    that a large part of the stream wants makes a long turn.
+    """
+    lacking = 0.0
+    turn = 0.0
+    state = SteadyState(0.0, 1.0, keys_a_turn, keys_a_turn)
+    for _ in range(24):
+        wait = characteristic_time(units, max(waiting - lacking, waiting / 2))
+        z = units.popularity * waits(units, wait)
+        rate = units.popularity / (1.0 + z)
+        reads = units.total(rate)
+        served = 1.0 / reads
+        spread = units.total(rate * (1.0 + z) ** 2) / reads - served**2
+        # keys of the turn that share a unit: those that came for it within the turn's part of the queue
+        chance = np.minimum(rate * turn, 1.0)
+        more = keys_a_unit * -np.expm1(-units.popularity * turn / 2 / keys_a_unit)
+        share = units.total(chance) / max(units.total(chance * (1.0 + more)), 1e-300) if turn else 1.0
+        read = max(1.0, keys_a_turn * share)
+        before, turn = turn, min(read * served, waiting)
+        lacking = (lacking + (turn + spread / served) / 2) / 2 if before else (turn + spread / served) / 2
+        adjacent = min(units.adjacent(np.minimum(rate * turn, 1.0)), read - 1.0)
+        state = SteadyState(wait, turn / read, read, read - adjacent)
+        if abs(turn - before) <= 1e-4 * turn:
+            break
+    return state
+
+
+def waits(units: Units, wait: float) -> Floats:
+    """Return how long each unit is waited for, if the wait is ``wait`` at a moment taken at random.
+
+    A unit that a large share of the stream wants is wanted again by the first of the tuples that its own read lets in.
+    All of these come at one moment of the queue's order, so that this first one waits half of them less than others.
+    """
+    again = -np.expm1(-units.popularity * units.popularity * wait)
+    return wait / (1.0 + again * units.popularity / 2)
+
+
+def characteristic_time(units: Units, waiting: float) -> float:
+    """Return ``τ`` for which ``waiting`` tuples wait."""
+
+    def held(wait: float) -> float:
+        z = units.popularity * waits(units, wait)
+        return units.total(z * (1.0 + z / 2.0) / (1.0 + z))
+
+    return root(lambda wait: held(wait) - waiting, waiting / 2, 4 * waiting)
+
+
+def root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a growing function is zero, by bisection in ratios; the ends are moved outwards as needed."""
+    while function(low) > 0 and low > 1e-12:
+        low /= 4
+    while function(high) < 0 and high < 1e30:
+        high *= 4
+    for _ in range(60):
+        middle = (low * high) ** 0.5
+        if high - low <= 1e-6 * high:
+            break
+        if function(middle) < 0:
+            low = middle
+        else:
+            high = middle
+    return (low * high) ** 0.5
