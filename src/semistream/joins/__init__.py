@@ -19,6 +19,7 @@ from semistream.joins.oracle import Oracle
 from semistream.joins.p_cachejoin import PCacheJoin
 from semistream.joins.partitioned_join import PartitionedJoin
 from semistream.joins.r_meshjoin import RMeshJoin
+from semistream.joins.ssij import Ssij
 from semistream.joins.x_hybridjoin import XHybridJoin
 from semistream.relation.relation import Relation
 
@@ -39,6 +40,7 @@ _REGISTRY: dict[str, type[Join]] = {
         FrontInlj,
         PCacheJoin,
         OPCacheJoin,
+        Ssij,
     )
 }
 

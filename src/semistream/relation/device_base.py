@@ -113,6 +113,7 @@ class Device(ABC):
     frame_bytes: int
     page_count: int
     counters: DeviceCounters
+    _profile: DeviceProfile | None = None
 
     def allocate(self, frames: int) -> Frames:
         """Return zeroed room for pages, one a row, aligned as direct reads need it.
@@ -151,6 +152,16 @@ class Device(ABC):
     @abstractmethod
     def measure(self) -> DeviceProfile:
         """Find out what reads cost, by reading."""
+
+    @property
+    def profile(self) -> DeviceProfile:
+        """What reads cost, measured once, when it is first asked for."""
+        if self._profile is None:
+            self._profile = self._measure_briefly()
+        return self._profile
+
+    def _measure_briefly(self) -> DeviceProfile:
+        return self.measure()
 
     @abstractmethod
     def close(self) -> None:

@@ -1,0 +1,64 @@
+"""What a join phase will cost, so that it begins early enough for the deadlines of its tuples (SSIJ §IV-F).
+
+At first each wanted page is taken to cost a random read. After that, what counts is the worst that a join phase over
+about as many pages has cost.
+"""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["PhaseCosts"]
+
+_STEPS_AN_OCTAVE = 4
+
+
+class PhaseCosts:
+    """Seconds of a join phase by the number of pages it reads.
+
+    Parameters
+    ----------
+    seek, transfer
+        Seconds of a seek, and of the transfer of one page.
+    page_count, max_scan
+        Pages of R, and of the longest run: no read plan costs more than all of R in such runs.
+
+    Examples
+    --------
+    >>> costs = PhaseCosts(seek=0.009, transfer=0.001, page_count=1000, max_scan=100)
+    >>> round(costs.estimate(8), 3), round(costs.estimate(1000), 3)
+    (0.08, 1.09)
+    >>> costs.observe(8, 0.05)
+    >>> round(costs.estimate(8), 3), round(costs.estimate(9), 3)
+    (0.05, 0.056)
+
+    Notes
+    -----
+    Numbers of pages are similar if they differ by less than a fifth (a quarter of an octave). Within that, the worst
+    cost and the worst cost a page are both kept, and the estimate is the larger of what they say.
+    """
+
+    def __init__(self, *, seek: float, transfer: float, page_count: int, max_scan: int) -> None:
+        self._random = seek + transfer
+        self._scan = math.ceil(page_count / max_scan) * seek + page_count * transfer
+        self._worst: dict[int, tuple[float, float]] = {}
+
+    def estimate(self, pages: int) -> float:
+        """Return the seconds to allow for a join phase over ``pages``."""
+        if pages <= 0:
+            return 0.0
+        seen = self._worst.get(self._class(pages))
+        if seen is None:
+            return min(pages * self._random, self._scan)
+        cost, cost_a_page = seen
+        return max(cost, pages * cost_a_page)
+
+    def observe(self, pages: int, seconds: float) -> None:
+        """Remember what a join phase has cost."""
+        if pages > 0:
+            cost, cost_a_page = self._worst.get(self._class(pages), (0.0, 0.0))
+            self._worst[self._class(pages)] = max(cost, seconds), max(cost_a_page, seconds / pages)
+
+    @staticmethod
+    def _class(pages: int) -> int:
+        return int(_STEPS_AN_OCTAVE * math.log2(pages))

@@ -1,0 +1,244 @@
+"""The memory of SSIJ (§IV-A): one block of frames for cached pages, both buffers and the inverted index."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.core.errors import BudgetExceededError, CorruptPageError
+from semistream.core.units import format_bytes
+from semistream.joins.base import Join
+from semistream.joins.deadlines import PhaseCosts
+from semistream.relation.device_base import DeviceProfile
+from semistream.relation.relation import Relation
+from semistream.structures.frame_pool import FramePool
+from semistream.structures.inverted_index import ENTRY_BYTES, NODE_BYTES, InvertedIndex, Pairs
+from semistream.structures.page_cache import PageCache, Replacement, list_wanted
+from semistream.structures.read_plan import ReadPlanner
+from semistream.structures.tuple_log import TupleLog, TupleShape
+
+__all__ = ["SsijMemory"]
+
+Ints = NDArray[np.int64]
+
+INPUT_TUPLES = 250_000
+BUFFER_TUPLES = 1_000_000
+BUFFER_TUPLES_OF_LITTLE = 400_000
+"""The paper's thresholds (Table II); the last one with memory of one percent of R."""
+
+_LEAST_FRAMES = 6
+_LEAST_PORTION = 16
+_MOST_PORTION = 1 << 16
+_PORTION_BYTES = 72
+"""A tuple that is looked up: address, key, order, ends of its range, its span, and copies of these on the way."""
+_MOST_READ = 512
+_WANTED_BYTES = ReadPlanner.bytes_per_page + 12
+"""A wanted page in the read plan, its utility, and that once more among all utilities."""
+_FRAME_EXTRA = FramePool.bytes_per_frame + PageCache.bytes_per_frame + 4
+"""What a frame costs beside its bytes; 4 for its utility among all utilities."""
+_READ_EXTRA = 12
+
+
+class SsijMemory(Join):
+    """The parts of SSIJ's memory and how they grow and shrink; `Ssij` has the algorithm."""
+
+    _timed: bool
+    """Whether tuples have deadlines."""
+    _turning: bool
+    """Whether a phase is under way, amid which cached pages must stay where they are."""
+
+    def __init__(
+        self,
+        relation: Relation,
+        *,
+        input_tuples: int | None = None,
+        buffer_tuples: int | None = None,
+        input_limit: int | None = None,
+        max_scan: int = 200,
+        replacement: Replacement = "utility",
+        cache_share: float | None = None,
+        **common: Any,
+    ) -> None:
+        for name, value in (("input_tuples", input_tuples), ("buffer_tuples", buffer_tuples), ("max_scan", max_scan)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        if cache_share is not None and not 0.0 <= cache_share <= 0.95:
+            raise ValueError(f"cache_share must be from 0 to 0.95, not {cache_share}; None lets memory move")
+        self._wish = input_tuples, buffer_tuples, input_limit
+        self._max_scan = max_scan
+        self._replacement = replacement
+        self._cache_share = cache_share
+        super().__init__(relation, **common)
+
+    # -- taking it ----------------------------------------------------------------------------------------
+
+    def _minimum(self) -> int:
+        frame = self.relation.device.frame_bytes
+        share = self._cache_share or 0.0
+        frames = math.ceil(_LEAST_FRAMES / (1.0 - share))
+        return (
+            self.relation.page_count * PageCache.bytes_per_page
+            + frames * (frame + _FRAME_EXTRA)
+            + (frame + _READ_EXTRA)
+            + _LEAST_PORTION * (_PORTION_BYTES + _WANTED_BYTES)
+            + ReadPlanner.bytes_for(0, 1)
+        )
+
+    def _open(self) -> None:
+        relation, frame = self.relation, self.relation.device.frame_bytes
+        self._page_map = self.budget.reserve("page map", relation.page_count * PageCache.bytes_per_page)
+        spare = self.budget.free - (self._minimum() - self._page_map.bytes)
+
+        self._portion = _LEAST_PORTION + min(spare // 16 // _PORTION_BYTES, _MOST_PORTION)
+        self.budget.reserve("look-up", self._portion * _PORTION_BYTES)
+        read = 1 + min(spare // 16 // (frame + _READ_EXTRA), _MOST_READ, max(relation.page_count - 1, 0))
+        self.budget.reserve("read buffer", read * (frame + _READ_EXTRA))
+        scan = max(1, min(self._max_scan, read, 1 + spare // 64 // 4))
+        wanted = _LEAST_PORTION + spare // 64 // _WANTED_BYTES
+        self._plan_part = self.budget.reserve("read plan", self._plan_bytes(wanted, scan))
+        frames = min(self.budget.free // (frame + _FRAME_EXTRA), FramePool.most_bytes // frame)
+
+        block = relation.frames(read + frames)
+        self._read_buffer = block[:read]
+        self._listed = np.empty(read, np.int64)
+        self._chunk_utilities = np.empty(read, np.float32)
+        for_tuples = frames - int(frames * self._cache_share) if self._cache_share is not None else None
+        self._pool = FramePool(block[read:], for_tuples)
+        self._pool_part = self.budget.reserve("pages and tuples", frames * (frame + _FRAME_EXTRA))
+        for_pages = None if for_tuples is None else frames - for_tuples
+        self._cache = PageCache(self._pool, relation.page_count, self._replacement, for_pages)
+        profile = self._device_profile()
+        # Many runs are in flight at once, and the plan weighs what a seek then costs; a deadline can rely on less.
+        self._planner = ReadPlanner(
+            wanted, seek=profile.queued_seek_seconds, transfer=profile.transfer_seconds, max_scan=scan
+        )
+        self._utilities = np.empty(wanted, np.float32)
+        self.costs = PhaseCosts(
+            seek=profile.seek_seconds, transfer=profile.transfer_seconds,
+            page_count=relation.page_count, max_scan=scan,
+        )  # fmt: skip
+        self._changes_part = self.budget.reserve("updates of R", 0)
+        self._index_bytes = relation.index_bytes
+
+        self._shape = TupleShape(self.stream_codec, ranged=self.condition.name == "between", timed=self._timed)
+        self._input = TupleLog(self._pool, self._shape)
+        self._index = InvertedIndex(self._pool, self._shape, relation.layout.stride, relation.clustered)
+        self._pairs = Pairs.empty(max(1, self._cap * 24 // 25))
+        self._spare = max(3, frames // 16)
+        largest = frame - self._shape.row_at
+        if self.stream_codec.variable or self.stream_codec.stride > largest:
+            self._largest_row = largest
+        self._set_thresholds(frames if for_tuples is None else for_tuples, frame)
+
+    def _device_profile(self) -> DeviceProfile:
+        try:
+            return self.relation.device.profile
+        except CorruptPageError:
+            # whoever needs that page will be told; the plan only needs to know about what reads cost
+            return DeviceProfile(1e-4, 1e-5, 5e4, 8e8, 16, True)
+
+    def _set_thresholds(self, frames: int, frame: int) -> None:
+        """Use the paper's thresholds, or less: a tenth of the memory for the one buffer, a fifth for the other."""
+        record = TupleShape.size_of(self._row_bytes, ranged=self._shape.ranged, timed=self._timed)
+        waiting = record + NODE_BYTES + ENTRY_BYTES + _WANTED_BYTES // 4
+        little = self.budget.total <= 0.015 * self.relation.nbytes
+        paper = BUFFER_TUPLES_OF_LITTLE if little else BUFFER_TUPLES
+        wished, buffered, limit = self._wish
+        self._input_tuples = wished or max(1, min(INPUT_TUPLES, frames * frame // 10 // record))
+        self._buffer_tuples = buffered or max(1, min(paper, frames * frame // 5 // waiting))
+        self._input_limit = max(limit or 0, self._input_tuples)
+
+    @staticmethod
+    def _plan_bytes(wanted: int, scan: int) -> int:
+        return wanted * (_WANTED_BYTES - ReadPlanner.bytes_per_page) + ReadPlanner.bytes_for(wanted, scan)
+
+    # -- moving it ----------------------------------------------------------------------------------------
+
+    def _frames_for(self, sizes: Ints) -> int:
+        """Return how many frames records of these sizes may need."""
+        largest = int(sizes.max(initial=8))
+        return 1 + math.ceil(int(sizes.sum()) / (8 + max(0, int(self._pool.frame_bytes) - largest)))
+
+    def _make_room(self, frames: int) -> bool:
+        """Let pages of least utility go until ``frames`` are free; say whether they are."""
+        lacking = frames - self._pool.left_for_logs
+        if lacking > 0 and self._cache_share is None and not self._turning:
+            self._cache.evict(lacking)
+        return self._pool.left_for_logs >= frames
+
+    def _give_way(self, tuples: int) -> bool:
+        """Let some pages go for tuples that have to wait; say whether any frame came free."""
+        if self._cache_share is not None or len(self._cache) == 0:
+            return False
+        expected = tuples * (TupleShape.size_of(self._row_bytes, ranged=self._shape.ranged, timed=self._timed) + 16)
+        # not all of them will have to wait: pages go a few at a time
+        some = min(3 + expected // int(self._pool.frame_bytes), max(3, len(self._cache) // 32))
+        self._cache.evict(some)
+        return True
+
+    def _lend(self, size: int) -> bool:
+        """Turn frames, emptied of pages if need be, into ``size`` free bytes of the budget; say whether it worked."""
+        frames = math.ceil(max(0, size - self.budget.free) / self._pool.frame_bytes)
+        if frames == 0:
+            return True
+        if frames + 3 > self._pool.free:
+            self._cache.evict(frames + 3 - self._pool.free)
+        if frames + 3 > self._pool.free:
+            return False
+        self._pool.lend(frames)
+        self._pool_part.resize(self._pool_part.bytes - frames * self._pool.frame_bytes)
+        return True
+
+    def _take_back(self) -> None:
+        """Have lent frames back, as far as the budget has room again."""
+        frames = min(self._pool.lent, self.budget.free // self._pool.frame_bytes)
+        if frames > 0:
+            self._pool.take_back(frames)
+            self._pool_part.resize(self._pool_part.bytes + frames * self._pool.frame_bytes)
+
+    def _grow_plan(self) -> bool:
+        """Make room for more wanted pages; say whether it worked."""
+        if self._planner.capacity >= self.relation.page_count:
+            return False
+        wanted = min(self._planner.capacity * 3 // 2 + 16, self.relation.page_count)
+        size = self._plan_bytes(wanted, self._planner.max_scan)
+        if not self._lend(size - self._plan_part.bytes):
+            return False
+        self._plan_part.resize(size)
+        self._planner.resize(wanted)
+        self._utilities = np.empty(wanted, np.float32)
+        return True
+
+    def _wanted_pages(self) -> NDArray[np.int32]:
+        count = list_wanted(self._cache.arrays.place, self._planner.pages)
+        return self._planner.pages[:count]
+
+    def _reserve_changes(self, size: int) -> None:
+        """Account for what R holds in memory beside its files: the pages that updates have changed."""
+        size = max(0, size - self._index_bytes)
+        if not self._lend(size - self._changes_part.bytes):
+            raise BudgetExceededError(
+                f"updates of R hold {format_bytes(size)}, which a budget of {format_bytes(self.budget.total)} has not "
+                "left beside the tuples; give more memory, or build the relation anew with the updates in it"
+            )
+        self._changes_part.resize(size)
+        self._take_back()
+
+    def _follow_relation(self) -> None:
+        """Keep up with an R that has changed: more pages, more of them in memory."""
+        self._reserve_changes(self.relation.overlay.nbytes + self.relation.index_bytes)
+        more = self.relation.page_count * PageCache.bytes_per_page - self._page_map.bytes
+        if more > 0:
+            if not self._lend(more):
+                raise BudgetExceededError(f"the map of R's pages needs {more} B more than the budget has")
+            self._page_map.resize(self._page_map.bytes + more)
+            self._cache.resize(self.relation.page_count)
+
+    def _check(self) -> None:
+        self._cache.check()
+        self._index.check(self._cache.arrays)
+        self._input.check()
+        self._pool.check([self._input, *self._index.logs], self._cache.frames())

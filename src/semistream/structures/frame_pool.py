@@ -1,0 +1,243 @@
+"""Frames that pages of R and stream tuples share: whoever needs memory takes a frame, whoever is done gives it back.
+
+One block of memory is cut into frames of a page each. A frame holds a cached page, or a piece of a *log*: records that
+are appended one after another, walked in that order, and given up together. Which frame is what changes all the time,
+so memory moves between pages and tuples without being allocated or copied (SSIJ §IV-A). Records lie at multiples of
+eight bytes and never cross a frame; an *address* is their place in the block, in words of eight bytes.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.core.compiled import Int, kernel
+
+__all__ = ["FrameLog", "FramePool", "Pool", "reserve", "walk"]
+
+Ints = NDArray[np.int64]
+Slots = NDArray[np.int32]
+Bytes = NDArray[np.uint8]
+
+# Places in the state of a pool.
+FREE, LOGGED, LIMIT, BYTES = 0, 1, 2, 3
+# Places in the state of a log.
+FRONT, BACK, COUNT, FRAMES, OFFSET = 0, 1, 2, 3, 4
+
+
+class Pool(NamedTuple):
+    """The arrays of a pool, as kernels see them."""
+
+    flat: Bytes
+    words: Ints  # the same memory as 64-bit numbers
+    halves: NDArray[np.uint32]  # and as 32-bit ones
+    reals: NDArray[np.float64]  # and as floats
+    free: Slots  # a stack of free frames
+    after: Slots  # the next frame of the same log
+    used: Slots  # bytes that a log has written into the frame
+    state: Ints
+
+
+@kernel
+def frames_left(pool: Pool) -> Int:
+    """Return how many frames logs may still take."""
+    left: Int = min(pool.state[FREE], pool.state[LIMIT] - pool.state[LOGGED])
+    return left
+
+
+@kernel
+def fits(pool: Pool, log: Ints, size: Int) -> bool:
+    """Say whether a record of ``size`` bytes fits into the last frame of a log."""
+    fitting: bool = log[FRAMES] > 0 and pool.used[log[BACK]] + size <= pool.state[BYTES]
+    return fitting
+
+
+@kernel
+def reserve(pool: Pool, log: Ints, size: Int, spare: Int) -> Int:
+    """Make room for a record of ``size`` bytes at the end of a log; return its address.
+
+    Returns -1 if that takes a frame and there are no more than ``spare`` to take.
+    """
+    if not fits(pool, log, size):
+        if frames_left(pool) <= spare:
+            return np.int64(-1)
+        pool.state[FREE] -= 1
+        pool.state[LOGGED] += 1
+        frame = pool.free[pool.state[FREE]]
+        pool.after[frame] = -1
+        pool.used[frame] = 0
+        if log[FRAMES] == 0:
+            log[FRONT] = frame
+            log[OFFSET] = 0
+        else:
+            pool.after[log[BACK]] = frame
+        log[BACK] = frame
+        log[FRAMES] += 1
+    frame = np.int32(log[BACK])
+    at: Int = np.int64(frame) * pool.state[BYTES] + pool.used[frame]
+    pool.used[frame] += size
+    log[COUNT] += 1
+    return at >> 3
+
+
+@kernel
+def walk(pool: Pool, place: Ints) -> Int:
+    """Return the address of the next record, given frame and offset in ``place``; the record's size is added to the
+    offset by the caller. A frame of -1 is the end.
+    """
+    while place[0] >= 0 and place[1] >= pool.used[place[0]]:
+        place[0] = pool.after[place[0]]
+        place[1] = 0
+    if place[0] < 0:
+        return np.int64(-1)
+    at: Int = place[0] * pool.state[BYTES] + place[1]
+    return at >> 3
+
+
+@kernel
+def free_up_to(pool: Pool, log: Ints, frame: Int) -> None:
+    """Give the frames of a log back, from its front up to, and not including, ``frame`` (-1: all)."""
+    front = np.int64(log[FRONT]) if log[FRAMES] > 0 else np.int64(-1)
+    while front != frame:
+        following = np.int64(pool.after[front])
+        pool.free[pool.state[FREE]] = front
+        pool.state[FREE] += 1
+        pool.state[LOGGED] -= 1
+        log[FRAMES] -= 1
+        front = following
+    log[FRONT] = front
+
+
+@kernel
+def _clear(pool: Pool, log: Ints) -> None:
+    free_up_to(pool, log, np.int64(-1))
+    log[COUNT] = 0
+    log[OFFSET] = 0
+
+
+class FramePool:
+    """A block of frames and who has them.
+
+    Parameters
+    ----------
+    frames
+        One frame a row, from `Device.allocate`, so that pages can be read into them.
+    log_limit
+        Frames that logs may hold together; by default all of them.
+    """
+
+    bytes_per_frame = 12
+    """What a frame costs beside its own bytes."""
+    most_bytes = (1 << 34) - (1 << 20)
+    """Addresses are 31 bits wide, and a few are taken."""
+
+    def __init__(self, frames: Bytes, log_limit: int | None = None) -> None:
+        self.frames = frames
+        self.count, self.frame_bytes = frames.shape
+        flat = frames.reshape(-1)
+        state = np.array([self.count, 0, self.count if log_limit is None else log_limit, self.frame_bytes], np.int64)
+        self.arrays = Pool(
+            flat=flat,
+            words=flat.view(np.int64),
+            halves=flat.view(np.uint32),
+            reals=flat.view(np.float64),
+            free=np.arange(self.count - 1, -1, -1, dtype=np.int32),
+            after=np.full(self.count, -1, np.int32),
+            used=np.zeros(self.count, np.int32),
+            state=state,
+        )
+        self._lent: Slots = np.empty(0, np.int32)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays, lent frames left out."""
+        bookkeeping = self.arrays.free.nbytes + self.arrays.after.nbytes + self.arrays.used.nbytes
+        return int((self.count - self.lent) * self.frame_bytes + bookkeeping)
+
+    @property
+    def free(self) -> int:
+        """Frames that nobody has."""
+        return int(self.arrays.state[FREE])
+
+    @property
+    def logged(self) -> int:
+        """Frames that logs have."""
+        return int(self.arrays.state[LOGGED])
+
+    @property
+    def left_for_logs(self) -> int:
+        """Frames that logs may still take."""
+        return int(frames_left(self.arrays))
+
+    @property
+    def lent(self) -> int:
+        """Frames whose memory was given to something else."""
+        return self._lent.size
+
+    def lend(self, count: int) -> None:
+        """Give the memory of ``count`` free frames back to the system, so that something else can have it."""
+        assert 0 <= count <= self.free, f"{count} frames asked for, {self.free} are free"
+        state, free = self.arrays.state, self.arrays.free
+        taken = np.sort(free[state[FREE] - count : state[FREE]])
+        state[FREE] -= count
+        self._lent = np.concatenate([self._lent, taken])
+        for run in np.split(taken, np.flatnonzero(np.diff(taken) != 1) + 1):
+            if run.size:
+                _discard(self.frames, int(run[0]), int(run[-1]) + 1)
+
+    def take_back(self, count: int) -> None:
+        """Have ``count`` lent frames back."""
+        state = self.arrays.state
+        self.arrays.free[state[FREE] : state[FREE] + count] = self._lent[:count]
+        state[FREE] += count
+        self._lent = self._lent[count:]
+
+    def check(self, logs: list[FrameLog], others: Slots) -> None:
+        """Assert that every frame is free, lent, in one of the logs, or among ``others``."""
+        held = [self.arrays.free[: self.free], self._lent, others, *(log.frames() for log in logs)]
+        everyone = np.sort(np.concatenate(held))
+        assert np.array_equal(everyone, np.arange(self.count)), f"{everyone.size} frames accounted for of {self.count}"
+        assert sum(log.frames().size for log in logs) == self.logged, "logs hold another number of frames than counted"
+
+
+class FrameLog:
+    """Records in frames of a pool, appended at the back."""
+
+    def __init__(self, pool: FramePool) -> None:
+        self.pool = pool
+        self.state = np.array([-1, -1, 0, 0, 0], np.int64)
+
+    def __len__(self) -> int:
+        return int(self.state[COUNT])
+
+    def frames(self) -> Slots:
+        """Return the frames of the log, in order."""
+        frames = np.empty(int(self.state[FRAMES]), np.int32)
+        frame = int(self.state[FRONT])
+        for i in range(frames.size):
+            frames[i] = frame
+            frame = int(self.pool.arrays.after[frame])
+        return frames
+
+    def clear(self) -> None:
+        """Give all records up."""
+        _clear(self.pool.arrays, self.state)
+
+
+def _discard(frames: Bytes, first: int, last: int) -> None:
+    """Drop the memory behind some frames; they read as zeros until they are written again."""
+    owner: object = frames
+    while isinstance(owner, np.ndarray):
+        block, owner = owner, owner.base
+    if isinstance(owner, memoryview):
+        owner = owner.obj
+    if not isinstance(owner, mmap.mmap):
+        return
+    start = frames.ctypes.data - block.ctypes.data
+    begin = -(-(start + first * frames.shape[1]) // mmap.PAGESIZE) * mmap.PAGESIZE
+    end = (start + last * frames.shape[1]) // mmap.PAGESIZE * mmap.PAGESIZE
+    if begin < end:
+        owner.madvise(mmap.MADV_DONTNEED, begin, end - begin)
