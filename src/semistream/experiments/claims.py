@@ -17,11 +17,13 @@ from semistream.experiments.spec import Verdict
 __all__ = [
     "Judge",
     "above",
+    "decays",
     "falls",
     "gain",
     "gain_changes",
     "interior",
     "model_within",
+    "near",
     "rises",
     "rises_then_falls",
 ]
@@ -48,6 +50,13 @@ def _place(x: float, facet: str) -> str:
     return f"{x:g}, {facet}" if facet else f"{x:g}"
 
 
+def _times(ratio: float) -> str:
+    """Return a ratio in few digits."""
+    if ratio >= 1000:
+        return "> 1000"
+    return f"{ratio:.0f}" if ratio >= 20 else f"{ratio:.2f}"
+
+
 def above(
     *series: str,
     but: Collection[float] = (),
@@ -70,7 +79,7 @@ def above(
             return Verdict(False, "nothing to compare", "no pair of measurements")
         least, most = min(ratios, key=lambda r: r[1]), max(ratios, key=lambda r: r[1])
         missed = [r for r in ratios if r[0] < 1.0]
-        text = f"{least[2]} {least[1]:.2f} at {least[3]}, {most[2]} {most[1]:.2f} at {most[3]}"
+        text = f"{least[2]} {_times(least[1])} at {least[3]}, {most[2]} {_times(most[1])} at {most[3]}"
         if missed:
             text = f"below at {len(missed)} of {len(ratios)} places; {text}"
         return _verdict(not missed, text, because, outcome)
@@ -161,6 +170,17 @@ def falls(series: str, *, facet: str = "", because: Because = "") -> Judge:
     return judge
 
 
+def decays(series: str, *, because: Because = "") -> Judge:
+    """Judge that a line falls all the way, to less than a twentieth of where it began."""
+
+    def judge(outcome: Outcome) -> Verdict:
+        fall = falls(series)(outcome)
+        line = outcome.line(series)
+        return _verdict(fall.holds and line[-1].y < line[0].y / 20, fall.measured, because, outcome)
+
+    return judge
+
+
 def interior(*series: str, facets: Collection[str] | None = None, because: Because = "") -> Judge:
     """Judge that the highest point of each line is at neither of its ends, above both by more than the noise."""
 
@@ -178,6 +198,17 @@ def interior(*series: str, facets: Collection[str] | None = None, because: Becau
                 label = name if len(series) > 1 or not facet else facet
                 found.append(f"{label}: best at {best.x:g}" if len(outcome.names()) > 1 or facet else f"at {best.x:g}")
         return _verdict(holds, "; ".join(found), because, outcome)
+
+    return judge
+
+
+def near(series: str, published: float, *, factor: float, because: Because = "") -> Judge:
+    """Judge that a line is highest at a published place, give or take a factor."""
+
+    def judge(outcome: Outcome) -> Verdict:
+        best = max(outcome.line(series), key=lambda one: one.y)
+        holds = published / factor <= best.x <= published * factor
+        return _verdict(holds, f"best at {best.x:g}", because, outcome)
 
     return judge
 

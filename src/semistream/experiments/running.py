@@ -14,7 +14,7 @@ from semistream.core.statistics import JoinStatistics
 from semistream.experiments.silent import silent
 from semistream.experiments.sources import KEY, Sides, stream_schema
 from semistream.experiments.spec import Point
-from semistream.experiments.steady import warm_front_stage
+from semistream.experiments.steady import cold_sides, warm_front_stage
 from semistream.joins import find
 from semistream.joins.base import Join
 from semistream.joins.costs import Constants, Setting, costs_of, load_constants, modelled, simulated_seconds
@@ -115,6 +115,8 @@ class Run:
             options["threads"] = False
         if self.point.tuned:
             options |= best_options(self.point, self.setting)
+        if self.point.settings.get("pinned") == "as partition":  # X-HYBRIDJOIN untuned: both parts alike
+            options["pinned_pages"] = options["partition_pages"]
         return options
 
     def advance(self) -> Iterator[pa.RecordBatch]:
@@ -125,8 +127,11 @@ class Run:
     def warm_up(self) -> int:
         """Run into the steady state; return the tuples it took."""
         if self.simulated:
-            warm_front_stage(self.join, self.sides)
-            self._fill_queue() if self.point.algorithm in _SCANNING else self._turn_over()
+            cached = warm_front_stage(self.join, self.sides)
+            if self.point.algorithm in _SCANNING:
+                self._fill_queue(cached)
+            else:
+                self._turn_over()
         else:
             began, counters = time.perf_counter(), self.sides.relation.counters
             pages = self.sides.relation.page_count
@@ -136,13 +141,19 @@ class Run:
                 self._discard()
         return self.feed.offered
 
-    def _fill_queue(self) -> None:
+    def _fill_queue(self, cached: int) -> None:
         """Let tuples enter until the first ones leave: the queue of a scanning join is full then."""
         assert self.sides.blankable is not None
+        stream, self.feed = self.feed, Feed(cold_sides(self.sides, cached))
         self.sides.blankable.blank = True
         while self.join.stats.evicted == 0:
             self._discard()
         self.sides.blankable.blank = False
+        self.feed = stream
+        # past the tuples of that other stream that are still in the stream buffer
+        before = self.join.stats
+        while not self._far_enough(difference(self.join.stats, before), 2 * self.point.passes, self.point.probes):
+            self._discard()
 
     def _turn_over(self) -> None:
         """Read as much as all of R, some times over, unless that takes too many look-ups."""
@@ -189,7 +200,10 @@ class Run:
 
 def best_options(point: Point, setting: Setting) -> dict[str, Any]:
     """Return the options named by ``point.tuned`` at which the cost model expects the highest rate."""
-    costs = costs_of(point.algorithm)
+    # one join may be given what suits another
+    if point.settings.get("tuned_as", point.algorithm) not in modelled():
+        return {}
+    costs = costs_of(point.settings.get("tuned_as", point.algorithm))
     fixed = {name: value for name, value in point.options.items() if name != "threads"}
     best: tuple[float, dict[str, Any]] = (0.0, {})
     for choice in costs.grid(setting, point.memory):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from semistream.core.statistics import JoinStatistics
 from semistream.joins.base import Join
 from semistream.joins.front_stage import FrontStage
+from semistream.joins.ssij import Ssij
 from semistream.joins.waiting import WaitingJoin
 
 __all__ = ["silent"]
@@ -49,6 +50,19 @@ class _SilentWaiting(_Silent, WaitingJoin):
         yield from ()
 
 
+class _SilentSsij(_Silent, Ssij):
+    """Does not fetch stream tuples either."""
+
+    def _stream_rows(self, addresses: Ints) -> pa.RecordBatch:
+        assert self.schema is not None
+        return _nothing(self.schema)
+
+
+@functools.cache
+def _nothing(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], schema=schema)
+
+
 class _SilentFront(_Silent, FrontStage):
     """A front stage whose join behind is silent too."""
 
@@ -73,6 +87,8 @@ def silent(algorithm: type[Join]) -> type[Join]:
     base: type[Any] = _Silent
     if issubclass(algorithm, FrontStage):
         base = _SilentFront
+    elif issubclass(algorithm, Ssij):
+        base = _SilentSsij
     elif issubclass(algorithm, WaitingJoin):
         base = _SilentWaiting
     return type(f"Silent{algorithm.__name__}", (base, algorithm), {"__doc__": algorithm.__doc__})

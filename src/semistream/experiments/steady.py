@@ -5,19 +5,62 @@ What this does is checked by tests against joins that were simply run for long e
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass
+
 import numpy as np
+from numpy.typing import NDArray
 
 from semistream.experiments.sources import Sides
 from semistream.joins.base import Join
 from semistream.joins.front_stage import FrontStage
 from semistream.relation.pages import FIRST, LAST, WHOLE
 from semistream.stream.draws import fractions, sequence_seed
-from semistream.stream.keys import ZipfKeys
+from semistream.stream.keys import KeySource, ZipfKeys
+from semistream.stream.permutation import Permutation
 from semistream.structures.candidates import Candidates
 
-__all__ = ["warm_front_stage"]
+__all__ = ["TailKeys", "cold_sides", "warm_front_stage"]
 
 _PORTION = 1 << 20
+
+
+@dataclass(frozen=True)
+class TailKeys(KeySource):
+    """The keys of a Zipf stream without its most frequent ones: what a warm cache lets pass.
+
+    >>> keys = TailKeys(ZipfKeys(1000), after=100).keys(0, 10_000)
+    >>> int(keys.min()) >= 100, int(keys.max()) < 1000
+    (True, True)
+    """
+
+    whole: ZipfKeys
+    after: int
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """Keys are below this."""
+        return self.whole.size
+
+    def _keys(self, start: int, count: int) -> NDArray[np.int64]:
+        low, high, rest = self.after + 0.5, self.whole.size + 0.5, 1.0 - self.whole.exponent
+        drawn = fractions(sequence_seed(self.whole.seed, "tail keys"), start, count)
+        # the area under x^-s between both ends, inverted: far from its first ranks Zipf's law is as smooth
+        if abs(rest) < 1e-9:
+            ranks = low * (high / low) ** drawn
+        else:
+            ranks = (low**rest + drawn * (high**rest - low**rest)) ** (1.0 / rest)
+        order = np.clip(np.rint(ranks).astype(np.int64) - 1, self.after, self.whole.size - 1)
+        if self.whole.shape == "noperm":
+            return order
+        return Permutation(self.whole.size, self.whole.seed).apply(order)
+
+
+def cold_sides(sides: Sides, cached: int) -> Sides:
+    """Return a stream of which a cache of the ``cached`` most frequent keys answers nothing."""
+    if not cached or not isinstance(sides.keys, ZipfKeys) or cached >= sides.keys.size:
+        return sides
+    return dataclasses.replace(sides, keys=TailKeys(sides.keys, cached))
 
 
 def warm_front_stage(join: Join, sides: Sides) -> int:

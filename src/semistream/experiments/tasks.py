@@ -7,9 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from semistream.experiments.running import Run
-from semistream.experiments.sources import open_sides
+from semistream.experiments.sources import key_source, open_sides
 from semistream.experiments.spec import DeviceKind, Point
+from semistream.experiments.timed import TimedRun, arrivals_of
+from semistream.stream.zipf import ZipfLaw
 
 __all__ = ["interval", "measure", "tasks"]
 
@@ -42,7 +46,6 @@ def measure_rate(point: Point, device: DeviceKind, directory: Path) -> Record:
         warm = run.warm_up()
         windows = list(run.windows())
         rates = [window.rate for window in windows]
-        mean = sum(rates) / len(rates)
         done = windows[-1].done
         total = {
             name: sum(getattr(window.done, name) for window in windows)
@@ -53,12 +56,14 @@ def measure_rate(point: Point, device: DeviceKind, directory: Path) -> Record:
         }  # fmt: skip
         seconds = sum(window.seconds for window in windows)
         return {
-            "rate": mean,
+            "rate": total["rows_done"] / seconds,
             "interval": interval(rates),
             "windows": rates,
             "seconds": seconds,
             "warm_up_rows": warm,
             "counts": total,
+            # what X-HYBRIDJOIN's pinned part serves in 4000 reads, as its paper counts
+            "pinned_tuples": 4000.0 * total["cache_hits"] / max(1, total["reads"]),
             "hit_ratio": total["cache_hits"] / max(1, total["rows_done"]),
             "io_share": total["io_seconds"] / seconds if seconds else 0.0,
             "model": run.predicted(),
@@ -68,7 +73,66 @@ def measure_rate(point: Point, device: DeviceKind, directory: Path) -> Record:
         }
 
 
-tasks: dict[str, Task] = {"rate": measure_rate}
+def measure_delays(point: Point, device: DeviceKind, directory: Path) -> Record:
+    """Processing and waiting time of tuples that arrive at a rate."""
+    if device == "real":
+        return {"skipped": "delays are measured on the simulated device only, where arrivals follow its clock"}
+    sides = open_sides(point.workload, device, directory, point.seek_seconds)
+    with sides.relation:
+        run = TimedRun(point, sides, arrivals_of(point.settings, point.workload.seed))
+        tuples = int(point.settings["tuples"])
+        delays = run.play(tuples)
+        # past the beginning, and long enough before the end for all to have been served
+        window = slice(tuples // 4, tuples // 2)
+        parts = np.array_split(np.arange(tuples)[window], point.windows)
+        record: Record = {"busy_seconds": run.busy, "virtual_seconds": run.now, "options": dict(run.options)}
+        for name, values in (
+            ("total", delays.total), ("processing", delays.processing), ("waiting", delays.waiting)
+        ):  # fmt: skip
+            means = [float(np.nanmean(values[part])) for part in parts]
+            record |= {name: sum(means) / len(means), f"{name}_interval": interval(means)}
+        record["served"] = float(np.mean(~np.isnan(delays.total[window])))
+        return record
+
+
+def measure_page_use(point: Point, device: DeviceKind, directory: Path) -> Record:
+    """How many stream tuples each of some segments of R serves, a segment being 20 pages."""
+    sides = open_sides(point.workload, device, directory, point.seek_seconds)
+    with sides.relation:
+        tuples, pages = int(point.settings["tuples"]), int(point.settings["segment_pages"])
+        segment = int(point.settings["segment"])
+        counts = []
+        for at in range(point.windows):
+            keys = sides.keys.keys(at * tuples, tuples)
+            located = sides.relation.locate(keys).pages // pages
+            counts.append(float(np.count_nonzero(located == segment)))
+        return {"uses": sum(counts) / len(counts), "uses_interval": interval(counts)}
+
+
+def measure_sales(point: Point, device: DeviceKind, directory: Path) -> Record:
+    """The share of the stream that the most frequent products take."""
+    keys = key_source(point.workload, directory).keys(0, int(point.settings["tuples"]))
+    sold = np.sort(np.bincount(keys, minlength=point.workload.rows))[::-1]
+    top = max(1, int(point.settings["top"] * point.workload.rows))
+    law = ZipfLaw(point.workload.rows, point.workload.exponent)
+    return {"share": float(sold[:top].sum() / sold.sum()), "share_model": law.share(top)}
+
+
+def measure_bursts(point: Point, device: DeviceKind, directory: Path) -> Record:
+    """Variance of the tuples in intervals of one width, for each tuple expected: 1 if tuples came independently."""
+    width, intervals = float(point.settings["width"]), int(point.settings["intervals"])
+    counts = arrivals_of(point.settings, point.workload.seed).counts(width, intervals).astype(np.float64)
+    parts = [float(part.var(ddof=1) / part.mean()) for part in np.array_split(counts, point.windows)]
+    return {"dispersion": float(counts.var(ddof=1) / counts.mean()), "dispersion_interval": interval(parts)}
+
+
+tasks: dict[str, Task] = {
+    "rate": measure_rate,
+    "delays": measure_delays,
+    "page use": measure_page_use,
+    "sales": measure_sales,
+    "bursts": measure_bursts,
+}
 
 
 def measure(point: Point, device: DeviceKind, directory: Path) -> Record:

@@ -16,6 +16,8 @@ PAPER = "CMESHJOIN"
 RATE = Axis("service rate [tuples/s]")
 MEMORY = Axis("memory [% of R]", format="~g")
 SKEW = Axis("skew of the stream (Zipf exponent)", format="~g")
+SHARE = 0.01
+"""Of the paper's sizes, in tests."""
 SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9)
 
 
@@ -30,9 +32,12 @@ def _zipf(size: Size, exponent: float = 1.0, rows: int | None = None) -> Workloa
 
 def mesh(size: Size, workload: Workload, memory: float, algorithm: str = "meshjoin") -> Point:
     """Return a point of a join that scans R: the queue is filled at the start, so a short part of a pass will do."""
-    options = size.scanning() if algorithm != "inlj" else {"in_flight": 1} if size.simulated else {}
-    passes = size.pick(0.02, 0.25, 1.0) if workload.rows > 10_000_000 else 1.0
-    return Point(workload=workload, algorithm=algorithm, memory=int(memory), options=options, passes=passes)
+    options = size.scanning(SHARE) if algorithm != "inlj" else {"in_flight": 1} if size.simulated else {}
+    return Point(
+        workload=workload, algorithm=algorithm, memory=int(memory), options=options,
+        passes=0.02 if workload.rows > 10_000_000 else 0.2, windows=size.pick(5, 3, 5),
+        seek_seconds=size.seek_seconds(SHARE),
+    )  # fmt: skip
 
 
 def cmesh(size: Size, workload: Workload, memory: float, share: float | None = None) -> Point:
