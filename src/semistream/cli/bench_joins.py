@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from rich import box
+from rich.console import Group
 from rich.table import Table
 
 from semistream.cli.console import errors, out, print_json, progress, step
@@ -97,49 +98,45 @@ def chart(
     out.print(f"Drew {image}")
 
 
-def rate_table(found: dict[str, Any]) -> Table:
+def rate_table(found: dict[str, Any]) -> Group:
     """Return a result of `semistream.joins.bench.bench_joins` as a table, the fastest first."""
-    spec, device = found["spec"], found["device"]
-    way = "past the page cache" if device["direct"] else "through the page cache"
-    table = Table(
-        title=(
-            f"R of {format_count(spec['rows'])} rows, {format_bytes(found['relation']['bytes'])}, {way}; "
-            f"Zipf {spec['exponent']:g} ({spec['shape']}); memory {spec['memory']} of R;\n"
-            f"drained batches of {format_count(spec['batch_rows'])}, median of {spec['batches']}"
-        ),
-        title_justify="left",
-        header_style="bold",
-        box=box.SIMPLE_HEAD,
-    )
+    table = Table(header_style="bold", box=box.SIMPLE_HEAD)
     table.add_column("join", style="cyan", no_wrap=True)
     for heading in ("tuples/s", "a batch", "reading", "pages", "hits", "held"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, rate in sorted(found["rates"].items(), key=lambda item: -item[1]):
         join = found["joins"][name]
-        seconds = sorted(join["seconds"])
         table.add_row(
             name,
             f"[bold]{format_count(rate)}[/bold]",
-            f"{seconds[len(seconds) // 2]:.2f} s",
-            f"{join['io_seconds'] / sum(seconds):.0%}",
-            f"{join['pages_read'] / len(seconds):,.0f}",
+            f"{found['spec']['batch_rows'] / rate:.3g} s",
+            f"{join['io_seconds'] / sum(join['seconds']):.0%}",
+            f"{join['pages_read'] / len(join['seconds']):,.0f}",
             f"{join['hit_ratio']:.0%}",
             format_bytes(join["bytes_held"]) + ("" if join["bounded"] else " *"),
         )
-    notes = ["pages: read for a batch; hits: tuples a cache served"]
+    way = "past the page cache" if found["device"]["direct"] else "through the page cache"
+    notes = [
+        "[dim]pages: read for a batch; hits: tuples served by a cache; reading: share of the time, threads added up"
+    ]
     if not all(join["bounded"] for join in found["joins"].values()):
-        notes.append("* takes what it needs")
-    for name, reason in found["skipped"].items():
-        table.add_row(name, "[dim]skipped[/dim]", *[""] * 5)
-        notes.append(f"{name}: {reason}")
-    table.caption = "; ".join(notes)
-    table.caption_justify = "left"
-    return table
+        notes.append("[dim]* takes what it needs, whatever its budget")
+    notes += [f"[dim]{name} was skipped: {reason}" for name, reason in found["skipped"].items()]
+    return Group(*_workload(found), f"Read {way}; median of {found['spec']['batches']} batches", table, *notes)
+
+
+def _workload(found: dict[str, Any]) -> list[str]:
+    spec = found["spec"]
+    memory = f"{spec['memory']} of R" if spec["memory"].endswith("%") else spec["memory"]
+    return [
+        f"R of {format_count(spec['rows'])} rows, {format_bytes(found['relation']['bytes'])}; memory {memory}",
+        f"Zipf {spec['exponent']:g} ({spec['shape']}), drained batches of {format_count(spec['batch_rows'])}",
+    ]
 
 
 def vega_lite(found: dict[str, Any]) -> dict[str, Any]:
     """Return a bar chart of the rates, in Vega-Lite."""
-    spec, machine = found["spec"], found["machine"]
+    machine = found["machine"]
     values = [
         {
             "join": name,
@@ -150,15 +147,22 @@ def vega_lite(found: dict[str, Any]) -> dict[str, Any]:
         for name, rate in sorted(found["rates"].items(), key=lambda item: -item[1])
     ]
     where = f"{machine['cores']} cores, {machine['file_system']}, {found['when'][:10]}, {found['commit'][:10]}"
-    what = (
-        f"R of {format_count(spec['rows'])} rows ({format_bytes(found['relation']['bytes'])}) on disk, Zipf "
-        f"{spec['exponent']:g}, memory {spec['memory']} of R, drained batches of {format_count(spec['batch_rows'])}"
-    )
     position = {"field": "join", "type": "nominal", "sort": None, "title": None, "axis": {"labelFontSize": 12}}
+    title = {
+        "text": "Service rate by join",
+        "subtitle": [*_workload(found), where],
+        "anchor": "start",
+        "fontSize": 16,
+    }
     rate = {"field": "rate", "type": "quantitative", "title": "stream tuples a second", "axis": {"format": "~s"}}
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
-        "title": {"text": "Service rate by join", "subtitle": [what, where], "anchor": "start", "fontSize": 16},
+        "title": {
+            "text": "Service rate by join",
+            "subtitle": [_workload(found), where],
+            "anchor": "start",
+            "fontSize": 16,
+        },
         "width": 620,
         "height": {"step": 24},
         "background": "white",

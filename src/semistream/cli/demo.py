@@ -52,6 +52,7 @@ class Outcome:
 def demo(
     rows: Annotated[int, typer.Option(help="Products in the master table.")] = 1_000_000,
     sales: Annotated[int, typer.Option(help="Sales in the stream.")] = 600_000,
+    batches: Annotated[int, typer.Option(help="Micro-batches, by stretches of time.")] = 8,
     algorithm: Annotated[str, typer.Option(help="Which join; see: semistream algorithms.")] = "hybridjoin",
     memory: Annotated[str, typer.Option(help="What the join may hold: bytes, or a share of R.")] = "5%",
     directory: Annotated[
@@ -70,7 +71,7 @@ def demo(
     parse_bytes(memory, of=1 << 40)
     from semistream.spark.demo import DemoPlan
 
-    plan = DemoPlan(rows=rows, sales=sales, algorithm=algorithm, memory=memory)
+    plan = DemoPlan(rows=rows, sales=sales, batches=batches, algorithm=algorithm, memory=memory)
     began = time.perf_counter()
     with _workplace(directory, keep) as place:
         relation, outcome = _run(plan, place)
@@ -97,10 +98,13 @@ def _workplace(directory: Path | None, keep: bool) -> Iterator[Path]:
 
 
 def _run(plan: DemoPlan, place: Path) -> tuple[Relation, Outcome]:
+    from pyspark.sql import SparkSession
+
     from semistream.spark import session
     from semistream.spark.demo import build_relation
 
     outcome = Outcome()
+    ours = SparkSession.getActiveSession() is None
     with progress() as bars, ThreadPoolExecutor(1) as aside:
         # The JVM starts in a process of its own; the data is made meanwhile.
         data = aside.submit(_make_data, bars, plan, place, outcome)
@@ -114,8 +118,9 @@ def _run(plan: DemoPlan, place: Path) -> tuple[Relation, Outcome]:
             _join(bars, spark, plan, place, outcome)
             _check(bars, spark, place, outcome)
         finally:
-            with contextlib.suppress(Exception):  # interrupted, the JVM may be gone already
-                spark.stop()
+            if ours:
+                with contextlib.suppress(Exception):  # interrupted, the JVM may be gone already
+                    spark.stop()
     return relation, outcome
 
 
