@@ -157,12 +157,7 @@ def vega_lite(found: dict[str, Any]) -> dict[str, Any]:
     rate = {"field": "rate", "type": "quantitative", "title": "stream tuples a second", "axis": {"format": "~s"}}
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
-        "title": {
-            "text": "Service rate by join",
-            "subtitle": [_workload(found), where],
-            "anchor": "start",
-            "fontSize": 16,
-        },
+        "title": title,
         "width": 620,
         "height": {"step": 24},
         "background": "white",
