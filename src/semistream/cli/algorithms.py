@@ -12,7 +12,7 @@ __all__ = ["algorithm_rows", "algorithms", "markdown_table"]
 
 
 def algorithm_rows() -> list[dict[str, Any]]:
-    """Return what the registry says of each join: id, title, whether it needs the index and keeps a budget."""
+    """Return what the registry says of each join: id, title, whether it keeps to a budget."""
     from semistream.joins import algorithms, find
 
     joins = [find(name) for name in algorithms()]
@@ -20,8 +20,7 @@ def algorithm_rows() -> list[dict[str, Any]]:
         {
             "id": join.id,
             "title": join.title,
-            "uses_index": join.uses_index,
-            "bounded": bool(getattr(join, "bounded", True)),
+            "bounded": join.bounded,
         }
         for join in joins
     ]
@@ -29,11 +28,8 @@ def algorithm_rows() -> list[dict[str, Any]]:
 
 def markdown_table() -> str:
     """Return the registry as the README has it; a test keeps the two the same."""
-    lines = ["| id | what it is | index of R |", "|---|---|---|"]
-    lines += [
-        f"| `{row['id']}` | {row['title']} | {'yes' if row['uses_index'] else 'no'} |" for row in algorithm_rows()
-    ]
-    return "\n".join(lines)
+    rows = [f"| `{row['id']}` | {row['title']} |" for row in algorithm_rows()]
+    return "\n".join(["| id | what it is |", "|---|---|", *rows])
 
 
 def algorithms(
@@ -53,13 +49,11 @@ def algorithms(
     table = Table(header_style="bold")
     table.add_column("id", style="cyan", no_wrap=True)
     table.add_column("what it is")
-    table.add_column("index of R")
     table.add_column("memory")
     for row in rows:
         table.add_row(
             row["id"],
             row["title"],
-            "yes" if row["uses_index"] else "no",
             "within budget" if row["bounded"] else "[yellow]unbounded[/yellow]",
         )
     out.print(table)
