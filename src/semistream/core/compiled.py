@@ -28,10 +28,12 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-__all__ = ["copy_bytes", "frozen", "kernel"]
+__all__ = ["copy_bytes", "frozen", "inner_kernel", "kernel"]
 
 Int: TypeAlias = int | np.integer[Any]
 """An integer inside a kernel, where Python's and NumPy's are the same."""
+
+_WITHOUT_REFERENCES: dict[str, Any] = {"_nrt": False}
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,6 +48,20 @@ def kernel(function: Callable[P, T]) -> Callable[P, T]:
     except RuntimeError:
         # Neither the package's directory nor the user's cache is writable: compile in each process instead.
         compiled = njit(nogil=True)(function)
+    return compiled
+
+
+def inner_kernel(function: Callable[P, T]) -> Callable[P, T]:
+    """Compile a function that only kernels call and that allocates nothing.
+
+    A kernel counts a reference for each array it hands on, up and down again, atomically: about 10 ns an array, which
+    in a loop is more than most calls do. A function that cannot allocate need not count.
+    """
+    compiled: Callable[P, T]
+    try:
+        compiled = njit(cache=True, nogil=True, **_WITHOUT_REFERENCES)(function)
+    except RuntimeError:
+        compiled = njit(nogil=True, **_WITHOUT_REFERENCES)(function)
     return compiled
 
 

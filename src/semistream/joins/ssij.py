@@ -42,7 +42,7 @@ class Ssij(SsijMemory):
         holds. More makes the walk through the index and the cache cheaper, and tuples wait longer.
     buffer_tuples
         Waiting tuples that start a join phase (``SB_thresh``). By default 1 M, 400 k if memory is about one percent of
-        R or less, or what a fifth of the memory holds. More share the reads; fewer pages are cached.
+        R or less, or what half of the memory holds. More share the reads; fewer pages are cached.
     input_limit
         Tuples that `offer` takes before a turn is due; by default ``input_tuples``. More lets bursts in, at the expense
         of cached pages.

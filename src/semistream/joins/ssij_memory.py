@@ -141,14 +141,14 @@ class SsijMemory(Join):
             return DeviceProfile(1e-4, 1e-5, 5e4, 8e8, 16, True)
 
     def _set_thresholds(self, frames: int, frame: int) -> None:
-        """Use the paper's thresholds, or less: a tenth of the memory for the one buffer, a fifth for the other."""
+        """Use the paper's thresholds, or less: a tenth of the memory for the one buffer, half of it for the other."""
         record = TupleShape.size_of(self._row_bytes, ranged=self._shape.ranged, timed=self._timed)
         waiting = record + NODE_BYTES + ENTRY_BYTES + _WANTED_BYTES // 4
         little = self.budget.total <= 0.015 * self.relation.nbytes
         paper = BUFFER_TUPLES_OF_LITTLE if little else BUFFER_TUPLES
         wished, buffered, limit = self._wish
         self._input_tuples = wished or max(1, min(INPUT_TUPLES, frames * frame // 10 // record))
-        self._buffer_tuples = buffered or max(1, min(paper, frames * frame // 5 // waiting))
+        self._buffer_tuples = buffered or max(1, min(paper, frames * frame // 2 // waiting))
         self._input_limit = max(limit or 0, self._input_tuples)
 
     @staticmethod

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.core.compiled import Int, kernel
+from semistream.core.compiled import Int, inner_kernel, kernel
 from semistream.relation.rows import Rows
 
 __all__ = ["FIRST", "FORMAT", "HEADER", "LAST", "WHOLE", "PageLayout", "find_rows", "page_keys", "page_rows"]
@@ -68,7 +68,7 @@ class PageLayout:
         return self.frame_bytes - HEADER - 16 - (0 if self.stride else 4)
 
 
-@kernel
+@inner_kernel
 def _rows_base(rows: Int) -> Int:
     return (HEADER + 9 * rows + 7) & ~7
 
@@ -155,7 +155,7 @@ def page_rows(frames: Bytes) -> Ints:
     return counts
 
 
-@kernel
+@inner_kernel
 def row_start(flat: Bytes, base: Int, rows: Int, row: Int, stride: int) -> Int:
     """Return where row ``row`` of the page at byte ``base`` starts in ``flat``."""
     at = base + _rows_base(rows)

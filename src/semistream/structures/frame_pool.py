@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.core.compiled import Int, kernel
+from semistream.core.compiled import Int, inner_kernel, kernel
 
 __all__ = ["FrameLog", "FramePool", "Pool", "reserve", "walk"]
 
@@ -41,79 +41,77 @@ class Pool(NamedTuple):
     state: Ints
 
 
-@kernel
-def frames_left(pool: Pool) -> Int:
+# Kernels take the arrays they need, not the whole pool: looking an array up in a tuple counts references, and inside a
+# loop that costs more than what is done with it.
+
+
+@inner_kernel
+def frames_left(state: Ints) -> Int:
     """Return how many frames logs may still take."""
-    left: Int = min(pool.state[FREE], pool.state[LIMIT] - pool.state[LOGGED])
+    left: Int = min(state[FREE], state[LIMIT] - state[LOGGED])
     return left
 
 
-@kernel
-def fits(pool: Pool, log: Ints, size: Int) -> bool:
+@inner_kernel
+def fits(used: Slots, state: Ints, log: Ints, size: Int) -> bool:
     """Say whether a record of ``size`` bytes fits into the last frame of a log."""
-    fitting: bool = log[FRAMES] > 0 and pool.used[log[BACK]] + size <= pool.state[BYTES]
+    fitting: bool = log[FRAMES] > 0 and used[log[BACK]] + size <= state[BYTES]
     return fitting
 
 
-@kernel
-def reserve(pool: Pool, log: Ints, size: Int, spare: Int) -> Int:
+@inner_kernel
+def reserve(free: Slots, after: Slots, used: Slots, state: Ints, log: Ints, size: Int, spare: Int) -> Int:
     """Make room for a record of ``size`` bytes at the end of a log; return its address.
 
     Returns -1 if that takes a frame and there are no more than ``spare`` to take.
     """
-    if not fits(pool, log, size):
-        if frames_left(pool) <= spare:
+    if not fits(used, state, log, size):
+        if frames_left(state) <= spare:
             return np.int64(-1)
-        pool.state[FREE] -= 1
-        pool.state[LOGGED] += 1
-        frame = pool.free[pool.state[FREE]]
-        pool.after[frame] = -1
-        pool.used[frame] = 0
+        state[FREE] -= 1
+        state[LOGGED] += 1
+        new = free[state[FREE]]
+        after[new] = -1
+        used[new] = 0
         if log[FRAMES] == 0:
-            log[FRONT] = frame
+            log[FRONT] = new
             log[OFFSET] = 0
         else:
-            pool.after[log[BACK]] = frame
-        log[BACK] = frame
+            after[log[BACK]] = new
+        log[BACK] = new
         log[FRAMES] += 1
-    frame = np.int32(log[BACK])
-    at: Int = np.int64(frame) * pool.state[BYTES] + pool.used[frame]
-    pool.used[frame] += size
+    frame = log[BACK]
+    at: Int = frame * state[BYTES] + used[frame]
+    used[frame] += size
     log[COUNT] += 1
     return at >> 3
 
 
-@kernel
-def walk(pool: Pool, place: Ints) -> Int:
-    """Return the address of the next record, given frame and offset in ``place``; the record's size is added to the
-    offset by the caller. A frame of -1 is the end.
-    """
-    while place[0] >= 0 and place[1] >= pool.used[place[0]]:
-        place[0] = pool.after[place[0]]
-        place[1] = 0
-    if place[0] < 0:
-        return np.int64(-1)
-    at: Int = place[0] * pool.state[BYTES] + place[1]
-    return at >> 3
+@inner_kernel
+def walk(after: Slots, used: Slots, frame: Int, offset: Int) -> tuple[Int, Int]:
+    """Return frame and offset of the record at a place, which may be past the end of its frame; -1 is the end."""
+    while frame >= 0 and offset >= used[frame]:
+        frame = np.int64(after[frame])
+        offset = np.int64(0)
+    return frame, offset
 
 
-@kernel
-def free_up_to(pool: Pool, log: Ints, frame: Int) -> None:
+@inner_kernel
+def free_up_to(free: Slots, after: Slots, state: Ints, log: Ints, frame: Int) -> None:
     """Give the frames of a log back, from its front up to, and not including, ``frame`` (-1: all)."""
-    front = np.int64(log[FRONT]) if log[FRAMES] > 0 else np.int64(-1)
+    front = log[FRONT] if log[FRAMES] > 0 else np.int64(-1)
     while front != frame:
-        following = np.int64(pool.after[front])
-        pool.free[pool.state[FREE]] = front
-        pool.state[FREE] += 1
-        pool.state[LOGGED] -= 1
+        free[state[FREE]] = front
+        state[FREE] += 1
+        state[LOGGED] -= 1
         log[FRAMES] -= 1
-        front = following
+        front = np.int64(after[front])
     log[FRONT] = front
 
 
 @kernel
-def _clear(pool: Pool, log: Ints) -> None:
-    free_up_to(pool, log, np.int64(-1))
+def _clear(free: Slots, after: Slots, state: Ints, log: Ints) -> None:
+    free_up_to(free, after, state, log, np.int64(-1))
     log[COUNT] = 0
     log[OFFSET] = 0
 
@@ -170,7 +168,7 @@ class FramePool:
     @property
     def left_for_logs(self) -> int:
         """Frames that logs may still take."""
-        return int(frames_left(self.arrays))
+        return int(frames_left(self.arrays.state))
 
     @property
     def lent(self) -> int:
@@ -224,7 +222,8 @@ class FrameLog:
 
     def clear(self) -> None:
         """Give all records up."""
-        _clear(self.pool.arrays, self.state)
+        pool = self.pool.arrays
+        _clear(pool.free, pool.after, pool.state, self.state)
 
 
 def _discard(frames: Bytes, first: int, last: int) -> None:

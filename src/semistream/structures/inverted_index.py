@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.core.compiled import Int, kernel
+from semistream.core.compiled import Int, inner_kernel, kernel
 from semistream.relation.pages import HEADER, row_start
 from semistream.structures.frame_pool import BYTES, COUNT, FrameLog, FramePool, Pool, fits, frames_left, reserve
 from semistream.structures.page_cache import ABSENT, WANTED, Cache, touch
@@ -33,6 +33,7 @@ Slots = NDArray[np.int32]
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float64]
 Scores = NDArray[np.float32]
+Halves = NDArray[np.uint32]
 
 DONE, FULL, NO_ROOM, NO_PLAN = 0, 1, 2, 3
 """Why a pass ended: nothing left, room for pairs used up, no frame for another waiting tuple, too many wanted pages."""
@@ -79,7 +80,7 @@ class Served(NamedTuple):
     """Tuples that left after their deadline."""
 
 
-@kernel
+@inner_kernel
 def _first_at_least(words: Ints, begin: Int, count: Int, key: Int) -> Int:
     low, high = np.int64(0), np.int64(count)
     while low < high:
@@ -91,42 +92,54 @@ def _first_at_least(words: Ints, begin: Int, count: Int, key: Int) -> Int:
     return low
 
 
-@kernel
+@inner_kernel
 def _wait(
-    pool: Pool, cache: Cache, logs: Ints, shape: Ints, source: Int, record: Int, page: Int, most_wanted: int
+    words: Ints,
+    halves: Halves,
+    free: Slots,
+    after: Slots,
+    used: Slots,
+    state: Ints,
+    place: Slots,
+    buffer: Ints,
+    nodes: Ints,
+    entries: Ints,
+    size: Int,
+    source: Int,
+    record: Int,
+    page: Int,
+    most_wanted: int,
 ) -> tuple[int, Int]:
     """Let a tuple wait for a page; return DONE or what is lacking, and the tuple's record in the stream buffer."""
-    buffer, nodes, entries = logs[0], logs[1], logs[2]
-    size = record_bytes(pool, shape, source)
-    new = cache.place[page] == ABSENT
+    new = place[page] == ABSENT
     if new and entries[COUNT] == most_wanted:
         return NO_PLAN, record
-    needed = 0 if fits(pool, nodes, NODE_BYTES) else 1
-    if record < 0 and not fits(pool, buffer, size):
+    needed = 0 if fits(used, state, nodes, NODE_BYTES) else 1
+    if record < 0 and not fits(used, state, buffer, size):
         needed += 1
-    if new and not fits(pool, entries, ENTRY_BYTES):
+    if new and not fits(used, state, entries, ENTRY_BYTES):
         needed += 1
-    if needed > frames_left(pool):
+    if needed > frames_left(state):
         return NO_ROOM, record
     if record < 0:
-        record = reserve(pool, buffer, size, 0)
-        for word in range(size >> 3):
-            pool.words[record + word] = pool.words[source + word]
-        pool.words[record] = 0
+        record = reserve(free, after, used, state, buffer, size, 0)
+        for word in range(1, size >> 3):
+            words[record + word] = words[source + word]
+        words[record] = 0
     if new:
-        entry = reserve(pool, entries, ENTRY_BYTES, 0)
-        pool.halves[2 * entry] = page
-        pool.halves[2 * entry + 1] = 0
-        pool.halves[2 * entry + 2] = _NONE
-        pool.halves[2 * entry + 3] = 0
-        cache.place[page] = WANTED - entry
-    entry = WANTED - np.int64(cache.place[page])
-    node = reserve(pool, nodes, NODE_BYTES, 0)
-    pool.halves[2 * node] = record
-    pool.halves[2 * node + 1] = pool.halves[2 * entry + 2]
-    pool.halves[2 * entry + 2] = node
-    pool.halves[2 * entry + 1] += np.uint32(1)
-    pool.halves[2 * record + 1] += np.uint32(1)
+        entry = reserve(free, after, used, state, entries, ENTRY_BYTES, 0)
+        halves[2 * entry] = page
+        halves[2 * entry + 1] = 0
+        halves[2 * entry + 2] = _NONE
+        halves[2 * entry + 3] = 0
+        place[page] = WANTED - entry
+    entry = WANTED - np.int64(place[page])
+    node = reserve(free, after, used, state, nodes, NODE_BYTES, 0)
+    halves[2 * node] = record
+    halves[2 * node + 1] = halves[2 * entry + 2]
+    halves[2 * entry + 2] = node
+    halves[2 * entry + 1] += np.uint32(1)
+    halves[2 * record + 1] += np.uint32(1)
     return DONE, record
 
 
@@ -150,44 +163,53 @@ def _serve_cached(
     alone: Ints,
     earliest: Floats,
 ) -> tuple[int, int, int, int, int, int, int, int]:
+    flat, words, halves, reals = pool.flat, pool.words, pool.halves, pool.reals
+    free, after, used, state = pool.free, pool.after, pool.used, pool.state
+    place, score, cache_state = cache.place, cache.score, cache.state
+    buffer, nodes, entries = logs[0], logs[1], logs[2]
+    pair_tuple, pair_start, pair_key, pair_flag = pairs.tuple_at, pairs.start, pairs.key, pairs.flag
+    high_at, due_at, frame_bytes, cap = shape[HIGH], shape[DUE], state[BYTES], pair_tuple.size
     found, lonely, hits, finished, waiting, probes, late = 0, 0, 0, 0, 0, 0, 0
-    cap = pairs.tuple_at.size
     status = DONE
     at, span, page_at, row = cursor[TUPLE], cursor[SPAN], cursor[PAGE], cursor[ROW]
     record, matched, hit = cursor[RECORD], cursor[HAS_MATCHED], cursor[HAS_HIT]
     while at < tuples.size and status == DONE:
         source = tuples[at]
-        low = pool.words[source + 1]
-        high = pool.words[source + shape[HIGH]] if shape[HIGH] > 0 else low
+        low = words[source + 1]
+        high = words[source + high_at] if high_at > 0 else low
         while span < bounds[at + 1] and status == DONE:
             while page_at < length[span]:
                 page = first[span] + page_at
                 if page_order.size > 0:
                     page = page_order[page]
-                frame = np.int64(cache.place[page])
+                frame = np.int64(place[page])
                 if frame < 0:
-                    status, record = _wait(pool, cache, logs, shape, source, record, page, most_wanted)
+                    size = record_bytes(halves, shape, source)
+                    status, record = _wait(
+                        words, halves, free, after, used, state, place, buffer, nodes, entries,
+                        size, source, record, page, most_wanted,
+                    )  # fmt: skip
                     if status != DONE:
                         break
                 else:
-                    base = frame * pool.state[BYTES]
-                    rows = np.int64(pool.halves[(base >> 2) + 3])
+                    base = frame * frame_bytes
+                    rows = np.int64(halves[(base >> 2) + 3])
                     keys = (base + HEADER) >> 3
                     if row < 0:
-                        touch(cache, frame)
+                        touch(score, cache_state, frame)
                         probes += 1
                         hit = 1
-                        row = _first_at_least(pool.words, keys, rows, low) if ordered else np.int64(0)
+                        row = _first_at_least(words, keys, rows, low) if ordered else np.int64(0)
                     while row < rows:
-                        key = pool.words[keys + row]
+                        key = words[keys + row]
                         if low <= key <= high:
                             if found == cap:
                                 status = FULL
                                 break
-                            pairs.tuple_at[found] = source
-                            pairs.start[found] = row_start(pool.flat, base, rows, row, stride)
-                            pairs.key[found] = key
-                            pairs.flag[found] = pool.flat[base + HEADER + 8 * rows + row]
+                            pair_tuple[found] = source
+                            pair_start[found] = row_start(flat, base, rows, row, stride)
+                            pair_key[found] = key
+                            pair_flag[found] = flat[base + HEADER + 8 * rows + row]
                             found += 1
                             matched = 1
                         elif ordered:
@@ -203,14 +225,14 @@ def _serve_cached(
         if status != DONE:
             break
         if record >= 0:
-            pool.halves[2 * record] |= np.uint32(MATCHED if matched else 0)
+            halves[2 * record] |= np.uint32(MATCHED if matched else 0)
             waiting += 1
-            if shape[DUE] > 0:
-                earliest[0] = min(earliest[0], pool.reals[record + shape[DUE]])
+            if due_at > 0:
+                earliest[0] = min(earliest[0], reals[record + due_at])
         else:
             finished += 1
             hits += hit
-            if shape[DUE] > 0 and pool.reals[source + shape[DUE]] < now:
+            if due_at > 0 and reals[source + due_at] < now:
                 late += 1
             if matched == 0:
                 alone[lonely] = source
@@ -235,27 +257,29 @@ def _serve_waiting(
     cursor: Ints,
     pairs: Pairs,
 ) -> tuple[int, int, int, int, int, int, int, int]:
-    found, finished, probes, late = 0, 0, 0, 0
-    cap = pairs.tuple_at.size
+    records, halves, reals, place = pool.words, pool.halves, pool.reals, cache.place
+    pair_tuple, pair_start, pair_key, pair_flag = pairs.tuple_at, pairs.start, pairs.key, pairs.flag
+    high_at, due_at, cap = shape[HIGH], shape[DUE], pair_tuple.size
     flat = frames.reshape(-1)
-    words = flat.view(np.int64)
+    words, counts = flat.view(np.int64), flat.view(np.uint32)
+    found, finished, probes, late = 0, 0, 0, 0
     at, node, row, matched = cursor[W_PAGE], cursor[W_NODE], cursor[W_ROW], cursor[W_MATCHED]
     none = np.int64(_NONE)
     full = False
     while at < pages.size:
-        place = np.int64(cache.place[pages[at]])
-        if place > WANTED:
+        entry = WANTED - np.int64(place[pages[at]])
+        if entry < 0:
             at += 1
             continue
         base = at * frames.shape[1]
-        rows = np.int64(frames[at, 12:16].view(np.uint32)[0])
+        rows = np.int64(counts[(base >> 2) + 3])
         keys = (base + HEADER) >> 3
         if node < 0:
-            node = np.int64(pool.halves[2 * (WANTED - place) + 2])
+            node = np.int64(halves[2 * entry + 2])
         while node != none:
-            record = np.int64(pool.halves[2 * node])
-            low = pool.words[record + 1]
-            high = pool.words[record + shape[HIGH]] if shape[HIGH] > 0 else low
+            record = np.int64(halves[2 * node])
+            low = records[record + 1]
+            high = records[record + high_at] if high_at > 0 else low
             if row < 0:
                 probes += 1
                 matched = np.int64(0)
@@ -266,10 +290,10 @@ def _serve_waiting(
                     if found == cap:
                         full = True
                         break
-                    pairs.tuple_at[found] = record
-                    pairs.start[found] = row_start(flat, base, rows, row, stride)
-                    pairs.key[found] = key
-                    pairs.flag[found] = flat[base + HEADER + 8 * rows + row]
+                    pair_tuple[found] = record
+                    pair_start[found] = row_start(flat, base, rows, row, stride)
+                    pair_key[found] = key
+                    pair_flag[found] = flat[base + HEADER + 8 * rows + row]
                     found += 1
                     matched = np.int64(1)
                 elif ordered:
@@ -277,18 +301,16 @@ def _serve_waiting(
                 row += 1
             if full:
                 break
-            state = pool.halves[2 * record]
-            if matched:
-                state |= np.uint32(MATCHED)
-            pool.halves[2 * record] = state
-            left = pool.halves[2 * record + 1] - np.uint32(1)
-            pool.halves[2 * record + 1] = left
-            if left == 0 and (state & np.uint32(PARTIAL)) == 0:
+            bits = halves[2 * record] | np.uint32(MATCHED if matched else 0)
+            left = halves[2 * record + 1] - np.uint32(1)
+            halves[2 * record] = bits
+            halves[2 * record + 1] = left
+            if left == 0 and (bits & np.uint32(PARTIAL)) == 0:
                 finished += 1
-                if shape[DUE] > 0 and pool.reals[record + shape[DUE]] < now:
+                if due_at > 0 and reals[record + due_at] < now:
                     late += 1
             row = np.int64(-1)
-            node = np.int64(pool.halves[2 * node + 1])
+            node = np.int64(halves[2 * node + 1])
         if full:
             break
         node = np.int64(-1)
@@ -299,9 +321,10 @@ def _serve_waiting(
 
 @kernel
 def _utilities(pool: Pool, place: Slots, pages: Ints | Slots, utility: Scores) -> None:
+    halves = pool.halves
     for i in range(pages.size):
         entry = WANTED - np.int64(place[pages[i]])
-        utility[i] = pool.halves[2 * entry + 1] if entry >= 0 else np.uint32(0)
+        utility[i] = halves[2 * entry + 1] if entry >= 0 else np.uint32(0)
 
 
 class InvertedIndex:

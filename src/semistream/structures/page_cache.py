@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.core.compiled import Int, copy_bytes, kernel
+from semistream.core.compiled import Int, copy_bytes, inner_kernel, kernel
 from semistream.structures.frame_pool import BYTES, FREE, FramePool, Pool
 
 __all__ = ["ABSENT", "Cache", "PageCache", "Replacement", "Verdict", "touch"]
@@ -57,13 +57,13 @@ class Verdict(NamedTuple):
     ties: Ints
 
 
-@kernel
-def touch(cache: Cache, frame: Int) -> None:
+@inner_kernel
+def touch(score: Scores, state: Ints, frame: Int) -> None:
     """Record that a stream tuple was joined with a cached page."""
-    if cache.state[BY_TIME]:
-        cache.score[frame] = cache.state[TICK]
+    if state[BY_TIME]:
+        score[frame] = state[TICK]
     else:
-        cache.score[frame] += np.float32(1.0)
+        score[frame] += np.float32(1.0)
 
 
 @kernel
@@ -81,19 +81,20 @@ def _evict(pool: Pool, cache: Cache, frames: Slots) -> None:
 def _take_frame(pool: Pool, cache: Cache) -> Int:
     """Return a frame for one more page, or -1."""
     frame: Int
-    if cache.state[HELD] < cache.state[MOST] and pool.state[FREE] > 0:
+    state = cache.state
+    if state[HELD] < state[MOST] and pool.state[FREE] > 0:
         pool.state[FREE] -= 1
-        cache.state[HELD] += 1
+        state[HELD] += 1
         frame = pool.free[pool.state[FREE]]
-        if cache.state[BY_TIME] and cache.state[IN_RING] < cache.ring.size:
-            cache.ring[cache.state[IN_RING]] = frame
-            cache.state[IN_RING] += 1
+        if state[BY_TIME] and state[IN_RING] < cache.ring.size:
+            cache.ring[state[IN_RING]] = frame
+            state[IN_RING] += 1
         return frame
-    if cache.state[BY_TIME] and cache.state[NEXT] == cache.state[IN_RING]:
-        cache.state[NEXT] = 0  # the longest unused are now the first that this phase has read
-    while cache.state[NEXT] < cache.state[IN_RING]:
-        frame = cache.ring[cache.state[NEXT]]
-        cache.state[NEXT] += 1
+    if state[BY_TIME] and state[NEXT] == state[IN_RING]:
+        state[NEXT] = 0  # the longest unused are now the first that this phase has read
+    while state[NEXT] < state[IN_RING]:
+        frame = cache.ring[state[NEXT]]
+        state[NEXT] += 1
         if cache.page[frame] >= 0:  # else it has made way for stream tuples meanwhile
             cache.place[cache.page[frame]] = ABSENT
             return frame
@@ -106,14 +107,13 @@ def _settle(
 ) -> tuple[int, int]:
     """Keep or drop pages that were read and joined; return how many were kept and how many nobody had wanted."""
     kept, between = 0, 0
-    size = pool.state[BYTES]
-    flat = read.reshape(-1)
+    place, size, flat = cache.place, pool.state[BYTES], read.reshape(-1)
     for i in range(pages.size):
         page = pages[i]
-        if cache.place[page] > WANTED:
+        if place[page] > WANTED:
             between += 1
             continue
-        cache.place[page] = ABSENT
+        place[page] = ABSENT
         if utility[i] < threshold:
             continue
         if utility[i] == threshold:
@@ -123,7 +123,7 @@ def _settle(
         frame = _take_frame(pool, cache)
         if frame >= 0:
             copy_bytes(pool.flat, np.int64(frame) * size, flat, i * size, size)
-            cache.place[page] = frame
+            place[page] = frame
             cache.page[frame] = page
             cache.score[frame] = np.float32(cache.state[TICK]) if cache.state[BY_TIME] else utility[i]
             kept += 1

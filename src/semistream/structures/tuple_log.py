@@ -18,9 +18,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.core.compiled import Int, copy_bytes, frozen, kernel
+from semistream.core.compiled import Int, copy_bytes, frozen, inner_kernel, kernel
 from semistream.relation.rows import RowCodec, Rows
 from semistream.structures.frame_pool import (
+    BACK,
     BYTES,
     COUNT,
     FRAMES,
@@ -39,6 +40,7 @@ __all__ = ["MATCHED", "PARTIAL", "TAKEN", "TupleLog", "TupleShape", "record_byte
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
+Halves = NDArray[np.uint32]
 
 MATCHED, PARTIAL, TAKEN = 1, 2, 4
 
@@ -89,12 +91,12 @@ class TupleShape:
         return (self.row_at + lengths + 7) >> 3 << 3
 
 
-@kernel
-def record_bytes(pool: Pool, shape: Ints, at: Int) -> Int:
+@inner_kernel
+def record_bytes(halves: Halves, shape: Ints, at: Int) -> Int:
     """Return the bytes of the record at an address."""
     length: Int = shape[STRIDE]
     if length == 0:
-        length = np.int64(pool.halves[2 * (at + shape[HEAD])])  # a row of varying length begins with it
+        length = np.int64(halves[2 * (at + shape[HEAD])])  # a row of varying length begins with it
     size: Int = (shape[HEAD] * 8 + length + 7) >> 3 << 3
     return size
 
@@ -112,65 +114,74 @@ def _append(
     lengths: Ints,
     spare: int,
 ) -> int:
+    flat, words, reals = pool.flat, pool.words, pool.reals
+    free, after, used, state = pool.free, pool.after, pool.used, pool.state
+    head, high, due = shape[HEAD], shape[HIGH], shape[DUE]
     for i in range(lows.size):
-        at = reserve(pool, log, (shape[HEAD] * 8 + lengths[i] + 7) >> 3 << 3, spare)
+        at = reserve(free, after, used, state, log, (head * 8 + lengths[i] + 7) >> 3 << 3, spare)
         if at < 0:
             return i
-        pool.words[at] = 0
-        pool.words[at + 1] = lows[i]
-        if shape[HIGH] > 0:
-            pool.words[at + shape[HIGH]] = highs[i]
-        if shape[DUE] > 0:
-            pool.reals[at + shape[DUE]] = dues[i]
-        copy_bytes(pool.flat, (at + shape[HEAD]) * 8, data, starts[i], lengths[i])
+        words[at] = 0
+        words[at + 1] = lows[i]
+        if high > 0:
+            words[at + high] = highs[i]
+        if due > 0:
+            reals[at + due] = dues[i]
+        copy_bytes(flat, (at + head) * 8, data, starts[i], lengths[i])
     return lows.size
 
 
 @kernel
 def _front(pool: Pool, log: Ints, shape: Ints, most: int) -> Ints:
+    halves, after, used, frame_bytes = pool.halves, pool.after, pool.used, pool.state[BYTES]
     found = np.empty(min(most, log[COUNT]), np.int64)
-    place = np.array([log[FRONT], log[OFFSET]])
+    frame, offset = log[FRONT], log[OFFSET]
     for i in range(found.size):
-        found[i] = walk(pool, place)
-        place[1] += record_bytes(pool, shape, found[i])
+        frame, offset = walk(after, used, frame, offset)
+        at = (frame * frame_bytes + offset) >> 3
+        found[i] = at
+        offset += record_bytes(halves, shape, at)
     return found
 
 
 @kernel
 def _drop_front(pool: Pool, log: Ints, shape: Ints, count: int) -> None:
-    place = np.array([log[FRONT], log[OFFSET]])
+    halves, after, used, frame_bytes = pool.halves, pool.after, pool.used, pool.state[BYTES]
+    frame, offset = log[FRONT], log[OFFSET]
     for _ in range(count):
-        at = walk(pool, place)
-        place[1] += record_bytes(pool, shape, at)
+        frame, offset = walk(after, used, frame, offset)
+        offset += record_bytes(halves, shape, (frame * frame_bytes + offset) >> 3)
     log[COUNT] -= count
     if log[COUNT] == 0:
-        free_up_to(pool, log, np.int64(-1))
-        log[OFFSET] = 0
-    else:
-        free_up_to(pool, log, place[0])
-        log[OFFSET] = place[1]
+        frame, offset = np.int64(-1), np.int64(0)
+    free_up_to(pool.free, after, pool.state, log, frame)
+    log[OFFSET] = offset
 
 
 @kernel
 def _count_due(pool: Pool, log: Ints, shape: Ints, moment: float) -> int:
+    halves, reals, after, used, frame_bytes = pool.halves, pool.reals, pool.after, pool.used, pool.state[BYTES]
     count = 0
-    place = np.array([log[FRONT], log[OFFSET]])
+    frame, offset = log[FRONT], log[OFFSET]
     for _ in range(log[COUNT]):
-        at = walk(pool, place)
-        place[1] += record_bytes(pool, shape, at)
-        if pool.reals[at + shape[DUE]] <= moment:
+        frame, offset = walk(after, used, frame, offset)
+        at = (frame * frame_bytes + offset) >> 3
+        offset += record_bytes(halves, shape, at)
+        if reals[at + shape[DUE]] <= moment:
             count += 1
     return count
 
 
 @kernel
 def _due_bounds(pool: Pool, log: Ints, shape: Ints) -> tuple[float, float]:
+    halves, reals, after, used, frame_bytes = pool.halves, pool.reals, pool.after, pool.used, pool.state[BYTES]
     least, most = np.inf, -np.inf
-    place = np.array([log[FRONT], log[OFFSET]])
+    frame, offset = log[FRONT], log[OFFSET]
     for _ in range(log[COUNT]):
-        at = walk(pool, place)
-        place[1] += record_bytes(pool, shape, at)
-        due = pool.reals[at + shape[DUE]]
+        frame, offset = walk(after, used, frame, offset)
+        at = (frame * frame_bytes + offset) >> 3
+        offset += record_bytes(halves, shape, at)
+        due = reals[at + shape[DUE]]
         least = min(least, due)
         if due < np.inf:
             most = max(most, due)
@@ -180,16 +191,18 @@ def _due_bounds(pool: Pool, log: Ints, shape: Ints) -> tuple[float, float]:
 @kernel
 def _take_due(pool: Pool, log: Ints, shape: Ints, moment: float, most: int) -> Ints:
     """Mark up to ``most`` records with deadlines up to ``moment``, those before it first; return their addresses."""
+    halves, reals, after, used, frame_bytes = pool.halves, pool.reals, pool.after, pool.used, pool.state[BYTES]
     taken = np.empty(min(most, log[COUNT]), np.int64)
     count = 0
     for exactly in range(2):
-        place = np.array([log[FRONT], log[OFFSET]])
+        frame, offset = log[FRONT], log[OFFSET]
         for _ in range(log[COUNT]):
-            at = walk(pool, place)
-            place[1] += record_bytes(pool, shape, at)
-            due = pool.reals[at + shape[DUE]]
+            frame, offset = walk(after, used, frame, offset)
+            at = (frame * frame_bytes + offset) >> 3
+            offset += record_bytes(halves, shape, at)
+            due = reals[at + shape[DUE]]
             if count < taken.size and (due == moment if exactly else due < moment):
-                pool.halves[2 * at] |= np.uint32(TAKEN)
+                halves[2 * at] |= np.uint32(TAKEN)
                 taken[count] = at
                 count += 1
     return taken[:count]
@@ -202,56 +215,59 @@ def _compact(pool: Pool, log: Ints, shape: Ints) -> None:
     Records keep their order and none crosses a frame, so what is written never overtakes what is read: dropping
     records can only let the others move towards the front.
     """
-    count = log[COUNT]
-    read = np.array([log[FRONT], log[OFFSET]])
-    frame, offset = log[FRONT], np.int64(0)
+    words, halves, after, used, frame_bytes = pool.words, pool.halves, pool.after, pool.used, pool.state[BYTES]
+    frame, offset = log[FRONT], log[OFFSET]
+    to_frame, to_offset = log[FRONT], np.int64(0)
     kept = 0
-    last_used = np.int64(0)
-    for _ in range(count):
-        at = walk(pool, read)
-        size = record_bytes(pool, shape, at)
-        read[1] += size
-        if pool.halves[2 * at] & np.uint32(TAKEN):
+    for _ in range(log[COUNT]):
+        frame, offset = walk(after, used, frame, offset)
+        at = (frame * frame_bytes + offset) >> 3
+        size = record_bytes(halves, shape, at)
+        offset += size
+        if halves[2 * at] & np.uint32(TAKEN):
             continue
-        if offset + size > pool.state[BYTES]:
-            pool.used[frame] = offset
-            frame, offset = np.int64(pool.after[frame]), np.int64(0)
-        to = (frame * pool.state[BYTES] + offset) >> 3
+        if to_offset + size > frame_bytes:
+            used[to_frame] = to_offset
+            to_frame, to_offset = np.int64(after[to_frame]), np.int64(0)
+        to = (to_frame * frame_bytes + to_offset) >> 3
         if to != at:
             for word in range(size >> 3):
-                pool.words[to + word] = pool.words[at + word]
-        offset += size
+                words[to + word] = words[at + word]
+        to_offset += size
         kept += 1
-        last_used = offset
     log[COUNT] = kept
     log[OFFSET] = 0
     if kept == 0:
-        free_up_to(pool, log, np.int64(-1))
+        free_up_to(pool.free, after, pool.state, log, np.int64(-1))
         return
     # cut off the frames after the last one written
-    rest = np.array([pool.after[frame], 0, 0, 0, 0]).astype(np.int64)
-    rest[FRAMES] = 1 if rest[FRONT] >= 0 else 0
-    pool.used[frame] = last_used
-    pool.after[frame] = -1
-    log[1] = frame
-    before = pool.state[1]
-    free_up_to(pool, rest, np.int64(-1))
-    log[FRAMES] -= before - pool.state[1]
+    rest = np.zeros(log.size, np.int64)
+    rest[FRONT], rest[FRAMES] = after[to_frame], log[FRAMES]
+    if rest[FRONT] >= 0:
+        free_up_to(pool.free, after, pool.state, rest, np.int64(-1))
+    log[FRAMES] = rest[FRAMES]
+    log[BACK] = to_frame
+    used[to_frame] = to_offset
+    after[to_frame] = -1
 
 
 @kernel
-def _unmatched(pool: Pool, log: Ints, shape: Ints, place: Ints, most: int) -> Ints:
+def _unmatched(pool: Pool, shape: Ints, place: Ints, most: int) -> Ints:
     """Return records without a match, from ``place`` on, which is moved; the partial one is not finished yet."""
+    halves, after, used, frame_bytes = pool.halves, pool.after, pool.used, pool.state[BYTES]
     found = np.empty(most, np.int64)
     count = 0
+    frame, offset = place[0], place[1]
     while count < most:
-        at = walk(pool, place)
-        if at < 0:
+        frame, offset = walk(after, used, frame, offset)
+        if frame < 0:
             break
-        place[1] += record_bytes(pool, shape, at)
-        if pool.halves[2 * at] & np.uint32(MATCHED | PARTIAL) == 0:
+        at = (frame * frame_bytes + offset) >> 3
+        offset += record_bytes(halves, shape, at)
+        if halves[2 * at] & np.uint32(MATCHED | PARTIAL) == 0:
             found[count] = at
             count += 1
+    place[0], place[1] = frame, offset
     return found[:count]
 
 
@@ -306,7 +322,7 @@ class TupleLog(FrameLog):
 
     def unmatched(self, place: Ints, most: int) -> Ints:
         """Return tuples that met no partner; ``place`` is `begin` at first and is moved."""
-        return _unmatched(self.pool.arrays, self.state, self.shape.array, place, most)
+        return _unmatched(self.pool.arrays, self.shape.array, place, most)
 
     def begin(self) -> Ints:
         """Return the place of the first tuple, for `unmatched`."""
