@@ -19,6 +19,7 @@ from semistream.cli.console import is_expected, print_error
 from semistream.cli.demo import demo
 from semistream.cli.experiments import app as experiments
 from semistream.cli.inspect import inspect
+from semistream.cli.run import run
 from semistream.cli.versions import compact, delete, history, upsert, vacuum
 
 __all__ = ["app", "main"]
@@ -34,6 +35,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(build)
 app.command()(inspect)
+app.command()(run)
 for command in (upsert, delete, compact, history, vacuum):
     app.command()(command)
 app.command()(algorithms)

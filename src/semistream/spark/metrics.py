@@ -91,8 +91,12 @@ def with_sentinel(schema: st.StructType) -> st.StructType:
 
 
 def without_counters(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch of results with the column for counters, empty."""
-    return batch.append_column(pa.field(_COLUMN, _ARROW_TYPE), pa.nulls(batch.num_rows, _ARROW_TYPE))
+    """Return a batch of results with the column for counters, empty.
+
+    Columns that are never NULL in results are in a sentinel, and all batches of a task must have one schema.
+    """
+    counters = pa.nulls(batch.num_rows, _ARROW_TYPE)
+    return pa.RecordBatch.from_arrays([*batch.columns, counters], schema=_counted_schema(batch.schema))
 
 
 def sentinel(join: Join, schema: pa.Schema) -> pa.RecordBatch:
@@ -100,8 +104,12 @@ def sentinel(join: Join, schema: pa.Schema) -> pa.RecordBatch:
     values = dataclasses.asdict(join.stats) | {_HELD: join.budget.peak, _MEMORY: join.budget.total}
     nulls = [pa.nulls(1, part.type) for part in schema]
     counters = pa.array([values], _ARROW_TYPE)
+    return pa.RecordBatch.from_arrays([*nulls, counters], schema=_counted_schema(schema))
+
+
+def _counted_schema(schema: pa.Schema) -> pa.Schema:
     nullable = [pa.field(part.name, part.type) for part in schema]
-    return pa.RecordBatch.from_arrays([*nulls, counters], schema=pa.schema([*nullable, pa.field(_COLUMN, _ARROW_TYPE)]))
+    return pa.schema([*nullable, pa.field(_COLUMN, _ARROW_TYPE)])
 
 
 def observed(df: DataFrame, name: str | Observation) -> DataFrame:

@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from semistream.core.errors import SemistreamError
 
-__all__ = ["DatabaseAddress", "DatabaseError"]
+__all__ = ["DatabaseAddress", "DatabaseError", "has_password"]
 
 _KINDS = {
     "postgresql": "postgresql", "postgres": "postgresql", "mariadb": "mariadb", "mysql": "mariadb", "sqlite": "sqlite",
@@ -81,3 +81,11 @@ class DatabaseAddress:
 
 def _form(kind: str) -> str:
     return "sqlite:///absolute/path" if kind == "sqlite" else f"{kind}://user@host:port/database"
+
+
+def has_password(url: str) -> bool:
+    """Return whether there is a password in a URL."""
+    try:
+        return urlsplit(url).password is not None
+    except ValueError:
+        return False

@@ -1,0 +1,242 @@
+"""A plan made into a streaming DataFrame, and what only Spark can tell is wrong with it.
+
+No step runs anything: Spark analyses expressions and columns, the join checks keys and memory. A step that is wrong is
+noted and left out, and the next ones are checked all the same; of those, only what cannot be a consequence is noted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from semistream.core.errors import SemistreamError
+from semistream.relation import manifest as manifests
+from semistream.relation.relation import Relation
+from semistream.spark.pipeline.document import Document, Place
+from semistream.spark.pipeline.plan import (
+    FILES,
+    DeduplicatePlan,
+    JoinPlan,
+    PipelinePlan,
+    SinkPlan,
+    SourcePlan,
+)
+from semistream.spark.sinks import BatchSink, DatabaseSink, DeltaSink
+from semistream.spark.stream_join import join
+from semistream.spark.types import arrow_schema
+
+__all__ = ["assemble", "make_sink"]
+
+
+def assemble(spark: SparkSession, plan: PipelinePlan, document: Document) -> DataFrame | None:
+    """Return the rows that go to the sink; None if anything is wrong, which ``document.problems`` then tell."""
+    return _Assembly(spark, document).rows(plan)
+
+
+def make_sink(plan: SinkPlan) -> BatchSink | None:
+    """Return the sink, or None for those that are Spark's own."""
+    if plan.format == "delta":
+        assert plan.path is not None
+        return DeltaSink(plan.path, partition_by=plan.partition_by)
+    if plan.format in ("postgresql", "mariadb"):
+        assert plan.url is not None
+        assert plan.table is not None
+        return DatabaseSink(plan.url, plan.table, key=plan.key, password=plan.password)
+    return None
+
+
+class _Assembly:
+    def __init__(self, spark: SparkSession, document: Document) -> None:
+        self.spark = spark
+        self.document = document
+        self.whole = True
+        """Whether all steps so far are in: if not, a column that is missing may only be a consequence."""
+
+    def rows(self, plan: PipelinePlan) -> DataFrame | None:
+        frame = None if plan.source is None else self._source(plan.source)
+        if frame is None or plan.source is None:
+            self.whole = False
+            if plan.source is not None:
+                self._parse_only(plan.source.derive, (*plan.source.place, "derive"))
+            self._parse_only(plan.derive, ("derive",))
+            return None
+        frame = self._derived(frame, plan.source.derive, (*plan.source.place, "derive"))
+        if plan.deduplicate is not None:
+            frame = self._deduplicated(frame, plan.deduplicate)
+        elif "deduplicate" in self.document.root:
+            self.whole = False
+        # A join that could not even be read is noted, and missing here.
+        self.whole = self.whole and len(plan.joins) == len(self.document.root.sections("join"))
+        for step in plan.joins:
+            frame = self._joined(frame, step)
+        frame = self._derived(frame, plan.derive, ("derive",))
+        if plan.sink is not None:
+            frame = self._fitting(frame, plan.sink)
+        return None if self.document.problems else frame
+
+    def _try(self, place: Place, step: Callable[[], DataFrame], frame: DataFrame) -> DataFrame:
+        """Return what a step makes of ``frame``; if it cannot, note why and return ``frame``."""
+        try:
+            return step()
+        except (PySparkException, SemistreamError) as error:
+            if self.whole or not _may_follow(error):
+                self.document.note(place, explained(error))
+            self.whole = False
+            return frame
+
+    def _source(self, plan: SourcePlan) -> DataFrame | None:
+        try:
+            return _kafka(self.spark, plan) if plan.format == "kafka" else _stream(self.spark, plan)
+        except (PySparkException, SemistreamError) as error:
+            name = "schema" if isinstance(error, ParseException) else "format"
+            self.document.note((*plan.place, name), explained(error))
+            return None
+
+    def _derived(self, frame: DataFrame, derive: Mapping[str, str], place: Place) -> DataFrame:
+        for name, text in derive.items():
+            before = frame
+            frame = self._try((*place, name), lambda: _checked(before.withColumn(name, F.expr(text))), before)  # noqa: B023
+        return frame
+
+    def _parse_only(self, derive: Mapping[str, str], place: Place) -> None:
+        """Note expressions that are no SQL, whatever the columns are."""
+        for name, text in derive.items():
+            try:
+                F.expr(text)
+            except ParseException as error:
+                self.document.note((*place, name), explained(error))
+
+    def _deduplicated(self, frame: DataFrame, plan: DeduplicatePlan) -> DataFrame:
+        marked = self._try(
+            (*plan.place, "within"), lambda: _checked(frame.withWatermark(plan.watermark, plan.within)), frame
+        )
+        missing = [name for name in (*plan.columns, plan.watermark) if name not in frame.columns]
+        for name in missing if self.whole else ():
+            key = "watermark" if name == plan.watermark else "columns"
+            self.document.note((*plan.place, key), _no_column(name, frame.columns))
+        if missing or marked is frame:
+            self.whole = False
+            return frame
+        return self._try(
+            (*plan.place, "columns"), lambda: marked.dropDuplicatesWithinWatermark(list(plan.columns)), frame
+        )
+
+    def _joined(self, frame: DataFrame, plan: JoinPlan) -> DataFrame:
+        memory: dict[str, Any] = {} if plan.memory is None else {"memory": plan.memory}
+
+        def step() -> DataFrame:
+            joined = join(
+                frame, plan.relation, on=plan.on, how=plan.how, algorithm=plan.algorithm, suffix=plan.suffix,
+                metrics=plan.name, **memory, **plan.options,
+            )  # fmt: skip
+            return self._kept(frame, joined, plan)
+
+        return self._try((*plan.place, "on"), step, frame)
+
+    def _kept(self, before: DataFrame, joined: DataFrame, plan: JoinPlan) -> DataFrame:
+        """Return the columns that the plan keeps, the surrogate key in the place of the stream's key."""
+        manifest = manifests.load(plan.relation)
+        with Relation.open(plan.relation, version=manifest.version) as relation:
+            stored = relation.value_schema.names
+        named = dict(zip(stored, joined.columns[len(before.columns) :], strict=True))
+        wanted = list(stored if plan.columns is None else plan.columns)
+        if plan.surrogate is not None and plan.surrogate not in wanted:
+            wanted.append(plan.surrogate)
+        for name in wanted:
+            if name not in named:
+                key = "surrogate" if name == plan.surrogate else "columns"
+                self.document.note((*plan.place, key), f"{plan.relation}: {_no_column(name, stored)}")
+                self.whole = False
+        if any(name not in named for name in wanted):
+            return before
+        added = [_quoted(named[name]) for name in wanted if name != plan.surrogate]
+        if plan.surrogate is None:
+            return joined.select(*(_quoted(name) for name in before.columns), *added)
+        replacing = self._surrogate(joined, named[plan.surrogate], plan)
+        kept: list[Column] = [replacing if name == plan.on[0] else _quoted(name) for name in before.columns]
+        return joined.select(*kept, *added)
+
+    def _surrogate(self, joined: DataFrame, column: str, plan: JoinPlan) -> Column:
+        assert plan.surrogate is not None
+        value = _quoted(column)
+        if plan.unknown is not None:
+            kind = joined.schema[column].dataType
+            value = F.coalesce(value, F.lit(plan.unknown).cast(kind))
+        return value.alias(plan.surrogate)
+
+    def _fitting(self, frame: DataFrame, plan: SinkPlan) -> DataFrame:
+        columns = frame.columns
+        used = {"columns": plan.columns, "key": plan.key, "partition_by": plan.partition_by}
+        for key, names in used.items():
+            for name in names if self.whole else ():
+                if name not in columns:
+                    self.document.note((*plan.place, key), _no_column(name, columns))
+        if not self.whole or any(name not in columns for names in used.values() for name in names):
+            return frame
+        chosen = frame.select(*(_quoted(name) for name in plan.columns)) if plan.columns else frame
+        twice = sorted({name for name in chosen.columns if chosen.columns.count(name) > 1})
+        if twice:
+            self.document.note(plan.place, f"two columns are called {twice[0]!r}; give a join columns or suffix")
+            return frame
+
+        def step() -> DataFrame:
+            sink = make_sink(plan) if plan.url or plan.format == "delta" else None
+            if sink is not None:
+                sink.check(arrow_schema(chosen.schema))
+            return chosen
+
+        return self._try(plan.place, step, frame)
+
+
+def _stream(spark: SparkSession, plan: SourcePlan) -> DataFrame:
+    reader = spark.readStream.format(plan.format).options(**plan.options)
+    if plan.schema is not None:
+        reader = reader.schema(plan.schema)
+    elif plan.format in FILES and plan.format != "text":
+        # Spark does not look into the files of a stream; the schema is that of those there are now.
+        reader = reader.schema(spark.read.format(plan.format).load(plan.path).schema)
+    return _checked(reader.load(plan.path) if plan.path else reader.load())
+
+
+def _kafka(spark: SparkSession, plan: SourcePlan) -> DataFrame:
+    """Return the fields of JSON messages; a message that is no such JSON has NULL in all of them."""
+    assert plan.schema is not None
+    messages = spark.readStream.format("kafka").options(**plan.options).load()
+    value = F.from_json(F.col("value").cast("string"), plan.schema)
+    return _checked(messages.select(value.alias("value")).select("value.*"))
+
+
+def _checked(frame: DataFrame) -> DataFrame:
+    """Return ``frame`` after Spark has analysed it: on Connect that waits for the first question."""
+    frame.schema  # noqa: B018
+    return frame
+
+
+def _quoted(name: str) -> Column:
+    return F.col(f"`{name.replace('`', '``')}`")
+
+
+def _no_column(name: str, columns: Sequence[str]) -> str:
+    return f"there is no column {name!r}; there are {', '.join(columns)}"
+
+
+def _may_follow(error: Exception) -> bool:
+    """Return whether an error may only be there because an earlier step is not: a column that is missing."""
+    if isinstance(error, ParseException):
+        return False
+    if isinstance(error, AnalysisException):
+        return "UNRESOLVED" in (error.getCondition() or "")
+    return type(error).__name__ in ("KeyColumnError", "SinkError")
+
+
+def explained(error: Exception) -> str:
+    """Return an error of Spark's without its class and query context; our own are as they should be."""
+    if not isinstance(error, PySparkException):
+        return str(error)
+    text = re.split(r"\n|SQLSTATE", str(error).strip())[0].strip().rstrip(".;")
+    return re.sub(r"^\[([A-Z_.]+)\]\s*", "", text)

@@ -1,0 +1,74 @@
+"""A pipeline file, from reading it to the running query."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from semistream.spark.pipeline.assembly import assemble, make_sink
+from semistream.spark.pipeline.document import Document, PipelineError, Problem
+from semistream.spark.pipeline.plan import AVAILABLE_NOW, PipelinePlan, read_plan
+from semistream.spark.sessions import session
+from semistream.spark.sinks import write_stream
+
+__all__ = ["Pipeline", "load", "start"]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A pipeline that has been checked."""
+
+    plan: PipelinePlan
+    spark: SparkSession
+    rows: DataFrame
+
+
+def load(path: str | os.PathLike[str], environment: Mapping[str, str] = os.environ) -> Pipeline:
+    """Read and check a pipeline file, with the Spark session that it asks for.
+
+    Raises
+    ------
+    PipelineError
+        Everything that is wrong with it, with lines. Nothing has been started then but the session.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PipelineError(path, [Problem(1, f"cannot be read: {error}")]) from None
+    document = Document(path, text, environment)
+    plan = read_plan(document)
+    spark = session(plan.name, master=plan.master, memory=plan.heap, settings=dict(plan.spark))
+    rows = assemble(spark, plan, document)
+    if rows is None or document.problems:
+        raise PipelineError(path, document.problems)
+    return Pipeline(plan, spark, rows)
+
+
+def start(pipeline: Pipeline) -> StreamingQuery:
+    """Start the query of a pipeline. It goes on where its checkpoint says."""
+    plan = pipeline.plan
+    assert plan.sink is not None
+    assert plan.checkpoint is not None
+    sink = make_sink(plan.sink)
+    rows = pipeline.rows
+    writer: DataStreamWriter
+    if sink is not None:
+        writer = write_stream(rows, sink)
+    else:
+        writer = rows.writeStream.format(plan.sink.format).options(**plan.sink.options)
+        if plan.sink.path is not None:
+            writer = writer.option("path", plan.sink.path)
+        if plan.sink.partition_by:
+            writer = writer.partitionBy(*plan.sink.partition_by)
+    if plan.trigger == AVAILABLE_NOW:
+        writer = writer.trigger(availableNow=True)
+    elif plan.trigger is not None:
+        writer = writer.trigger(processingTime=plan.trigger)
+    return writer.queryName(plan.name).option("checkpointLocation", str(plan.checkpoint)).start()

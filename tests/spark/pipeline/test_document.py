@@ -1,0 +1,176 @@
+"""Lines of a TOML file, and mistakes that are found without Spark."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("pyspark")
+
+from semistream.spark.pipeline.document import Document, PipelineError, lines_of
+from semistream.spark.pipeline.plan import PipelinePlan, read_plan
+
+RIGHT = """\
+checkpoint = "check"
+
+[source]
+format = "rate"
+
+[sink]
+format = "console"
+"""
+
+
+def read(text: str, **environment: str) -> tuple[PipelinePlan, dict[int, str]]:
+    """Return what was read, and the problem of each line."""
+    document = Document(Path("p.toml"), text, environment)
+    plan = read_plan(document)
+    lines = [problem.line for problem in document.problems]
+    assert len(set(lines)) == len(lines), document.problems
+    return plan, {problem.line: problem.message for problem in document.problems}
+
+
+def test_right_file_has_no_problem() -> None:
+    plan, problems = read(RIGHT)
+    assert problems == {}
+    assert (plan.name, plan.joins, plan.trigger) == ("p", (), None)
+
+
+def test_every_mistake_is_told_at_its_line() -> None:
+    _, problems = read(
+        """\
+checkpoint = 7
+trigger = ["often"]
+memory = "much"
+colour = "red"
+
+[source]
+format = "parqet"
+
+[deduplicate]
+columns = [
+    "a",
+    "b",
+]
+within = "1 hour"
+
+[[join]]
+relation = "nowhere"
+on = "id"
+algoritm = "inlj"
+
+[[join]]
+on = ["id", 3]
+relation = "nowhere/else"
+how = "outer"
+algorithm = "inlk"
+
+[derive]
+x = 1
+
+[sink]
+format = "postgresql"
+url = "postgresql://etl:pw@host/db"
+tabel = "facts"
+
+[statistics]
+port = 99999
+"""
+    )
+    expected = {
+        1: "checkpoint must be text, not a whole number",
+        2: "trigger must be text or a number, not a list",
+        3: "memory: ",
+        4: "the file has no 'colour'",
+        7: "format is 'parqet'; did you mean 'parquet'?",
+        9: "[deduplicate] needs watermark",
+        17: "nowhere",
+        19: "[join] has no 'algoritm'; did you mean 'algorithm'?",
+        22: "on must be a text or a list of texts",
+        23: "nowhere/else",
+        24: "how is 'outer'",
+        25: "unknown algorithm 'inlk'",
+        28: "x must be text, not a whole number",
+        30: "[sink] needs table",
+        32: "url has a password in it",
+        33: "[sink] has no 'tabel'; did you mean 'table'?",
+        36: "port must be at most 65535, not 99999",
+    }
+    assert problems.keys() == expected.keys()
+    for line, message in expected.items():
+        assert message in problems[line]
+    assert "pw" not in str(problems)
+
+
+def test_missing_parts_are_told_too() -> None:
+    document = Document(Path("p.toml"), "name = 'x'", {})
+    read_plan(document)
+    assert [problem.message for problem in document.problems] == [
+        f"the file needs {part}" for part in ("checkpoint", "source", "sink")
+    ]
+
+
+def test_no_toml_is_told_with_its_line() -> None:
+    with pytest.raises(PipelineError, match=r"(?s)one problem:\n  line 3: not TOML") as failure:
+        read("a = 1\n\nb = = 2\n")
+    assert failure.value.problems[0].line == 3
+
+
+def test_variables_of_the_environment() -> None:
+    text = RIGHT.replace('"check"', '"${PLACE}/check"')
+    plan, problems = read(text, PLACE="/data")
+    assert problems == {}
+    assert plan.checkpoint == Path("/data/check")
+    assert "PLACE" in read(text)[1][1]
+
+
+def test_password_comes_from_the_environment_and_is_not_shown() -> None:
+    sink = 'format = "mariadb"\nurl = "mariadb://etl@db/x"\ntable = "facts"\npassword_env = "SECRET"\n'
+    text = RIGHT.replace('format = "console"\n', sink)
+    plan, problems = read(text, SECRET="hush-hush")
+    assert problems == {}
+    assert plan.sink is not None
+    assert plan.sink.password == "hush-hush"
+    assert "hush-hush" not in repr(plan)
+    assert "SECRET, which is not in the environment" in read(text)[1][10]
+
+
+def test_url_of_another_kind_than_the_format() -> None:
+    sink = 'format = "mariadb"\nurl = "postgresql://etl@db/x"\ntable = "facts"\n'
+    _, problems = read(RIGHT.replace('format = "console"\n', sink))
+    assert problems == {8: "url is of postgresql, and format is mariadb"}
+
+
+NAMES = st.sampled_from(["a", "b", '"c d"', "e"])
+VALUES = st.sampled_from(
+    ["1", '"x"', "[\n 1,\n 2, # two\n]", '"""\n[not.a.table]\nk = 1\n"""', "{ x = 1, y = [1] }", "'''\n]]\n'''", "true"]
+)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["[t%d]", "[[s]]", "# none", ""]), st.lists(st.tuples(NAMES, VALUES), max_size=4)),
+        max_size=6,
+    )
+)
+def test_lines_of_whatever_parses(parts: list[tuple[str, list[tuple[str, str]]]]) -> None:
+    """Every key's line is that on which it was written, whatever values stand before it."""
+    written: list[str] = []
+    expected: list[tuple[str, int]] = []
+    for number, (header, keys) in enumerate(parts):
+        written.append(header % number if "%d" in header else header)
+        for name, value in dict(keys).items():
+            expected.append((name.strip('"'), len("\n".join(written).split("\n")) + 1))
+            written.append(f"{name} = {value}")
+    text = "\n".join(written)
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return  # a key twice in one table
+    found = lines_of(text)
+    for name, line in expected:
+        assert any(place[-1] == name and at == line for place, at in found.items())
