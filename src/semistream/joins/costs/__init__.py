@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from semistream.core.errors import SemistreamError
 from semistream.joins.costs.constants import Constants, load_constants, save_constants
+from semistream.joins.costs.front import FrontCosts
 from semistream.joins.costs.look_up import InljCosts
 from semistream.joins.costs.model import Costs, Prediction
-from semistream.joins.costs.oldest import HybridJoinCosts
+from semistream.joins.costs.oldest import HybridJoinCosts, XHybridJoinCosts
 from semistream.joins.costs.pricing import Operations, simulated_seconds
 from semistream.joins.costs.scan import MeshJoinCosts, RMeshJoinCosts
 from semistream.joins.costs.setting import Setting
@@ -40,7 +41,17 @@ __all__ = [
 ]
 
 _COSTS: dict[str, Costs] = {
-    costs.id: costs for costs in (InljCosts(), MeshJoinCosts(), RMeshJoinCosts(), HybridJoinCosts())
+    costs.id: costs
+    for costs in (
+        InljCosts(),
+        MeshJoinCosts(),
+        RMeshJoinCosts(),
+        HybridJoinCosts(),
+        XHybridJoinCosts(),
+        FrontCosts("cmeshjoin", MeshJoinCosts(), share=None),
+        FrontCosts("cachejoin", HybridJoinCosts()),
+        FrontCosts("front+inlj", InljCosts(), share=0.9),
+    )
 }
 
 

@@ -31,8 +31,7 @@ class InljCosts(DiskCosts):
         if parts.free < setting.frame_bytes:
             raise self._too_small(setting, parts, setting.frame_bytes)
         parts.give("disk buffer", frames * setting.frame_bytes)
-        # the parts of the stream buffer are looked up one by one, none larger than the matches allow
-        together = min(parts.pairs, max(1.0, parts.parts["stream buffer"] / setting.buffered_bytes))
+        together = self._together(parts.pairs, parts.parts["stream buffer"] / setting.buffered_bytes)
         pages_a_key = 1.0 + (setting.rows_per_key - 1.0) / setting.rows_per_page
         units = keys.units(setting, 1)
         saved = units.adjacent(-np.expm1(-units.popularity * together)) / together
@@ -50,6 +49,18 @@ class InljCosts(DiskCosts):
             waits=False,
             details={"together": together},
         )
+
+    @staticmethod
+    def _together(pairs: float, buffered: float) -> float:
+        """Return how many tuples are looked up together, on average over tuples.
+
+        As many leave the stream buffer at once as there may be matches, and as many come in; so the buffer is cut into
+        parts at two places, and each part is looked up by itself.
+        """
+        if buffered <= pairs:
+            return max(1.0, buffered)
+        one = buffered % pairs
+        return float(max(1.0, (one**2 + (pairs - one) ** 2) / pairs))
 
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
         return {"in_flight": [1, 16, 64, 256]}

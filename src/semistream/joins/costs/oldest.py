@@ -13,9 +13,9 @@ symbol         meaning
 For each tuple that reaches the disk side: ``(S + T·pages) / w`` of reading, ``d / w`` probes, and its own
 ``c_S + c_A + c_E + K·c_O``. A turn reads the partitions of many oldest keys; those that are neighbours share a seek.
 
-Departures from the papers' models. ``w`` is derived, not fitted (HYBRIDJOIN Eq. 2), and covers any exponent and place of
-the frequent keys. X-HYBRIDJOIN's non-swappable part is probed by tuples that come in instead of probing all of its rows
-in ``H_S``, so it costs one ``c_H`` a tuple instead of ``d_N·c_H`` a turn (Eq. 5).
+Departures from the papers' models. ``w`` is derived, not fitted (HYBRIDJOIN Eq. 2), and covers any exponent and place
+of the frequent keys. X-HYBRIDJOIN's non-swappable part is probed by tuples that come in instead of probing all of its
+rows in ``H_S``, so it costs one ``c_H`` a tuple instead of ``d_N·c_H`` a turn (Eq. 5).
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from numpy.typing import NDArray
 
 from semistream.joins.costs.behind import DiskCosts, Served
 from semistream.joins.costs.model import Memory, common_memory
-from semistream.joins.costs.popularity import KeyClasses
+from semistream.joins.costs.popularity import KeyClasses, Units
 from semistream.joins.costs.setting import Setting
 from semistream.joins.costs.steady import SteadyState, oldest_first
+from semistream.structures.directory import entries_for
 from semistream.structures.stream_table import StreamTable
 
-__all__ = ["HybridJoinCosts", "OldestFirst"]
+__all__ = ["HybridJoinCosts", "OldestFirst", "XHybridJoinCosts"]
 
 Floats = NDArray[np.float64]
 
@@ -53,16 +54,19 @@ class OldestFirst:
         Pages of the disk buffer.
     partition_pages
         None adapts, as the join does.
+    pages
+        The pages of R, if some of them are held in memory.
     """
 
     def __init__(
         self, setting: Setting, keys: KeyClasses, capacity: float, frames: int,
-        partition_pages: int | None, seek_pages: float,
+        partition_pages: int | None, seek_pages: float, pages: KeyClasses | None = None,
     ) -> None:  # fmt: skip
         self.setting = setting
         self.keys = keys
         self.capacity = capacity
         self.frames = frames
+        self.page_classes = pages
         if partition_pages is not None:
             self.width = partition_pages
             self.state = self._state(partition_pages)
@@ -77,9 +81,12 @@ class OldestFirst:
 
     def _state(self, width: int) -> SteadyState:
         keys_a_unit = max(1.0, self.setting.keys / self.setting.pages * width)
-        return oldest_first(
-            self.keys.units(self.setting, width), self.capacity, max(1, self.frames // width), keys_a_unit
-        )
+        return oldest_first(self._units(width), self.capacity, max(1, self.frames // width), keys_a_unit)
+
+    def _units(self, width: int) -> Units:
+        if self.page_classes is None:
+            return self.keys.units(self.setting, width)
+        return self.page_classes.grouped(float(width), self.setting.shape)
 
     def _looks_dense(self, seek_pages: float) -> bool:
         """Say whether the join, reading single pages, would guess that neighbours are worth reading."""
@@ -88,7 +95,7 @@ class OldestFirst:
 
     def _useful(self, state: SteadyState, width: int) -> float:
         """Return the share of pages, read only as neighbours, that some tuple waits for."""
-        units = self.keys.units(self.setting, 1)
+        units = self._units(1)
         wait = state.wait
         read = units.popularity / (1.0 + units.popularity * (width if units.neighbours else 1) * wait)
         weight = read if units.neighbours else np.ones_like(read)
@@ -185,6 +192,75 @@ class HybridJoinCosts(DiskCosts):
             raise self._too_small(setting, parts, setting.waiting_bytes + StreamTable.fixed_bytes())
         parts.give("stream table", capacity * setting.waiting_bytes + StreamTable.fixed_bytes())
         return capacity
+
+
+class XHybridJoinCosts(HybridJoinCosts):
+    """Some pages are pinned, and answer what the stream wants of them without a read.
+
+    Memory: ``(k + l)·v_P`` and the directory of the pinned rows, a counter for each page of R, and the table. The pinned
+    pages are taken to be the most popular ones, which uses counted over many tuples tell well.
+    """
+
+    id = "x_hybridjoin"
+
+    def serve(
+        self, setting: Setting, memory: int, keys: KeyClasses, *,
+        pinned_pages: int | None = None, partition_pages: int | None = None, in_flight: int = 256,
+        seek_pages: float = 3.0, by_frequency: bool = False, **options: Any,
+    ) -> Served:  # fmt: skip
+        parts = common_memory(setting, memory, index=True)
+        whole = parts.free
+        least = (partition_pages or 1) * setting.frame_bytes + 16 * setting.waiting_bytes + StreamTable.fixed_bytes()
+        least += _pinned_bytes(setting, 1 if pinned_pages is None else pinned_pages) + (0 if by_frequency else 4)
+        spare = whole - least
+        if spare < 0:
+            raise self._too_small(setting, parts, least)
+        frames = self.give_disk_buffer(setting, parts, partition_pages, in_flight, min(spare, whole // 8))
+        spare -= (frames - (partition_pages or 1)) * setting.frame_bytes
+        pinned = pinned_pages
+        if pinned is None:
+            pinned = 1 + int(min(spare, whole // 4) // (_pinned_bytes(setting, 1000) / 1000))
+            pinned = max(1, min(pinned, setting.pages))
+            spare -= _pinned_bytes(setting, pinned) - _pinned_bytes(setting, 1)
+        pinned = min(pinned, setting.pages)
+        counters = 0 if by_frequency else max(1, min(setting.pages, min(spare, whole // 32) // 4))
+        parts.give("pinned pages", _pinned_bytes(setting, pinned) + 4 * counters)
+        capacity = self.give_table(setting, parts)
+
+        pages = keys.units(setting, 1).items().top(pinned)
+        missed = max(pages.miss_share, 1e-9)
+        side = OldestFirst(setting, keys, capacity, frames, partition_pages, seek_pages, pages)
+        return Served(
+            parts,
+            {
+                **options, "pinned_pages": pinned, "partition_pages": partition_pages, "in_flight": in_flight,
+                "seek_pages": seek_pages, "by_frequency": by_frequency,
+            },
+            probes=1.0 + missed * side.pages * setting.rows_per_page,
+            reads=missed * side.reads,
+            pages=missed * side.pages,
+            seek=setting.seek_with(max(1, frames // side.width)),
+            events=missed * side.events(),
+            recorded=0.0 if by_frequency else missed,
+            cache_hits=1.0 - missed,
+            details={
+                "w": side.state.served, "h_S": capacity, "width": side.width, "d_N": pinned * setting.rows_per_page,
+                "p_N": 1.0 - missed, "turn": side.state.tuples,
+            },
+        )  # fmt: skip
+
+    def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
+        """Return a grid of partition sizes and of shares of the memory for pinned pages."""
+        room = common_memory(setting, memory, index=True).free
+        most = int(room // (_pinned_bytes(setting, 1000) / 1000))
+        pinned = sorted({max(1, min(int(most * share / 16), setting.pages)) for share in range(1, 16)} | {0})
+        return {**super().choices(setting, memory), "pinned_pages": pinned}
+
+
+def _pinned_bytes(setting: Setting, pages: int) -> int:
+    """Return what the non-swappable part costs, counters left out: frames and a directory of their rows."""
+    rows = pages * math.ceil(setting.rows_per_page)
+    return pages * (setting.frame_bytes + 24) + 8 * (entries_for(rows) + entries_for(pages))
 
 
 def _doubling(most: int) -> list[int]:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semistream.joins.costs.setting import Setting
+from semistream.stream.keys import Shape
 from semistream.stream.zipf import harmonic
 
 __all__ = ["KeyClasses", "Units", "key_classes"]
@@ -50,6 +51,12 @@ class Units:
         """Return the sum of something known for each class, over all units."""
         return float(np.dot(values, self.count))
 
+    def items(self) -> KeyClasses:
+        """Return the units as items to be cached or grouped, the most popular first."""
+        order = np.argsort(-self.popularity, kind="stable")
+        count, popularity = self.count[order], self.popularity[order]
+        return KeyClasses(np.cumsum(count) - count, count, popularity, np.ones(count.size))
+
     def adjacent(self, chance: Floats) -> float:
         """Return how many neighbours both occur in a read, if units occur independently with ``chance``."""
         if self.neighbours:
@@ -59,7 +66,7 @@ class Units:
 
 @dataclass(frozen=True)
 class KeyClasses:
-    """The distinct keys of R by popularity, the most popular first.
+    """The distinct keys of R, or other items, by popularity, the most popular first.
 
     ``popularity`` is of one key, as a share of the whole stream; ``missing`` the share of the keys of a class that a
     cache does not hold, so that ``Σ count·popularity·missing`` is the share of the stream that gets past it.
@@ -90,13 +97,17 @@ class KeyClasses:
         Popularities are shares of these tuples, so they sum to 1.
         """
         keys_a_unit = setting.keys / setting.pages * width
-        count = setting.pages / width
         if keys_a_unit < 1.0:  # a key has units of its own
-            keys_a_unit, count = 1.0, float(setting.keys)
+            return self.grouped(1.0, setting.shape)
+        return self.grouped(keys_a_unit, setting.shape)
+
+    def grouped(self, together: float, shape: Shape) -> Units:
+        """Return units of ``together`` items each, neighbours in rank or drawn at random."""
         total = max(self.miss_share, 1e-300)
-        if setting.shape == "noperm":
-            return self._in_order(keys_a_unit, count, total)
-        return self._at_random(keys_a_unit, count, total)
+        count = float(self.count.sum()) / together
+        if shape == "noperm":
+            return self._in_order(together, count, total)
+        return self._at_random(together, count, total)
 
     def _in_order(self, keys_a_unit: float, count: float, total: float) -> Units:
         edges = _edges(count)

@@ -13,11 +13,12 @@ queue of many tuples ``τ`` is the same for all units, and follows from the queu
 The units read for each tuple admitted are ``Σ q/(1+z)``, so ``w = 1 / Σ q/(1+z)``. For a uniform stream and many
 waiting tuples that is ``2·h_S·d/R_t``: the oldest unit has waited twice as long as the average one.
 
-(The same reasoning gives the hit ratio of a cache with a time to live, where ``τ`` is known as its characteristic time.)
+(The same reasoning gives the hit ratio of a cache with a time to live; ``τ`` is its characteristic time.)
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -108,11 +109,11 @@ def root(function: Callable[[float], float], low: float, high: float) -> float:
     while function(high) < 0 and high < 1e30:
         high *= 4
     for _ in range(60):
-        middle = (low * high) ** 0.5
+        middle = math.sqrt(low * high)
         if high - low <= 1e-6 * high:
             break
         if function(middle) < 0:
             low = middle
         else:
             high = middle
-    return (low * high) ** 0.5
+    return math.sqrt(low * high)
