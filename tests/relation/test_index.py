@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -149,3 +150,27 @@ def test_intervals_of_keys(tmp_path: Path) -> None:
             assert not pages
         # a page more at most, which would hold the keys if R had them
         assert len(pages) <= len(wanted) + 1
+
+
+@pytest.mark.parametrize("clustered", [True, False])
+def test_threads_may_locate_at_once(tmp_path: Path, clustered: bool) -> None:
+    """The parallel joins do: leaves are read into frames that all share."""
+    rng = np.random.default_rng(4)
+    relation = build(tmp_path, rng.permutation(8000), clustered=clustered)
+    asked = [rng.integers(-10, 8010, 300) for _ in range(40)]
+    wanted = [relation.locate(keys) for keys in asked]
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        for turn in range(number, len(asked), 4):
+            for _ in range(5):
+                found = relation.locate(asked[turn])
+                if not np.array_equal(found.pages, wanted[turn].pages):
+                    wrong.append(turn)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
