@@ -23,6 +23,7 @@ from semistream.joins.costs.front import FrontCosts
 from semistream.joins.costs.look_up import InljCosts
 from semistream.joins.costs.model import Costs, Prediction
 from semistream.joins.costs.oldest import HybridJoinCosts, XHybridJoinCosts
+from semistream.joins.costs.parallel import ParallelFrontCosts, TwoBufferCosts
 from semistream.joins.costs.pricing import Operations, simulated_seconds
 from semistream.joins.costs.scan import MeshJoinCosts, RMeshJoinCosts
 from semistream.joins.costs.setting import Setting
@@ -51,6 +52,8 @@ _COSTS: dict[str, Costs] = {
         FrontCosts("cmeshjoin", MeshJoinCosts(), share=None),
         FrontCosts("cachejoin", HybridJoinCosts()),
         FrontCosts("front+inlj", InljCosts(), share=0.9),
+        ParallelFrontCosts("p_cachejoin", HybridJoinCosts()),
+        ParallelFrontCosts("op_cachejoin", TwoBufferCosts()),
     )
 }
 

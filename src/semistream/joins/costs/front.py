@@ -11,9 +11,9 @@ symbol         meaning
 =============  =============================================================================================
 
 Every tuple costs ``c_S + c_H``; a hit ``c_F + K·c_O`` more, a miss what the join behind makes of it with the memory
-that the cache leaves. So ``μ(h_R) = 1 / (c_S + c_H + p·(c_F + K·c_O) + (1 - p)·(seconds behind))``, which without the CPU
-is the paper's ``μ_m(h_R) / (1 - p(h_R))``. `best_cache` is where the derivative of the latter is zero for a join behind
-whose rate is proportional to its memory (CMESHJOIN Eq. 3 to 6): ``(M - u·h)·p'(h) = u·(1 - p(h))``.
+that the cache leaves. So ``μ(h_R) = 1 / (c_S + c_H + p·(c_F + K·c_O) + (1 - p)·(seconds behind))``, which without the
+CPU is the paper's ``μ_m(h_R) / (1 - p(h_R))``. `best_cache` is where the derivative of the latter is zero for a join
+behind whose rate is proportional to its memory (CMESHJOIN Eq. 3 to 6): ``(M - u·h)·p'(h) = u·(1 - p(h))``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def cached_share(setting: Setting, held: float) -> float:
     """Return ``p(h_R)``: the share of the stream that the ``held`` most frequent tuples of R answer (Eq. 1)."""
     keys = held / setting.rows_per_key
     below = int(keys)
-    within = (keys - below) * (below + 1.0) ** -setting.exponent
+    within = (keys - below) * math.pow(below + 1.0, -setting.exponent)
     return min(1.0, (_sum(below, setting.exponent) + within) / _sum(setting.keys, setting.exponent))
 
 

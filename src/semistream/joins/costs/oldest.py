@@ -30,7 +30,7 @@ from semistream.joins.costs.behind import DiskCosts, Served
 from semistream.joins.costs.model import Memory, common_memory
 from semistream.joins.costs.popularity import KeyClasses, Units
 from semistream.joins.costs.setting import Setting
-from semistream.joins.costs.steady import SteadyState, oldest_first
+from semistream.joins.costs.steady import SteadyState, both_ends, oldest_first, root
 from semistream.structures.directory import entries_for
 from semistream.structures.stream_table import StreamTable
 
@@ -56,17 +56,20 @@ class OldestFirst:
         None adapts, as the join does.
     pages
         The pages of R, if some of them are held in memory.
+    most
+        Tuples that can enter in a turn, if what is before the join holds no more: then the table does not fill up.
     """
 
     def __init__(
         self, setting: Setting, keys: KeyClasses, capacity: float, frames: int,
-        partition_pages: int | None, seek_pages: float, pages: KeyClasses | None = None,
+        partition_pages: int | None, seek_pages: float, pages: KeyClasses | None = None, most: float = math.inf,
     ) -> None:  # fmt: skip
         self.setting = setting
         self.keys = keys
         self.capacity = capacity
         self.frames = frames
         self.page_classes = pages
+        self.most = most
         if partition_pages is not None:
             self.width = partition_pages
             self.state = self._state(partition_pages)
@@ -81,7 +84,18 @@ class OldestFirst:
 
     def _state(self, width: int) -> SteadyState:
         keys_a_unit = max(1.0, self.setting.keys / self.setting.pages * width)
-        return oldest_first(self._units(width), self.capacity, max(1, self.frames // width), keys_a_unit)
+        units, keys = self._units(width), max(1, self.frames // width)
+
+        def state(waiting: float) -> SteadyState:
+            return self._turn(units, waiting, keys, keys_a_unit)
+
+        full = state(self.capacity)
+        if full.tuples <= self.most or full.tuples <= 1.0:
+            return full
+        return state(root(lambda waiting: state(waiting).tuples - self.most, 1.0, self.capacity))
+
+    def _turn(self, units: Units, waiting: float, keys: float, keys_a_unit: float) -> SteadyState:
+        return oldest_first(units, waiting, keys, keys_a_unit)
 
     def _units(self, width: int) -> Units:
         if self.page_classes is None:
@@ -140,19 +154,29 @@ class OldestFirst:
         return self.state.runs / self.state.tuples
 
 
+class BothEnds(OldestFirst):
+    """The disk side of OP-CACHEJOIN: two buffers of half the frames, for the oldest keys and for the newest."""
+
+    def _turn(self, units: Units, waiting: float, keys: float, keys_a_unit: float) -> SteadyState:
+        half = max(1, int(keys) // 2)
+        return both_ends(units, waiting, half, half, keys_a_unit)
+
+
 class HybridJoinCosts(DiskCosts):
     """The disk buffer takes an eighth of the memory at most, the stream table the rest."""
 
     id = "hybridjoin"
+    side = OldestFirst
 
     def serve(
         self, setting: Setting, memory: int, keys: KeyClasses, *,
-        partition_pages: int | None = None, in_flight: int = 256, seek_pages: float = 3.0, **options: Any,
+        partition_pages: int | None = None, in_flight: int = 256, seek_pages: float = 3.0, most: float = math.inf,
+        **options: Any,
     ) -> Served:  # fmt: skip
         parts = common_memory(setting, memory, index=True)
         frames = self.give_disk_buffer(setting, parts, partition_pages, in_flight, parts.free // 8)
         capacity = self.give_table(setting, parts)
-        side = OldestFirst(setting, keys, capacity, frames, partition_pages, seek_pages)
+        side = self.side(setting, keys, capacity, frames, partition_pages, seek_pages, most=most)
         return Served(
             parts,
             {**options, "partition_pages": partition_pages, "in_flight": in_flight, "seek_pages": seek_pages},
@@ -197,8 +221,8 @@ class HybridJoinCosts(DiskCosts):
 class XHybridJoinCosts(HybridJoinCosts):
     """Some pages are pinned, and answer what the stream wants of them without a read.
 
-    Memory: ``(k + l)·v_P`` and the directory of the pinned rows, a counter for each page of R, and the table. The pinned
-    pages are taken to be the most popular ones, which uses counted over many tuples tell well.
+    Memory: ``(k + l)·v_P`` and the directory of the pinned rows, a counter for each page of R, and the table. The
+    pinned pages are taken to be the most popular ones, which uses counted over many tuples tell well.
     """
 
     id = "x_hybridjoin"

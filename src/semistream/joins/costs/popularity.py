@@ -30,6 +30,7 @@ Floats = NDArray[np.float64]
 
 _SINGLE = 64
 _GROWTH = 1.05
+_NEVER = 1e-15
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,9 @@ class Units:
     """Units of the class."""
     neighbours: bool
     """Whether the units next to each other in R are of the same class, or of any."""
+
+    def __post_init__(self) -> None:
+        np.maximum(self.popularity, _NEVER, out=self.popularity)  # what is all cached is asked for nearly never
 
     def mean(self, values: Floats) -> float:
         """Return the mean of something known for each class, over all units."""

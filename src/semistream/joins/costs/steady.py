@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from semistream.joins.costs.popularity import Units
 
-__all__ = ["SteadyState", "oldest_first", "root"]
+__all__ = ["SteadyState", "both_ends", "oldest_first", "root"]
 
 Floats = NDArray[np.float64]
 
@@ -80,6 +80,51 @@ def oldest_first(units: Units, waiting: float, keys_a_turn: float, keys_a_unit: 
         if abs(turn - before) <= 1e-4 * turn:
             break
     return state
+
+
+def both_ends(units: Units, waiting: float, oldest: float, newest: float, keys_a_unit: float) -> SteadyState:
+    """Return the steady state of a queue that is served from its old and from its new end, as OP-CACHEJOIN's is.
+
+    Each turn reads the units of ``oldest`` keys and of the ``newest`` keys. Of the ``B`` tuples that entered last, the
+    newest keys are those of the last ``n``. So a unit is read at its new end when one of those wants it, at a rate of
+    ``g = (1 - e^{-qn}) / B`` for each tuple admitted, and at its old end if that does not happen for ``τ`` tuples.
+    With ``D = min(τ, time to the first)`` its cycle is ``1/q + (1 - g/q)·E[D]``. The wait of the state returned is what
+    an average unit waits.
+    """
+    q = units.popularity
+    recent = root(lambda n: units.total(keys_a_unit * -np.expm1(-q * n / keys_a_unit)) - newest, newest / 2, newest * 4)
+    spread = 0.0
+
+    def at(turn: float) -> tuple[float, Floats, Floats, Floats]:
+        """Return ``τ``, and for each unit its reads at either end and how long it is waited for."""
+        often = np.minimum(-np.expm1(-q * recent) / turn, q * (1.0 - 1e-9))
+        later = 1.0 - often / q  # the first tuple is not among the newest
+
+        def cycle(wait: float) -> tuple[Floats, Floats, Floats]:
+            none = np.exp(-often * wait)
+            mean = (1.0 - none) / often
+            square = 2.0 * (1.0 - none * (1.0 + often * wait)) / often**2
+            reads = 1.0 / (1.0 / q + later * mean)
+            held = reads * later * (mean + q * later * square / 2.0)
+            return reads, held, mean * later
+
+        goal = max(waiting - (turn / 2 + spread) / 2, waiting / 2)
+        wait = root(lambda wait: units.total(cycle(wait)[1]) - goal, waiting / 4, 8 * waiting)
+        reads, _, mean = cycle(wait)
+        return wait, reads, reads * later * np.exp(-often * wait), mean
+
+    turn = oldest + newest
+    for _ in range(3):
+        low, high = max(1.0, recent), max(2.0 * recent, waiting)
+        turn = root(lambda turn: turn * units.total(at(turn)[2]) - oldest, low, high)
+        _, reads, _, mean = at(turn)
+        total = units.total(reads)
+        served = 1.0 / total
+        spread = max(0.0, units.total(reads * (q / reads) ** 2) / total - served**2) / served
+    read = turn / served
+    chance = np.minimum(reads * turn / 2, 1.0)
+    adjacent = min(2.0 * units.adjacent(chance), read - 1.0)
+    return SteadyState(units.total(reads * mean) / total, served, read, read - adjacent)
 
 
 def waits(units: Units, wait: float) -> Floats:
