@@ -47,6 +47,7 @@ class ParallelFrontStage(FrontStage):
         stop: for simulation, where the same stream must give the same counts and overlap is computed, not measured.
     """
 
+    deterministic = False
     loaders_behind: ClassVar[bool] = False
     """Whether the join behind has threads of its own too."""
 
@@ -94,13 +95,12 @@ class ParallelFrontStage(FrontStage):
         """Put misses into ``I_B``; while it is full, stream probing stops and results are taken."""
         while len(part.keys):
             with self._changed:
-                room = self._buffer_limit - self._between_bytes
-                size = int(part.batch.nbytes)
+                room, size = self._buffer_limit - self._between_bytes, _bytes(part)
                 count = len(part.keys) if size <= room else int(len(part.keys) * room / size)
-                while count and part.batch.slice(0, count).nbytes > room:
+                while count and _bytes(_head(part, count)) > room:
                     count //= 2
                 if count:
-                    self._enter(Tuples(part.keys[:count], part.batch.slice(0, count)))
+                    self._enter(_head(part, count))
                     part = Tuples(part.keys[count:], part.batch.slice(count))
                     continue
                 alone = not self._between
@@ -111,7 +111,7 @@ class ParallelFrontStage(FrontStage):
                 yield from self._collect(wait=True)
 
     def _enter(self, part: Tuples) -> None:
-        size = int(part.batch.nbytes)
+        size = _bytes(part)
         self._between.append((part, size))
         self._between_bytes += size
         self._behind_rows += len(part.keys)
@@ -174,7 +174,7 @@ class ParallelFrontStage(FrontStage):
                     self._deliver(result)
             rest = Tuples(part.keys[taken:], part.batch.slice(taken))
             with self._changed:
-                left = int(rest.batch.nbytes) if len(rest.keys) else 0
+                left = _bytes(rest) if len(rest.keys) else 0
                 self._between_bytes -= size - left
                 if len(rest.keys):
                     self._between.appendleft((rest, left))
@@ -224,6 +224,14 @@ class ParallelFrontStage(FrontStage):
             self.cache.check()
             self._inner.check()
             assert sum(size for _, size in self._between) == self._between_bytes <= self._buffer_limit
+
+
+def _head(part: Tuples, count: int) -> Tuples:
+    return Tuples(part.keys[:count], part.batch.slice(0, count))
+
+
+def _bytes(part: Tuples) -> int:
+    return int(part.batch.nbytes) + part.keys.nbytes
 
 
 def _probe_disk(reference: weakref.ref[ParallelFrontStage]) -> None:
