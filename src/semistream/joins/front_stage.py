@@ -21,6 +21,7 @@ from semistream.joins.base import Join, Observer, Tuples
 from semistream.relation.overlay import Change
 from semistream.relation.relation import Relation
 from semistream.relation.selection import take_rows
+from semistream.structures.arrays import ArraySource, in_memory
 from semistream.structures.candidates import find_candidates
 from semistream.structures.hot_tuples import HotTuples
 
@@ -30,6 +31,7 @@ Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
 _LEAST_TUPLES = 16
+_THRESHOLD, _NOTICED, _EVICTED = 0, 1, 2
 PORTION = 1 << 14
 
 
@@ -45,6 +47,8 @@ class FrontStage(Join):
         it falls while the cache has room, and rises while evictions are frequent.
     aging
         See `HotTuples`.
+    arrays
+        Where the arrays of ``H_R`` live, if not in this process: a cache that another process left is taken up.
     options
         Everything else goes to the join behind.
 
@@ -66,6 +70,7 @@ class FrontStage(Join):
         cache_share: float | None = None,
         threshold: int = 1,
         aging: float = 24.0,
+        arrays: ArraySource | None = None,
         on: Any,
         how: Any = "inner",
         memory: Any = "64MB",
@@ -78,8 +83,7 @@ class FrontStage(Join):
         self._cache_share = cache_share
         self.threshold = max(1, threshold)
         self._aging = aging
-        self._noticed = 0
-        self._evicted = 0
+        self._arrays = arrays
         self._behind_class = self._find_behind()
         self._behind_common = {"on": on, "how": how, "suffix": suffix, **options}
         # only asked what it needs at least; the one that works is made when the stream's schema is known
@@ -113,8 +117,13 @@ class FrontStage(Join):
         rows = int((room * self._best_share() - HotTuples.fixed_bytes()) // self._cached_bytes())
         spare = int((room - behind_least - HotTuples.fixed_bytes()) // self._cached_bytes())
         rows = max(_LEAST_TUPLES, min(rows, spare, self.relation.row_count))
-        self.cache = HotTuples(self.relation.codec, rows, self._stored_row_bytes(), aging=self._aging)
-        self.budget.reserve("front stage", self.cache.nbytes)
+        row_bytes = self._stored_row_bytes()
+        layout = f"{HotTuples.FORMAT}; {rows} rows of {row_bytes} B; {self.relation.codec.schema}"
+        arrays = in_memory if self._arrays is None else self._arrays(layout)
+        self.cache = HotTuples(self.relation.codec, rows, row_bytes, aging=self._aging, arrays=arrays)
+        self._learned = arrays("front_stage", 3, np.int64)
+        self.threshold = int(self._learned[_THRESHOLD]) or self.threshold
+        self.budget.reserve("front stage", self.cache.nbytes + self._learned.nbytes)
         self._inner = self._behind_class(self.relation, memory=self.budget.free, **self._behind_common)
         self.budget.reserve("join behind", self.budget.free)
         assert self.schema is not None
@@ -162,20 +171,22 @@ class FrontStage(Join):
     def _notice(self, keys: Ints, data: Bytes, starts: Ints, flags: Bytes) -> None:
         """See what the join behind matched: frequent rows move into ``H_R`` (Algorithm 1, lines 16 to 18)."""
         candidates = find_candidates(keys, starts, flags, self.relation.device.frame_bytes, self.threshold)
-        self._noticed += len(keys)
+        evicted = self.cache.evictions
         if candidates.keys.size:
             self.cache.admit(candidates, data)
-        if self._noticed >= self.cache.capacity // 4 + 1024:
+        self._learned[_NOTICED] += len(keys)
+        self._learned[_EVICTED] += self.cache.evictions - evicted
+        if self._learned[_NOTICED] >= self.cache.capacity // 4 + 1024:
             self._adapt()
 
     def _adapt(self) -> None:
         """Lower the threshold while there is room, raise it while evictions are too frequent."""
-        evicted = self.cache.evictions - self._evicted
-        if not self.cache.full or evicted * 8 < self._noticed:
+        noticed, evicted = self._learned[_NOTICED], self._learned[_EVICTED]
+        if not self.cache.full or evicted * 8 < noticed:
             self.threshold = max(1, self.threshold - 1)
-        elif evicted * 2 > self._noticed:
+        elif evicted * 2 > noticed:
             self.threshold += 1
-        self._noticed, self._evicted = 0, self.cache.evictions
+        self._learned[:] = self.threshold, 0, 0
 
     def before_update(self) -> None:
         """Ask the join behind."""

@@ -28,6 +28,9 @@ class HybridJoin(OldestFirstJoin):
     seek_pages
         Seek time of the device, in pages of transfer (``S / T`` with as many reads in flight); only for the
         adaptive partition.
+    disk_share
+        Share of the memory for pages, as many as ``in_flight`` asks for. More makes turns longer, and the work of a
+        turn beside its reads cheaper for each tuple; less leaves more to ``H_S``, where more tuples then share a read.
 
     Notes
     -----
@@ -41,7 +44,7 @@ class HybridJoin(OldestFirstJoin):
     title = "HYBRIDJOIN: the oldest key's page, for all who wait"
 
     def _open(self) -> None:
-        self._open_disk_buffer(self.budget.free // 8)
+        self._open_disk_buffer(self._disk_bytes())
         self._open_table(self.budget.free)
 
     def _absorb(self) -> None:

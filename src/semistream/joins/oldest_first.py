@@ -56,6 +56,10 @@ class OldestFirstJoin(WaitingJoin):
     seek_pages
         Seek time of the device, in pages of transfer (``S / T`` with as many reads in flight); only for the
         adaptive partition.
+    disk_share
+        Share of the memory for pages, as many as ``in_flight`` asks for. More makes turns longer, and the work of a
+        turn beside its reads cheaper for each tuple; less leaves more of the memory to waiting tuples, of which more
+        then share a read.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class OldestFirstJoin(WaitingJoin):
         partition_pages: int | None = None,
         in_flight: int = 256,
         seek_pages: float = 3.0,
+        disk_share: float = 0.125,
         **common: Any,
     ) -> None:
         if in_flight < 1:
@@ -75,6 +80,9 @@ class OldestFirstJoin(WaitingJoin):
             partition_pages = min(partition_pages, relation.page_count)
         if not seek_pages >= 0:
             raise ValueError(f"seek_pages must be zero or more, not {seek_pages}")
+        if not 0.0 < disk_share < 1.0:
+            raise ValueError(f"disk_share must be between 0 and 1, not {disk_share}")
+        self._disk_share = disk_share
         self._partition_pages = partition_pages
         self._in_flight = in_flight
         self._seek_pages = seek_pages
@@ -84,6 +92,11 @@ class OldestFirstJoin(WaitingJoin):
 
     def _minimum(self) -> int:
         return (self._partition_pages or 1) * self.relation.device.frame_bytes + self._table_minimum(16)
+
+    def _disk_bytes(self) -> int:
+        """Return the bytes that are free for pages."""
+        free = self.budget.free
+        return max(0, min(int(free * self._disk_share), free - self._table_minimum(16)))
 
     def _open_disk_buffer(self, share: int) -> int:
         """Reserve frames for as many partitions as are wanted and fit into ``share`` bytes, at least one.

@@ -57,7 +57,7 @@ class TwoBufferJoin(OldestFirstJoin):
         return super()._minimum() + (self._partition_pages or 1) * self.relation.device.frame_bytes
 
     def _open(self) -> None:
-        self._open_disk_buffer(self.budget.free // 8)
+        self._open_disk_buffer(self._disk_bytes())
         half = len(self._frames) // 2
         if half == 0:  # the least memory: the second page comes from the table's share
             self._frames = self.relation.frames(2)

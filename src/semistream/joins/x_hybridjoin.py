@@ -106,7 +106,7 @@ class XHybridJoin(OldestFirstJoin):
         relation = self.relation
         spare = self.budget.free - self._minimum()
         whole = self.budget.free
-        spare -= self._open_disk_buffer(min(spare, whole // 8))
+        spare -= self._open_disk_buffer(min(spare, int(whole * self._disk_share)))
         pages = self._pinned_pages
         if pages is None:
             least = PinnedPages.bytes_for(relation, 1)

@@ -4,15 +4,19 @@
 
     stream  ──shuffle by shard──▶  task i: batches in ──▶ join of shard i, its share of memory ──▶ batches out
               pmod(xxhash64(key), n)                      (drained at the end of the micro-batch)
+                                                            │ cache of frequent tuples
+                                                   files of shard i, kept warm for the next micro-batch
 
 Everything that can be wrong is found on the driver, when `join` is called; no job starts before the query does.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -26,6 +30,7 @@ from pyspark.sql import DataFrame, Observation
 from semistream.core.errors import BudgetTooSmallError, KeyColumnError, UnsupportedJoinError
 from semistream.core.units import format_bytes, parse_bytes
 from semistream.joins import How, Join, create, find
+from semistream.joins.front_stage import FrontStage
 from semistream.joins.output import output_schema
 from semistream.relation import manifest as manifests
 from semistream.relation.manifest import Manifest
@@ -34,9 +39,15 @@ from semistream.relation.relation import Relation
 from semistream.spark.builder import SPARK_SCHEMA
 from semistream.spark.columns import positional, shard_of
 from semistream.spark.metrics import observed, sentinel, with_sentinel, without_counters
-from semistream.spark.types import arrow_schema, fit, spark_type
+from semistream.spark.types import arrow_schema, fit, spark_type, together
+from semistream.spark.warm import WarmShard, shard_identity
+from semistream.spark.warm_cleanup import forget_when_ended, sweep_once
 
 __all__ = ["JoinTask", "join"]
+
+_TUNED: dict[str, dict[str, Any]] = {"cachejoin": {"disk_share": 0.5, "in_flight": 512}}
+"""A micro-batch is drained, so few tuples wait behind the cache: room for them is better used for longer turns."""
+_MOST_RESULTS = 4 << 20
 
 
 def join(
@@ -46,8 +57,9 @@ def join(
     on: str | Sequence[str],
     how: How = "inner",
     memory: int | float | str = "64MB",
-    algorithm: str = "hybridjoin",
+    algorithm: str = "cachejoin",
     suffix: str = "_right",
+    warm: bool = True,
     metrics: str | Observation | None = None,
     **options: Any,
 ) -> DataFrame:
@@ -69,12 +81,16 @@ def join(
     how
         ``"inner"`` or ``"left"``.
     memory
-        What the joins of all shards may hold together: bytes, text such as ``"64MB"``, or a share of the relation
-        such as ``"5%"``. Each of the shards gets the same part of it.
+        What the joins of all shards may hold together on one machine, caches between micro-batches included: bytes,
+        text such as ``"64MB"``, or a share of the relation such as ``"5%"``. Each of the shards gets the same part of
+        it.
     algorithm
-        One of `semistream.algorithms`.
+        One of `semistream.algorithms`. Those with a cache of single tuples (``cachejoin`` and its relatives) keep it
+        from one micro-batch to the next.
     suffix
         Added to the names of the relation's columns that the stream has too.
+    warm
+        False empties the caches after every micro-batch: less to hold between them, more to read in each.
     metrics
         A name under which every micro-batch's progress shows what the joins did: pages read, bytes held and so on, as
         ``query.lastProgress["observedMetrics"][name]``; `semistream.spark.stream_statistics` adds them up. For a batch
@@ -92,7 +108,7 @@ def join(
     --------
     >>> sales = spark.readStream.schema("id long, amount double").parquet("sales/")      # doctest: +SKIP
     >>> enriched = semistream.join(sales, "/data/products", on="id", how="left",
-    ...                            memory="5%", algorithm="hybridjoin")                  # doctest: +SKIP
+    ...                            memory="5%")                                          # doctest: +SKIP
     >>> enriched.writeStream.format("parquet").option("checkpointLocation", "check/").start("facts/")  # doctest: +SKIP
     """
     kind = find(algorithm)
@@ -110,12 +126,20 @@ def join(
         result = _result_schema(stream, stream_schema, opened, manifest, suffix)
         total = parse_bytes(memory, of=opened.nbytes)
         shard = shard_of(stream, keys, opened.key, len(manifest.shards))
-    settings = {"on": keys, "how": how, "suffix": suffix, **options}
-    share = _share(kind, path, manifest, total, stream_schema, settings)
+    settings = {"on": keys, "how": how, "suffix": suffix, **_TUNED.get(algorithm, {}), **options}
+    share, least = _share(kind, path, manifest, total, stream_schema, settings)
     added = result.fields[len(stream_schema) :]
+    cache = None
+    if warm and issubclass(kind, FrontStage):
+        # One cache for joins that would fill it alike, also after the query was stopped and started again.
+        described = [str(path), algorithm, total, sorted(settings.items()), stream_schema.to_string(), result.names]
+        cache = hashlib.sha256(repr(described).encode()).hexdigest()[:16]
+        if stream.isStreaming:
+            forget_when_ended(stream.sparkSession)
     task = JoinTask(
         str(path), manifest.version, algorithm, share, tuple(stream_schema.names), arrow_schema(st.StructType(added)),
-        settings, counted=metrics is not None, shards=len(manifest.shards), stored=manifest.schema,
+        settings, counted=metrics is not None, shards=len(manifest.shards), stored=manifest.schema, cache=cache,
+        results=max(0, min(share // 16, _MOST_RESULTS, (share - least) * 3 // 4)),
     )  # fmt: skip
     sharded = positional(stream).repartitionById(len(manifest.shards), shard)
     if metrics is None:
@@ -137,6 +161,10 @@ class JoinTask:
     counted: bool = False
     shards: int = 1
     stored: pa.Schema | None = None
+    cache: str | None = None
+    """Name of the cache that is kept between micro-batches."""
+    results: int = 0
+    """Part of the memory in which small results are put together to larger ones."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -149,12 +177,40 @@ class JoinTask:
         version = self._version(context)
         with Relation.open(self.path, version=version, shards=[context.partitionId()]) as relation:
             self._check_unchanged(relation)
-            joined = create(self.algorithm, relation, memory=self.memory, **self.settings)
-            for result in joined.process(chain([first], rows)):
-                fitting = fit(result, schema)
-                yield without_counters(fitting) if self.counted else fitting
+            with self._warm_shard(context, version) as warm:
+                joined = self._opened(relation, first, warm)
+                for result in together(joined.process(chain([first], rows)), self.results // 2):
+                    fitting = fit(result, schema)
+                    yield without_counters(fitting) if self.counted else fitting
+                if warm is not None:
+                    warm.keep()
             if self.counted:
                 yield sentinel(joined, schema)
+
+    def _warm_shard(self, context: TaskContext, version: int) -> AbstractContextManager[WarmShard | None]:
+        """Return the cache that the last micro-batch has left, if there can be one."""
+        query, shard = context.getLocalProperty("sql.streaming.queryId"), context.partitionId()
+        if self.cache is None or query is None:
+            return nullcontext()
+        identity = shard_identity(Path(self.path), manifests.load(Path(self.path), version).shards[shard])
+        warm = WarmShard.take(query, self.cache, shard, identity, room=self.memory)
+        sweep_once()  # only now: after a restart this query's own caches look abandoned until one is taken
+        return warm or nullcontext()
+
+    def _opened(self, relation: Relation, first: pa.RecordBatch, warm: WarmShard | None) -> Join:
+        """Return the join, ready for its first rows; with a cache of its own if the warm one is not to be had."""
+        options = self.settings if warm is None else {**self.settings, "arrays": warm}
+        joined = create(self.algorithm, relation, memory=self.memory, **options)
+        if self.results:
+            joined.budget.reserve("results", self.results)
+        try:
+            joined.bind(first.schema, first)
+        except OSError:
+            if warm is None:
+                raise
+            warm.discard()
+            return self._opened(relation, first, None)
+        return joined
 
     def _version(self, context: TaskContext) -> int:
         """Return the version to read: that of the micro-batch, or the one the driver saw."""
@@ -218,15 +274,15 @@ def _result_schema(
 
 def _share(
     kind: type[Join], path: Path, manifest: Manifest, total: int, schema: pa.Schema, settings: dict[str, Any]
-) -> int:
-    """Return one shard's part of the memory, or raise if the largest shard cannot do with it."""
+) -> tuple[int, int]:
+    """Return one shard's part of the memory and the least that would do, or raise if the largest shard needs more."""
     shards = len(manifest.shards)
     share = max(1, total // shards)
     largest = max(range(shards), key=lambda number: manifest.shards[number].pages)
     with Relation.open(path, version=manifest.version, shards=[largest]) as relation:
         if not kind.bounded:
             kind(relation, memory=1, **settings)  # for the checks; with the schema it would read all of the shard
-            return share
+            return share, 0
         minimum = kind.minimum_memory(relation, schema, **settings)
     if share < minimum:
         raise BudgetTooSmallError(
@@ -235,4 +291,4 @@ def _share(
             "build the relation with fewer shards or larger pages",
             minimum * shards,
         )
-    return share
+    return share, minimum

@@ -7,6 +7,8 @@ it expects ``int`` is garbage or a crash. So every batch that goes back to Spark
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyspark.sql.types as st
@@ -21,7 +23,7 @@ from pyspark.sql.pandas.types import (
 
 from semistream.core.errors import SemistreamError
 
-__all__ = ["UnsupportedTypeError", "arrow_schema", "fit", "spark_type"]
+__all__ = ["UnsupportedTypeError", "arrow_schema", "fit", "spark_type", "together"]
 
 # Integers that Spark lacks become the next larger type it has, as when it reads them from Parquet.
 _LARGER: dict[pa.DataType, st.DataType] = {
@@ -105,6 +107,27 @@ def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def together(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+    """Put batches together to such of at least ``size`` bytes: each costs the way to the JVM a third of a millisecond.
+
+    Up to twice as many bytes are held, for the parts and the whole. With a ``size`` of 0 batches pass as they are.
+
+    >>> parts = [pa.record_batch({"id": [part, part]}) for part in range(5)]
+    >>> [batch.num_rows for batch in together(parts, 48)]
+    [6, 4]
+    """
+    held: list[pa.RecordBatch] = []
+    room = size
+    for batch in batches:
+        held.append(batch)
+        room -= batch.nbytes
+        if room <= 0:
+            yield pa.concat_batches(held) if len(held) > 1 else batch
+            held, room = [], size
+    if held:
+        yield pa.concat_batches(held)
 
 
 def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:

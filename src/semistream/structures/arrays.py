@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["Arrays", "MappedArrays", "in_memory"]
+__all__ = ["ArraySource", "Arrays", "MappedArrays", "in_memory"]
 
 
 class Arrays(Protocol):
@@ -21,6 +21,14 @@ class Arrays(Protocol):
 
     def __call__(self, name: str, count: int, dtype: DTypeLike) -> NDArray[Any]:
         """Return the array ``name`` of ``count`` items."""
+        ...
+
+
+class ArraySource(Protocol):
+    """Gives out arrays to a structure that says how they will be laid out."""
+
+    def __call__(self, layout: str) -> Arrays:
+        """Return arrays that were left under the same layout, or empty ones; never those of another."""
         ...
 
 
@@ -33,7 +41,15 @@ class MappedArrays:
     """Arrays in files of a directory, mapped shared: what one process writes, the next one finds.
 
     Only one process may write at a time; a lock is the caller's business. Files on a memory file system are
-    memory: count them.
+    memory: count them. All of a file's room is taken when it is made; later there might be none, and a process that
+    writes to a mapped file then is killed.
+
+    Parameters
+    ----------
+    directory
+        Where the files are, or will be.
+    existing
+        Only files that are there: one that is missing, or of another size, raises `FileNotFoundError`.
 
     Examples
     --------
@@ -44,9 +60,11 @@ class MappedArrays:
     [0, 7, 0]
     """
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    def __init__(self, directory: str | os.PathLike[str], *, existing: bool = False) -> None:
         self._directory = Path(directory)
-        self._directory.mkdir(parents=True, exist_ok=True)
+        self._existing = existing
+        if not existing:
+            self._directory.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, name: str, count: int, dtype: DTypeLike) -> NDArray[Any]:
         """Map the array ``name``; a file of another size is replaced by zeros."""
@@ -56,6 +74,9 @@ class MappedArrays:
         path = self._directory / f"{name}.array"
         size = count * kind.itemsize
         if not path.exists() or path.stat().st_size != size:
+            if self._existing:
+                raise FileNotFoundError(f"{path} with {size:,} bytes was expected")
+            path.unlink(missing_ok=True)  # not emptied in place: another process may have it mapped
             with open(path, "wb") as file:
-                file.truncate(size)
+                os.posix_fallocate(file.fileno(), 0, size)
         return np.asarray(np.memmap(path, dtype=kind, mode="r+", shape=(count,)))

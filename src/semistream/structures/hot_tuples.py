@@ -151,6 +151,9 @@ class HotTuples:
         Where the arrays live; a cache left in mapped files is taken up as it was.
     """
 
+    FORMAT = "hot tuples 1"
+    """Changes with the arrays and their meaning, so that a cache in files is not taken for another."""
+
     def __init__(
         self, codec: RowCodec, capacity: int, row_bytes: float = 0.0, *, aging: float = 24.0, arrays: Arrays = in_memory
     ) -> None:
