@@ -61,7 +61,7 @@ def built(name: str) -> Relation:
     # keys are even: odd ones are absent
     repeats = {"unique": 1, "three rows": 3, "many pages a key": 30}[name]
     ids = np.repeat(np.arange(KEYS) * 2, repeats)
-    return Relation.build(pa.table({"id": ids, "v": ids}), laboratory() / name, key="id", page_size=512)
+    return Relation.build(pa.table({"id": ids, "v": ids}), laboratory() / f"theorems {name}", key="id", page_size=512)
 
 
 def counted(name: str) -> tuple[Relation, CountingDevice]:

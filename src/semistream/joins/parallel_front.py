@@ -23,6 +23,7 @@ from semistream.joins.base import Tuples
 from semistream.joins.front_stage import PORTION, FrontStage
 from semistream.relation.overlay import Change
 from semistream.relation.relation import Relation
+from semistream.relation.sizes import batch_bytes
 
 __all__ = ["ParallelFrontStage"]
 
@@ -30,7 +31,7 @@ Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
 _LEAST_BUFFER = 4096
-_RESULTS_AHEAD = 8
+_LEAST_RESULTS = 8192
 _PATIENCE = 0.05
 
 
@@ -71,9 +72,12 @@ class ParallelFrontStage(FrontStage):
         super().__init__(relation, **options)
 
     def _minimum(self) -> int:
-        return super()._minimum() + _LEAST_BUFFER
+        return super()._minimum() + _LEAST_BUFFER + _LEAST_RESULTS
 
     def _open(self) -> None:
+        self._results_limit = max(_LEAST_RESULTS, self.budget.total // 64)
+        self._results_limit = min(self._results_limit, max(_LEAST_RESULTS, self.budget.free - self._minimum()))
+        self.budget.reserve("results ahead", self._results_limit)
         self._buffer_limit = max(_LEAST_BUFFER, int(self.budget.total * self._buffer_share))
         self._buffer_limit = min(self._buffer_limit, max(_LEAST_BUFFER, self.budget.free - super()._minimum()))
         self.budget.reserve("intermediate buffer", self._buffer_limit)
@@ -142,7 +146,7 @@ class ParallelFrontStage(FrontStage):
     def _disk_turn(self) -> bool:
         """Feed the join behind from ``I_B`` and run one turn of it; False when there is nothing left to do."""
         with self._changed:
-            if len(self._results) > _RESULTS_AHEAD and self._threads:
+            if self._threads and 2 * sum(result.nbytes for result in self._results) > self._results_limit:
                 self._changed.wait(_PATIENCE)
                 return True
             if self._behind_rows == 0 or self._failure is not None:
@@ -231,7 +235,7 @@ def _head(part: Tuples, count: int) -> Tuples:
 
 
 def _bytes(part: Tuples) -> int:
-    return int(part.batch.nbytes) + part.keys.nbytes
+    return batch_bytes(part.batch) + part.keys.nbytes
 
 
 def _probe_disk(reference: weakref.ref[ParallelFrontStage]) -> None:

@@ -208,6 +208,7 @@ class PartitionedJoin(Join):
     def _serve(self, partitions: Ints) -> Iterator[pa.RecordBatch]:
         """Read partitions and join all tuples that wait for them, and read on for keys that have rows in more."""
         halfway, next_of = np.empty(0, np.int32), np.empty(0, np.int64)
+        in_order = self.relation.page_order.size == 0  # else the last row of a key may come before others of it
         while partitions.size:
             pages = (partitions[:, None] * self._pages + np.arange(self._pages)).reshape(-1)
             pages = pages[pages < self.relation.page_count]  # the last partition may be short
@@ -223,7 +224,8 @@ class PartitionedJoin(Join):
                 slots, place = taken[begin : begin + portion], owner[begin : begin + portion]
                 finished = np.zeros(slots.size, dtype=bool)
                 for at, starts, flags in self._found(slots, place, frames):
-                    finished[at[(flags & LAST) != 0]] = True
+                    if in_order:
+                        finished[at[(flags & LAST) != 0]] = True
                     chosen = slots[at]
                     self.table.mark(chosen)
                     keys, stream = self.table.keys_of(chosen), self.table.rows(chosen)
