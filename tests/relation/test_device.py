@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from semistream.core.compiled import frozen
 from semistream.core.errors import CorruptPageError, SemistreamError
-from semistream.relation import transfers
+from semistream.relation import reader, transfers
 from semistream.relation.checksum import seal
 from semistream.relation.device import DeviceError, FileDevice
 from semistream.relation.device_base import Frames
@@ -298,6 +298,7 @@ def test_without_queues_threads_read(
     three_files: tuple[list[tuple[Path, int]], Frames], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfers, "IO_SETUP", -1)  # no such system call
+    monkeypatch.setattr(reader, "_spares", reader._Spares())
     with FileDevice(three_files[0], 4096) as device:
         assert (device.direct, device.method) == (True, "threads")
         frames = device.allocate(241)
@@ -315,6 +316,31 @@ def test_a_queue_that_stops_working_is_replaced(three_files: tuple[list[tuple[Pa
             assert not device._reader._process.idle_queues
             device.read(np.arange(241), frames)  # by a new queue
             assert len(device._reader._process.idle_queues) == 1
+
+
+def test_a_closed_device_leaves_its_queue_to_the_next(
+    three_files: tuple[list[tuple[Path, int]], Frames], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    destroyed: list[reader.Queue] = []
+    monkeypatch.setattr(reader.Queue, "destroy", lambda queue: destroyed.append(queue))
+    monkeypatch.setattr(reader, "_spares", reader._Spares())
+    used = set()
+    for _ in range(3):
+        with FileDevice(three_files[0], 4096) as device:
+            used.add(device._reader._process.idle_queues[0].handle)
+            frames = device.allocate(241)
+            device.read(np.arange(241), frames)
+            assert (frames == three_files[1]).all()
+    assert len(used) == 1
+    # queues of another depth are not given out, and not all are kept
+    for depth in range(2, 12):
+        FileDevice(three_files[0], 4096, depth=depth).close()
+    assert len(destroyed) == 3
+    assert len(reader._spares._queues) == reader._Spares.MOST
+    assert destroyed[0].handle in used
+    monkeypatch.undo()
+    for queue in destroyed:
+        queue.destroy()
 
 
 def test_files_that_are_missing(tmp_path: Path) -> None:

@@ -54,6 +54,48 @@ class Queue:
         _libc.syscall(transfers.IO_DESTROY, ctypes.c_ulong(self.handle))
 
 
+class _Spares:
+    """Queues that closed readers leave to new ones.
+
+    Giving a queue back to the kernel waits until all processors have passed a quiet point: tens of milliseconds, and
+    on a busy machine a second. Who opens relations often, as a Spark task does, would wait longer than it reads.
+    """
+
+    MOST = 8
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queues: list[tuple[int, Queue]] = []
+
+    def take(self, depth: int) -> Queue | None:
+        """Return a queue of ``depth``, if there is one."""
+        with self._lock:
+            for at, (of_depth, queue) in enumerate(self._queues):
+                if of_depth == depth:
+                    del self._queues[at]
+                    return queue
+        return None
+
+    def put(self, depth: int, queue: Queue) -> None:
+        """Keep a queue in which nothing is in flight, or the one that was kept longest goes."""
+        with self._lock:
+            self._queues.append((depth, queue))
+            gone = self._queues.pop(0)[1] if len(self._queues) > self.MOST else None
+        if gone is not None:
+            gone.destroy()
+
+
+_spares = _Spares()
+
+
+def _forget_spares() -> None:
+    global _spares
+    _spares = _Spares()
+
+
+os.register_at_fork(after_in_child=_forget_spares)  # a child has none of its parent's queues
+
+
 class _Process:
     """What belongs to one process and must be made anew after a fork: the child has no queue and no
     thread.
@@ -186,7 +228,7 @@ class PageReader:
         if not transfers.HAS_QUEUE:
             return None
         try:
-            return Queue(self.depth)
+            return _spares.take(self.depth) or Queue(self.depth)
         except OSError:  # not in this kernel, forbidden here, or all taken by others
             return None
 
@@ -227,6 +269,6 @@ class PageReader:
             while self._descriptors:
                 os.close(self._descriptors.pop())
         for queue in queues:
-            queue.destroy()
+            _spares.put(self.depth, queue)
         if workers is not None:
             workers.shutdown()
