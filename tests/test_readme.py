@@ -55,10 +55,10 @@ def test_python_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.spark
 def test_spark_example(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    products = pa.table({"id": range(20_000), "name": [f"product {number}" for number in range(20_000)]})
+    products = pa.table({"id": range(200_000), "name": [f"product {number}" for number in range(200_000)]})
     pq.write_table(products, "products.parquet")
     Path("sales").mkdir()
-    pq.write_table(pa.table({"sale": [1, 2, 3], "id": [7, 19_999, -1]}), "sales/part-0.parquet")
+    pq.write_table(pa.table({"sale": [1, 2, 3], "id": [7, 199_999, -1]}), "sales/part-0.parquet")
     # The JVM was started elsewhere, and resolves relative paths from there.
     script = re.sub(r'"(products\.parquet|relation|sales|checkpoint|facts)"', rf'"{tmp_path}/\1"', code("On Spark"))
     names: dict[str, Any] = {}
@@ -71,7 +71,7 @@ def test_spark_example(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     facts = spark.read.parquet(f"{tmp_path}/facts").orderBy("sale").collect()
     assert [(row.sale, row.id, row.name) for row in facts] == [
         (1, 7, "product 7"),
-        (2, 19_999, "product 19999"),
+        (2, 199_999, "product 199999"),
         (3, -1, None),
     ]
 

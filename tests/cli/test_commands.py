@@ -286,3 +286,15 @@ def test_progress_reaches_the_size_of_the_files(tmp_path: Path) -> None:
     assert table.num_rows == 5 * len(WRITERS)
     assert positions == sorted(positions)
     assert positions[-1] == files.nbytes
+
+
+def test_check_reads_a_version_with_changed_pages(tmp_path: Path) -> None:
+    path = tmp_path / "relation"
+    table = pa.table({"id": range(5000), "x": range(5000)})
+    semistream.Relation.build(table, path, key="id", page_size=512).close()
+    pyarrow.parquet.write_table(pa.table({"id": [7, 3000, 9999], "x": [0, 0, 0]}), tmp_path / "new.parquet")
+    assert run("upsert", tmp_path / "new.parquet", path).exit_code == 0
+    outcome = run("inspect", path, "--check")
+    assert outcome.exit_code == 0, outcome.output
+    assert "5,001" in outcome.stdout
+    assert "version 2" in outcome.stdout

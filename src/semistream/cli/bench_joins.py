@@ -107,18 +107,16 @@ def rate_table(found: dict[str, Any]) -> Group:
     for name, rate in sorted(found["rates"].items(), key=lambda item: -item[1]):
         join = found["joins"][name]
         table.add_row(
-            name,
+            name if join["bounded"] else f"{name} *",
             f"[bold]{format_count(rate)}[/bold]",
             f"{found['spec']['batch_rows'] / rate:.3g} s",
             f"{join['io_seconds'] / sum(join['seconds']):.0%}",
             f"{join['pages_read'] / len(join['seconds']):,.0f}",
             f"{join['hit_ratio']:.0%}",
-            format_bytes(join["bytes_held"]) + ("" if join["bounded"] else " *"),
+            format_bytes(join["bytes_held"]),
         )
     way = "past the page cache" if found["device"]["direct"] else "through the page cache"
-    notes = [
-        "[dim]pages: read for a batch; hits: tuples served by a cache; reading: share of the time, threads added up"
-    ]
+    notes = ["[dim]reading: share of the time, added up over threads; pages: of a batch; hits: served by a cache"]
     if not all(join["bounded"] for join in found["joins"].values()):
         notes.append("[dim]* takes what it needs, whatever its budget")
     notes += [f"[dim]{name} was skipped: {reason}" for name, reason in found["skipped"].items()]
