@@ -116,3 +116,22 @@ def test_every_type_passes_through(algorithm: str, clustered: bool) -> None:
                                 if name not in stream.schema.names}  # fmt: skip
         assert repr(row) == repr({name: wanted[name] for name in join.output_schema.names})
     assert pairs == Counter(join_pairs(stream, master, ["id"], ["id"], "left"))
+
+
+@pytest.mark.parametrize("algorithm", semistream.algorithms())
+@pytest.mark.parametrize("kind", ["dictionary", "view"])
+def test_what_rows_share_does_not_make_every_row_large(
+    algorithm: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slice of one row holds a dictionary of 600 KB, or the bytes of all views; its own row is short."""
+    rows = 3000
+    names = [f"{row:0200d}" for row in range(rows)]
+    column = pa.array(names).dictionary_encode() if kind == "dictionary" else pa.array(names, pa.string_view())
+    stream = pa.record_batch({"id": np.arange(rows) % 60, "name": column})
+    path, master, _ = case(True)
+    join = semistream.create(algorithm, Relation.open(path), on="id", how="inner", memory="1MB")
+    aside = []
+    monkeypatch.setattr(join, "_put_aside", lambda keys, batch: aside.append(batch.num_rows))
+    found = sum(batch.num_rows for batch in join.process([stream]))
+    assert not aside, f"{sum(aside)} of {rows} rows were served one by one"
+    assert found == len(join_pairs(pa.Table.from_batches([stream]), master, ["id"], ["id"], "inner"))

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from semistream.core.statistics import JoinStatistics
 from semistream.joins.base import How, Join
 from semistream.relation.relation import Relation
+from semistream.relation.sizes import batch_bytes
 
 __all__ = [
     "Outcome",
@@ -175,7 +176,7 @@ def held_bytes(join: Join) -> int:
             owner = _owner(thing)
             arrays[id(owner)] = owner.nbytes
         elif isinstance(thing, pa.RecordBatch):
-            batches += thing.nbytes
+            batches += batch_bytes(thing)
         elif isinstance(thing, dict):
             todo.extend(thing.values())
         elif isinstance(thing, list | tuple | set) or type(thing).__name__ == "deque":

@@ -13,6 +13,7 @@ from semistream.joins.base import Tuples
 from semistream.joins.oldest_first import OldestFirstJoin
 from semistream.relation.overlay import Change
 from semistream.relation.relation import Relation
+from semistream.relation.selection import take_rows
 from semistream.structures.lookup import Matches
 from semistream.structures.pinned_pages import PinnedPages
 
@@ -144,7 +145,7 @@ class XHybridJoin(OldestFirstJoin):
                 for match in matches:
                     if self._on_match is not None:
                         match = _by_key(match)
-                    stream = part.batch.take(pa.array(match.positions))
+                    stream = take_rows(part.batch, match.positions)
                     yield from self._joined(match.keys, stream, match.data, match.starts, match.flags)
                 hits = int(np.count_nonzero(held))
                 self._stats.probes += held.size
@@ -161,7 +162,7 @@ class XHybridJoin(OldestFirstJoin):
     def _let_in(self, part: Tuples, others: Ints) -> bool:
         """Move tuples into ``H_S``; return whether all found room."""
         if others.size < len(part.keys):
-            part = Tuples(part.keys[others], part.batch.take(pa.array(others)))
+            part = Tuples(part.keys[others], take_rows(part.batch, others))
         count = self.table.insert(part.keys, part.batch)
         self._stats.appended += count
         self._put_back(Tuples(part.keys[count:], part.batch.slice(count)))

@@ -22,6 +22,7 @@ from semistream.relation.keys import KeyCodec
 from semistream.relation.overlay import Overlay
 from semistream.relation.pages import FIRST, FORMAT, HEADER, LAST, WHOLE, pack_pages, page_keys, page_rows
 from semistream.relation.rows import Rows
+from semistream.relation.selection import keep_rows, take_rows
 
 if TYPE_CHECKING:
     from semistream.relation.relation import Relation
@@ -73,9 +74,9 @@ class _Changes(NamedTuple):
         return _Changes(
             self.keys[keys],
             self.row_keys[rows],
-            self.rows.filter(pa.array(rows)),
+            keep_rows(self.rows, rows),
             self.gone_keys[gone],
-            self.gone.filter(pa.array(gone)),
+            keep_rows(self.gone, gone),
         )
 
 
@@ -195,7 +196,7 @@ def _changes(relation: Relation, upserts: Any, deletes: Any) -> _Changes:
     gone_keys, gone = _by_key(codec, _one_batch(deletes, relation, codec.names))
     again = np.flatnonzero(row_keys[1:] == row_keys[:-1])
     if again.size and not codec.exact:
-        _check_same(relation, rows.take(pa.array(again + 1)), rows.take(pa.array(again)))
+        _check_same(relation, take_rows(rows, again + 1), take_rows(rows, again))
     return _Changes(np.union1d(row_keys, gone_keys), row_keys, rows, gone_keys, gone)
 
 
@@ -203,7 +204,7 @@ def _by_key(codec: KeyCodec, batch: pa.RecordBatch) -> tuple[Ints, pa.RecordBatc
     """Return rows in the order of their key64; a NULL key matches nothing, so such rows are no part of R."""
     keys, valid = codec.encode(batch)
     order = np.flatnonzero(valid)[np.argsort(keys[valid], kind="stable")]
-    return keys[order], batch.take(pa.array(order))
+    return keys[order], take_rows(batch, order)
 
 
 def _one_batch(data: Any, relation: Relation, names: Any) -> pa.RecordBatch:
@@ -387,12 +388,10 @@ def _true_keys(relation: Relation, frames: Bytes, keys: Ints, starts: Ints, chan
     """Say which rows have a changed key by more than its hash; another key must not be in a new one's way."""
     stored = relation.rows(frames.reshape(-1), starts)
     renewed, at = _among(keys, changes.row_keys)
-    _check_same(relation, changes.rows.take(pa.array(at[renewed])), stored.filter(pa.array(renewed)))
+    _check_same(relation, take_rows(changes.rows, at[renewed]), keep_rows(stored, renewed))
     gone, at = _among(keys, changes.gone_keys)
     names = list(relation.key.names)
-    same = relation.key.verify(
-        changes.gone.take(pa.array(at[gone])), names, stored.filter(pa.array(gone)).select(names)
-    )
+    same = relation.key.verify(take_rows(changes.gone, at[gone]), names, keep_rows(stored, gone).select(names))
     true = renewed.copy()
     true[gone] |= same
     return true

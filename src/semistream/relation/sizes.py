@@ -1,0 +1,78 @@
+"""How many bytes the rows of a batch take, whatever they share.
+
+A slice of a batch shares its parent's buffers. Arrow's ``nbytes`` counts for most columns only what the slice shows;
+of a dictionary and of views it counts everything: one row of a dictionary of a million names would be as large as all
+names. Where room for rows is measured out, as in a stream buffer, a row is to count as the bytes of its own values.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+__all__ = ["batch_bytes"]
+
+_VIEW_BYTES = 16
+_INLINE_BYTES = 12
+
+
+def batch_bytes(batch: pa.RecordBatch) -> int:
+    """Return the bytes of a batch's rows.
+
+    >>> names = pa.array(["name " * 100] * 1000, pa.string_view())
+    >>> batch = pa.record_batch({"name": names})
+    >>> batch.slice(0, 2).nbytes > 100_000, batch_bytes(batch.slice(0, 2))
+    (True, 1032)
+    """
+    if not any(_shares(kind) for kind in batch.schema.types):
+        return int(batch.nbytes)
+    return sum(_bytes(column) for column in batch.columns)
+
+
+@lru_cache(maxsize=1024)
+def _shares(kind: pa.DataType) -> bool:
+    """Say whether ``nbytes`` of a slice counts more than the slice."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _shares(kind.storage_type)
+    if pa.types.is_dictionary(kind) or _is_view(kind) or _is_list_view(kind):
+        return True
+    return any(_shares(kind.field(child).type) for child in range(kind.num_fields))
+
+
+def _bytes(array: pa.Array) -> int:
+    kind = array.type
+    if not _shares(kind):
+        return int(array.nbytes)
+    if isinstance(array, pa.ExtensionArray):
+        return _bytes(array.storage)
+    if isinstance(array, pa.DictionaryArray):
+        return int(array.indices.nbytes) + _share(array.dictionary, len(array))
+    if _is_view(kind):
+        lengths = np.frombuffer(array.buffers()[1], np.int32)[4 * array.offset : 4 * (array.offset + len(array)) : 4]
+        return _VIEW_BYTES * len(array) + int(lengths[lengths > _INLINE_BYTES].sum())
+    if _is_list_view(kind):
+        width = 16 if pa.types.is_large_list_view(kind) else 8
+        return width * len(array) + _share(array.values, int(np.asarray(array.sizes).sum()))
+    if isinstance(array, pa.StructArray):
+        return sum(_bytes(child) for child in array.flatten())
+    if isinstance(array, pa.MapArray):
+        entries = array.offsets[len(array)].as_py() - array.offsets[0].as_py()
+        return 4 * len(array) + _share(array.keys, entries) + _share(array.items, entries)
+    if isinstance(array, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):
+        return 8 * len(array) + _bytes(array.flatten())
+    return int(array.nbytes)
+
+
+def _share(values: pa.Array, rows: int) -> int:
+    """Return the bytes of ``rows`` values, on average."""
+    return _bytes(values) * rows // max(1, len(values))
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
+
+
+def _is_list_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind))
