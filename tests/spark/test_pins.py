@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -110,3 +112,40 @@ def test_old_pins_go_and_free_their_versions(relation):
 def test_a_strange_query_id_is_refused(relation):
     with pytest.raises(ValueError, match="query id"):
         pins.version_for(relation, "../elsewhere", 1)
+
+
+def test_a_pin_counts_at_once_and_is_flushed_meanwhile(relation, monkeypatch):
+    may_flush, flushed = threading.Event(), []
+    sync = os.fsync
+
+    def slow_sync(descriptor):
+        assert may_flush.wait(10)
+        flushed.append(descriptor)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slow_sync)
+    pin = pins.pin_version(relation, "q-1", 7)
+    assert pin.version == 1
+    assert pins.pin_version(relation, "q-1", 7) == pins.Pin(1), "the second to come has nothing to flush"
+    assert not flushed
+    may_flush.set()
+    pin.wait()
+    assert len(flushed) == 2, "the pin and its directory"
+
+
+def test_an_error_while_flushing_fails_the_batch(relation, monkeypatch):
+    def refuse(descriptor):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError, match="Input/output error"):
+        pins.pin_version(relation, "q-1", 7).wait()
+
+
+def test_an_empty_pin_is_none(relation):
+    """What a power failure may leave of a pin whose batch had not ended."""
+    pins.version_for(relation, "q-1", 7)
+    semistream.upsert(relation, master(2))
+    (relation / pins.PINS / "q-1" / f"{7:012d}").write_text("")
+    assert pins.version_for(relation, "q-1", 7) == 2
+    assert pins.version_for(relation, "q-1", 7) == 2

@@ -34,7 +34,7 @@ from semistream.joins.front_stage import FrontStage
 from semistream.joins.output import output_schema
 from semistream.relation import manifest as manifests
 from semistream.relation.manifest import Manifest
-from semistream.relation.pins import version_for
+from semistream.relation.pins import Pin, pin_version
 from semistream.relation.relation import Relation
 from semistream.spark.builder import SPARK_SCHEMA
 from semistream.spark.columns import positional, shard_of
@@ -174,16 +174,17 @@ class JoinTask:
         if first is None:  # most shards of a small micro-batch: do not even open the relation
             return
         schema = pa.schema([*first.schema, *self.added])
-        version = self._version(context)
-        with Relation.open(self.path, version=version, shards=[context.partitionId()]) as relation:
+        pin = self._pin(context)
+        with Relation.open(self.path, version=pin.version, shards=[context.partitionId()]) as relation:
             self._check_unchanged(relation)
-            with self._warm_shard(context, version) as warm:
+            with self._warm_shard(context, pin.version) as warm:
                 joined = self._opened(relation, first, warm)
                 for result in together(joined.process(chain([first], rows)), self.results // 2):
                     fitting = fit(result, schema)
                     yield without_counters(fitting) if self.counted else fitting
                 if warm is not None:
                     warm.keep()
+            pin.wait()
             if self.counted:
                 yield sentinel(joined, schema)
 
@@ -212,13 +213,13 @@ class JoinTask:
             return self._opened(relation, first, None)
         return joined
 
-    def _version(self, context: TaskContext) -> int:
+    def _pin(self, context: TaskContext) -> Pin:
         """Return the version to read: that of the micro-batch, or the one the driver saw."""
         query = context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
         if query is None or batch is None:
-            return self.version
-        return version_for(Path(self.path), query, int(batch))
+            return Pin(self.version)
+        return pin_version(Path(self.path), query, int(batch))
 
     def _check_unchanged(self, relation: Relation) -> None:
         """Refuse a version that was built in another shape than the one the query was planned for."""
