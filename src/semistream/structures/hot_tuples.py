@@ -327,4 +327,5 @@ class HotTuples:
         self._victim_at += victims.size
         still = self._t.head[victims] == 1
         less = self._t.frequency[victims] < than[: victims.size]
-        return victims[still & less]
+        chosen: Slots = victims[still & less]
+        return chosen
