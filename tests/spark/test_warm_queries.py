@@ -181,11 +181,16 @@ def test_workers_killed_at_random_cost_no_row(spark: SparkSession, relation: Pat
     killed = []
 
     def kill_now_and_then() -> None:
-        # Spark gives a task up after three failures, so not much faster than tasks can be done again.
+        # Spark gives a task up after three failures, so at most two for each micro-batch.
+        batch, kills = -1, 0
         while not stop.wait(rng.uniform(0.5, 2.0)):
-            if found := workers():
+            progress = fed.query.lastProgress
+            if progress is not None and progress["batchId"] != batch:
+                batch, kills = progress["batchId"], 0
+            if kills < 2 and (found := workers()):
                 os.kill(rng.choice(found).pid, signal.SIGKILL)
                 killed.append(time.monotonic())
+                kills += 1
 
     with feed(spark, relation, tmp_path) as fed:
         fed.add(0)
