@@ -127,12 +127,14 @@ class _Assembly:
         )
 
     def _joined(self, frame: DataFrame, plan: JoinPlan) -> DataFrame:
-        memory: dict[str, Any] = {} if plan.memory is None else {"memory": plan.memory}
+        # What the file leaves open is the join's own default.
+        given = {"memory": plan.memory, "algorithm": plan.algorithm}
+        settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
 
         def step() -> DataFrame:
             joined = join(
-                frame, plan.relation, on=plan.on, how=plan.how, algorithm=plan.algorithm, suffix=plan.suffix,
-                metrics=plan.name, **memory, **plan.options,
+                frame, plan.relation, on=plan.on, how=plan.how, suffix=plan.suffix, metrics=plan.name, **settings,
+                **plan.options,
             )  # fmt: skip
             return self._kept(frame, joined, plan)
 

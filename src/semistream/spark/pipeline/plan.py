@@ -77,7 +77,7 @@ class JoinPlan:
     relation: Path
     on: tuple[str, ...]
     how: Literal["inner", "left"] = "left"
-    algorithm: str = "hybridjoin"
+    algorithm: str | None = None
     memory: int | None = None
     columns: tuple[str, ...] | None = None
     suffix: str = "_right"
@@ -237,7 +237,7 @@ class _Reader:
         on = section.texts("on", required=True)
         name = section.text("name", path.name if path else "join")
         how = section.choice("how", ("inner", "left"), "left")
-        algorithm = section.text("algorithm", "hybridjoin")
+        algorithm = section.text("algorithm")
         columns = section.texts("columns") if "columns" in section else None
         suffix = section.text("suffix", "_right")
         surrogate = section.text("surrogate")
@@ -247,7 +247,8 @@ class _Reader:
         options = section.values("options")
         section.finish()
         try:
-            find(algorithm or "")
+            if algorithm is not None:
+                find(algorithm)
         except UnknownAlgorithmError as error:
             section.note(str(error), "algorithm")
         if unknown is not None and surrogate is None:
@@ -260,7 +261,7 @@ class _Reader:
             return None
         sizes[section.place] = size
         return JoinPlan(
-            section.place, name or "join", path, on, "inner" if how == "inner" else "left", algorithm or "", memory,
+            section.place, name or "join", path, on, "inner" if how == "inner" else "left", algorithm, memory,
             columns, suffix or "_right", surrogate, unknown, options,
         )  # fmt: skip
 
