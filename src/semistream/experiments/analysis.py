@@ -70,7 +70,7 @@ class FrontStageGain:
     def hash_seconds_for(self, gain: float) -> float | None:
         """Return the processor time of a waiting tuple at which the model reaches ``gain``; None if never.
 
-        >>> round(FrontStageGain(100_000_000, 1.2e9).best()[0], 1)
+        >>> float(round(FrontStageGain(100_000_000, 1.2e9).best()[0], 1))
         3.8
         >>> FrontStageGain(100_000_000, 0.12e9).hash_seconds_for(5.0) is None
         True

@@ -60,7 +60,7 @@ def colours(names: list[str]) -> list[str]:
     """Return a colour for each line: the algorithm's own, in shades where it has several lines.
 
     >>> colours(["MESHJOIN", "CMESHJOIN, skew 0.5", "CMESHJOIN, skew 1"])
-    ['#0072B2', '#e7985e', '#d55e00']
+    ['#0072B2', '#ecb78c', '#d55e00']
     """
     families: dict[str, list[str]] = {}
     for name in names:

@@ -67,7 +67,7 @@ def best_cache(setting: Setting, memory: float) -> float:
     >>> from semistream.joins.costs.constants import load_constants
     >>> setting = Setting.planned(100_000_000, exponent=1.0, constants=load_constants("disk-2010"))
     >>> round(best_cache(setting, 1.2e9) * setting.cached_bytes / 1.2e9, 2)
-    0.27
+    0.2
     """
     u = setting.cached_bytes
 
