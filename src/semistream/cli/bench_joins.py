@@ -144,7 +144,8 @@ def vega_lite(found: dict[str, Any]) -> dict[str, Any]:
         }
         for name, rate in sorted(found["rates"].items(), key=lambda item: -item[1])
     ]
-    where = f"{machine['cores']} cores, {machine['file_system']}, {found['when'][:10]}, {found['commit'][:10]}"
+    commit, _, changes = found["commit"].partition(" ")
+    where = f"{machine['cores']} cores, {machine['file_system']}, {found['when'][:10]}, commit {commit[:10]} {changes}"
     position = {"field": "join", "type": "nominal", "sort": None, "title": None, "axis": {"labelFontSize": 12}}
     title = {
         "text": "Service rate by join",
