@@ -24,9 +24,11 @@ from semistream.joins.costs.look_up import InljCosts
 from semistream.joins.costs.model import Costs, Prediction
 from semistream.joins.costs.oldest import HybridJoinCosts, XHybridJoinCosts
 from semistream.joins.costs.parallel import ParallelFrontCosts, TwoBufferCosts
+from semistream.joins.costs.partitioned import PartitionedJoinCosts
 from semistream.joins.costs.pricing import Operations, simulated_seconds
 from semistream.joins.costs.scan import MeshJoinCosts, RMeshJoinCosts
 from semistream.joins.costs.setting import Setting
+from semistream.joins.costs.ssij import SsijCosts
 
 __all__ = [
     "Constants",
@@ -47,6 +49,7 @@ _COSTS: dict[str, Costs] = {
         InljCosts(),
         MeshJoinCosts(),
         RMeshJoinCosts(),
+        PartitionedJoinCosts(),
         HybridJoinCosts(),
         XHybridJoinCosts(),
         FrontCosts("cmeshjoin", MeshJoinCosts(), share=None),
@@ -54,6 +57,7 @@ _COSTS: dict[str, Costs] = {
         FrontCosts("front+inlj", InljCosts(), share=0.9),
         ParallelFrontCosts("p_cachejoin", HybridJoinCosts()),
         ParallelFrontCosts("op_cachejoin", TwoBufferCosts()),
+        SsijCosts(),
     )
 }
 

@@ -35,6 +35,7 @@ class Served:
     waits: bool = True
     """Whether tuples go through hash table and queue."""
     recorded: float = 0.0
+    buffered: float = 0.0
     cache_hits: float = 0.0
     details: dict[str, float] = field(default_factory=dict)
 
@@ -54,11 +55,11 @@ class DiskCosts(Costs):
         entering = (1.0 - served.cache_hits) if served.waits else 0.0
         operations = Operations(
             rows_out=setting.rows_per_key, probes=served.probes, appended=entering, evicted=entering,
-            recorded=served.recorded, cache_hits=served.cache_hits,
+            recorded=served.recorded, cache_hits=served.cache_hits, buffered=served.buffered,
         )  # fmt: skip
         return self._result(
             setting, served.memory, served.options, operations,
-            reads=served.reads, pages=served.pages, seek=served.seek, **served.details,
+            reads=served.reads, pages=served.pages, seek=served.seek, details=served.details,
         )  # fmt: skip
 
 

@@ -145,12 +145,12 @@ class FrontCosts(Costs):
             appended=entering,
             evicted=entering,
             recorded=hits + missed * served.recorded,
-            buffered=missed if "intermediate buffer" in parts.parts else 0.0,
+            buffered=missed * served.buffered + (missed if "intermediate buffer" in parts.parts else 0.0),
         )
         return self._result(
             setting, parts, {**served.options, **options}, operations,
             reads=missed * served.reads, pages=missed * served.pages, seek=served.seek,
-            **{**served.details, "h_R": held, "p": hits},
+            details={**served.details, "h_R": held, "p": hits},
         )  # fmt: skip
 
     def _split(

@@ -148,12 +148,12 @@ class Costs(ABC):
         reads: float,
         pages: float,
         seek: float | None = None,
-        **details: float,
+        details: Mapping[str, float],
     ) -> Prediction:
         io_seconds = reads * (setting.queued_seek if seek is None else seek) + pages * setting.transfer
         return Prediction(
             self.id, memory.total, memory.parts, dict(options), operations, reads, pages, io_seconds,
-            simulated_seconds(self.id, operations, io_seconds, setting.constants), details,
+            simulated_seconds(self.id, operations, io_seconds, setting.constants), dict(details),
         )  # fmt: skip
 
     def _too_small(self, setting: Setting, memory: Memory, needed: float) -> BudgetTooSmallError:

@@ -1,0 +1,258 @@
+"""SSIJ: batched look-ups, pages cached by utility, planned reads (SSIJ §IV). The paper has no cost model; this is one.
+
+=============  =============================================================================================
+symbol         meaning
+=============  =============================================================================================
+``F``          frames of the block that cached pages and tuples share
+``IB``, ``SB`` tuples of the input buffer and of the stream buffer when a join phase begins
+``C``          pages cached: the frames that tuples leave
+``q``          share of the stream that wants a page
+``n``          tuples of the stream between two join phases: ``SB / (1 - p)``
+``π``          chance that a page is cached; ``p = Σ q·π`` is the hit ratio
+``P_u``        pages wanted by a join phase: ``Σ (1 - π)·(1 - e^{-q·n})``
+=============  =============================================================================================
+
+**What is cached.** At each join phase the ``C`` pages of most utility stay. A page's utility is the tuples that it met
+since the last phase, plus ``utility_kept`` of what it had before if it was cached all along. So with ``θ`` the utility
+of the last page that stays, an uncached page comes in with chance ``P(Poisson(q·n) ≥ θ)``, a cached one stays if a
+count of mean ``q·n / (1 - kept)`` reaches ``θ``, and ``θ`` follows from ``Σ π = C``.
+
+**What is read.** Wanted pages lie in R at random, or by rank, with a density that ``P_u`` gives. The cost of reading
+such a set is found by making one and planning it, with the planner of the join itself: gaps, ``max_scan`` and all.
+
+Every tuple costs ``c_S + c_AI + c_H + K·c_O``, one that waits ``c_A + c_E`` more, a phase ``S·runs + T·pages``.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.joins import ssij_memory as ssij
+from semistream.joins.costs.behind import DiskCosts, Served, matched_in_passes
+from semistream.joins.costs.model import Memory, common_memory
+from semistream.joins.costs.popularity import KeyClasses
+from semistream.joins.costs.setting import Setting
+from semistream.joins.costs.steady import root
+from semistream.structures.directory import ENTRY_BYTES as DIRECTORY_BYTES
+from semistream.structures.inverted_index import ENTRY_BYTES, NODE_BYTES
+from semistream.structures.page_cache import PageCache
+from semistream.structures.read_plan import ReadPlanner
+from semistream.structures.tuple_log import TupleShape
+
+__all__ = ["SsijCosts"]
+
+Floats = NDArray[np.float64]
+
+_STRETCH = 8192
+_SLOT_BYTES = 25 + DIRECTORY_BYTES
+"""What a waiting tuple of `StreamTable` has beside its row."""
+
+
+@dataclass(frozen=True)
+class _Split:
+    memory: Memory
+    frames: int
+    portion: int
+    read: int
+    """Frames of the read buffer."""
+    scan: int
+    planned: int
+    """Wanted pages that the read plan has room for at first."""
+    record: int
+    """Bytes of a tuple in a buffer."""
+    input_tuples: int
+    buffer_tuples: int
+
+
+class SsijCosts(DiskCosts):
+    """Cycles from one join phase to the next."""
+
+    id = "ssij"
+
+    def serve(
+        self, setting: Setting, memory: int, keys: KeyClasses, *, utility_kept: float = 0.5,
+        replacement: str = "utility", cache_share: float | None = None, **options: Any,
+    ) -> Served:  # fmt: skip
+        split = self._split(setting, memory, cache_share, **options)
+        classes = keys.units(setting, 1).items()
+        pages_a_key = 1.0 + (setting.rows_per_key - 1.0) / setting.rows_per_page
+        missed, cached, waiting = 1.0, 0.0, float(split.buffer_tuples)
+        shares = np.zeros(classes.count.size)
+        for _ in range(8):
+            # the threshold is looked at after each portion, so it is passed by half of one on average
+            step = min(split.portion, split.input_tuples) * missed
+            waiting = split.buffer_tuples + step / 2
+            cycle = waiting / missed
+            wanted = float(np.dot(classes.count, (1.0 - shares) * -np.expm1(-classes.popularity * cycle)))
+            cached = self._cached(setting, split, waiting, wanted, cache_share)
+            if replacement == "none" or cached < 1:
+                break
+            kept = utility_kept if replacement == "utility" else 0.0
+            shares = (
+                (shares + _kept_pages(classes, cached, cycle, kept)) / 2
+                if shares.any()
+                else _kept_pages(classes, cached, cycle, kept)
+            )
+            missed = max(1.0 - float(np.dot(classes.count * classes.popularity, shares)), 1e-3)
+        density = (1.0 - shares) * -np.expm1(-classes.popularity * (waiting / missed) * pages_a_key)
+        runs, pages, wanted = self._reads(setting, split, classes, density)
+        return Served(
+            split.memory,
+            {
+                **options, "input_tuples": split.input_tuples, "buffer_tuples": split.buffer_tuples,
+                "max_scan": options.get("max_scan", 200), "utility_kept": utility_kept, "cache_share": cache_share,
+            },
+            probes=pages_a_key,
+            reads=missed * runs / waiting,
+            pages=missed * pages / waiting,
+            seek=setting.seek_with(max(1.0, split.read * runs / max(pages, 1.0))),
+            events=matched_in_passes(keys, waiting / missed / max(keys.miss_share, 1e-12)),
+            cache_hits=1.0 - missed,
+            buffered=1.0,
+            details={
+                "C": cached, "n": waiting / missed, "wanted": wanted, "runs": runs, "pages": pages, "SB": waiting,
+                "IB": split.input_tuples, "F": split.frames,
+            },
+        )  # fmt: skip
+
+    def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
+        """Return thresholds as shares of what the block holds, and lengths of scans."""
+        split = self._split(setting, memory, None)
+        held = split.frames * setting.frame_bytes
+        record = split.record
+        inputs = sorted({max(16, int(held * share / record)) for share in (0.01, 0.03, 0.1, 0.2)})
+        buffers = sorted(
+            {max(16, int(held * share / (record + NODE_BYTES))) for share in (0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75)}
+        )
+        return {"input_tuples": inputs, "buffer_tuples": buffers, "max_scan": [50, 200, 800]}
+
+    def _split(
+        self, setting: Setting, total: int, cache_share: float | None, *,
+        input_tuples: int | None = None, buffer_tuples: int | None = None, max_scan: int = 200, **_: Any,
+    ) -> _Split:  # fmt: skip
+        """Give the memory out as `SsijMemory` does."""
+        frame, parts = setting.frame_bytes, common_memory(setting, total, index=True)
+        read_extra, frame_extra, wanted_bytes = ssij._READ_EXTRA, ssij._FRAME_EXTRA, ssij._WANTED_BYTES
+        portion_bytes, least_portion = ssij._PORTION_BYTES, ssij._LEAST_PORTION
+        least = math.ceil(ssij._LEAST_FRAMES / (1.0 - (cache_share or 0.0))) * (frame + frame_extra) + read_extra
+        least += 2 * frame + least_portion * (portion_bytes + wanted_bytes) + ReadPlanner.bytes_for(0, 1)
+        page_map = parts.give("page map", setting.pages * PageCache.bytes_per_page)
+        spare = parts.free - least
+        if spare < 0:
+            raise self._too_small(setting, parts, least + page_map)
+        portion = least_portion + min(spare // 16 // portion_bytes, ssij._MOST_PORTION)
+        parts.give("look-up", portion * portion_bytes)
+        read = 1 + min(spare // 16 // (frame + read_extra), ssij._MOST_READ, max(setting.pages - 1, 0))
+        parts.give("read buffer", read * (frame + read_extra))
+        parts.give("matched rows", frame + min(spare // 32, ssij._MOST_COPIES))
+        scan = max(1, min(max_scan, read, 1 + spare // 64 // 4))
+        planned = least_portion + spare // 64 // wanted_bytes
+        parts.give(
+            "read plan", planned * (wanted_bytes - ReadPlanner.bytes_per_page) + ReadPlanner.bytes_for(planned, scan)
+        )
+        frames = parts.free // (frame + frame_extra)
+        parts.give("pages and tuples", frames * (frame + frame_extra))
+        for_tuples = frames if cache_share is None else frames - int(frames * cache_share)
+        record = TupleShape.size_of(setting.waiting_bytes - _SLOT_BYTES, ranged=False, timed=False)
+        waiting = record + NODE_BYTES + ENTRY_BYTES + wanted_bytes // 4
+        little = total <= 0.015 * setting.pages * setting.page_bytes
+        paper = ssij.BUFFER_TUPLES_OF_LITTLE if little else ssij.BUFFER_TUPLES
+        return _Split(
+            parts, frames, portion, read, scan, planned, record,
+            input_tuples or max(1, min(ssij.INPUT_TUPLES, for_tuples * frame // 10 // record)),
+            buffer_tuples or max(1, min(paper, for_tuples * frame // 2 // waiting)),
+        )  # fmt: skip
+
+    def _cached(
+        self, setting: Setting, split: _Split, waiting: float, wanted: float, cache_share: float | None
+    ) -> float:
+        """Return the pages that are cached on average: what tuples leave, and half of what is kept free for them."""
+        if cache_share is not None:
+            return int(split.frames * cache_share)
+        held = split.input_tuples * split.record + waiting * (split.record + NODE_BYTES) + wanted * ENTRY_BYTES
+        # the read plan grows by half as long as it does not suffice, at the expense of the block
+        grown = max(0.0, 1.25 * wanted - split.planned) * ssij._WANTED_BYTES
+        held += min(grown, max(0, setting.pages - split.planned) * ssij._WANTED_BYTES)
+        spare = max(3, split.frames // 16)
+        return max(0.0, min(split.frames - held / setting.frame_bytes - spare / 2 - 2, setting.pages))
+
+    def _reads(
+        self, setting: Setting, split: _Split, classes: KeyClasses, density: Floats
+    ) -> tuple[float, float, float]:
+        """Return runs, pages read and pages wanted of a join phase."""
+        ratio = setting.queued_seek / setting.transfer
+        if setting.shape == "random":
+            mean = float(np.dot(classes.count, density) / classes.count.sum())
+            stretches = [(float(classes.count.sum()), mean)]
+        else:
+            stretches = _merged(classes.count, density)
+        runs = pages = wanted = 0.0
+        for count, share in stretches:
+            found = _planned(min(round(count), _STRETCH), round(share, 4), round(ratio, 3), split.scan, split.read)
+            scale = count / max(1, min(round(count), _STRETCH))
+            runs += found[0] * scale
+            pages += found[1] * scale
+            wanted += count * share
+        return max(runs, 1e-9), pages, wanted
+
+
+def _kept_pages(classes: KeyClasses, room: float, cycle: float, kept: float) -> Floats:
+    """Return the chance of each page to be cached, if ``room`` of most utility are."""
+    if room >= classes.count.sum():
+        return np.ones(classes.count.size)
+    mean = classes.popularity * cycle
+    held_mean, held_spread = mean / (1.0 - kept), np.sqrt(mean / (1.0 - kept * kept))
+
+    def chances(threshold: float) -> Floats:
+        comes = _above(mean, np.sqrt(mean), threshold)
+        stays = _above(held_mean, held_spread, threshold)
+        return comes / np.maximum(comes + 1.0 - stays, 1e-12)
+
+    threshold = root(
+        lambda limit: room - float(np.dot(classes.count, chances(limit))), 0.25, float(held_mean.max()) + 1
+    )
+    return chances(threshold)
+
+
+def _above(mean: Floats, spread: Floats, threshold: float) -> Floats:
+    """Return the chance that a count reaches a threshold, by the logistic curve nearest to the normal one."""
+    scaled = np.clip((mean - threshold + 0.5) / np.maximum(spread, 0.3) * 1.702, -40.0, 40.0)
+    return np.asarray(1.0 / (1.0 + np.exp(-scaled)))
+
+
+def _merged(count: Floats, density: Floats) -> list[tuple[float, float]]:
+    """Return stretches of R with about the same density each, neighbouring classes taken together."""
+    stretches: list[tuple[float, float]] = []
+    held, wanted, first = 0.0, 0.0, float(density[0])
+    for pages, share in zip(count.tolist(), density.tolist(), strict=True):
+        if held >= 256 and abs(share - first) > 0.05 * max(first, 0.02):
+            stretches.append((held, wanted / held))
+            held, wanted, first = 0.0, 0.0, share
+        held += pages
+        wanted += pages * share
+    stretches.append((held, wanted / held))
+    return stretches
+
+
+@functools.lru_cache(maxsize=4096)
+def _planned(pages: int, density: float, ratio: float, scan: int, read: int) -> tuple[float, float]:
+    """Return runs and pages of a plan for a stretch of R of which a share is wanted, here and there."""
+    chosen = np.flatnonzero(np.random.default_rng(7).random(pages) < density).astype(np.int32)
+    if chosen.size == 0:
+        return density * pages, density * pages
+    plan = ReadPlanner(chosen.size, seek=ratio, transfer=1.0, max_scan=scan).plan(chosen)
+    listed = np.empty(max(read, scan), np.int64)
+    runs = total = at = 0
+    while at < chosen.size:
+        together, at = plan.list_pages(at, listed)
+        runs += 1 + int(np.count_nonzero(np.diff(together) != 1))
+        total += together.size
+    # the stretch may have been drawn with a few pages more or less than expected
+    scale = density * pages / chosen.size
+    return runs * scale, total * scale
