@@ -17,7 +17,7 @@ from semistream.relation.relation import Relation
 __all__ = ["CASES", "Case", "case"]
 
 _PAGE_BYTES = 512
-_TUPLES = 500
+_TUPLES = 300
 _STREAM_KEY = "product"
 # How often the keys of a repeated R occur: alone, within a page, and over many pages.
 _REPEATS = (1, 1, 2, 1, 3, 1, 9, 1, 1, 70)

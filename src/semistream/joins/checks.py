@@ -29,7 +29,7 @@ from semistream.joins.checking import Outcome, assert_same_rows, held_bytes, in_
 __all__ = ["Check", "checks"]
 
 _BATCH_ROWS = (1, 2, 7, 49, 50, 51)
-_BUDGETS: tuple[float, ...] = (1.0, 1.01, 1.07, 1.3, 2.0, 3.7, 16.0, 100.0)
+_BUDGETS: tuple[float, ...] = (1.0, 1.01, 1.07, 1.3, 3.7, 30.0)
 # Arrays of a few words that keep state, such as cursors, are not worth a reservation.
 _SMALL_CHANGE = 1024
 
