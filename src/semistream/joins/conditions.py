@@ -110,42 +110,42 @@ class Between(Condition):
                 )
 
     def lows(self, batch: pa.RecordBatch) -> tuple[Ints, Bools]:
-        low, has_low = self._bound(batch, self.on[0], below=_LEAST, above=_MOST)
-        _, has_high = self._bound(batch, self.on[1], below=_LEAST, above=_MOST)
-        return low, has_low & has_high
+        low, _, valid = self._intervals(batch)
+        return low, valid
 
     def highs(self, batch: pa.RecordBatch, lows: Ints) -> Ints:
-        high, _ = self._bound(batch, self.on[1], below=_LEAST, above=_MOST)
-        # a low end above all keys, or a high one below all: nothing lies between
-        none = self._beyond(batch, self.on[0], above=True) | self._beyond(batch, self.on[1], above=False)
-        if none.any():
-            high = np.where(none, np.where(lows == _LEAST, _LEAST, lows - 1), high)
-        return high
+        return self._intervals(batch)[1]
 
     def column(self, name: str, rows: pa.RecordBatch, keys: Ints) -> pa.Array:
         if name not in self.relation.key.names:
             return rows.column(name)
         return self.relation.key.decode(keys).cast(self.relation.schema.field(name).type)
 
-    def _bound(self, batch: pa.RecordBatch, name: str, below: int, above: int) -> tuple[Ints, Bools]:
-        """Return a bound as key64 and where it is not NULL; ``below`` and ``above`` stand for what R cannot hold."""
-        keys, held = self.relation.key.encode(batch, [name])
-        if held.all():
-            return keys, held
-        keys = keys.copy()
-        keys[self._beyond(batch, name, above=False)] = below
-        keys[self._beyond(batch, name, above=True)] = above
-        return keys, ~_nulls(batch, name)
+    def _intervals(self, batch: pa.RecordBatch) -> tuple[Ints, Ints, Bools]:
+        """Return both ends as key64, and where neither is NULL."""
+        low, low_side, has_low = self._bound(batch, self.on[0])
+        high, high_side, has_high = self._bound(batch, self.on[1])
+        if low_side.any() or high_side.any():
+            # beyond what the key can hold: open if on the far side of the range, and nothing in it if on the near one
+            none = (low_side > 0) | (high_side < 0)
+            low = np.where(none, _MOST, np.where(low_side < 0, _LEAST, low))
+            high = np.where(none, _LEAST, np.where(high_side > 0, _MOST, high))
+        return low, high, has_low & has_high
 
-    def _beyond(self, batch: pa.RecordBatch, name: str, *, above: bool) -> Bools:
-        """Say which bounds are larger (or smaller) than any value that R's key type can hold."""
-        _, held = self.relation.key.encode(batch, [name])
-        beyond = ~held & ~_nulls(batch, name)
+    def _bound(self, batch: pa.RecordBatch, name: str) -> tuple[Ints, NDArray[np.int8], Bools]:
+        """Return a bound as key64, -1 or 1 where it is below or above all possible keys, and where it is no NULL."""
+        keys, held = self.relation.key.encode(batch, [name])
+        side = np.zeros(keys.size, np.int8)
+        if held.all():
+            return keys, side, held
+        values = _plain(batch.column(name))
+        present: Bools = values.is_valid().to_numpy(zero_copy_only=False)
+        beyond = present & ~held
         if beyond.any():
             # zero is a value of every such type, so the sign tells on which side
-            values = _plain(batch.column(name)).filter(pa.array(beyond))
-            beyond[beyond] = (pc.greater if above else pc.less)(values, 0).to_numpy(zero_copy_only=False)
-        return beyond
+            above = pc.greater(values.filter(pa.array(beyond)), 0).to_numpy(zero_copy_only=False)
+            side[beyond] = np.where(above, 1, -1)
+        return keys, side, present
 
 
 def condition_for(name: ConditionName, relation: Relation, on: tuple[str, ...]) -> Condition:
@@ -176,8 +176,3 @@ def _plain(array: pa.Array) -> pa.Array:
             array = pc.run_end_decode(array)
         else:
             return array
-
-
-def _nulls(batch: pa.RecordBatch, name: str) -> Bools:
-    nulls: Bools = _plain(batch.column(name)).is_null().to_numpy(zero_copy_only=False)
-    return nulls

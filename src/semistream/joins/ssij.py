@@ -18,11 +18,13 @@ from semistream.joins.ssij_memory import SsijMemory
 from semistream.relation.overlay import Change
 from semistream.relation.relation import Relation
 from semistream.relation.spans import locate_spans
-from semistream.structures.inverted_index import DONE, NO_PLAN, NO_ROOM, RECORD, TUPLE, Served
+from semistream.structures.inverted_index import DONE, FULL, NO_PLAN, NO_ROOM, RECORD, TUPLE, W_PAIRS, Served
+from semistream.structures.read_plan import ReadPlan
 
 __all__ = ["Ssij"]
 
 Ints = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float64]
 
 
@@ -58,6 +60,8 @@ class Ssij(SsijMemory):
         and follows a moving one later.
     plan
         ``"optimal"`` or ``"greedy"``.
+    read_ahead
+        Whether the next pages are read, by a thread, while the last ones are joined.
     deadline
         None; or seconds after its offer by which each tuple is to leave; or the name of a stream column with the
         moment, in seconds of ``clock``, NULL meaning none.
@@ -69,10 +73,11 @@ class Ssij(SsijMemory):
     With deadlines, somebody must call `step` at `due` at the latest. `missed_deadlines` counts those that left later.
 
     Departures from the paper. A batch is sorted and looked up in portions, so that what this takes is bounded. Pages
-    are read into a buffer of their own, several runs at once, and copied if they are to be kept; the read plan takes
-    linear time. A tuple that waits for more pages than fit is taken through several join phases. When deadlines press,
-    all tuples of the input buffer are looked up in the order of their deadlines as long as the join phase still ends in
-    time; the paper takes only those that would expire during it, and those that expire soon after are late.
+    are read into buffers of their own, several runs at once and the next while these are joined, and copied if they
+    are to be kept; the read plan takes linear time. A tuple that waits for more pages than fit is taken through several
+    join phases. When deadlines press, all tuples of the input buffer are looked up, in the order of their deadlines, as
+    long as the join phase still ends in time; the paper takes only those that would expire during it, and those that
+    expire soon after are late.
 
     Examples
     --------
@@ -261,7 +266,8 @@ class Ssij(SsijMemory):
                 self._cache.arrays, self.relation.page_order, tuples, spans,
                 self._planner.capacity, self._clock.now(), cursor, self._pairs, alone,
             )  # fmt: skip
-            yield from self._emit(served, self._pool.arrays.flat)
+            self._count(served)
+            yield from self._emit_cached(served.pairs)
             yield from self._without(alone[: served.alone])
             if served.status == DONE:
                 return
@@ -270,15 +276,20 @@ class Ssij(SsijMemory):
             if short_of_room or short_of_plan:
                 yield from self._join_phase(cursor)
 
-    def _emit(self, served: Served, data: NDArray[np.uint8]) -> Iterator[pa.RecordBatch]:
-        stats, pairs, count = self._stats, self._pairs, served.pairs
+    def _count(self, served: Served) -> None:
+        stats = self._stats
         stats.probes += served.probes
         stats.rows_done += served.finished
         stats.cache_hits += served.hits
         stats.appended += served.waiting
         self.missed_deadlines += served.late
+
+    def _emit_cached(self, count: int) -> Iterator[pa.RecordBatch]:
+        """Yield pairs of tuples with rows of cached pages; they are in key order."""
         if count:
+            pairs = self._pairs
             stream = self._stream_rows(pairs.tuple_at[:count])
+            data = self._pool.arrays.flat
             yield from self._joined(pairs.key[:count], stream, data, pairs.start[:count], pairs.flag[:count])
 
     def _stream_rows(self, addresses: Ints) -> pa.RecordBatch:
@@ -306,22 +317,64 @@ class Ssij(SsijMemory):
         wanted = self._wanted_pages()
         verdict = cache.decide(index.utilities(cache.arrays, wanted, self._utilities))
         plan = self._planner.plan_greedily(wanted) if self._greedy else self._planner.plan(wanted)
-        at = 0
-        while at < wanted.size:
-            pages, at = plan.list_pages(at, self._listed)
-            frames = self._read_buffer[: pages.size]
-            self.relation.read(pages, frames)
+        gathered = index.start_waiting()
+        for pages, frames in self._planned(plan):
             utility = index.utilities(cache.arrays, pages, self._chunk_utilities)
-            place = index.start_waiting()
+            index.next_pages(gathered)
             while True:
-                served = index.serve_waiting(cache.arrays, pages, frames, self._clock.now(), place, self._pairs)
-                yield from self._emit(served, frames.reshape(-1))
+                before = int(gathered[W_PAIRS])
+                served = index.serve_waiting(
+                    cache.arrays, pages, frames, self._clock.now(), gathered, self._kept_pairs, self._copies
+                )
+                self._count(served)
+                self._notice(frames, before, served.pairs)
+                if served.status == FULL or self._timed:
+                    yield from self._emit_kept(gathered)
                 if served.status == DONE:
                     break
             cache.settle(pages, frames, utility, verdict)
+        yield from self._emit_kept(gathered)
         yield from self._flush(cursor)
         cache.age(self._utility_kept)
         self.costs.observe(wanted.size, self._clock.now() - began)
+
+    def _planned(self, plan: ReadPlan) -> Iterator[tuple[Ints, Bytes]]:
+        """Yield the pages of a plan, some runs at a time; where there are two buffers, the next are read meanwhile."""
+        coming: deque[tuple[Ints, Bytes, Future[None] | None]] = deque()
+        at, turn = 0, 0
+        while at < plan.pages.size or coming:
+            while at < plan.pages.size and len(coming) < len(self._read_buffers):
+                listed, frames = self._read_buffers[turn]
+                turn = (turn + 1) % len(self._read_buffers)
+                pages, at = plan.list_pages(at, listed)
+                frames = frames[: pages.size]
+                ahead = None if self._reader is None else self._reader.submit(self.relation.read, pages, frames)
+                coming.append((pages, frames, ahead))
+            pages, frames, reading = coming.popleft()
+            if reading is None:
+                self.relation.read(pages, frames)
+            else:
+                reading.result()
+            yield pages, frames
+
+    def _notice(self, frames: Bytes, begin: int, end: int) -> None:
+        """Show pairs to whoever observes, those of a key together: tuples of several batches wait for a page."""
+        if self._on_match is not None and begin < end:
+            pairs = self._kept_pairs
+            order = begin + np.argsort(pairs.key[begin:end], kind="stable")
+            self._on_match(pairs.key[order], frames.reshape(-1), pairs.start[order], pairs.flag[order])
+
+    def _emit_kept(self, gathered: Ints) -> Iterator[pa.RecordBatch]:
+        """Yield pairs of waiting tuples with copies of R's rows."""
+        count, pairs = int(gathered[W_PAIRS]), self._kept_pairs
+        self._index.next_pairs(gathered)
+        if count == 0:
+            return
+        observer, self._on_match = self._on_match, None  # it has seen them
+        stream = self._stream_rows(pairs.tuple_at[:count])
+        results = list(self._joined(pairs.key[:count], stream, self._copies, pairs.kept[:count], pairs.flag[:count]))
+        self._on_match = observer
+        yield from results
 
     def _flush(self, cursor: Ints | None) -> Iterator[pa.RecordBatch]:
         """Empty the stream buffer; tuples in it without a match have met all of their pages."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from semistream.joins.base import Join
 from semistream.joins.deadlines import PhaseCosts
 from semistream.relation.device_base import DeviceProfile
 from semistream.relation.relation import Relation
+from semistream.relation.simulated import SimulatedDevice
 from semistream.structures.frame_pool import FramePool
-from semistream.structures.inverted_index import ENTRY_BYTES, NODE_BYTES, InvertedIndex, Pairs
+from semistream.structures.inverted_index import ENTRY_BYTES, NODE_BYTES, PAIR_BYTES, InvertedIndex, Pairs
 from semistream.structures.page_cache import PageCache, Replacement, list_wanted
 from semistream.structures.read_plan import ReadPlanner
 from semistream.structures.tuple_log import TupleLog, TupleShape
@@ -35,6 +37,7 @@ _MOST_PORTION = 1 << 16
 _PORTION_BYTES = 72
 """A tuple that is looked up: address, key, order, ends of its range, its span, and copies of these on the way."""
 _MOST_READ = 512
+_MOST_COPIES = 1 << 21
 _WANTED_BYTES = ReadPlanner.bytes_per_page + 12
 """A wanted page in the read plan, its utility, and that once more among all utilities."""
 _FRAME_EXTRA = FramePool.bytes_per_frame + PageCache.bytes_per_frame + 4
@@ -60,6 +63,7 @@ class SsijMemory(Join):
         max_scan: int = 200,
         replacement: Replacement = "utility",
         cache_share: float | None = None,
+        read_ahead: bool = True,
         **common: Any,
     ) -> None:
         for name, value in (("input_tuples", input_tuples), ("buffer_tuples", buffer_tuples), ("max_scan", max_scan)):
@@ -71,6 +75,8 @@ class SsijMemory(Join):
         self._max_scan = max_scan
         self._replacement = replacement
         self._cache_share = cache_share
+        # virtual time goes by while pages are read, and must not do so behind the join's back
+        self._read_ahead = read_ahead and not isinstance(relation.device, SimulatedDevice)
         super().__init__(relation, **common)
 
     # -- taking it ----------------------------------------------------------------------------------------
@@ -83,6 +89,7 @@ class SsijMemory(Join):
             self.relation.page_count * PageCache.bytes_per_page
             + frames * (frame + _FRAME_EXTRA)
             + (frame + _READ_EXTRA)
+            + frame  # copies of matched rows
             + _LEAST_PORTION * (_PORTION_BYTES + _WANTED_BYTES)
             + ReadPlanner.bytes_for(0, 1)
         )
@@ -96,15 +103,22 @@ class SsijMemory(Join):
         self.budget.reserve("look-up", self._portion * _PORTION_BYTES)
         read = 1 + min(spare // 16 // (frame + _READ_EXTRA), _MOST_READ, max(relation.page_count - 1, 0))
         self.budget.reserve("read buffer", read * (frame + _READ_EXTRA))
-        scan = max(1, min(self._max_scan, read, 1 + spare // 64 // 4))
+        buffers = 2 if self._read_ahead and read >= 4 else 1
+        self._copies = np.empty(frame + min(spare // 32, _MOST_COPIES), np.uint8)
+        self.budget.reserve("matched rows", self._copies.nbytes)
+        scan = max(1, min(self._max_scan, read // buffers, 1 + spare // 64 // 4))
         wanted = _LEAST_PORTION + spare // 64 // _WANTED_BYTES
         self._plan_part = self.budget.reserve("read plan", self._plan_bytes(wanted, scan))
         frames = min(self.budget.free // (frame + _FRAME_EXTRA), FramePool.most_bytes // frame)
 
         block = relation.frames(read + frames)
-        self._read_buffer = block[:read]
-        self._listed = np.empty(read, np.int64)
-        self._chunk_utilities = np.empty(read, np.float32)
+        each = read // buffers
+        listed = np.empty(read, np.int64)
+        self._read_buffers = [
+            (listed[begin : begin + each], block[begin : begin + each]) for begin in range(0, each * buffers, each)
+        ]
+        self._chunk_utilities = np.empty(each, np.float32)
+        self._reader = ThreadPoolExecutor(1, "semistream-ssij") if buffers == 2 else None
         for_tuples = frames - int(frames * self._cache_share) if self._cache_share is not None else None
         self._pool = FramePool(block[read:], for_tuples)
         self._pool_part = self.budget.reserve("pages and tuples", frames * (frame + _FRAME_EXTRA))
@@ -126,7 +140,8 @@ class SsijMemory(Join):
         self._shape = TupleShape(self.stream_codec, ranged=self.condition.name == "between", timed=self._timed)
         self._input = TupleLog(self._pool, self._shape)
         self._index = InvertedIndex(self._pool, self._shape, relation.layout.stride, relation.clustered)
-        self._pairs = Pairs.empty(max(1, self._cap * 24 // 25))
+        # pairs with cached pages and with pages just read are not gathered at the same time
+        self._pairs = self._kept_pairs = Pairs.empty(max(1, self._cap * 24 // PAIR_BYTES))
         self._spare = max(3, frames // 16)
         largest = frame - self._shape.row_at
         if self.stream_codec.variable or self.stream_codec.stride > largest:

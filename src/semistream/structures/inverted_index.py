@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.core.compiled import Int, inner_kernel, kernel
+from semistream.core.compiled import Int, copy_bytes, inner_kernel, kernel
 from semistream.relation.pages import HEADER, row_start
 from semistream.structures.frame_pool import BYTES, COUNT, FrameLog, FramePool, Pool, fits, frames_left, reserve
 from semistream.structures.page_cache import ABSENT, WANTED, Cache, touch
@@ -38,28 +38,34 @@ Halves = NDArray[np.uint32]
 DONE, FULL, NO_ROOM, NO_PLAN = 0, 1, 2, 3
 """Why a pass ended: nothing left, room for pairs used up, no frame for another waiting tuple, too many wanted pages."""
 
-ENTRY_BYTES, NODE_BYTES = 16, 8
+ENTRY_BYTES, NODE_BYTES, PAIR_BYTES = 16, 8, 33
 _NONE = np.uint32(0xFFFFFFFF)
 
 # Places in a cursor of `serve_cached`: tuple, span, page within it, row within the page or -1, the tuple's record in
 # the stream buffer or -1, whether it has matched, whether a cached page was used.
 TUPLE, SPAN, PAGE, ROW, RECORD, HAS_MATCHED, HAS_HIT = 0, 1, 2, 3, 4, 5, 6
-# Places in a cursor of `serve_waiting`: page, node or -1, row or -1, whether the tuple has matched.
-W_PAGE, W_NODE, W_ROW, W_MATCHED = 0, 1, 2, 3
+# Places in a cursor of `serve_waiting`: page, node or -1, row or -1, whether the tuple has matched; pairs and bytes of
+# rows gathered so far, and where the row gathered last was read.
+W_PAGE, W_NODE, W_ROW, W_MATCHED, W_PAIRS, W_BYTES, W_LAST = 0, 1, 2, 3, 4, 5, 6
 
 
 class Pairs(NamedTuple):
-    """Room for pairs: address of the stream tuple, start of R's row, its key and its flags; what was found, counted."""
+    """Room for pairs: address of the stream tuple; R's row, by its start among the pages, its key and its flags.
+
+    ``kept`` is where the row was copied to, if it has to outlive its page.
+    """
 
     tuple_at: Ints
     start: Ints
     key: Ints
+    kept: Ints
     flag: Bytes
 
     @classmethod
     def empty(cls, cap: int) -> Pairs:
-        """Return room for ``cap`` pairs, of 25 bytes each."""
-        return cls(np.empty(cap, np.int64), np.empty(cap, np.int64), np.empty(cap, np.int64), np.empty(cap, np.uint8))
+        """Return room for ``cap`` pairs."""
+        numbers = np.empty((4, cap), np.int64)
+        return cls(numbers[0], numbers[1], numbers[2], numbers[3], np.empty(cap, np.uint8))
 
 
 class Served(NamedTuple):
@@ -90,6 +96,14 @@ def _first_at_least(words: Ints, begin: Int, count: Int, key: Int) -> Int:
         else:
             high = middle
     return low
+
+
+@inner_kernel
+def row_length(flat: Bytes, start: Int) -> Int:
+    """Return the length of a row of varying length, which it begins with."""
+    length: Int = np.int64(flat[start]) | np.int64(flat[start + 1]) << 8
+    length |= np.int64(flat[start + 2]) << 16 | np.int64(flat[start + 3]) << 24
+    return length
 
 
 @inner_kernel
@@ -256,14 +270,17 @@ def _serve_waiting(
     now: float,
     cursor: Ints,
     pairs: Pairs,
+    copies: Bytes,
 ) -> tuple[int, int, int, int, int, int, int, int]:
     records, halves, reals, place = pool.words, pool.halves, pool.reals, cache.place
     pair_tuple, pair_start, pair_key, pair_flag = pairs.tuple_at, pairs.start, pairs.key, pairs.flag
+    pair_kept = pairs.kept
     high_at, due_at, cap = shape[HIGH], shape[DUE], pair_tuple.size
     flat = frames.reshape(-1)
     words, counts = flat.view(np.int64), flat.view(np.uint32)
-    found, finished, probes, late = 0, 0, 0, 0
+    finished, probes, late = 0, 0, 0
     at, node, row, matched = cursor[W_PAGE], cursor[W_NODE], cursor[W_ROW], cursor[W_MATCHED]
+    found, copied, last = cursor[W_PAIRS], cursor[W_BYTES], cursor[W_LAST]
     none = np.int64(_NONE)
     full = False
     while at < pages.size:
@@ -287,12 +304,19 @@ def _serve_waiting(
             while row < rows:
                 key = words[keys + row]
                 if low <= key <= high:
-                    if found == cap:
+                    start = row_start(flat, base, rows, row, stride)
+                    size = stride if stride > 0 else row_length(flat, start)
+                    if found == cap or (start != last and copied + size > copies.size):
                         full = True
                         break
+                    if start != last:
+                        copy_bytes(copies, copied, flat, start, size)
+                        last = start
+                        copied += size
                     pair_tuple[found] = record
-                    pair_start[found] = row_start(flat, base, rows, row, stride)
+                    pair_start[found] = start
                     pair_key[found] = key
+                    pair_kept[found] = copied - size
                     pair_flag[found] = flat[base + HEADER + 8 * rows + row]
                     found += 1
                     matched = np.int64(1)
@@ -316,6 +340,7 @@ def _serve_waiting(
         node = np.int64(-1)
         at += 1
     cursor[W_PAGE], cursor[W_NODE], cursor[W_ROW], cursor[W_MATCHED] = at, node, row, matched
+    cursor[W_PAIRS], cursor[W_BYTES], cursor[W_LAST] = found, copied, last
     return FULL if full else DONE, found, 0, 0, finished, 0, probes, late
 
 
@@ -405,12 +430,18 @@ class InvertedIndex:
             )
         )  # fmt: skip
 
-    def serve_waiting(self, cache: Cache, pages: Ints, frames: Bytes, now: float, cursor: Ints, pairs: Pairs) -> Served:
-        """Join pages just read with the tuples that wait for them; others among them are passed over."""
+    def serve_waiting(
+        self, cache: Cache, pages: Ints, frames: Bytes, now: float, cursor: Ints, pairs: Pairs, copies: Bytes
+    ) -> Served:
+        """Join pages just read with the tuples that wait for them; others among them are passed over.
+
+        Pairs of several calls may be gathered, since R's rows are copied to ``copies``: ``pairs`` of what is returned
+        counts all of them. `next_pages` moves the cursor on to other pages, `next_pairs` forgets the pairs.
+        """
         return Served(
             *_serve_waiting(
                 self.pool.arrays, cache, self.shape.array, self._stride, self._ordered,
-                pages, frames, now, cursor, pairs,
+                pages, frames, now, cursor, pairs, copies,
             )
         )  # fmt: skip
 
@@ -422,7 +453,17 @@ class InvertedIndex:
     @staticmethod
     def start_waiting() -> Ints:
         """Return a cursor for `serve_waiting`."""
-        return np.array([0, -1, -1, 0], np.int64)
+        return np.array([0, -1, -1, 0, 0, 0, -1], np.int64)
+
+    @staticmethod
+    def next_pages(cursor: Ints) -> None:
+        """Move a cursor of `serve_waiting` to the first of other pages."""
+        cursor[[W_PAGE, W_NODE, W_ROW, W_LAST]] = 0, -1, -1, -1
+
+    @staticmethod
+    def next_pairs(cursor: Ints) -> None:
+        """Begin to gather pairs anew."""
+        cursor[[W_PAIRS, W_BYTES, W_LAST]] = 0, 0, -1
 
     def utilities(self, cache: Cache, pages: Ints | Slots, utility: Scores) -> Scores:
         """Return how many tuples wait for each page."""
