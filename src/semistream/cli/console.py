@@ -19,7 +19,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from semistream.core.errors import SemistreamError
@@ -72,21 +72,21 @@ class AmountColumn(ProgressColumn):
         if not unit:
             return Text("")
         show: Callable[[float], str] = format_bytes if unit == "bytes" else format_count
-        of = f" of {show(task.total)}" if task.total else ""
+        of = f" of {show(task.total)}" if task.total and not task.finished else ""
         noun = "" if unit == "bytes" else f" {unit}"
         return Text(f"{show(task.completed)}{of}{noun}", style="progress.download")
 
 
-def progress(*, transient: bool = False) -> Progress:
-    """Return progress bars on standard error: a task may have ``unit`` and ``note`` fields."""
+def progress(*, transient: bool = False, console: Console = errors) -> Progress:
+    """Return progress bars, on standard error: a task may have ``unit`` and ``note`` fields."""
     return Progress(
         SpinnerColumn(finished_text="[green]✓[/green]"),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        AmountColumn(),
-        TextColumn("[dim]{task.fields[note]}"),
+        TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+        BarColumn(bar_width=16),
+        AmountColumn(Column(no_wrap=True)),
+        TextColumn("[dim]{task.fields[note]}", table_column=Column(no_wrap=True)),
         TimeElapsedColumn(),
-        console=errors,
+        console=console,
         transient=transient,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import tempfile
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
@@ -97,6 +99,32 @@ def _workplace(directory: Path | None, keep: bool) -> Iterator[Path]:
             shutil.rmtree(place, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def _own_stderr() -> Iterator[Console]:
+    """Give a console on a copy of standard error, which stays the screen whatever becomes of the original."""
+    with os.fdopen(os.dup(2), "w") as screen:
+        yield Console(file=screen, highlight=False)
+
+
+@contextlib.contextmanager
+def _stderr_to(log: Path) -> Iterator[None]:
+    """Send standard error to a file, and leave it to the processes started meanwhile.
+
+    A JVM writes a few lines as it starts, through the bars. If it does not start, they are shown.
+    """
+    saved = os.dup(2)
+    with open(log, "wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    except BaseException:
+        os.write(saved, log.read_bytes())
+        raise
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
 def _run(plan: DemoPlan, place: Path) -> tuple[Relation, Outcome]:
     from pyspark.sql import SparkSession
 
@@ -105,10 +133,10 @@ def _run(plan: DemoPlan, place: Path) -> tuple[Relation, Outcome]:
 
     outcome = Outcome()
     ours = SparkSession.getActiveSession() is None
-    with progress() as bars, ThreadPoolExecutor(1) as aside:
+    with _own_stderr() as screen, progress(console=screen) as bars, ThreadPoolExecutor(1) as aside:
         # The JVM starts in a process of its own; the data is made meanwhile.
         data = aside.submit(_make_data, bars, plan, place, outcome)
-        with step(bars, "Starting Spark"):
+        with step(bars, "Starting Spark"), _stderr_to(place / "spark.log"):
             spark = session("semistream demo", settings=_SETTINGS)
         try:
             data.result()
@@ -127,7 +155,7 @@ def _run(plan: DemoPlan, place: Path) -> tuple[Relation, Outcome]:
 def _make_data(bars: Progress, plan: DemoPlan, place: Path, outcome: Outcome) -> None:
     from semistream.spark.demo import rehearse, write_master, write_sales
 
-    with step(bars, "Compiling", note="the first time only"):
+    with step(bars, "Compiling", note="longer the first time"):
         rehearse(plan, place)
     with step(bars, "Making products", plan.rows, unit="rows") as task:
         write_master(plan, place, lambda made: bars.update(task, advance=made))
@@ -163,13 +191,15 @@ def _check(bars: Progress, spark: SparkSession, place: Path, outcome: Outcome) -
     from semistream.spark.demo import count_differences
 
     tracker = spark.sparkContext.statusTracker()
-    with step(bars, "Comparing with Spark's join") as task:
+    with step(bars, "Comparing") as task:
 
         def look() -> None:
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
             tasks = sum(stage.numTasks for stage in stages if stage)
             done = sum(stage.numCompletedTasks for stage in stages if stage)
-            bars.update(task, note=f"{done} of {tasks} tasks" if tasks else "")
+            bars.update(
+                task, note=f"with Spark's own join, {done} of {tasks} tasks" if tasks else "with Spark's own join"
+            )
 
         with polled(look, 0.5):
             outcome.rows, outcome.differing, outcome.examples = count_differences(spark, place)
