@@ -12,9 +12,11 @@ import pyarrow as pa
 
 from semistream.relation.databases.address import DatabaseAddress, DatabaseError
 
-__all__ = ["BATCH_ROWS", "Database", "TableName"]
+__all__ = ["BATCH_ROWS", "VALUE", "Database", "TableName", "one_row", "unsupported", "whole_batch"]
 
 BATCH_ROWS = 1 << 16
+VALUE = "\0"
+"""Where a value goes in a statement, until the driver's own sign takes its place."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,36 @@ class Database(ABC):
     def column_type(self, field: pa.Field, *, key: bool = False) -> str:
         """Return the SQL type of a column that holds any value of ``field``; of a primary key, where it can be one."""
 
+    @abstractmethod
+    def select(
+        self, connection: Any, statements: Sequence[str], values: pa.Array | None, schema: pa.Schema
+    ) -> pa.RecordBatch:
+        """Return the rows of several SELECTs together, and end the transaction.
+
+        Parameters
+        ----------
+        connection
+            One of `connect`.
+        statements
+            In place of each value they have `VALUE`, which no identifier can contain.
+        values
+            The values, in order.
+        schema
+            Types of the result, column by column.
+        """
+
+    @abstractmethod
+    def byte_length(self, field: pa.Field) -> str:
+        """Return an expression for the bytes of a column's text or bytes, 0 for NULL."""
+
+    def whole(self, expression: str) -> str:
+        """Return an expression as a 64-bit integer."""
+        return f"CAST({expression} AS BIGINT)"
+
+    def quotient(self, expression: str, divisor: int) -> str:
+        """Return how many times ``divisor`` goes into a number that is not negative."""
+        return self.whole(f"FLOOR(({expression}) / {divisor})")
+
     def reader(
         self, table: str | TableName, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS
     ) -> pa.RecordBatchReader:
@@ -127,3 +159,17 @@ def unsupported(kind: str, field: pa.Field) -> DatabaseError:
         f"column {field.name!r} is {field.type}, which cannot be a column in {kind}; drop it, or make it text, for "
         "example with to_json"
     )
+
+
+def one_row(values: pa.Array) -> pa.RecordBatch:
+    """Return values as ADBC takes them: columns of one row."""
+    columns = [values.slice(number, 1) for number in range(len(values))]
+    return pa.RecordBatch.from_arrays(columns, names=[str(number) for number in range(len(values))])
+
+
+def whole_batch(table: pa.Table) -> pa.RecordBatch:
+    """Return a table as one batch, also if it is empty."""
+    batches = table.combine_chunks().to_batches()
+    if batches:
+        return batches[0]
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in table.schema], schema=table.schema)

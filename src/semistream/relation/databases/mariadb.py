@@ -11,7 +11,7 @@ import pymysql
 import pymysql.cursors
 
 from semistream.relation.databases.address import DatabaseError
-from semistream.relation.databases.base import Database, TableName, unsupported
+from semistream.relation.databases.base import VALUE, Database, TableName, unsupported
 
 __all__ = ["MariaDB"]
 
@@ -69,6 +69,31 @@ class MariaDB(Database):
             while rows := cursor.fetchmany(batch_rows):
                 yield as_batch(rows, schema)
 
+    def select(
+        self, connection: Any, statements: Sequence[str], values: pa.Array | None, schema: pa.Schema
+    ) -> pa.RecordBatch:
+        text = " UNION ALL ".join(statements)
+        with connection.cursor() as cursor:
+            if values is None:
+                cursor.execute(text)
+            else:
+                cursor.execute(text.replace("%", "%%").replace(VALUE, "%s"), [_plain(value) for value in values])
+            rows = cursor.fetchall()
+        connection.commit()
+        return as_batch(rows, schema)
+
+    def byte_length(self, field: pa.Field) -> str:
+        name = self.quoted(field.name)
+        if pa.types.is_string(field.type):
+            return f"COALESCE(LENGTH(CONVERT({name} USING utf8mb4)), 0)"
+        return f"COALESCE(LENGTH({name}), 0)"
+
+    def whole(self, expression: str) -> str:
+        return f"CAST({expression} AS SIGNED)"
+
+    def quotient(self, expression: str, divisor: int) -> str:
+        return f"({expression}) DIV {divisor}"
+
     def column_type(self, field: pa.Field, *, key: bool = False) -> str:
         kind = field.type
         if found := _TYPES.get(kind):
@@ -103,6 +128,12 @@ def _column(values: Sequence[Any], field: pa.Field) -> pa.Array:
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         # The server lets dates such as 0000-00-00 in, which the driver hands on as text.
         raise DatabaseError(f"column {field.name!r} has a value that is not a {field.type}: {error}") from None
+
+
+def _plain(value: pa.Scalar) -> Any:
+    """Return a value as the driver writes it; the connection's time is UTC."""
+    plain = value.as_py()
+    return plain.replace(tzinfo=None) if pa.types.is_timestamp(value.type) else plain
 
 
 def _arrow_type(data_type: str, column_type: str, precision: int | None, scale: int | None) -> pa.DataType:

@@ -12,7 +12,7 @@ import adbc_driver_postgresql.dbapi as driver
 import pyarrow as pa
 
 from semistream.relation.databases.address import DatabaseError
-from semistream.relation.databases.base import Database, TableName, unsupported
+from semistream.relation.databases.base import VALUE, Database, TableName, one_row, unsupported, whole_batch
 
 __all__ = ["PostgreSQL"]
 
@@ -62,6 +62,25 @@ class PostgreSQL(Database):
                 # The server's batches are cut by bytes, 16 MB; slices of them cost nothing.
                 for start in range(0, batch.num_rows, batch_rows):
                     yield as_schema(batch.slice(start, batch_rows), schema)
+
+    def select(
+        self, connection: Any, statements: Sequence[str], values: pa.Array | None, schema: pa.Schema
+    ) -> pa.RecordBatch:
+        pieces = " UNION ALL ".join(statements).split(VALUE)
+        text = pieces[0] + "".join(f"${number}{piece}" for number, piece in enumerate(pieces[1:], 1))
+        with connection.cursor() as cursor:
+            cursor.execute(text, None if values is None else one_row(values))
+            table = cursor.fetch_arrow_table()
+        connection.commit()
+        return as_schema(whole_batch(table), schema)
+
+    def byte_length(self, field: pa.Field) -> str:
+        name = self.quoted(field.name)
+        if _is_text(field.type):
+            return f"COALESCE(octet_length(CAST({name} AS text)), 0)"
+        if pa.types.is_binary(field.type):
+            return f"COALESCE(octet_length({name}), 0)"
+        raise unsupported("a relation left in PostgreSQL", field)
 
     def column_type(self, field: pa.Field, *, key: bool = False) -> str:
         kind = field.type

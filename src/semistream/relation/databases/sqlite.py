@@ -13,7 +13,7 @@ import adbc_driver_sqlite.dbapi as driver
 import pyarrow as pa
 
 from semistream.relation.databases.address import DatabaseError
-from semistream.relation.databases.base import Database, TableName
+from semistream.relation.databases.base import BATCH_ROWS, VALUE, Database, TableName, one_row, whole_batch
 
 __all__ = ["SQLite"]
 
@@ -63,6 +63,27 @@ class SQLite(Database):
                 raise DatabaseError(
                     f"{table} in {self.address} has a value that is not of its column's type: {error}"
                 ) from None
+
+    def select(
+        self, connection: Any, statements: Sequence[str], values: pa.Array | None, schema: pa.Schema
+    ) -> pa.RecordBatch:
+        text = " UNION ALL ".join(statements).replace(VALUE, "?")
+        with connection.cursor(adbc_stmt_kwargs={_BATCH_ROWS: BATCH_ROWS}) as cursor:
+            cursor.execute(text, None if values is None else one_row(values))
+            batch = whole_batch(cursor.fetch_arrow_table())
+        connection.commit()
+        columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def byte_length(self, field: pa.Field) -> str:
+        return f"COALESCE(LENGTH(CAST({self.quoted(field.name)} AS BLOB)), 0)"
+
+    def whole(self, expression: str) -> str:
+        return f"CAST({expression} AS INTEGER)"
+
+    def quotient(self, expression: str, divisor: int) -> str:
+        # Whole numbers are divided as such; not every SQLite has FLOOR.
+        return f"({expression}) / {divisor}"
 
     def column_type(self, field: pa.Field, *, key: bool = False) -> str:
         kind = field.type
