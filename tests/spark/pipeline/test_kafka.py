@@ -1,0 +1,92 @@
+"""From a real Kafka broker, through joins, to a warehouse: the installed command in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset
+import pytest
+
+pytest.importorskip("pyspark")
+
+from kafka_broker import Broker
+from semistream import Relation
+
+pytestmark = pytest.mark.spark
+
+PIPELINE = """\
+checkpoint = "out/check"
+trigger = "available now"
+memory = "2MB"
+
+[spark]
+master = "local[2]"
+heap = "1g"
+settings = {{ "spark.jars" = "{jars}", "spark.sql.shuffle.partitions" = 2 }}
+
+[source]
+format = "kafka"
+servers = "{servers}"
+topic = "sales"
+start = "earliest"
+rows_per_batch = 700
+schema = "id long, product long, pieces int"
+
+[[join]]
+relation = "products"
+on = "product"
+
+[derive]
+total = "pieces * price"
+
+[sink]
+format = "parquet"
+path = "out/facts"
+"""
+
+
+def run(path: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", "from semistream.cli import main; main()", "run", str(path)],
+        capture_output=True, text=True, timeout=1200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def facts(folder: Path) -> list[tuple[int | None, int | None]]:
+    """Read what Spark's log of the sink says is there."""
+    table = pa.dataset.dataset(folder / "out/facts", format="parquet").to_table()
+    rows = zip(table["id"].to_pylist(), table["total"].to_pylist(), strict=True)
+    return sorted(rows, key=lambda row: (row[0] is None, row))
+
+
+def message(number: int) -> str:
+    product = None if number % 50 == 0 else number * 7 % 130
+    return json.dumps({"id": number, "product": product, "pieces": number % 5})
+
+
+def expected(number: int) -> tuple[int, int | None]:
+    product = number * 7 % 130
+    matched = number % 50 and product < 100
+    return number, (number % 5) * product * 3 if matched else None
+
+
+def test_rows_from_kafka_are_joined_once(kafka: Broker, tmp_path: Path) -> None:
+    prices = pa.table({"id": range(100), "price": pa.array([product * 3 for product in range(100)], pa.int64())})
+    Relation.build(prices, tmp_path / "products", key="id", shards=2).close()
+    path = tmp_path / "p.toml"
+    path.write_text(PIPELINE.format(jars=kafka.connector, servers=kafka.servers))
+    kafka.send("sales", [message(number) for number in range(1000)] + ["this is no JSON", '{"id": "nor a number"}'])
+    told = run(path)
+    assert "1,002 rows in 2 micro-batches" in told
+    first = [*map(expected, range(1000)), (None, None), (None, None)]
+    assert facts(tmp_path) == first
+    # More rows, and the pipeline goes on where it was.
+    kafka.send("sales", [message(number) for number in range(1000, 1300)])
+    assert "300 rows in 1 micro-batches" in run(path)
+    assert facts(tmp_path) == sorted([*first, *map(expected, range(1000, 1300))], key=lambda row: (row[0] is None, row))
