@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from semistream import spark as spark
     from semistream.joins import algorithms as algorithms
-    from semistream.joins import create as create
     from semistream.relation.relation import Relation as Relation
     from semistream.relation.versions import compact as compact
     from semistream.relation.versions import delete as delete
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from semistream.relation.versions import upsert as upsert
     from semistream.relation.versions import vacuum as vacuum
     from semistream.spark import join as join
+    from semistream.tuner.auto import create as create
 
 __version__ = "0.1.0"
 
@@ -29,7 +29,7 @@ _PUBLIC = {
     "Relation": "semistream.relation.relation",
     "algorithms": "semistream.joins",
     "compact": "semistream.relation.versions",
-    "create": "semistream.joins",
+    "create": "semistream.tuner.auto",
     "delete": "semistream.relation.versions",
     "history": "semistream.relation.versions",
     "join": "semistream.spark",

@@ -19,6 +19,7 @@ __all__ = [
     "above",
     "decays",
     "falls",
+    "flat",
     "gain",
     "gain_changes",
     "interior",
@@ -166,6 +167,17 @@ def falls(series: str, *, facet: str = "", because: Because = "") -> Judge:
         if rise:
             text += f"; rises at {', '.join(f'{x:g}' for x in rise)}"
         return _verdict(not rise and line[-1].y < line[0].y, text, because, outcome)
+
+    return judge
+
+
+def flat(series: str, within: float, *, because: Because = "") -> Judge:
+    """Judge that a line stays within so much of its first point."""
+
+    def judge(outcome: Outcome) -> Verdict:
+        line = outcome.line(series)
+        apart = max(abs(found.y / line[0].y - 1) for found in line)
+        return _verdict(apart <= within, f"changes by {line[-1].y / line[0].y - 1:+.1%}", because, outcome)
 
     return judge
 

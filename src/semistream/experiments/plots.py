@@ -60,7 +60,7 @@ def colours(names: list[str]) -> list[str]:
     """Return a colour for each line: the algorithm's own, in shades where it has several lines.
 
     >>> colours(["MESHJOIN", "CMESHJOIN, skew 0.5", "CMESHJOIN, skew 1"])
-    ['#0072B2', '#ecb78c', '#d55e00']
+    ['#0072B2', '#eaae80', '#d55e00']
     """
     families: dict[str, list[str]] = {}
     for name in names:
@@ -71,7 +71,7 @@ def colours(names: list[str]) -> list[str]:
         base = _COLOURS.get(family) or next(others)
         for at, name in enumerate(members):
             steps = len(members) - 1
-            chosen[name] = _shaded(base, 0.55 * (steps - at) / steps) if steps else base
+            chosen[name] = _shaded(base, 0.5 * (steps - at) / steps) if steps else base
             if steps and family not in _COLOURS and steps > 4:
                 chosen[name] = base
     return [chosen[name] for name in names]
@@ -112,14 +112,23 @@ def _rows(outcome: Outcome) -> list[Spec]:
     ]  # fmt: skip
 
 
-def _scale(axis: Axis) -> Spec:
-    return {"type": "log"} if axis.log else {"zero": axis.zero, "nice": True}
-
-
-def _axis(axis: Axis) -> Spec:
-    spec: Spec = {"title": axis.title, "format": axis.format}
+def _y_scale(axis: Axis, rows: list[Spec]) -> Spec:
+    """Room for all points, their intervals and the model."""
+    values = [row[name] for row in rows for name in ("y", "high", "model") if row[name] is not None]
+    low, high = min(row["y"] for row in rows), max(values)
     if axis.log:
+        positive = [value for value in values if value > 0]
+        return {"type": "log", "domain": [min(positive) * 0.7, high * 1.4], "clamp": True}
+    return {"domain": [0 if axis.zero else low * 0.95, high * 1.05 or 1.0], "nice": True}
+
+
+def _axis(axis: Axis, places: list[float] | None = None) -> Spec:
+    spec: Spec = {"title": axis.title, "format": axis.format}
+    if places is not None and len(places) <= 12:
+        spec["values"] = places
         spec["labelOverlap"] = "greedy"
+    elif axis.log:
+        spec |= {"labelOverlap": "greedy", "tickCount": 6}
     return spec
 
 
@@ -141,8 +150,12 @@ def lines(outcome: Outcome, rows: list[Spec], *, width: int = 520, height: int =
     """Return one panel of lines."""
     experiment = outcome.experiment
     colour, shape = _colour(outcome)
-    x = {"field": "x", "type": "quantitative", "scale": _x_scale(experiment.x, rows), "axis": _axis(experiment.x)}
-    y = {"type": "quantitative", "scale": _scale(experiment.y), "axis": _axis(experiment.y)}
+    places = sorted({row["x"] for row in rows})
+    x = {
+        "field": "x", "type": "quantitative", "scale": _x_scale(experiment.x, rows),
+        "axis": _axis(experiment.x, places),
+    }  # fmt: skip
+    y = {"type": "quantitative", "scale": _y_scale(experiment.y, rows), "axis": _axis(experiment.y)}
     tooltip = [
         {"field": "series", "title": "line"},
         {"field": "x", "title": experiment.x.title},
@@ -179,9 +192,10 @@ def lines(outcome: Outcome, rows: list[Spec], *, width: int = 520, height: int =
 
 
 def _x_scale(axis: Axis, rows: list[Spec]) -> Spec:
-    if axis.log:
-        return {"type": "log"}
     low, high = min(row["x"] for row in rows), max(row["x"] for row in rows)
+    if axis.log:
+        room = (high / low) ** 0.03 if high > low else 2.0
+        return {"type": "log", "domain": [low / room, high * room], "nice": False}
     room = (high - low) * 0.03 or 1.0
     # a little room on both sides, so that no point sits on the frame
     return {"domain": [min(low - room, 0.0) if low == 0 else low - room, high + room], "nice": False, "zero": False}
@@ -245,7 +259,7 @@ def _bars(outcome: Outcome, rows: list[Spec]) -> Spec:
     names = outcome.names()
     x = {"field": "x", "type": "ordinal", "axis": {"title": experiment.x.title, "labelAngle": 0}}
     offset = {"field": "series", "sort": names}
-    y = {"type": "quantitative", "scale": _scale(experiment.y), "axis": _axis(experiment.y)}
+    y = {"type": "quantitative", "scale": _y_scale(experiment.y, rows), "axis": _axis(experiment.y)}
     return {
         "data": {"values": rows}, "width": 520, "height": 300,
         "layer": [

@@ -10,6 +10,7 @@ from typing import Any
 from semistream.core.errors import MissingExtraError
 from semistream.experiments.judging import Judged
 from semistream.experiments.page import page
+from semistream.experiments.pictures import smaller
 from semistream.experiments.plots import chart
 from semistream.experiments.wording import conditions, introduction, summary_rows
 
@@ -49,7 +50,7 @@ def write_report(
     pictures: dict[str, bytes] = {}
     for name, spec in specs.items():
         progress(name)
-        pictures[name] = vega.vegalite_to_png(json.dumps(spec), vl_version="6.4", scale=1.5)
+        pictures[name] = smaller(vega.vegalite_to_png(json.dumps(spec), vl_version="6.4", scale=1.5))
     written = {
         "report.html": page(judged, environments, specs, vega.javascript_bundle(vl_version="6.4")).encode(),
         "report.md": markdown(judged, environments).encode(),

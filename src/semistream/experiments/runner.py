@@ -104,9 +104,10 @@ def _in_processes(
 def _attempt(point: Point, device: DeviceKind, directory: Path) -> tuple[Record, float]:
     from semistream.experiments.tasks import measure
 
-    began = time.perf_counter()
+    began, processor = time.perf_counter(), time.process_time()
     try:
         record = measure(point, device, directory)
     except Exception as error:
         record = {"error": f"{type(error).__name__}: {error}"}
+    record["processor_seconds"] = round(time.process_time() - processor, 2)
     return record, time.perf_counter() - began

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from semistream.experiments.steady import cold_sides, warm_front_stage
 from semistream.joins import find
 from semistream.joins.base import Join
 from semistream.joins.costs import Constants, Setting, costs_of, load_constants, modelled, simulated_seconds
+from semistream.joins.ssij import Ssij
+from semistream.tuner.search import best_split
 
 __all__ = ["Feed", "Run", "difference", "setting_of"]
 
@@ -25,6 +28,7 @@ _COUNTS = [field.name for field in dataclasses.fields(JoinStatistics)]
 _ONE_BY_ONE = 64
 _PARALLEL = ("p_cachejoin", "op_cachejoin")
 _SCANNING = ("meshjoin", "r_meshjoin", "cmeshjoin")
+_OF_THE_MODEL = ("seek_pages", "in_flight", "buffer_share", "by_frequency", "replacement", "max_scan")
 _REAL_WINDOW_SECONDS = 0.25
 _REAL_WARM_SECONDS = 1.0
 
@@ -107,6 +111,7 @@ class Run:
         self.join: Join = algorithm(sides.relation, on=KEY, memory=point.memory, schema=schema, **self.options)
         self.feed = Feed(sides)
         self._most = _ONE_BY_ONE if point.algorithm == "inlj" else 1 << 40
+        self._phases = 0
 
     def _options(self) -> dict[str, Any]:
         """Return the point's options, with those to be tuned chosen by the cost model."""
@@ -169,6 +174,7 @@ class Run:
         """Measure window after window."""
         for _ in range(self.point.windows):
             before, began = self.join.stats, time.perf_counter()
+            self._phases = self.join.join_phases if isinstance(self.join, Ssij) else 0
             while True:
                 self._discard()
                 done = difference(self.join.stats, before)
@@ -184,6 +190,9 @@ class Run:
     def _far_enough(self, done: JoinStatistics, passes: float, probes: int) -> bool:
         if self.point.algorithm == "inlj":  # no state, and a read for each tuple
             return done.reads >= _ONE_BY_ONE
+        if isinstance(self.join, Ssij):
+            # join phases, beyond those there had been when the counting began
+            return self.join.join_phases - self._phases >= math.ceil(passes) or done.probes >= probes
         return done.pages_read >= passes * self.sides.relation.page_count or done.probes >= probes
 
     def seconds(self, done: JoinStatistics) -> float:
@@ -199,19 +208,10 @@ class Run:
 
 
 def best_options(point: Point, setting: Setting) -> dict[str, Any]:
-    """Return the options named by ``point.tuned`` at which the cost model expects the highest rate."""
+    """Return the options at which the cost model expects the highest rate, those of the point being given."""
     # one join may be given what suits another
-    if point.settings.get("tuned_as", point.algorithm) not in modelled():
-        return {}
     costs = costs_of(point.settings.get("tuned_as", point.algorithm))
-    fixed = {name: value for name, value in point.options.items() if name != "threads"}
-    best: tuple[float, dict[str, Any]] = (0.0, {})
-    for choice in costs.grid(setting, point.memory):
-        chosen = {name: choice[name] for name in point.tuned if name in choice}
-        try:
-            rate = costs.rate(setting, point.memory, **fixed, **chosen)
-        except ValueError:
-            continue  # does not fit into the budget
-        if rate > best[0]:
-            best = (rate, chosen)
-    return best[1]
+    known = costs.choices(setting, point.memory)
+    fixed = {name: value for name, value in point.options.items() if name in (*known, *_OF_THE_MODEL)}
+    found = best_split(costs, setting, point.memory, fixed=fixed)
+    return {name: found.options[name] for name in known if name not in fixed}

@@ -74,7 +74,7 @@ class Point:
     algorithm, memory, options
         The join, its budget in bytes, its options.
     tuned
-        Names of options that the cost model chooses.
+        Whether the cost model chooses all options that are not given.
     settings
         What the task needs to know beside.
     windows
@@ -93,7 +93,7 @@ class Point:
     algorithm: str
     memory: int
     options: dict[str, Any] = field(default_factory=dict)
-    tuned: tuple[str, ...] = ()
+    tuned: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
     windows: int = 5
     passes: float = 1.0

@@ -29,8 +29,9 @@ Record = dict[str, Any]
 # What a measurement runs through. Claims, plots and reports may change without measuring again.
 _MEASURED_BY = (
     "core", "stream", "relation", "structures", "joins",
-    "experiments/databases.py", "experiments/pages.py", "experiments/running.py", "experiments/silent.py",
-    "experiments/sources.py", "experiments/steady.py", "experiments/tasks.py", "experiments/timed.py",
+    *(f"experiments/{name}.py" for name in (
+        "databases", "driven", "pages", "running", "silent", "sources", "steady", "tasks", "timed",
+    )),
 )  # fmt: skip
 
 

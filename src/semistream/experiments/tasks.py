@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from semistream.experiments.databases import join_rate
+from semistream.experiments.driven import highest_rate, time_of_burst
 from semistream.experiments.running import Run
 from semistream.experiments.sources import key_source, open_sides
 from semistream.experiments.spec import DeviceKind, Point
@@ -126,7 +128,29 @@ def measure_bursts(point: Point, device: DeviceKind, directory: Path) -> Record:
     return {"dispersion": float(counts.var(ddof=1) / counts.mean()), "dispersion_interval": interval(parts)}
 
 
+def measure_sustained(point: Point, device: DeviceKind, directory: Path) -> Record:
+    """The highest constant arrival rate that finds room, and meets deadlines if there are any."""
+    if device == "real":
+        return {"skipped": "arrivals follow the clock of the simulated device"}
+    return highest_rate(point, directory)
+
+
+def measure_burst(point: Point, device: DeviceKind, directory: Path) -> Record:
+    """How long arrivals above the nominal rate find room."""
+    if device == "real":
+        return {"skipped": "arrivals follow the clock of the simulated device"}
+    return time_of_burst(point, directory)
+
+
+def measure_database(point: Point, device: DeviceKind, directory: Path) -> Record:
+    """An index join of a database, or SSIJ on the same data, on this machine's disk and clock."""
+    return join_rate(point, directory)
+
+
 tasks: dict[str, Task] = {
+    "sustained": measure_sustained,
+    "burst": measure_burst,
+    "database": measure_database,
     "rate": measure_rate,
     "delays": measure_delays,
     "page use": measure_page_use,

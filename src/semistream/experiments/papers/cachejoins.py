@@ -20,8 +20,7 @@ NAMES = {"CACHEJOIN": "cachejoin", "P-CACHEJOIN": "p_cachejoin", "OP-CACHEJOIN":
 
 def cached(size: Size, workload: Workload, memory: int, algorithm: str) -> Point:
     """Return a point of CACHEJOIN or a relative, its cache and disk buffer chosen by the cost model."""
-    point = hybrid(size, workload, memory, algorithm)
-    return dataclasses.replace(point, tuned=("cache_share", *point.tuned) if size.simulated else ())
+    return hybrid(size, workload, memory, algorithm)
 
 
 def experiments(size: Size) -> list[Experiment]:

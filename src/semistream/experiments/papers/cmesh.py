@@ -36,7 +36,7 @@ def mesh(size: Size, workload: Workload, memory: float, algorithm: str = "meshjo
     return Point(
         workload=workload, algorithm=algorithm, memory=int(memory), options=options,
         passes=0.02 if workload.rows > 10_000_000 else 0.2, windows=size.pick(5, 3, 5),
-        seek_seconds=size.seek_seconds(SHARE),
+        probes=size.pick(4_000_000, 400_000, 1 << 40), seek_seconds=size.seek_seconds(SHARE),
     )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def cmesh(size: Size, workload: Workload, memory: float, share: float | None = N
     point = mesh(size, workload, memory, "cmeshjoin")
     # The default share is the optimum of a stream of exponent 1; for others the model has to choose.
     if share is None:
-        return dataclasses.replace(point, tuned=("cache_share",))
+        return dataclasses.replace(point, tuned=size.simulated)
     return dataclasses.replace(point, options={**point.options, "cache_share": share})
 
 

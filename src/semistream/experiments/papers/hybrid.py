@@ -48,13 +48,13 @@ def hybrid(
 ) -> Point:
     """Return a point of HYBRIDJOIN or a relative: partitions of ``pages``, or as the cost model finds best."""
     point = Point(
-        workload=workload, algorithm=algorithm, memory=memory, windows=size.pick(4, 3, 5),
-        seek_seconds=size.seek_seconds(SHARE),
+        workload=workload, algorithm=algorithm, memory=memory, windows=size.pick(5, 4, 5),
+        probes=size.pick(4_000_000, 400_000, 1 << 40), seek_seconds=size.seek_seconds(SHARE),
     )  # fmt: skip
     if not size.simulated:
         return point if pages is None else dataclasses.replace(point, options={"partition_pages": pages})
     if pages is None:
-        return dataclasses.replace(point, options={"in_flight": 1}, tuned=("partition_pages",))
+        return dataclasses.replace(point, options={"in_flight": 1}, tuned=True)
     return dataclasses.replace(point, options={"in_flight": 1, "partition_pages": pages})
 
 
@@ -126,7 +126,7 @@ def _generator(size: Size) -> list[Experiment]:
             id="hybrid-9", paper=PAPER, figure="Figure 9", title="The generator: when tuples come",
             setup="10 on/off sources of doubling bandwidth, 1000 tuples a second on average.",
             x=Axis("width of an interval [s]", log=True, format="~g"),
-            y=Axis("variance of its tuples / their mean", log=True, zero=False),
+            y=Axis("variance of its tuples / their mean", log=True, zero=False, format="~g"),
             samples=tuple(
                 Sample(name, width, dataclasses.replace(base, settings={
                     "rate": 1000.0, "arrivals": kind, "width": width, "intervals": max(400, int(400 / width)),

@@ -31,8 +31,7 @@ def untuned(size: Size, workload: Workload, memory: int) -> Point:
 def tuned(size: Size, workload: Workload, memory: int) -> Point:
     """Return X-HYBRIDJOIN as its cost model suits it best."""
     point = hybrid(size, workload, memory, "x_hybridjoin")
-    names = ("pinned_pages", *point.tuned) if size.simulated else ()
-    return dataclasses.replace(point, options={**point.options, "by_frequency": True}, tuned=names)
+    return dataclasses.replace(point, options={**point.options, "by_frequency": True})
 
 
 def _point(size: Size, workload: Workload, memory: int, algorithm: str) -> Point:

@@ -129,9 +129,18 @@ class FrontCosts(Costs):
         missed = keys.without(missing).miss_share
         return self._combined(setting, parts, held, missed, served, options)
 
+    def quick(self, setting: Setting, memory: int, *, aging: float = _AGING, **options: Any) -> Prediction:
+        """Return what would be if the most frequent tuples were cached: a few percent more, soon computed."""
+        parts, held, served = self._split(setting, memory, key_classes(setting), **options)
+        missed = 1.0 - cached_share(setting, held)
+        return self._combined(setting, parts, held, max(missed, 1e-9), served, options)
+
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
-        """Return shares of the memory for the cache; the join behind has options of its own."""
-        return {"cache_share": [round(share / 20, 2) for share in range(1, 20)]}
+        """Return shares of the memory for the cache, and what the join behind wants tuned with half of it."""
+        return {
+            "cache_share": [round(share / 20, 2) for share in range(1, 20)],
+            **self.behind.choices(setting, memory // 2),
+        }
 
     def _combined(
         self, setting: Setting, parts: Memory, held: float, missed: float, served: Served, options: dict[str, Any]

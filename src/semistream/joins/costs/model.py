@@ -123,6 +123,10 @@ class Costs(ABC):
     def predict(self, setting: Setting, memory: int, **options: Any) -> Prediction:
         """Return what the join will do with a budget and options, in its steady state."""
 
+    def quick(self, setting: Setting, memory: int, **options: Any) -> Prediction:
+        """Return `predict`, or something near it that takes less time, for a search."""
+        return self.predict(setting, memory, **options)
+
     def rate(self, setting: Setting, memory: int, **options: Any) -> float:
         """Return ``μ``, the stream tuples a second."""
         return self.predict(setting, memory, **options).rate

@@ -92,7 +92,7 @@ class OldestFirst:
         full = state(self.capacity)
         if full.tuples <= self.most or full.tuples <= 1.0:
             return full
-        return state(root(lambda waiting: state(waiting).tuples - self.most, 1.0, self.capacity))
+        return state(root(lambda waiting: state(waiting).tuples - self.most, 1.0, self.capacity, exact=1e-3))
 
     def _turn(self, units: Units, waiting: float, keys: float, keys_a_unit: float) -> SteadyState:
         return oldest_first(units, waiting, keys, keys_a_unit)
@@ -195,7 +195,9 @@ class HybridJoinCosts(DiskCosts):
         """Return partition sizes up to an eighth of the memory: beyond, only less would be in flight."""
         room = common_memory(setting, memory, index=True).free // 8 // setting.frame_bytes
         sizes = [pages for pages in _doubling(setting.pages) if pages <= max(1, room)]
-        return {"partition_pages": sizes, "in_flight": [1, 16, 256]}
+        # where reads overlap, more in flight only help; where they do not, more only take memory
+        flights = [256] if setting.queued_seek < setting.seek else [1, 16, 256]
+        return {"partition_pages": sizes, "in_flight": flights}
 
     def give_disk_buffer(
         self, setting: Setting, parts: Memory, partition_pages: int | None, in_flight: int, share: int

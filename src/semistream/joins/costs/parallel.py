@@ -30,7 +30,7 @@ from semistream.joins.costs.setting import Setting
 
 __all__ = ["ParallelFrontCosts", "TwoBufferCosts"]
 
-_LEAST_BUFFER = 4096
+_LEAST_BUFFER, _LEAST_RESULTS = 4096, 8192
 
 
 class TwoBufferCosts(HybridJoinCosts):
@@ -45,8 +45,8 @@ class ParallelFrontCosts(FrontCosts):
 
     def _before(self, setting: Setting, parts: Memory, *, buffer_share: float = 0.02, **options: Any) -> None:
         least = self._least_behind(setting) + 16 * setting.cached_bytes
-        results = max(_LEAST_BUFFER, parts.total // 64)
-        parts.give("results ahead", min(results, max(_LEAST_BUFFER, parts.free - least - _LEAST_BUFFER)))
+        results = max(_LEAST_RESULTS, parts.total // 64)
+        parts.give("results ahead", min(results, max(_LEAST_RESULTS, parts.free - least - _LEAST_BUFFER)))
         size = max(_LEAST_BUFFER, int(parts.total * buffer_share))
         parts.give("intermediate buffer", min(size, max(_LEAST_BUFFER, parts.free - least)))
 

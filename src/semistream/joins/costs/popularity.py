@@ -29,7 +29,7 @@ __all__ = ["KeyClasses", "Units", "key_classes"]
 Floats = NDArray[np.float64]
 
 _SINGLE = 64
-_GROWTH = 1.05
+_GROWTH = 1.08
 _NEVER = 1e-15
 
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from semistream.core.compiled import kernel
 from semistream.joins.costs.popularity import Units
 
 __all__ = ["SteadyState", "both_ends", "oldest_first", "root"]
@@ -82,6 +83,49 @@ def oldest_first(units: Units, waiting: float, keys_a_turn: float, keys_a_unit: 
     return state
 
 
+@kernel
+def _cycle(popularity: Floats, count: Floats, often: Floats, wait: float) -> tuple[float, float, float, float, float]:
+    """Return sums over all units of one that waits ``wait`` at most and is read ``often`` before: see `both_ends`.
+
+    They are the tuples that wait; reads; reads at the old end; time waited; and squares of the tuples served.
+    """
+    waiting, reads, old, waited, squares = 0.0, 0.0, 0.0, 0.0, 0.0
+    for i in range(popularity.size):
+        q, g = popularity[i], often[i]
+        x = g * wait
+        if x < 1e-4:  # too small for differences of exponentials
+            none, mean, square = 1.0 - x, wait * (1.0 - x / 2), wait * wait * (1.0 - 2.0 * x / 3.0)
+        else:
+            none = math.exp(-x)
+            mean = (1.0 - none) / g
+            square = 2.0 * (1.0 - none * (1.0 + x)) / (g * g)
+        later = 1.0 - g / q  # the first tuple is not among the newest
+        rate = 1.0 / (1.0 / q + later * mean)
+        waiting += count[i] * rate * later * (mean + q * later * square / 2.0)
+        reads += count[i] * rate
+        old += count[i] * rate * later * none
+        waited += count[i] * rate * later * mean
+        squares += count[i] * q * q / rate
+    return waiting, reads, old, waited, squares
+
+
+@kernel
+def _old_end(popularity: Floats, count: Floats, often: Floats, goal: float) -> float:
+    """Return ``τ`` for which ``goal`` tuples wait."""
+    low, high = goal / 4, 4 * goal
+    while _cycle(popularity, count, often, low)[0] > goal and low > 1e-9:
+        low /= 4
+    while _cycle(popularity, count, often, high)[0] < goal and high < 1e15:
+        high *= 4
+    while high - low > 1e-4 * high:
+        middle = math.sqrt(low * high)
+        if _cycle(popularity, count, often, middle)[0] < goal:
+            low = middle
+        else:
+            high = middle
+    return math.sqrt(low * high)
+
+
 def both_ends(units: Units, waiting: float, oldest: float, newest: float, keys_a_unit: float) -> SteadyState:
     """Return the steady state of a queue that is served from its old and from its new end, as OP-CACHEJOIN's is.
 
@@ -91,40 +135,29 @@ def both_ends(units: Units, waiting: float, oldest: float, newest: float, keys_a
     With ``D = min(τ, time to the first)`` its cycle is ``1/q + (1 - g/q)·E[D]``. The wait of the state returned is what
     an average unit waits.
     """
-    q = units.popularity
+    q, count = units.popularity, units.count
     recent = root(lambda n: units.total(keys_a_unit * -np.expm1(-q * n / keys_a_unit)) - newest, newest / 2, newest * 4)
+    wanted = -np.expm1(-q * recent)
     spread = 0.0
 
-    def at(turn: float) -> tuple[float, Floats, Floats, Floats]:
-        """Return ``τ``, and for each unit its reads at either end and how long it is waited for."""
-        often = np.minimum(-np.expm1(-q * recent) / turn, q * (1.0 - 1e-9))
-        later = 1.0 - often / q  # the first tuple is not among the newest
+    def often(turn: float) -> Floats:
+        return np.asarray(np.minimum(wanted / turn, q * (1.0 - 1e-9)))
 
-        def cycle(wait: float) -> tuple[Floats, Floats, Floats]:
-            none = np.exp(-often * wait)
-            mean = (1.0 - none) / often
-            square = 2.0 * (1.0 - none * (1.0 + often * wait)) / often**2
-            reads = 1.0 / (1.0 / q + later * mean)
-            held = reads * later * (mean + q * later * square / 2.0)
-            return reads, held, mean * later
+    def wait(turn: float) -> float:
+        return _old_end(q, count, often(turn), max(waiting - (turn / 2 + spread) / 2, waiting / 2))
 
-        goal = max(waiting - (turn / 2 + spread) / 2, waiting / 2)
-        wait = root(lambda wait: units.total(cycle(wait)[1]) - goal, waiting / 4, 8 * waiting)
-        reads, _, mean = cycle(wait)
-        return wait, reads, reads * later * np.exp(-often * wait), mean
-
-    turn = oldest + newest
-    for _ in range(3):
-        low, high = max(1.0, recent), max(2.0 * recent, waiting)
-        turn = root(lambda turn: turn * units.total(at(turn)[2]) - oldest, low, high)
-        _, reads, _, mean = at(turn)
-        total = units.total(reads)
-        served = 1.0 / total
-        spread = max(0.0, units.total(reads * (q / reads) ** 2) / total - served**2) / served
-    read = turn / served
-    chance = np.minimum(reads * turn / 2, 1.0)
-    adjacent = min(2.0 * units.adjacent(chance), read - 1.0)
-    return SteadyState(units.total(reads * mean) / total, served, read, read - adjacent)
+    turn, found = oldest + newest, (0.0, 1.0, 0.0, 0.0, 1.0)
+    for _ in range(2):
+        turn = root(
+            lambda turn: turn * _cycle(q, count, often(turn), wait(turn))[2] - oldest,
+            max(1.0, recent), max(2.0 * recent, waiting), exact=1e-4,
+        )  # fmt: skip
+        found = _cycle(q, count, often(turn), wait(turn))
+        spread = max(0.0, found[4] - 1.0 / found[1])
+    reads = found[1]
+    read = turn * reads
+    adjacent = min(2.0 * units.adjacent(np.minimum(q * turn / 2 / (1.0 + q * found[3] / reads), 1.0)), read - 1.0)
+    return SteadyState(found[3] / reads, 1.0 / reads, read, read - adjacent)
 
 
 def waits(units: Units, wait: float) -> Floats:
@@ -147,7 +180,7 @@ def characteristic_time(units: Units, waiting: float) -> float:
     return root(lambda wait: held(wait) - waiting, waiting / 2, 4 * waiting)
 
 
-def root(function: Callable[[float], float], low: float, high: float) -> float:
+def root(function: Callable[[float], float], low: float, high: float, exact: float = 1e-6) -> float:
     """Return where a growing function is zero, by bisection in ratios; the ends are moved outwards as needed."""
     while function(low) > 0 and low > 1e-12:
         low /= 4
@@ -155,7 +188,7 @@ def root(function: Callable[[float], float], low: float, high: float) -> float:
         high *= 4
     for _ in range(60):
         middle = math.sqrt(low * high)
-        if high - low <= 1e-6 * high:
+        if high - low <= exact * high:
             break
         if function(middle) < 0:
             low = middle

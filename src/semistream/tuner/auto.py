@@ -1,0 +1,58 @@
+"""``semistream.create``: a join by its id, or ``"auto"`` for the one that the tuner recommends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from semistream.joins import Join
+from semistream.joins import create as create_by_id
+from semistream.relation.relation import Relation
+from semistream.tuner.tuning import choose
+
+__all__ = ["AUTO", "create"]
+
+AUTO = "auto"
+
+
+def create(
+    algorithm: str,
+    relation: Relation,
+    *,
+    sample: Iterable[pa.RecordBatch] | None = None,
+    exponent: float | None = None,
+    **options: Any,
+) -> Join:
+    """Make a join by its id; see `semistream.joins.Join` and the algorithm's class for the options.
+
+    Parameters
+    ----------
+    algorithm
+        One of `semistream.algorithms`, or ``"auto"``: then the cost models choose algorithm and options for this
+        relation, device and memory. Options that are given stay as they are.
+    sample
+        Batches of the stream, to estimate its skew from; only for ``"auto"``.
+    exponent
+        The stream's Zipf exponent, if it is known; only for ``"auto"``. With neither, 1 is assumed.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, tempfile, semistream
+    >>> products = pa.table({"id": [1, 2, 3], "name": ["apple", "fig", "pear"]})
+    >>> sales = pa.record_batch({"id": [3, 1, 9], "amount": [10, 20, 30]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     relation = semistream.Relation.build(products, f"{folder}/products", key="id")
+    ...     join = semistream.create("auto", relation, on="id", how="left", memory="1MB")
+    ...     result = pa.Table.from_batches(join.process([sales]))
+    >>> result.sort_by("amount").to_pydict()
+    {'id': [3, 1, 9], 'amount': [10, 20, 30], 'name': ['pear', 'apple', None]}
+    """
+    if algorithm != AUTO:
+        if sample is not None or exponent is not None:
+            raise ValueError(f"sample and exponent are for algorithm='auto', not for {algorithm!r}")
+        return create_by_id(algorithm, relation, **options)
+    told = {name: options[name] for name in ("on", "memory", "schema", "condition") if name in options}
+    best = choose(relation, sample=sample, exponent=exponent, **told)
+    return create_by_id(best.algorithm, relation, **{**best.options, **options})

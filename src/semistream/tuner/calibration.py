@@ -1,0 +1,184 @@
+"""What operations cost on this machine, measured with the kernels that the joins use.
+
+Each constant is the time of a pass over many tuples divided by their number, the least of several passes, which is the
+one that other work on the machine has disturbed least. Sizes are those of a join with some tens of megabytes, because a
+hash table that fits into the processor's cache is a different machine.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.core.compiled import frozen
+from semistream.joins.costs import Constants, load_constants
+from semistream.joins.costs.constants import DEFAULT
+from semistream.relation.device_base import DeviceProfile
+from semistream.relation.pages import FIRST, LAST, WHOLE
+from semistream.relation.relation import Relation
+from semistream.relation.rows import RowCodec
+from semistream.relation.synthetic import synthetic_relation
+from semistream.stream.keys import ZipfKeys
+from semistream.structures import hot_tuples
+from semistream.structures.candidates import Candidates
+from semistream.structures.hot_tuples import HotTuples
+from semistream.structures.stream_table import StreamTable
+
+__all__ = ["calibrate", "measure_operations"]
+
+Ints = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+_TUPLES = 1 << 18
+_PORTION = 1 << 14
+_ROUNDS = 5
+_STREAM = pa.schema([pa.field("id", pa.int64()), pa.field("values", pa.binary(12))])
+
+
+def calibrate(
+    name: str = "local",
+    relation: Relation | None = None,
+    *,
+    directory: Path | None = None,
+    tuples: int = _TUPLES,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Constants:
+    """Measure all constants.
+
+    Parameters
+    ----------
+    name
+        What they are to be called.
+    relation
+        Whose device is measured; by default a relation of some megabytes is written and read.
+    directory
+        Where that is written: on the disk in question. By default where temporary files are.
+    tuples
+        Tuples of a pass; fewer take less time and measure less.
+    progress
+        Told what is being measured.
+    """
+    operations = measure_operations(tuples, progress)
+    progress("reads")
+    if relation is not None:
+        profile, page_bytes = relation.device.measure(), relation.page_bytes
+    else:
+        profile, page_bytes = _measure_disk(directory)
+    return Constants(
+        name,
+        **operations,
+        seek_seconds=profile.seek_seconds,
+        queued_seek_seconds=min(profile.seek_seconds, profile.queued_seek_seconds),
+        transfer_seconds=profile.transfer_seconds,
+        page_bytes=page_bytes,
+    )
+
+
+def measure_operations(tuples: int = _TUPLES, progress: Callable[[str], None] = lambda _: None) -> dict[str, float]:
+    """Return the costs of operations in nanoseconds, by the names of `Constants`."""
+    found: dict[str, list[float]] = {}
+    for turn in range(_ROUNDS + 1):
+        progress(f"operations, round {turn + 1} of {_ROUNDS + 1}")
+        for name, seconds in _one_round(tuples, turn).items():
+            if turn:  # the first round compiles and warms up
+                found.setdefault(name, []).append(seconds * 1e9)
+    return {name: max(0.0, min(values)) for name, values in found.items()}
+
+
+def _one_round(tuples: int, seed: int) -> dict[str, float]:
+    """Return seconds of each operation."""
+    relation = synthetic_relation(4 * tuples)
+    keys = ZipfKeys(4 * tuples, exponent=1.0, shape="random", seed=seed).keys(0, tuples)
+    batch = pa.record_batch([pa.array(keys), pa.array([b"x" * 12] * tuples, pa.binary(12))], schema=_STREAM)
+    spent: dict[str, float] = {}
+    # c_S: from an Arrow batch to keys, in portions, as they come in
+    spent["admit"] = _time(
+        lambda: [relation.key.encode(batch.slice(at, _PORTION), ["id"]) for at in range(0, tuples, _PORTION)]
+    )
+    # c_AI: portions cut and lined up
+    spent["buffer"] = _time(
+        lambda: [(keys[at : at + 1024].copy(), batch.slice(at, 1024).nbytes) for at in range(0, tuples, 1024)]
+    )
+    # c_A, c_H, c_O, c_E: in and out of a stream table
+    table = StreamTable(RowCodec(_STREAM), tuples)
+    spent["append"] = _time(
+        lambda: [table.insert(keys[at : at + _PORTION], batch.slice(at, _PORTION)) for at in range(0, tuples, _PORTION)]
+    )
+    frames = relation.frames(256)
+    pages = np.arange(256, dtype=np.int64) * max(1, relation.page_count // 256)
+    relation.read(pages, frames)
+    rows = int(256 * relation.rows_per_page)
+    cursor = np.array([0, 0, -1], np.int64)
+    matched: list[tuple[Any, ...]] = []
+
+    def probe() -> None:
+        while cursor[0] < len(frames):
+            matched.append(table.probe(frames, relation.layout.stride, cursor, _PORTION))
+
+    spent["probe"] = _time(probe) * tuples / rows
+    slots = np.concatenate([found[0] for found in matched])
+    starts = np.concatenate([found[1] for found in matched])
+    times = max(1, _PORTION // max(1, slots.size))
+    slots, starts = np.tile(slots, times), np.tile(starts, times)
+
+    def emit() -> None:
+        stream, stored = table.rows(slots), relation.rows(frames.reshape(-1), starts)
+        pa.RecordBatch.from_arrays([*stream.columns, *stored.columns], names=["id", "values", "filler"])
+
+    spent["emit"] = _time(emit) * tuples / slots.size
+    spent["evict"] = _time(lambda: table.release(table.take_oldest(tuples)[0]))
+    spent["record"] = _recorded(relation, keys, frames) * tuples
+    return {name: seconds / tuples for name, seconds in spent.items()}
+
+
+def _recorded(relation: Relation, keys: Ints, frames: Bytes) -> float:
+    """Return what recording adds to looking up: the same look-ups in a cache, with and without it."""
+    held = np.unique(keys)[: keys.size // 4]
+    cache = HotTuples(relation.codec, held.size)
+    ones, flags = np.ones(held.size, np.int64), np.full(held.size, FIRST | LAST | WHOLE, np.uint8)
+    starts = np.zeros(held.size, np.int64)
+    cache.admit(Candidates(held, ones, np.arange(held.size + 1), starts, flags), frames.reshape(-1))
+    hits = keys[np.isin(keys, held)]
+
+    def look_up(record: bool) -> None:
+        for at in range(0, hits.size, _PORTION):
+            hot_tuples._look_up(cache._t, frozen(hits[at : at + _PORTION]), record)
+
+    look_up(True)
+    return max(0.0, _time(lambda: look_up(True)) - _time(lambda: look_up(False))) / max(1, hits.size)
+
+
+def _time(work: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _measure_disk(directory: Path | None) -> tuple[DeviceProfile, int]:
+    rows = 400_000
+    data = pa.table({"id": np.arange(rows), "values": pa.array([b"x" * 112] * rows, pa.binary(112))})
+    with (
+        tempfile.TemporaryDirectory(prefix="semistream-", dir=directory) as folder,
+        Relation.build(data, Path(folder) / "relation", key="id") as relation,
+    ):
+        return relation.device.measure(), relation.page_bytes
+
+
+def default_constants(operations: dict[str, float]) -> Constants:
+    """Return the package's disk with costs of operations measured here: how ``disk-2010.json`` was made."""
+    disk = load_constants(DEFAULT)
+    return Constants(
+        DEFAULT,
+        **operations,
+        seek_seconds=disk.seek_seconds,
+        queued_seek_seconds=disk.queued_seek_seconds,
+        transfer_seconds=disk.transfer_seconds,
+        page_bytes=disk.page_bytes,
+    )

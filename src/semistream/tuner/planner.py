@@ -1,0 +1,166 @@
+"""How many shards, and how much memory each, for a stream of a given rate: the models at sizes no test machine holds.
+
+R is cut into shards by the hash of its key, and the stream with it: of ``n`` shards each has an ``n``-th of R's rows
+and, as the frequent keys are spread at random, nearly an ``n``-th of the stream. The most frequent key alone is not
+divided: its shard has a larger part, and with few keys or a high exponent it decides. Every shard runs one join on its
+own device with its own memory; the plan is the smallest number of shards of which the busiest keeps up.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from semistream.core.errors import BudgetTooSmallError, SemistreamError
+from semistream.core.units import format_count
+from semistream.joins.costs import Constants, Prediction, Setting, load_constants
+from semistream.tuner.tuning import Tuning, compare
+
+__all__ = ["Plan", "PlanError", "plan"]
+
+_MOST_SHARDS = 65536
+
+
+class PlanError(SemistreamError, ValueError):
+    """A rate that no number of shards reaches with the memory given."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a cluster needs."""
+
+    shards: int
+    memory_per_shard: int
+    wanted_rate: float
+    """Stream tuples a second, of all shards."""
+    busiest_share: float
+    """Share of the stream that the busiest shard gets."""
+    prediction: Prediction
+    """The join of a shard."""
+    tuning: Tuning
+    """All algorithms compared, for a shard."""
+
+    @property
+    def rate(self) -> float:
+        """Stream tuples a second that the cluster can serve: until the busiest shard is full."""
+        return self.prediction.rate / self.busiest_share
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all shards."""
+        return self.shards * self.memory_per_shard
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as numbers and text, for JSON."""
+        return {
+            "shards": self.shards, "memory_per_shard": self.memory_per_shard, "memory": self.memory,
+            "wanted_rate": self.wanted_rate, "rate": self.rate, "rate_per_shard": self.prediction.rate,
+            "busiest_share": self.busiest_share, "hit_ratio": self.prediction.hit_ratio,
+            "algorithm": self.prediction.algorithm, "options": self.prediction.options,
+            "relation_bytes_per_shard": self.tuning.setting.pages * self.tuning.setting.page_bytes,
+            "constants": self.tuning.setting.constants.name,
+            "predictions": {found.algorithm: found.rate for found in self.tuning.predictions},
+        }  # fmt: skip
+
+
+def plan(
+    relation_rows: int,
+    row_bytes: int,
+    rate: float,
+    *,
+    memory: int,
+    exponent: float = 1.0,
+    stream_bytes: int = 20,
+    page_bytes: int = 8192,
+    rows_per_key: float = 1.0,
+    per_shard: bool = False,
+    algorithms: list[str] | None = None,
+    constants: Constants | None = None,
+) -> Plan:
+    """Return the smallest cluster that serves a rate.
+
+    Parameters
+    ----------
+    relation_rows, row_bytes
+        Size of R.
+    rate
+        Stream tuples a second.
+    memory
+        Bytes for the joins of all shards together, or of each with ``per_shard``. Together, more shards do not cache
+        more; each adds a device, and its own part of R.
+    exponent
+        Zipf exponent of the stream.
+    stream_bytes, page_bytes, rows_per_key
+        Bytes of a stream tuple and of a page; rows of R with the same key.
+    algorithms
+        Which to consider; by default all that have a model.
+    constants
+        Costs of a machine and its device.
+
+    Examples
+    --------
+    >>> found = plan(100_000_000, 120, 1_000_000, memory=1_200_000_000, constants=load_constants("disk-2010"),
+    ...              algorithms=["cmeshjoin", "hybridjoin"])
+    >>> found.shards > 1, found.rate >= 1_000_000
+    (True, True)
+    """
+    if not rate > 0:
+        raise PlanError(f"the rate must be above zero, not {rate}")
+    if memory < 1:
+        raise PlanError(f"memory must be at least one byte, not {memory}")
+    constants = constants or load_constants()
+    known: dict[int, Plan | None] = {}
+    lacking: list[BudgetTooSmallError] = []
+
+    def cluster(shards: int) -> Plan | None:
+        """Return the plan with so many shards, if their memory suffices for any join."""
+        if shards not in known:
+            setting = Setting.planned(
+                math.ceil(relation_rows / shards), row_bytes, stream_bytes=stream_bytes, page_bytes=page_bytes,
+                rows_per_key=rows_per_key, exponent=exponent, shape="random", constants=constants,
+            )  # fmt: skip
+            each = memory if per_shard else memory // shards
+            try:
+                tuning = compare(setting, max(each, 1), algorithms)
+            except BudgetTooSmallError as error:
+                lacking.append(error)
+                known[shards] = None
+            else:
+                top = setting.replace(rows=relation_rows).law.share(1)
+                busiest = max(top, (1.0 - top) / shards + top) if shards > 1 else 1.0
+                known[shards] = Plan(shards, each, rate, busiest, tuning.best, tuning)
+        return known[shards]
+
+    shards, last = 1, None
+    while shards <= _MOST_SHARDS:
+        found = cluster(shards)
+        if found is None and last is not None:
+            break  # memory is used up
+        if found is not None and found.rate >= rate:
+            return _smallest(cluster, shards // 2, shards, rate)
+        if found is not None and last is not None and found.rate <= last.rate * 1.01:
+            break  # more shards do not help any more
+        last = found or last
+        shards *= 2
+    if last is None:
+        raise min(lacking, key=lambda error: error.minimum)
+    best = max((found for found in known.values() if found is not None), key=lambda found: found.rate)
+    raise PlanError(
+        f"{format_count(rate)} tuples/s is out of reach: the most is {format_count(best.rate)}/s, with {best.shards} "
+        f"shards of {best.memory_per_shard:,} B each ({best.prediction.algorithm}); the busiest gets "
+        f"{best.busiest_share:.0%} of the stream. Give more memory, a faster device, or less"
+    )
+
+
+def _smallest(cluster: Any, low: int, high: int, rate: float) -> Plan:
+    """Return the plan of fewest shards above ``low`` and up to ``high``, which suffices."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = cluster(middle)
+        if found is not None and found.rate >= rate:
+            high = middle
+        else:
+            low = middle
+    result: Plan = cluster(high)
+    return result

@@ -1,0 +1,196 @@
+"""Which join, and with which options: every model maximised, the best one recommended."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.core.errors import BudgetTooSmallError, KeyColumnError
+from semistream.core.units import parse_bytes
+from semistream.joins import find
+from semistream.joins.costs import Constants, Prediction, Setting, costs_of, load_constants, modelled
+from semistream.joins.costs.constants import DEFAULT
+from semistream.relation.relation import Relation
+from semistream.relation.simulated import SimulatedDevice
+from semistream.stream.keys import Shape
+from semistream.tuner.search import best_split
+from semistream.tuner.skew import Skew, estimate_shape, estimate_skew
+
+__all__ = ["Tuning", "choose", "describe", "skew_of", "tune"]
+
+_SAMPLE_ROWS = 1_000_000
+UNBOUNDED_WAIT = frozenset({"partitioned_join"})
+"""Joins in which a tuple may wait for ever: shown, but not recommended."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What the tuner found."""
+
+    setting: Setting
+    memory: int
+    predictions: list[Prediction]
+    """The best split of each algorithm, the fastest first."""
+    refused: dict[str, BudgetTooSmallError]
+    """Algorithms for which the budget is too small."""
+    skew: Skew | None = None
+    """What the sample told, if there was one."""
+
+    @property
+    def best(self) -> Prediction:
+        """The recommendation: the fastest in which no tuple may wait for ever."""
+        able = [found for found in self.predictions if found.algorithm not in UNBOUNDED_WAIT]
+        return (able or self.predictions)[0]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as numbers and text, for JSON."""
+        return {
+            "recommended": self.best.algorithm,
+            "options": self.best.options,
+            "memory": self.memory,
+            "exponent": self.setting.exponent,
+            "shape": self.setting.shape,
+            "constants": self.setting.constants.name,
+            "skew": None if self.skew is None else {**dataclasses.asdict(self.skew), "fits": self.skew.fits},
+            "predictions": [found.as_dict() for found in self.predictions],
+            "refused": {name: error.minimum for name, error in self.refused.items()},
+        }
+
+
+def skew_of(relation: Relation, sample: Iterable[pa.RecordBatch], on: str | Sequence[str]) -> Skew:
+    """Estimate the skew of a stream from a sample of it, and where its frequent keys lie in R.
+
+    Raises
+    ------
+    KeyColumnError
+        When the sample has no such column.
+    """
+    names = (on,) if isinstance(on, str) else tuple(on)
+    parts: list[np.ndarray[Any, np.dtype[np.int64]]] = []
+    rows = 0
+    for batch in sample:
+        relation.key.check_stream(batch.schema, names)
+        keys, valid = relation.key.encode(batch, names)
+        parts.append(keys[valid])
+        rows += batch.num_rows
+        if rows >= _SAMPLE_ROWS:
+            break
+    keys = np.concatenate(parts) if parts else np.empty(0, np.int64)
+    setting = describe(relation, None)
+    skew = estimate_skew(keys, setting.keys)
+    pages = relation.locate(keys).pages
+    return dataclasses.replace(skew, shape=estimate_shape(pages, setting.replace(exponent=skew.exponent)))
+
+
+def describe(
+    relation: Relation, schema: pa.Schema | None, *, exponent: float = 1.0, shape: Shape = "random",
+    constants: Constants | None = None,
+) -> Setting:  # fmt: skip
+    """Return the setting of a relation on its own device; a stream that is not known has the key and 12 bytes more."""
+    if constants is None:
+        constants = load_constants()
+        if constants.name == DEFAULT or isinstance(relation.device, SimulatedDevice):
+            constants = constants.on(relation.device.profile, relation.page_bytes)
+    if schema is None:
+        fields = [relation.schema.field(name) for name in relation.key.names]
+        schema = pa.schema([*fields, pa.field("__values", pa.binary(12))])
+    return Setting.of(relation, schema, exponent=exponent, shape=shape, constants=constants)
+
+
+def tune(
+    relation: Relation,
+    memory: int | float | str,
+    *,
+    schema: pa.Schema | None = None,
+    exponent: float = 1.0,
+    shape: Shape = "random",
+    skew: Skew | None = None,
+    algorithms: Sequence[str] | None = None,
+    constants: Constants | None = None,
+    setting: Setting | None = None,
+) -> Tuning:
+    """Split a budget for every algorithm by its model, and recommend the one with the highest rate.
+
+    Parameters
+    ----------
+    memory
+        The budget, as a join takes it.
+    schema
+        The stream's schema, if it is known.
+    exponent, shape
+        Skew of the stream, and where its frequent keys lie; or ``skew`` from `skew_of`, which has both.
+    algorithms
+        Which to compare; by default all that have a model.
+    constants
+        What things cost; by default those of this machine and of the relation's device.
+    setting
+        Everything known already; then only the search is done.
+
+    Examples
+    --------
+    >>> from semistream.relation.synthetic import synthetic_relation
+    >>> tuning = tune(synthetic_relation(500_000), "5%", exponent=1.0, algorithms=["meshjoin", "cmeshjoin"],
+    ...               constants=load_constants("disk-2010"))
+    >>> tuning.best.algorithm, 0.05 < tuning.best.options["cache_share"] < 0.6
+    ('cmeshjoin', True)
+    """
+    if skew is not None:
+        exponent, shape = skew.exponent, skew.shape
+    if setting is None:
+        setting = describe(relation, schema, exponent=exponent, shape=shape, constants=constants)
+    total = parse_bytes(memory, of=relation.nbytes)
+    return compare(setting, total, algorithms, skew=skew)
+
+
+def compare(
+    setting: Setting, total: int, algorithms: Sequence[str] | None = None, *, skew: Skew | None = None
+) -> Tuning:
+    """Split a budget for every algorithm in a setting, which need not exist."""
+    predictions: list[Prediction] = []
+    refused: dict[str, BudgetTooSmallError] = {}
+    for name in algorithms if algorithms is not None else modelled():
+        find(name)
+        try:
+            predictions.append(best_split(costs_of(name), setting, total))
+        except BudgetTooSmallError as error:
+            refused[name] = error
+    if not predictions:
+        least = min(refused.values(), key=lambda error: error.minimum)
+        raise BudgetTooSmallError(
+            f"memory of {total:,} B is too small for every algorithm with this relation of {setting.pages:,} pages; "
+            f"the least that one of them needs is about {least.minimum:,} B",
+            least.minimum,
+        )
+    predictions.sort(key=lambda found: -found.rate)
+    return Tuning(setting, total, predictions, refused, skew)
+
+
+def choose(
+    relation: Relation,
+    *,
+    on: str | Sequence[str],
+    memory: int | float | str = "64MB",
+    schema: pa.Schema | None = None,
+    sample: Iterable[pa.RecordBatch] | None = None,
+    exponent: float | None = None,
+    condition: str = "equal",
+) -> Prediction:
+    """Return algorithm and options for ``algorithm="auto"``: what the tuner recommends."""
+    if sample is not None and exponent is None:
+        tuning = tune(relation, memory, schema=schema, skew=skew_of(relation, sample, on), algorithms=_able(condition))
+    else:
+        s = 1.0 if exponent is None else exponent
+        tuning = tune(relation, memory, schema=schema, exponent=s, algorithms=_able(condition))
+    return tuning.best
+
+
+def _able(condition: str) -> list[str]:
+    able = [name for name in modelled() if condition in find(name).conditions]
+    if not able:
+        raise KeyColumnError(f"no algorithm with a model joins on condition {condition!r}")
+    return able
