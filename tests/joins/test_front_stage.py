@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import semistream
+from semistream.core.errors import UnsupportedJoinError
 from semistream.joins import algorithms, find
 from semistream.joins.front_stage import FrontStage
 from semistream.relation.synthetic import synthetic_relation
@@ -68,3 +69,24 @@ def test_threshold_keeps_rare_tuples_out():
 def test_a_share_out_of_range_is_refused():
     with pytest.raises(ValueError, match=r"cache_share must be between 0 and 1, not 1\.5"):
         semistream.create("cachejoin", synthetic_relation(ROWS), on="id", cache_share=1.5)
+
+
+def test_what_a_front_stage_cannot_do_is_refused():
+    relation = synthetic_relation(ROWS)
+    with pytest.raises(UnsupportedJoinError, match=r"front\+ssij does not join on condition 'between'; 'ssij'"):
+        semistream.create("front+ssij", relation, on=("a", "b"), condition="between")
+    with pytest.raises(ValueError, match=r"front\+ssij keeps no deadlines, but deadline=3\.0 was given; 'ssij' does"):
+        semistream.create("front+ssij", relation, on="id", deadline=3.0)
+
+
+def test_scattered_frequent_tuples_are_better_held_alone_than_in_their_pages():
+    """Before SSIJ, the front stage serves more of a stream whose frequent keys lie anywhere than SSIJ's pages do."""
+    ratios = {
+        name: hit_ratios(
+            semistream.create(name, synthetic_relation(ROWS), on="id", memory="5%"),
+            ZipfKeys(ROWS, 1.0, "random", seed=5),
+            12,
+        )[-1]
+        for name in ("ssij", "front+ssij")
+    }
+    assert ratios["front+ssij"] > ratios["ssij"] + 0.1, ratios

@@ -9,8 +9,9 @@ from typing import Any
 
 from semistream.core.errors import UnknownAlgorithmError
 from semistream.joins.base import How, Join
-from semistream.joins.cachejoin import CacheJoin, FrontInlj
+from semistream.joins.cachejoin import CacheJoin
 from semistream.joins.cmeshjoin import CMeshJoin
+from semistream.joins.front_joins import FrontInlj, FrontSsij, FrontXHybridJoin
 from semistream.joins.hybridjoin import HybridJoin
 from semistream.joins.inlj import Inlj
 from semistream.joins.meshjoin import MeshJoin
@@ -38,9 +39,11 @@ _REGISTRY: dict[str, type[Join]] = {
         CMeshJoin,
         CacheJoin,
         FrontInlj,
+        FrontXHybridJoin,
         PCacheJoin,
         OPCacheJoin,
         Ssij,
+        FrontSsij,
     )
 }
 

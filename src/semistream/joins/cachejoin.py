@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from semistream.joins.front_stage import FrontStage
 
-__all__ = ["CacheJoin", "FrontInlj"]
+__all__ = ["CacheJoin"]
 
 
 class CacheJoin(FrontStage):
@@ -16,12 +16,3 @@ class CacheJoin(FrontStage):
     id = "cachejoin"
     title = "CACHEJOIN: front stage + HYBRIDJOIN"
     behind = "hybridjoin"
-
-
-class FrontInlj(FrontStage):
-    """The front stage before the index nested loop join."""
-
-    id = "front+inlj"
-    title = "front stage + INLJ"
-    behind = "inlj"
-    share = 0.9

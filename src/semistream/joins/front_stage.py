@@ -16,8 +16,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.core.errors import UnsupportedJoinError
 from semistream.core.statistics import JoinStatistics
 from semistream.joins.base import Join, Observer, Tuples
+from semistream.joins.conditions import ConditionName
 from semistream.relation.overlay import Change
 from semistream.relation.relation import Relation
 from semistream.relation.selection import take_rows
@@ -76,8 +78,11 @@ class FrontStage(Join):
         memory: Any = "64MB",
         schema: pa.Schema | None = None,
         suffix: str = "_right",
+        condition: ConditionName = "equal",
         **options: Any,
     ) -> None:
+        if condition not in self.conditions:
+            raise UnsupportedJoinError(f"{self.id} does not join on condition {condition!r}; 'ssij' and 'oracle' do")
         if cache_share is not None and not 0.0 < cache_share < 1.0:
             raise ValueError(f"cache_share must be between 0 and 1, not {cache_share}")
         self._cache_share = cache_share

@@ -1,0 +1,44 @@
+"""The front stage before joins for which no paper has a name of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from semistream.joins.front_stage import FrontStage
+from semistream.relation.relation import Relation
+
+__all__ = ["FrontInlj", "FrontSsij", "FrontXHybridJoin"]
+
+
+class FrontInlj(FrontStage):
+    """The front stage before the index nested loop join."""
+
+    id = "front+inlj"
+    title = "front stage + INLJ"
+    behind = "inlj"
+    share = 0.9
+
+
+class FrontXHybridJoin(FrontStage):
+    """The front stage before X-HYBRIDJOIN: frequent tuples of any page, then pages with many frequent tuples."""
+
+    id = "front+x_hybridjoin"
+    title = "front stage + X-HYBRIDJOIN"
+    behind = "x_hybridjoin"
+
+
+class FrontSsij(FrontStage):
+    """The front stage before SSIJ: frequent tuples are held without the rest of their pages.
+
+    SSIJ's own cache keeps whole pages, which pays where frequent keys lie together in R. Where they are scattered,
+    a page is kept for one tuple of it, and the front stage holds dozens of tuples in its place.
+    """
+
+    id = "front+ssij"
+    title = "front stage + SSIJ"
+    behind = "ssij"
+
+    def __init__(self, relation: Relation, *, deadline: float | str | None = None, **options: Any) -> None:
+        if deadline is not None:
+            raise ValueError(f"front+ssij keeps no deadlines, but deadline={deadline!r} was given; 'ssij' does")
+        super().__init__(relation, **options)
