@@ -204,6 +204,8 @@ class Run:
         if self.point.algorithm not in modelled():
             return None
         options = {name: value for name, value in self.options.items() if name != "threads"}
+        if self.point.algorithm == "inlj":
+            options["arriving"] = self._most
         return costs_of(self.point.algorithm).rate(self.setting, self.point.memory, **options)
 
 

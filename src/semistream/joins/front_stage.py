@@ -34,6 +34,7 @@ Bytes = NDArray[np.uint8]
 
 _LEAST_TUPLES = 16
 _THRESHOLD, _NOTICED, _EVICTED = 0, 1, 2
+_ADDED_UP = ("rows_done", "unmatched", "cache_hits", "probes", "appended", "evicted", "recorded", "buffered")
 PORTION = 1 << 14
 
 
@@ -210,13 +211,7 @@ class FrontStage(Join):
     def stats(self) -> JoinStatistics:
         """What cache and join behind did together."""
         mine, behind = super().stats, self._inner._stats
-        return dataclasses.replace(
-            mine,
-            **{
-                name: getattr(mine, name) + getattr(behind, name)
-                for name in ("rows_done", "unmatched", "cache_hits", "probes", "appended", "evicted", "recorded")
-            },
-        )
+        return dataclasses.replace(mine, **{name: getattr(mine, name) + getattr(behind, name) for name in _ADDED_UP})
 
     def _check(self) -> None:
         self.cache.check()

@@ -58,6 +58,8 @@ _COSTS: dict[str, Costs] = {
         ParallelFrontCosts("p_cachejoin", HybridJoinCosts()),
         ParallelFrontCosts("op_cachejoin", TwoBufferCosts()),
         SsijCosts(),
+        FrontCosts("front+x_hybridjoin", XHybridJoinCosts()),
+        FrontCosts("front+ssij", SsijCosts()),
     )
 }
 

@@ -47,6 +47,11 @@ class DiskCosts(Costs):
     def serve(self, setting: Setting, memory: int, keys: KeyClasses, **options: Any) -> Served:
         """Return what the join does with a budget for the tuples that ``keys`` says are not answered before."""
 
+    def least(self, setting: Setting) -> int:
+        """Return about what the join needs at least, which a cache before it must leave."""
+        own = setting.index_bytes + 3 * setting.frame_bytes + 8192 + 16 * setting.waiting_bytes
+        return int(own * 16 / 14)
+
     def memory(self, setting: Setting, memory: int, **options: Any) -> dict[str, int]:
         return self.serve(setting, memory, key_classes(setting), **options).memory.parts
 

@@ -171,10 +171,10 @@ class FrontCosts(Costs):
         room, u = parts.free, setting.cached_bytes
         wished = self._default_share(setting, room) if cache_share is None else cache_share
         held = int((room * wished - HotTuples.fixed_bytes()) // u)
-        spare = int((room - self._least_behind(setting) - HotTuples.fixed_bytes()) // u)
+        spare = int((room - self.behind.least(setting) - HotTuples.fixed_bytes()) // u)
         held = max(_LEAST_TUPLES, min(held, spare, setting.rows))
         if held * u + HotTuples.fixed_bytes() >= room:
-            raise self._too_small(setting, parts, _LEAST_TUPLES * u + self._least_behind(setting))
+            raise self._too_small(setting, parts, _LEAST_TUPLES * u + self.behind.least(setting))
         parts.give("front stage", held * u + HotTuples.fixed_bytes())
         parts.give("join behind", parts.free)
         served = self._behind(setting, parts, keys.top(held / setting.rows_per_key), **options)
@@ -196,11 +196,3 @@ class FrontCosts(Costs):
         for _ in range(32):
             held = most / (1.0 + np.log(max(setting.rows / held, 1.0)))
         return float(min(held / most, 0.9))
-
-    def _least_behind(self, setting: Setting) -> int:
-        """Return about what the join behind needs, to keep the cache from taking it."""
-        index = setting.index_bytes if self.behind.id not in ("meshjoin", "r_meshjoin") else 0
-        queue = 0
-        if not index:  # a tuple a turn, with the partition that makes this cheapest
-            queue = 2 * int(np.sqrt(setting.pages * setting.waiting_bytes * setting.frame_bytes))
-        return int((index + queue + 3 * setting.frame_bytes + 8192 + 16 * setting.waiting_bytes) * 16 / 14)

@@ -8,6 +8,7 @@ hold matches, in the order of their keys, so that of two tuples for neighbouring
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,18 @@ class InljCosts(DiskCosts):
 
     id = "inlj"
 
-    def serve(self, setting: Setting, memory: int, keys: KeyClasses, *, in_flight: int = 256, **options: Any) -> Served:
+    def serve(
+        self, setting: Setting, memory: int, keys: KeyClasses, *,
+        in_flight: int = 256, arriving: float = math.inf, **options: Any,
+    ) -> Served:  # fmt: skip
+        """Return what the join does if so many tuples arrive at once, by default as many as it takes."""
         parts = common_memory(setting, memory, index=True)
         frames = max(1, min(in_flight, parts.free // setting.frame_bytes))
         if parts.free < setting.frame_bytes:
             raise self._too_small(setting, parts, setting.frame_bytes)
         parts.give("disk buffer", frames * setting.frame_bytes)
         together = self._together(parts.pairs, parts.parts["stream buffer"] / setting.buffered_bytes)
+        together = min(together, arriving)
         pages_a_key = 1.0 + (setting.rows_per_key - 1.0) / setting.rows_per_page
         units = keys.units(setting, 1)
         saved = units.adjacent(-np.expm1(-units.popularity * together)) / together

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.joins.costs.behind import DiskCosts, Served
+from semistream.joins.costs.behind import DiskCosts, Served, matched_in_passes
 from semistream.joins.costs.model import Memory, common_memory
 from semistream.joins.costs.popularity import KeyClasses, Units
 from semistream.joins.costs.setting import Setting
@@ -39,6 +39,7 @@ __all__ = ["HybridJoinCosts", "OldestFirst", "XHybridJoinCosts"]
 Floats = NDArray[np.float64]
 
 _PAGES_A_SEEK = 8
+_PORTION = 1 << 14
 
 
 class OldestFirst:
@@ -53,12 +54,15 @@ class OldestFirst:
     frames
         Pages of the disk buffer.
     partition_pages
-        None adapts, as the join does.
+        None adapts, as the join does. No partition is wider than a buffer.
     pages
         The pages of R, if some of them are held in memory.
     most
         Tuples that can enter in a turn, if what is before the join holds no more: then the table does not fill up.
     """
+
+    buffers = 1
+    """Disk buffers that share the frames."""
 
     def __init__(
         self, setting: Setting, keys: KeyClasses, capacity: float, frames: int,
@@ -67,12 +71,12 @@ class OldestFirst:
         self.setting = setting
         self.keys = keys
         self.capacity = capacity
-        self.frames = frames
+        self.frames = frames = max(1, frames // self.buffers)
         self.page_classes = pages
         self.most = most
         if partition_pages is not None:
-            self.width = partition_pages
-            self.state = self._state(partition_pages)
+            self.width = min(partition_pages, frames)
+            self.state = self._state(self.width)
             return
         self.width, self.state = 1, self._state(1)
         widest = max(1, min(frames, setting.pages, int(_PAGES_A_SEEK * seek_pages)))
@@ -115,20 +119,9 @@ class OldestFirst:
         weight = read if units.neighbours else np.ones_like(read)
         return units.total(weight * -np.expm1(-units.popularity * wait)) / units.total(weight)
 
-    def _of_units(self) -> tuple[Floats, Floats]:
-        """Return for each class of keys its popularity and that of its unit, among tuples that come."""
-        keys, setting = self.keys, self.setting
-        share = max(keys.miss_share, 1e-12)
-        own = keys.popularity / share
-        a_unit = max(1.0, setting.keys / setting.pages * self.width)
-        if setting.shape == "noperm":
-            return own, np.maximum(own * a_unit * keys.missing, own)
-        mean = 1.0 / keys.count.sum()
-        return own, own + (a_unit - 1.0) * mean
-
     def waiting_keys(self) -> float:
         """Return the distinct keys that wait."""
-        own, unit = self._of_units()
+        own, unit = self.keys.in_units(self.setting, self.width)
         wait = self.state.wait
         busy = unit * wait / (1.0 + unit * wait)
         lone = (1.0 - own / unit) * -np.expm1(-own * wait) / np.maximum(own * wait, 1e-12)
@@ -137,7 +130,7 @@ class OldestFirst:
 
     def events(self) -> Floats:
         """Return match events for each class of keys, for each tuple of the whole stream."""
-        own, unit = self._of_units()
+        own, unit = self.keys.in_units(self.setting, self.width)
         wait = self.state.wait
         matched = 1.0 - (1.0 - own / unit) * np.exp(-own * wait)
         return matched / (1.0 / unit + wait) * max(self.keys.miss_share, 1e-12)
@@ -157,9 +150,10 @@ class OldestFirst:
 class BothEnds(OldestFirst):
     """The disk side of OP-CACHEJOIN: two buffers of half the frames, for the oldest keys and for the newest."""
 
+    buffers = 2
+
     def _turn(self, units: Units, waiting: float, keys: float, keys_a_unit: float) -> SteadyState:
-        half = max(1, int(keys) // 2)
-        return both_ends(units, waiting, half, half, keys_a_unit)
+        return both_ends(units, waiting, keys, keys, keys_a_unit)
 
 
 class HybridJoinCosts(DiskCosts):
@@ -170,20 +164,23 @@ class HybridJoinCosts(DiskCosts):
 
     def serve(
         self, setting: Setting, memory: int, keys: KeyClasses, *,
-        partition_pages: int | None = None, in_flight: int = 256, seek_pages: float = 3.0, most: float = math.inf,
-        **options: Any,
+        partition_pages: int | None = None, in_flight: int = 256, seek_pages: float = 3.0, disk_share: float = 0.125,
+        most: float = math.inf, **options: Any,
     ) -> Served:  # fmt: skip
         parts = common_memory(setting, memory, index=True)
-        frames = self.give_disk_buffer(setting, parts, partition_pages, in_flight, parts.free // 8)
+        frames = self.give_disk_buffer(setting, parts, partition_pages, in_flight, int(parts.free * disk_share))
         capacity = self.give_table(setting, parts)
         side = self.side(setting, keys, capacity, frames, partition_pages, seek_pages, most=most)
         return Served(
             parts,
-            {**options, "partition_pages": partition_pages, "in_flight": in_flight, "seek_pages": seek_pages},
+            {
+                **options, "partition_pages": partition_pages, "in_flight": in_flight, "seek_pages": seek_pages,
+                "disk_share": disk_share,
+            },
             probes=side.pages * setting.rows_per_page,
             reads=side.reads,
             pages=side.pages,
-            seek=setting.seek_with(max(1, frames // side.width)),
+            seek=setting.seek_with(max(1, side.frames // side.width)),
             events=side.events(),
             details={
                 "w": side.state.served, "h_S": capacity, "width": side.width, "turn": side.state.tuples,
@@ -232,7 +229,7 @@ class XHybridJoinCosts(HybridJoinCosts):
     def serve(
         self, setting: Setting, memory: int, keys: KeyClasses, *,
         pinned_pages: int | None = None, partition_pages: int | None = None, in_flight: int = 256,
-        seek_pages: float = 3.0, by_frequency: bool = False, **options: Any,
+        seek_pages: float = 3.0, disk_share: float = 0.125, by_frequency: bool = False, **options: Any,
     ) -> Served:  # fmt: skip
         parts = common_memory(setting, memory, index=True)
         whole = parts.free
@@ -241,7 +238,7 @@ class XHybridJoinCosts(HybridJoinCosts):
         spare = whole - least
         if spare < 0:
             raise self._too_small(setting, parts, least)
-        frames = self.give_disk_buffer(setting, parts, partition_pages, in_flight, min(spare, whole // 8))
+        frames = self.give_disk_buffer(setting, parts, partition_pages, in_flight, min(spare, int(whole * disk_share)))
         spare -= (frames - (partition_pages or 1)) * setting.frame_bytes
         pinned = pinned_pages
         if pinned is None:
@@ -260,13 +257,13 @@ class XHybridJoinCosts(HybridJoinCosts):
             parts,
             {
                 **options, "pinned_pages": pinned, "partition_pages": partition_pages, "in_flight": in_flight,
-                "seek_pages": seek_pages, "by_frequency": by_frequency,
+                "seek_pages": seek_pages, "disk_share": disk_share, "by_frequency": by_frequency,
             },
             probes=1.0 + missed * side.pages * setting.rows_per_page,
             reads=missed * side.reads,
             pages=missed * side.pages,
             seek=setting.seek_with(max(1, frames // side.width)),
-            events=missed * side.events(),
+            events=self._events(setting, keys, parts, pages, missed * side.events()),
             recorded=0.0 if by_frequency else missed,
             cache_hits=1.0 - missed,
             details={
@@ -274,6 +271,14 @@ class XHybridJoinCosts(HybridJoinCosts):
                 "p_N": 1.0 - missed, "turn": side.state.tuples,
             },
         )  # fmt: skip
+
+    @staticmethod
+    def _events(setting: Setting, keys: KeyClasses, parts: Memory, pages: KeyClasses, others: Floats) -> Floats:
+        """Return match events of keys: of those on pinned pages with each portion of the stream that is looked up."""
+        portion = min(_PORTION, parts.parts["stream buffer"] / setting.buffered_bytes)
+        with_portion = matched_in_passes(keys, portion / max(keys.miss_share, 1e-12))
+        pinned = np.interp(keys.in_units(setting, 1)[1], pages.popularity[::-1], 1.0 - pages.missing[::-1])
+        return pinned * with_portion + (1.0 - pinned) * others
 
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
         """Return a grid of partition sizes and of shares of the memory for pinned pages."""

@@ -39,12 +39,21 @@ class TwoBufferCosts(HybridJoinCosts):
     id = "two_buffers"
     side = BothEnds
 
+    def give_disk_buffer(
+        self, setting: Setting, parts: Memory, partition_pages: int | None, in_flight: int, share: int
+    ) -> int:
+        frames = super().give_disk_buffer(setting, parts, partition_pages, in_flight, share)
+        if frames == 1:  # there are two buffers all the same
+            parts.give("second disk buffer", setting.frame_bytes)
+            return 2
+        return frames
+
 
 class ParallelFrontCosts(FrontCosts):
     """The front stage with an intermediate buffer behind it."""
 
     def _before(self, setting: Setting, parts: Memory, *, buffer_share: float = 0.02, **options: Any) -> None:
-        least = self._least_behind(setting) + 16 * setting.cached_bytes
+        least = self.behind.least(setting) + 16 * setting.cached_bytes
         results = max(_LEAST_RESULTS, parts.total // 64)
         parts.give("results ahead", min(results, max(_LEAST_RESULTS, parts.free - least - _LEAST_BUFFER)))
         size = max(_LEAST_BUFFER, int(parts.total * buffer_share))

@@ -105,6 +105,14 @@ class KeyClasses:
             return self.grouped(1.0, setting.shape)
         return self.grouped(keys_a_unit, setting.shape)
 
+    def in_units(self, setting: Setting, width: int) -> tuple[Floats, Floats]:
+        """Return for each class the popularity of a key and of the unit it lies in, among tuples not answered yet."""
+        own = self.popularity / max(self.miss_share, 1e-12)
+        a_unit = max(1.0, setting.keys / setting.pages * width)
+        if setting.shape == "noperm":
+            return own, np.maximum(own * a_unit * self.missing, own)
+        return own, own + (a_unit - 1.0) / float(self.count.sum())
+
     def grouped(self, together: float, shape: Shape) -> Units:
         """Return units of ``together`` items each, neighbours in rank or drawn at random."""
         total = max(self.miss_share, 1e-300)

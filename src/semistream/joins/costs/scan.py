@@ -50,6 +50,11 @@ class MeshJoinCosts(DiskCosts):
             details={"w": w, "h_S": w * turns, "k": turns},
         )
 
+    def least(self, setting: Setting) -> int:
+        # a tuple a turn, with the partition that makes this cheapest
+        queue = 2 * int(math.sqrt(setting.pages * setting.waiting_bytes * setting.frame_bytes))
+        return super().least(setting.replace(index_bytes=queue))
+
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
         """Return partition sizes in steps of a quarter, as far as a tuple a turn can enter."""
         values: list[int] = []

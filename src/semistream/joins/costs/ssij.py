@@ -102,6 +102,10 @@ class SsijCosts(DiskCosts):
             missed = max(1.0 - float(np.dot(classes.count * classes.popularity, shares)), 1e-3)
         density = (1.0 - shares) * -np.expm1(-classes.popularity * (waiting / missed) * pages_a_key)
         runs, pages, wanted = self._reads(setting, split, classes, density)
+        # keys on cached pages are matched with each portion, the others with each join phase
+        held = np.interp(keys.in_units(setting, 1)[1], classes.popularity[::-1], shares[::-1])
+        comes = max(keys.miss_share, 1e-12)
+        online = matched_in_passes(keys, min(split.portion, split.input_tuples) / comes)
         return Served(
             split.memory,
             {
@@ -112,7 +116,7 @@ class SsijCosts(DiskCosts):
             reads=missed * runs / waiting,
             pages=missed * pages / waiting,
             seek=setting.seek_with(max(1.0, split.read * runs / max(pages, 1.0))),
-            events=matched_in_passes(keys, waiting / missed / max(keys.miss_share, 1e-12)),
+            events=held * online + (1.0 - held) * matched_in_passes(keys, waiting / missed / comes),
             cache_hits=1.0 - missed,
             buffered=1.0,
             details={
@@ -132,6 +136,18 @@ class SsijCosts(DiskCosts):
         )
         return {"input_tuples": inputs, "buffer_tuples": buffers, "max_scan": [50, 200, 800]}
 
+    def least(self, setting: Setting) -> int:
+        page_map = setting.pages * PageCache.bytes_per_page
+        return super().least(setting) + int((page_map + self._least_parts(setting, 0.0)) * 16 / 14)
+
+    @staticmethod
+    def _least_parts(setting: Setting, cache_share: float) -> int:
+        """Return the least that the parts after the page map need."""
+        frame = setting.frame_bytes
+        least = math.ceil(ssij._LEAST_FRAMES / (1.0 - cache_share)) * (frame + ssij._FRAME_EXTRA) + ssij._READ_EXTRA
+        least += ssij._LEAST_PORTION * (ssij._PORTION_BYTES + ssij._WANTED_BYTES) + ReadPlanner.bytes_for(0, 1)
+        return least + 2 * frame
+
     def _split(
         self, setting: Setting, total: int, cache_share: float | None, *,
         input_tuples: int | None = None, buffer_tuples: int | None = None, max_scan: int = 200, **_: Any,
@@ -140,8 +156,7 @@ class SsijCosts(DiskCosts):
         frame, parts = setting.frame_bytes, common_memory(setting, total, index=True)
         read_extra, frame_extra, wanted_bytes = ssij._READ_EXTRA, ssij._FRAME_EXTRA, ssij._WANTED_BYTES
         portion_bytes, least_portion = ssij._PORTION_BYTES, ssij._LEAST_PORTION
-        least = math.ceil(ssij._LEAST_FRAMES / (1.0 - (cache_share or 0.0))) * (frame + frame_extra) + read_extra
-        least += 2 * frame + least_portion * (portion_bytes + wanted_bytes) + ReadPlanner.bytes_for(0, 1)
+        least = self._least_parts(setting, cache_share or 0.0)
         page_map = parts.give("page map", setting.pages * PageCache.bytes_per_page)
         spare = parts.free - least
         if spare < 0:
