@@ -17,7 +17,7 @@ from semistream.cli.console import errors, out, print_json, progress, step
 from semistream.core.errors import MissingExtraError, SemistreamError
 from semistream.core.units import format_bytes, format_count
 
-__all__ = ["chart", "joins", "rate_table", "vega_lite"]
+__all__ = ["cache_directory", "chart", "joins", "rate_table", "store_result", "vega_lite"]
 
 
 class ResultFileError(SemistreamError, ValueError):
@@ -30,6 +30,9 @@ def joins(
     row_bytes: Annotated[int, typer.Option(help="Bytes of a row of R.")] = 120,
     memory: Annotated[str, typer.Option(help="Budget of each join: bytes, or a share of R.")] = "5%",
     batch: Annotated[int, typer.Option(help="Stream tuples of a batch, which is drained.")] = 100_000,
+    continuous: Annotated[
+        bool, typer.Option("--continuous", help="Let tuples wait on for the next batches instead of draining them.")
+    ] = False,
     batches: Annotated[int, typer.Option(help="Batches measured; the median counts.")] = 7,
     warm_up: Annotated[int, typer.Option(help="Batches before those, not measured.")] = 3,
     zipf: Annotated[float, typer.Option(help="Skew of the stream's keys; 0 is uniform.")] = 1.0,
@@ -53,8 +56,9 @@ def joins(
     spec = RateSpec(
         rows=rows, row_bytes=row_bytes, memory=memory, batch_rows=batch, batches=batches, warm_up=warm_up,
         exponent=zipf, shape="noperm" if shape == "noperm" else "random", only=tuple(only or ()),
+        continuous=continuous,
     )  # fmt: skip
-    place = directory or _cache() / "bench"
+    place = directory or cache_directory() / "bench"
     with progress() as bars:
         with step(bars, "Preparing R", spec.rows, unit="rows") as task:
             path = prepare_relation(spec, place, lambda made: bars.update(task, advance=made))
@@ -68,7 +72,7 @@ def joins(
 
             found = bench_joins(spec, path, note)
             bars.update(task, note="")
-    file = _store(found, output or place / "results")
+    file = store_result(found, output or place / "results", "joins")
     if as_json:
         print_json(found)
     else:
@@ -120,15 +124,18 @@ def rate_table(found: dict[str, Any]) -> Group:
     if not all(join["bounded"] for join in found["joins"].values()):
         notes.append("[dim]* takes what it needs, whatever its budget")
     notes += [f"[dim]{name} was skipped: {reason}" for name, reason in found["skipped"].items()]
-    return Group(*_workload(found), f"Read {way}; median of {found['spec']['batches']} batches", table, *notes)
+    batches = f"{found['spec']['batches']} batches"
+    over = f"mean over {batches}" if found["spec"].get("continuous") else f"median of {batches}"
+    return Group(*_workload(found), f"Read {way}; {over}", table, *notes)
 
 
 def _workload(found: dict[str, Any]) -> list[str]:
     spec = found["spec"]
     memory = f"{spec['memory']} of R" if spec["memory"].endswith("%") else spec["memory"]
+    way = "a continuous stream in" if spec.get("continuous") else "drained"
     return [
         f"R of {format_count(spec['rows'])} rows, {format_bytes(found['relation']['bytes'])}; memory {memory}",
-        f"Zipf {spec['exponent']:g} ({spec['shape']}), drained batches of {format_count(spec['batch_rows'])}",
+        f"Zipf {spec['exponent']:g} ({spec['shape']}), {way} batches of {format_count(spec['batch_rows'])}",
     ]
 
 
@@ -180,14 +187,16 @@ def vega_lite(found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _cache() -> Path:
+def cache_directory() -> Path:
+    """Return where benchmarks keep their relations from run to run."""
     configured = os.environ.get("XDG_CACHE_HOME", "")
     return Path(configured if os.path.isabs(configured) else Path.home() / ".cache") / "semistream"
 
 
-def _store(found: dict[str, Any], directory: Path) -> Path:
+def store_result(found: dict[str, Any], directory: Path, name: str) -> Path:
+    """Write a raw result, named after the benchmark and the moment."""
     directory.mkdir(parents=True, exist_ok=True)
     stamp = datetime.fromisoformat(found["when"]).strftime("%Y%m%dT%H%M%S")
-    file = directory / f"joins-{stamp}.json"
+    file = directory / f"{name}-{stamp}.json"
     file.write_text(json.dumps(found, indent=1) + "\n")
     return file

@@ -243,17 +243,21 @@ class Join(ABC):
 
     def process(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Join a whole stream: results come as they are found, and all are out at the end."""
-        self._more_coming = True
-        try:
-            for batch in batches:
-                at = 0
-                while at < batch.num_rows:
-                    at += self.offer(batch.slice(at))
-                    if at < batch.num_rows:
-                        yield from self.step()
-        finally:
-            self._more_coming = False
+        for batch in batches:
+            yield from self.feed(batch)
         yield from self.drain()
+
+    def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take in a batch of a stream that goes on, stepping whenever memory is full; tuples of it may wait on."""
+        at = 0
+        while at < batch.num_rows:
+            at += self.offer(batch.slice(at))
+            if at < batch.num_rows:
+                self._more_coming = True
+                try:
+                    yield from self.step()
+                finally:
+                    self._more_coming = False
 
     @property
     def pending(self) -> int:

@@ -7,6 +7,10 @@ the page cache, in one process.
 All joins are open at once and take turns with the same batch, the first of each round being another, so that
 whatever else the machine does meanwhile meets all of them alike. The first batches (compiling, filling of caches) are
 kept apart; a rate is the batch's rows over the *median* time of the others.
+
+Or the stream is *continuous*, as in the papers: nothing is drained, tuples wait on for those of the next batches, and a
+rate is the tuples that left over the time of all measured batches. Joins that need many waiting tuples for a read to
+pay are made for that.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ import pyarrow as pa
 
 from semistream.core.errors import NotARelationError, SemistreamError, UnsupportedJoinError
 from semistream.core.machine import describe_machine
+from semistream.core.statistics import JoinStatistics
 from semistream.core.units import format_bytes, parse_bytes
 from semistream.joins import algorithms, create, find
 from semistream.joins.base import Join
@@ -35,7 +40,7 @@ from semistream.relation.relation import Relation
 from semistream.stream.keys import Shape
 from semistream.stream.workload import Workload, zipf
 
-__all__ = ["BenchError", "RateSpec", "bench_joins", "prepare_relation"]
+__all__ = ["BenchError", "RateSpec", "bench_joins", "code_version", "prepare_relation"]
 
 Report = Callable[[int], None]
 Note = Callable[[str, int], None]
@@ -62,6 +67,9 @@ class RateSpec:
         frequency, as X-HYBRIDJOIN assumes; ``random``: they lie anywhere, the harder case.
     only
         Ids of the joins to run; none means all of the registry.
+    continuous
+        Whether the stream goes on instead of being drained after every batch. Then batches and warm-up must be many
+        enough for memory to fill: MESHJOIN holds most tuples, as many as fit.
     """
 
     rows: int = 10_000_000
@@ -75,6 +83,7 @@ class RateSpec:
     page_bytes: int = 8192
     only: tuple[str, ...] = ()
     seed: int = 1
+    continuous: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("rows", 1), ("batch_rows", 1), ("batches", 1), ("warm_up", 0)):
@@ -144,26 +153,36 @@ class _Contestant:
     open_seconds: float
     warm_up_seconds: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
-    before: Any = None
+    before: JoinStatistics = field(default_factory=JoinStatistics)
+    after: JoinStatistics = field(default_factory=JoinStatistics)
+    rows_in: int = 0
+    rows_out: int = 0
 
-    def run(self, batch: pa.RecordBatch) -> float:
-        """Join one batch to its end."""
+    def run(self, batch: pa.RecordBatch, *, drain: bool) -> float:
+        """Join one batch; to its end, if it is to be drained."""
         begin = time.perf_counter()
-        rows = sum(result.num_rows for result in self.join.process([batch]))
-        passed = time.perf_counter() - begin
-        if rows != batch.num_rows:  # every key is in R, once
+        results = self.join.process([batch]) if drain else self.join.feed(batch)
+        self.rows_out += sum(result.num_rows for result in results)
+        self.rows_in += batch.num_rows
+        return time.perf_counter() - begin
+
+    def finish(self) -> None:
+        """Keep the counts, let all tuples leave, and see that none was lost: every key is in R, once."""
+        self.after = self.join.stats
+        self.rows_out += sum(result.num_rows for result in self.join.drain())
+        if self.rows_out != self.rows_in:
             raise BenchError(
-                f"{self.join.id} gave {rows:,} rows for {batch.num_rows:,} stream tuples; each has exactly one "
-                "partner in R: please report this as a bug"
+                f"{self.join.id} gave {self.rows_out:,} rows for {self.rows_in:,} stream tuples; each has exactly "
+                "one partner in R: please report this as a bug"
             )
-        return passed
 
     def result(self, spec: RateSpec) -> dict[str, Any]:
-        after, before = self.join.stats, self.before
+        after, before = self.after, self.before
         done = max(1, after.rows_done - before.rows_done)
+        drained = spec.batch_rows / statistics.median(self.seconds)
         return {
             "title": self.join.title,
-            "rate": spec.batch_rows / statistics.median(self.seconds),
+            "rate": done / sum(self.seconds) if spec.continuous else drained,
             "seconds": self.seconds,
             "warm_up_seconds": self.warm_up_seconds,
             "open_seconds": self.open_seconds,
@@ -220,7 +239,7 @@ def bench_joins(spec: RateSpec, path: Path, note: Note = lambda *_: None) -> dic
             "relation": {"bytes": first.nbytes, "pages": first.page_count, "index_bytes": first.index_bytes},
             "device": _device(first),
             "machine": describe_machine(path),
-            "commit": _commit(),
+            "commit": code_version(),
             "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         }
 
@@ -242,8 +261,11 @@ def _measure(spec: RateSpec, contestants: dict[str, _Contestant], note: Note) ->
             if number == spec.warm_up:
                 contestant.before = contestant.join.stats
             note(f"{'batch' if warm else 'warm-up'}: {name}", 0)
-            (contestant.seconds if warm else contestant.warm_up_seconds).append(contestant.run(batch))
+            passed = contestant.run(batch, drain=not spec.continuous)
+            (contestant.seconds if warm else contestant.warm_up_seconds).append(passed)
             note("", 1)
+    for contestant in contestants.values():
+        contestant.finish()
 
 
 def _too_large(name: str, relation: Relation) -> str | None:
@@ -263,7 +285,7 @@ def _device(relation: Relation) -> dict[str, Any]:
     return {**asdict(device.measure()), "method": device.method}
 
 
-def _commit() -> str:
+def code_version() -> str:
     """Return the commit this code is from, marked if files were changed since, or ``unknown``."""
     git = ["git", "-C", str(Path(__file__).parent)]
     try:

@@ -37,7 +37,6 @@ import pyarrow as pa
 from semistream.core.machine import describe_machine
 from semistream.core.units import parse_bytes
 from semistream.joins import algorithms, find
-from semistream.joins.base import Join
 from semistream.relation.relation import Relation
 from semistream.stream.workload import zipf
 
@@ -149,7 +148,7 @@ def measure(algorithm: str, path: Path, spec: MemorySpec, *, memory: str) -> Gro
         join = find(algorithm)(relation, on="product_id", memory=budget)
         halfway, tuples, sampled = 0, 0, 0
         for batch in _until(asked, first, batches):
-            for _ in _fed(join, batch, spec.drain):
+            for _ in join.process([batch]) if spec.drain else join.feed(batch):
                 pass
             tuples += batch.num_rows
             sampled = max(sampled, _resident())
@@ -216,7 +215,7 @@ def _warm_up(algorithm: str, spec: MemorySpec) -> None:
         for memory, tuples in _WARM_UP.items():
             join = find(algorithm)(relation, on="product_id", memory=_budget(algorithm, relation, first.schema, memory))
             for batch in _until(tuples, first, batches):
-                for _ in _fed(join, batch, spec.drain):
+                for _ in join.process([batch]) if spec.drain else join.feed(batch):
                     pass
             for _ in join.drain():
                 pass
@@ -234,18 +233,6 @@ def _until(tuples: int, first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]
         tuples -= batch.num_rows
         if tuples > 0:
             batch = next(batches)
-
-
-def _fed(join: Join, batch: pa.RecordBatch, drain: bool) -> Iterator[pa.RecordBatch]:
-    """Join a batch; without ``drain``, tuples wait on for those of the next."""
-    if drain:
-        yield from join.process([batch])
-        return
-    at = 0
-    while at < batch.num_rows:
-        at += join.offer(batch.slice(at))
-        if at < batch.num_rows:
-            yield from join.step()
 
 
 def _resident() -> int:
