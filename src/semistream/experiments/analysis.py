@@ -8,18 +8,24 @@ answer, and MESHJOIN's rate proportional to the memory it has, the gain of the f
 when reading R is all that costs time. If each waiting tuple also costs ``c`` seconds of processor time in the hash
 table, and reading costs ``t`` seconds a tuple at full memory, MESHJOIN takes ``t + c`` a tuple and CMESHJOIN
 ``(1 - p)·(t·M / (M - u·h) + c)``. Whatever ``c`` is, the gain stays below ``1 / (1 - p(M / u))``: all memory spent on
-the cache, and waiting tuples for free.
+the cache, and waiting tuples for free. What every tuple costs in both joins, ``e`` seconds to read and emit it, is added
+to both and brings their ratio towards 1.
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from semistream.stream.zipf import ZipfLaw
 
-__all__ = ["FrontStageGain"]
+__all__ = ["FrontStageGain", "NearestCosts", "nearest_costs"]
+
+Floats = NDArray[np.float64]
 
 _CACHED = 128
 _WAITING = 164
@@ -45,20 +51,24 @@ class FrontStageGain:
         """``t``: reading R once, shared by the tuples that memory holds."""
         return self.rows * self.row_bytes / _BYTES_PER_SECOND / (self.memory / _WAITING)
 
-    def gain(self, cached: float, hash_seconds: float = 0.0) -> float:
-        """Return the gain with ``cached`` tuples in ``H_R`` and so much processor time for a waiting tuple."""
-        missed = 1.0 - self.law.share(int(cached))
-        room = 1.0 - cached * _CACHED / self.memory
-        read = self.read_seconds
-        return (read + hash_seconds) / (missed * (read / room + hash_seconds))
-
-    def best(self, hash_seconds: float = 0.0) -> tuple[float, float]:
-        """Return the highest gain over all cache sizes, and the share of memory it gives to the cache."""
+    @functools.cached_property
+    def _sizes(self) -> tuple[Floats, Floats, Floats]:
+        """Sizes of the cache as shares of the memory; what it misses of the stream; what it leaves of the memory."""
         most = min(self.memory / _CACHED, self.rows)
         shares = np.linspace(0.005, 0.995, 199)
-        gains = [self.gain(share * most, hash_seconds) for share in shares]
+        missed = np.array([1.0 - self.law.share(int(share * most)) for share in shares])
+        return shares * most * _CACHED / self.memory, missed, 1.0 - shares * most * _CACHED / self.memory
+
+    def best(self, hash_seconds: float = 0.0, every_seconds: float = 0.0) -> tuple[float, float]:
+        """Return the highest gain over all cache sizes, and the share of memory it gives to the cache.
+
+        ``hash_seconds`` is the processor time of a waiting tuple, ``every_seconds`` that of any tuple in either join.
+        """
+        shares, missed, room = self._sizes
+        read = self.read_seconds
+        gains = (read + hash_seconds + every_seconds) / (missed * (read / room + hash_seconds) + every_seconds)
         at = int(np.argmax(gains))
-        return gains[at], float(shares[at])
+        return float(gains[at]), float(shares[at])
 
     @property
     def bound(self) -> float:
@@ -70,7 +80,7 @@ class FrontStageGain:
     def hash_seconds_for(self, gain: float) -> float | None:
         """Return the processor time of a waiting tuple at which the model reaches ``gain``; None if never.
 
-        >>> float(round(FrontStageGain(100_000_000, 1.2e9).best()[0], 1))
+        >>> round(FrontStageGain(100_000_000, 1.2e9).best()[0], 1)
         3.8
         >>> FrontStageGain(100_000_000, 0.12e9).hash_seconds_for(5.0) is None
         True
@@ -87,3 +97,30 @@ class FrontStageGain:
             else:
                 low = middle
         return high
+
+
+class NearestCosts(NamedTuple):
+    """Processor times that bring the model as near as can be to two published gains, and what it gives with them."""
+
+    hash_seconds: float
+    every_seconds: float
+    gains: tuple[float, float]
+    apart: float
+    """The larger of both relative distances from the published gains."""
+
+
+def nearest_costs(models: tuple[FrontStageGain, FrontStageGain], published: tuple[float, float]) -> NearestCosts:
+    """Look for processor times, of waiting tuples and of all, that would explain two published gains at once.
+
+    >>> small, large = FrontStageGain(20_000_000, 1.2e9), FrontStageGain(100_000_000, 1.2e9)
+    >>> nearest_costs((small, large), (4.5, 6.5)).apart > 0.3
+    True
+    """
+    times = [0.0, *np.logspace(-8, -1, 43).tolist()]
+
+    def at(hash_seconds: float, every_seconds: float) -> NearestCosts:
+        first, second = (model.best(hash_seconds, every_seconds)[0] for model in models)
+        apart = max(abs(first / published[0] - 1), abs(second / published[1] - 1))
+        return NearestCosts(hash_seconds, every_seconds, (first, second), apart)
+
+    return min((at(of_waiting, of_all) for of_waiting in times for of_all in times), key=lambda found: found.apart)

@@ -103,6 +103,7 @@ class Store:
         if self._environment is None:
             environment = self._describe()
             self._environment = digest(environment)
+            self._cut_off_unfinished()
             lines.append({"environment": environment})
         lines.append(
             {"digest": point.digest(), "point": point.as_dict(), "result": result, "seconds": round(seconds, 2)}
@@ -110,6 +111,14 @@ class Store:
         with open(self.path, "a", encoding="utf-8") as file:
             file.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
             file.flush()
+
+    def _cut_off_unfinished(self) -> None:
+        """Remove a last line that an interrupted run did not write to its end; it would spoil the next one."""
+        if not self.path.exists():
+            return
+        with open(self.path, "rb+") as file:
+            whole = file.read().rfind(b"\n") + 1
+            file.truncate(whole)
 
     def _describe(self) -> Record:
         name = "disk-2010" if self.device == "simulated" else None
