@@ -8,8 +8,8 @@ answer, and MESHJOIN's rate proportional to the memory it has, the gain of the f
 when reading R is all that costs time. If each waiting tuple also costs ``c`` seconds of processor time in the hash
 table, and reading costs ``t`` seconds a tuple at full memory, MESHJOIN takes ``t + c`` a tuple and CMESHJOIN
 ``(1 - p)·(t·M / (M - u·h) + c)``. Whatever ``c`` is, the gain stays below ``1 / (1 - p(M / u))``: all memory spent on
-the cache, and waiting tuples for free. What every tuple costs in both joins, ``e`` seconds to read and emit it, is added
-to both and brings their ratio towards 1.
+the cache, and waiting tuples for free. What every tuple costs in both joins, ``e`` seconds to read and emit it, is
+added to both and brings their ratio towards 1.
 """
 
 from __future__ import annotations

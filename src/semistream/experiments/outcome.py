@@ -40,15 +40,22 @@ class Outcome:
         self.experiment = experiment
         self.missing: list[Sample] = []
         self.skipped: list[tuple[Sample, str]] = []
+        self.aside: dict[str, Record] = {}
+        """What was measured for a claim only, by series."""
         self._lines: dict[tuple[str, str], list[Found]] = {}
+        self._measured: list[tuple[Sample, Found]] = []
         for sample in experiment.samples:
             record = results.get(sample.point.digest())
             if record is None or "error" in record:
                 self.missing.append(sample)
             elif "skipped" in record:
                 self.skipped.append((sample, str(record["skipped"])))
+            elif sample.aside:
+                self.aside[sample.series] = record
             else:
-                self._lines.setdefault((sample.facet, sample.series), []).append(self._found(sample, record))
+                found = self._found(sample, record)
+                self._measured.append((sample, found))
+                self._lines.setdefault((sample.facet, sample.series), []).append(found)
         for line in self._lines.values():
             line.sort(key=lambda found: found.x)
 
@@ -63,13 +70,17 @@ class Outcome:
         """Whether everything was measured, but for what could not be here."""
         return not self.missing
 
+    def measured(self) -> list[tuple[Sample, Found]]:
+        """Return what was measured and where it belongs, in the order of the experiment."""
+        return list(self._measured)
+
     def names(self) -> list[str]:
         """Return the lines, in the order of the experiment."""
-        return list(dict.fromkeys(sample.series for sample in self.experiment.samples))
+        return list(dict.fromkeys(sample.series for sample in self.experiment.samples if not sample.aside))
 
     def facets(self) -> list[str]:
         """Return the panels, in the order of the experiment."""
-        return list(dict.fromkeys(sample.facet for sample in self.experiment.samples))
+        return list(dict.fromkeys(sample.facet for sample in self.experiment.samples if not sample.aside))
 
     def line(self, series: str, facet: str = "") -> list[Found]:
         """Return one line, from left to right."""

@@ -7,8 +7,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from semistream.experiments.agreement import AGREEMENT, agreement
 from semistream.experiments.judging import Judged
-from semistream.experiments.wording import conditions, introduction, summary_rows
+from semistream.experiments.wording import MODELS, conditions, introduction, summary_rows
 
 __all__ = ["page"]
 
@@ -75,6 +76,11 @@ def _body(judged: Sequence[Judged], environments: Sequence[Record]) -> Iterator[
             f'<tr><td><a href="#{row.id}">{row.id}</a></td><td>{e(row.claim)}</td><td>{e(row.published)}</td>'
             f"<td>{e(row.measured)}</td><td>{_badge(row.verdict)}</td></tr>"
         )
+    yield "</tbody></table>"
+    yield f"<p>{e(MODELS)}</p>"
+    yield f"<table><thead><tr>{''.join(f'<th>{e(title)}</th>' for title in AGREEMENT)}</tr></thead><tbody>"
+    for found in agreement(judged):
+        yield f"<tr>{''.join(f'<td>{e(cell)}</td>' for cell in found.cells())}</tr>"
     yield "</tbody></table>"
     paper = ""
     for one in judged:

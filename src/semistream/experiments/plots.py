@@ -28,6 +28,7 @@ _COLOURS = {
     "P-CACHEJOIN": "#8C6D1F",
     "OP-CACHEJOIN": "#A11D21",
     "SSIJ": "#6A3D9A",
+    "dynamic memory": "#6A3D9A",
     "Partition-based join": "#88A65E",
     "SQLite": "#3B8686",
     "PostgreSQL": "#33658A",
@@ -124,6 +125,8 @@ def _y_scale(axis: Axis, rows: list[Spec]) -> Spec:
 
 def _axis(axis: Axis, places: list[float] | None = None) -> Spec:
     spec: Spec = {"title": axis.title, "format": axis.format}
+    if axis.format == "~s":  # a common prefix for all ticks would make 0 into 0k
+        spec["labelExpr"] = "format(datum.value, '~s')"
     if places is not None and len(places) <= 12:
         spec["values"] = places
         spec["labelOverlap"] = "greedy"

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from semistream.core.errors import MissingExtraError
+from semistream.experiments.agreement import AGREEMENT, agreement
 from semistream.experiments.judging import Judged
 from semistream.experiments.page import page
 from semistream.experiments.pictures import smaller
 from semistream.experiments.plots import chart
-from semistream.experiments.wording import conditions, introduction, summary_rows
+from semistream.experiments.wording import MODELS, conditions, introduction, summary_rows
 
 __all__ = ["write_report"]
 
@@ -71,6 +72,9 @@ def markdown(judged: Sequence[Judged], environments: Sequence[Record]) -> str:
     for row in summary_rows(judged):
         cells = [f"[{row.id}](#{row.id})", row.claim, row.published, row.measured, f"**{row.verdict}**"]
         parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    parts += ["", MODELS, ""]
+    parts += ["| " + " | ".join(AGREEMENT) + " |", "|---|---:|---:|---:|---|"]
+    parts += ["| " + " | ".join(row.cells()) + " |" for row in agreement(judged)]
     paper = ""
     for one in judged:
         experiment = one.experiment

@@ -118,12 +118,16 @@ def digest(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Sample:
-    """A point and its place in the plot: the line it is on, and where along the axis."""
+    """A point and its place in the plot: the line it is on, and where along the axis.
+
+    One that is ``aside`` is measured for a claim and not drawn.
+    """
 
     series: str
     x: float
     point: Point
     facet: str = ""
+    aside: bool = False
 
 
 @dataclass(frozen=True)

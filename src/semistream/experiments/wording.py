@@ -8,9 +8,15 @@ from typing import Any, NamedTuple
 from semistream.core.units import format_bytes
 from semistream.experiments.judging import Judged
 
-__all__ = ["SummaryRow", "conditions", "introduction", "summary_rows"]
+__all__ = ["MODELS", "SummaryRow", "conditions", "introduction", "summary_rows"]
 
 Record = dict[str, Any]
+
+MODELS = (
+    "Models against measurements: how far the measured service rate is from what the join's cost model gives for the "
+    "same split of memory, over all points of the experiments that draw a model. On the simulated device both price "
+    "operations alike; how many there are is counted in the one and derived in the other."
+)
 
 
 class SummaryRow(NamedTuple):
