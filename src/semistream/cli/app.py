@@ -14,6 +14,7 @@ import semistream
 from semistream.cli.algorithms import algorithms
 from semistream.cli.bench import app as bench
 from semistream.cli.bench_joins import chart, joins
+from semistream.cli.bench_spark import spark as bench_spark
 from semistream.cli.build import build
 from semistream.cli.console import is_expected, print_error
 from semistream.cli.demo import demo
@@ -41,6 +42,7 @@ for command in (upsert, delete, compact, history, vacuum):
 app.command()(algorithms)
 bench.command()(joins)
 bench.command()(chart)
+bench.command("spark")(bench_spark)
 app.add_typer(bench, name="bench")
 app.add_typer(experiments, name="experiments")
 
