@@ -6,6 +6,7 @@ lie on it or do not; elsewhere a thin line joins the points.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from semistream.experiments.outcome import Outcome
@@ -45,7 +46,8 @@ _CONFIG: Spec = {
         "domainColor": "#888888", "tickColor": "#888888", "labelColor": "#333333", "titleColor": "#222222",
         "titlePadding": 8,
     },
-    "legend": {"labelFontSize": 12, "titleFontSize": 12, "labelLimit": 260, "symbolSize": 80, "symbolStrokeWidth": 2},
+    "legend": {"labelFontSize": 12, "titleFontSize": 12, "labelLimit": 260, "symbolSize": 80, "symbolStrokeWidth": 2,
+               "symbolOpacity": 1},
     "header": {"labelFontSize": 12, "titleFontSize": 12},
     "title": {"fontSize": 14, "subtitleFontSize": 12, "subtitleColor": "#555555", "anchor": "start", "offset": 10},
 }  # fmt: skip
@@ -99,6 +101,8 @@ def _subtitle(outcome: Outcome, rows: list[Spec]) -> str:
     if outcome.experiment.chart == "lines":
         if modelled:
             parts.append("lines: cost model")
+        if any(row["model"] is None for row in rows):
+            parts.append("dashed lines join points")
         return "; ".join(parts)
     return f"{outcome.experiment.paper}, {outcome.experiment.figure}"
 
@@ -123,16 +127,27 @@ def _y_scale(axis: Axis, rows: list[Spec]) -> Spec:
     return {"domain": [0 if axis.zero else low * 0.95, high * 1.05 or 1.0], "nice": True}
 
 
-def _axis(axis: Axis, places: list[float] | None = None) -> Spec:
-    spec: Spec = {"title": axis.title, "format": axis.format}
-    if axis.format == "~s":  # a common prefix for all ticks would make 0 into 0k
-        spec["labelExpr"] = "format(datum.value, '~s')"
+def _axis(axis: Axis, places: list[float] | None = None, domain: list[float] | None = None) -> Spec:
+    # each label for itself: a format for all ticks would make 0 into 0k, and 150 into 1.5e+2
+    spec: Spec = {"title": axis.title, "labelExpr": f"format(datum.value, '{axis.format}')"}
     if places is not None and len(places) <= 12:
         spec["values"] = places
         spec["labelOverlap"] = "greedy"
-    elif axis.log:
-        spec |= {"labelOverlap": "greedy", "tickCount": 6}
+    elif axis.log and domain is not None:
+        spec["values"] = _log_ticks(*domain)
+        spec["labelOverlap"] = "greedy"
     return spec
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Return 1, 2 and 5 times powers of ten between two values; powers alone if those are enough.
+
+    >>> _log_ticks(300, 7000)
+    [500.0, 1000.0, 2000.0, 5000.0]
+    """
+    powers = [10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
+    digits = (1, 2, 5) if high / low < 1e4 else (1,)
+    return [digit * power for power in powers for digit in digits if low <= digit * power <= high]
 
 
 def _colour(outcome: Outcome) -> tuple[Spec, Spec]:
@@ -158,7 +173,8 @@ def lines(outcome: Outcome, rows: list[Spec], *, width: int = 520, height: int =
         "field": "x", "type": "quantitative", "scale": _x_scale(experiment.x, rows),
         "axis": _axis(experiment.x, places),
     }  # fmt: skip
-    y = {"type": "quantitative", "scale": _y_scale(experiment.y, rows), "axis": _axis(experiment.y)}
+    scale = _y_scale(experiment.y, rows)
+    y = {"type": "quantitative", "scale": scale, "axis": _axis(experiment.y, domain=scale["domain"])}
     tooltip = [
         {"field": "series", "title": "line"},
         {"field": "x", "title": experiment.x.title},
@@ -184,7 +200,7 @@ def lines(outcome: Outcome, rows: list[Spec], *, width: int = 520, height: int =
         })  # fmt: skip
     if any(row["high"] > row["low"] for row in rows):
         layers.append({
-            "mark": {"type": "rule", "strokeWidth": 1.5},
+            "mark": {"type": "rule", "strokeWidth": 1.5, "clip": True},
             "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour},
         })  # fmt: skip
     layers.append({
@@ -262,7 +278,8 @@ def _bars(outcome: Outcome, rows: list[Spec]) -> Spec:
     names = outcome.names()
     x = {"field": "x", "type": "ordinal", "axis": {"title": experiment.x.title, "labelAngle": 0}}
     offset = {"field": "series", "sort": names}
-    y = {"type": "quantitative", "scale": _y_scale(experiment.y, rows), "axis": _axis(experiment.y)}
+    scale = _y_scale(experiment.y, rows)
+    y = {"type": "quantitative", "scale": scale, "axis": _axis(experiment.y, domain=scale["domain"])}
     return {
         "data": {"values": rows}, "width": 520, "height": 300,
         "layer": [

@@ -85,7 +85,8 @@ def measure_delays(point: Point, device: DeviceKind, directory: Path) -> Record:
         tuples = int(point.settings["tuples"])
         delays = run.play(tuples)
         # past the beginning, and long enough before the end for all to have been served
-        window = slice(tuples // 4, tuples // 2)
+        first, last = point.settings.get("window", (0.25, 0.5))
+        window = slice(int(tuples * first), int(tuples * last))
         parts = np.array_split(np.arange(tuples)[window], point.windows)
         record: Record = {"busy_seconds": run.busy, "virtual_seconds": run.now, "options": dict(run.options)}
         for name, values in (

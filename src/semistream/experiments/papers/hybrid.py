@@ -38,7 +38,8 @@ def scan(size: Size, workload: Workload, memory: int, algorithm: str = "meshjoin
     if algorithm != "inlj":
         options = size.scanning(SHARE)
     return Point(
-        workload=workload, algorithm=algorithm, memory=memory, options=options, windows=size.pick(4, 3, 5), passes=0.5,
+        workload=workload, algorithm=algorithm, memory=memory, options=options, windows=size.pick(4, 3, 5),
+        passes=size.pick(0.1, 0.5, 0.5),
         seek_seconds=size.seek_seconds(SHARE),
     )  # fmt: skip
 
@@ -48,7 +49,8 @@ def hybrid(
 ) -> Point:
     """Return a point of HYBRIDJOIN or a relative: partitions of ``pages``, or as the cost model finds best."""
     point = Point(
-        workload=workload, algorithm=algorithm, memory=memory, windows=size.pick(5, 4, 5),
+        workload=workload, algorithm=algorithm, memory=memory, windows=size.pick(4, 4, 5),
+        passes=size.pick(0.5, 1.0, 1.0), warm_passes=size.pick(1.5, 2.0, 2.0),
         probes=size.pick(4_000_000, 400_000, 1 << 40), seek_seconds=size.seek_seconds(SHARE),
     )  # fmt: skip
     if not size.simulated:
@@ -172,9 +174,11 @@ def _delays(size: Size) -> list[Experiment]:
         point = scan(size, workload, memory, algorithm)
         if algorithm == "hybridjoin":
             point = hybrid(size, workload, memory, pages=PARTITION)
-        # MESHJOIN's tuples stay until so many others have come as fit into memory
-        tuples = {"meshjoin": int(2.2 * memory / 57), "inlj": 2000}.get(algorithm, int(20 * rate) + 3000)
+        # MESHJOIN's tuples stay until so many others have come as fit into memory, from the first one on
+        tuples = {"meshjoin": int(1.15 * memory / 57), "inlj": 2000}.get(algorithm, int(20 * rate) + 3000)
         settings = {"rate": rate, "arrivals": "bursty", "tuples": tuples, "results": True}
+        if algorithm == "meshjoin":
+            settings["window"] = [0.01, 0.1]
         return dataclasses.replace(point, task="delays", settings=settings, windows=4)
 
     slow = rates[0]

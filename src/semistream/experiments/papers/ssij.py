@@ -59,8 +59,8 @@ def mesh(size: Size, workload: Workload, memory: float, *, published: bool = Fal
         memory *= (workload.stream_bytes + 38) / (8 * workload.stream_bytes + 4)
     options = {"seek_pages": round(_seek(size) / (8192 / 100e6), 2)} if size.simulated else {}
     return Point(
-        workload=workload, algorithm="meshjoin", memory=int(memory), options=options, windows=3, passes=0.2,
-        seek_seconds=_seek(size),
+        workload=workload, algorithm="meshjoin", memory=int(memory), options=options, windows=3,
+        passes=size.pick(0.05, 0.2, 0.2), seek_seconds=_seek(size),
     )  # fmt: skip
 
 

@@ -238,7 +238,7 @@ def _deadlines(size: Size) -> Experiment:
     slow = Point(
         task="delays", workload=workload, algorithm="meshjoin", memory=int(memory), seek_seconds=0.0085 * part,
         options={"seek_pages": round(0.0085 * part / (8192 / 100e6), 2)}, windows=3,
-        settings={"rate": 5500.0, "tuples": int(2.2 * memory / 58), "results": True},
+        settings={"rate": 5500.0, "tuples": int(1.15 * memory / 58), "window": [0.01, 0.1], "results": True},
     )  # fmt: skip
     return Experiment(
         id="ssij-16", paper=PAPER, figure="Figure 16", title="Deadlines",
