@@ -41,7 +41,7 @@ def agreement(judged: Iterable[Judged]) -> list[Agreement]:
             continue
         for sample, found in outcome.measured():
             name = sample.point.digest()
-            if found.model and name not in seen:
+            if found.model and not sample.metric and name not in seen:
                 seen.add(name)
                 place = f"{outcome.experiment.id}: {sample.series}, {outcome.experiment.x.title} {sample.x:g}"
                 apart.setdefault(sample.point.algorithm, []).append((abs(found.y / found.model - 1), place))

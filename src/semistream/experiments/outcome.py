@@ -60,7 +60,7 @@ class Outcome:
             line.sort(key=lambda found: found.x)
 
     def _found(self, sample: Sample, record: Record) -> Found:
-        metric = self.experiment.metric
+        metric = sample.metric or self.experiment.metric
         model = record.get("model") if metric == "rate" else record.get(f"{metric}_model")
         interval = record.get("interval") if metric == "rate" else record.get(f"{metric}_interval")
         return Found(sample.x, float(record[metric]), float(interval or 0.0), model, record, sample.facet)

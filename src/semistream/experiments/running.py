@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from semistream.joins.costs import Constants, Setting, costs_of, load_constants,
 from semistream.joins.ssij import Ssij
 from semistream.tuner.search import best_split
 
-__all__ = ["Feed", "Run", "difference", "setting_of"]
+__all__ = ["Feed", "Run", "Window", "difference", "setting_of"]
 
 _COUNTS = [field.name for field in dataclasses.fields(JoinStatistics)]
 _ONE_BY_ONE = 64
@@ -199,14 +199,29 @@ class Run:
         """Return what the simulated machine takes for something done."""
         return simulated_seconds(self.point.algorithm, done, done.io_seconds, self.constants)
 
-    def predicted(self) -> float | None:
-        """Return the rate that the cost model gives for what was run."""
+    def counting(self, windows: Sequence[Window]) -> tuple[list[float], float | None]:
+        """Return the rates of windows, and the model's, if results were counted and not put together."""
+        constants = dataclasses.replace(self.constants, emit=0.0)
+        rates = [self._rate(window, 1.0, constants) for window in windows]
+        return rates, self.predicted(setting_of(self.sides, constants))
+
+    def loading_at_once(self, windows: Sequence[Window]) -> list[float]:
+        """Return the rates of windows on a device that does two reads in the time of one."""
+        return [self._rate(window, 0.5, self.constants) for window in windows]
+
+    def _rate(self, window: Window, reading: float, constants: Constants) -> float:
+        done = window.done
+        seconds = simulated_seconds(self.point.algorithm, done, done.io_seconds * reading, constants)
+        return done.rows_done / seconds
+
+    def predicted(self, setting: Setting | None = None) -> float | None:
+        """Return the rate that the cost model gives for what was run; in another setting, if one is given."""
         if self.point.algorithm not in modelled():
             return None
         options = {name: value for name, value in self.options.items() if name != "threads"}
         if self.point.algorithm == "inlj":
             options["arriving"] = self._most
-        return costs_of(self.point.algorithm).rate(self.setting, self.point.memory, **options)
+        return costs_of(self.point.algorithm).rate(setting or self.setting, self.point.memory, **options)
 
 
 def best_options(point: Point, setting: Setting) -> dict[str, Any]:

@@ -120,7 +120,8 @@ def digest(value: Any) -> str:
 class Sample:
     """A point and its place in the plot: the line it is on, and where along the axis.
 
-    One that is ``aside`` is measured for a claim and not drawn.
+    One that is ``aside`` is measured for a claim and not drawn. ``metric`` is another number of the measurement than
+    the experiment's own.
     """
 
     series: str
@@ -128,6 +129,7 @@ class Sample:
     point: Point
     facet: str = ""
     aside: bool = False
+    metric: str = ""
 
 
 @dataclass(frozen=True)

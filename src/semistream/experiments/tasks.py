@@ -57,7 +57,16 @@ def measure_rate(point: Point, device: DeviceKind, directory: Path) -> Record:
             )
         }  # fmt: skip
         seconds = sum(window.seconds for window in windows)
+        other: Record = {}
+        if run.simulated and point.algorithm in ("ssij", "meshjoin"):
+            found, model = run.counting(windows)
+            mean = sum(found) / len(found)
+            other = {"counting": mean, "counting_interval": interval(found), "counting_model": model}
+        if run.simulated and point.algorithm == "op_cachejoin":
+            found = run.loading_at_once(windows)
+            other = {"at_once": sum(found) / len(found), "at_once_interval": interval(found)}
         return {
+            **other,
             "rate": total["rows_done"] / seconds,
             "interval": interval(rates),
             "windows": rates,

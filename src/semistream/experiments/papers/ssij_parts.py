@@ -146,7 +146,7 @@ def _thresholds(size: Size) -> list[Experiment]:
             ),
             claims=(Claim("Throughput rises with the batch, up to a point.", "rises, then level",
                           rises("SSIJ", at_least=1.1, because=_no_batch_cost)),),
-            notes=_SHORTER if size.published else "",
+            notes=_SHORTER if size.published else "", modelled=False,
         ),
         Experiment(
             id="ssij-13", paper=PAPER, figure="Figure 13", title="Waiting tuples that start a join phase (SB_thresh)",
