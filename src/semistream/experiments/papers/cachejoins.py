@@ -102,8 +102,8 @@ def _overlap(outcome: Outcome) -> str:
         text += (
             "OP-CACHEJOIN's second buffer is loaded by the newest key, for whose pages few have gathered yet: a read "
             f"serves as little as {least:.2f} times the tuples of one of P-CACHEJOIN. The paper's cost model halves "
-            "the time of reading instead. Its R of 240 MB is in a MySQL server on a machine with several cores, where two "
-            "queries do run at once; a disk has one arm. "
+            "the time of reading instead. Its R of 240 MB is in a MySQL server on a machine with several cores, where "
+            "two queries do run at once; a disk has one arm. "
         )
     return text.strip()
 
