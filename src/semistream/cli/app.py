@@ -20,6 +20,7 @@ from semistream.cli.console import is_expected, print_error
 from semistream.cli.demo import demo
 from semistream.cli.experiments import app as experiments
 from semistream.cli.inspect import inspect
+from semistream.cli.repair import repair
 from semistream.cli.run import run
 from semistream.cli.versions import compact, delete, history, upsert, vacuum
 
@@ -37,7 +38,7 @@ app.command()(demo)
 app.command()(build)
 app.command()(inspect)
 app.command()(run)
-for command in (upsert, delete, compact, history, vacuum):
+for command in (upsert, delete, compact, history, vacuum, repair):
     app.command()(command)
 app.command()(algorithms)
 bench.command()(joins)

@@ -30,7 +30,7 @@ from semistream.relation.reader import Method, PageReader
 
 __all__ = ["Device", "DeviceCounters", "DeviceError", "DeviceProfile", "FileDevice"]
 
-_REMEDY = "restore the file from a copy, or build the relation again"
+_REMEDY = "run semistream repair with a copy of the relation or the data it was built from, or build it again"
 
 
 class FileDevice(Device):

@@ -58,4 +58,4 @@ def load_index(path: Path, pages: int) -> tuple[Ints, NDArray[np.bool_]]:
 
 
 def _damaged(path: Path, why: str) -> NotARelationError:
-    return NotARelationError(f"the index {path} {why}; restore the file or build the relation again")
+    return NotARelationError(f"the index {path} {why}; run semistream repair, or build the relation again")

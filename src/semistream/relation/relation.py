@@ -292,18 +292,20 @@ class Relation:
         frames = self.frames(min(pages_at_once, max(1, self.page_count)))
         for begin in range(0, self.page_count, len(frames)):
             pages = np.arange(begin, min(begin + len(frames), self.page_count))
-            here = frames[: pages.size]
-            self.read(pages, here)
-            keys, _, starts = page_keys(here, self.layout.stride)
-            stored = self.rows(here.reshape(-1), starts)
-            if not self.key.exact:
-                yield stored
-                continue
-            columns = [
-                self.key.decode(keys) if field.name in self.key.names else stored.column(field.name)
-                for field in self.schema
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+            yield self.decode(pages, frames[: pages.size])[1]
+
+    def decode(self, pages: Ints, frames: Bytes) -> tuple[Ints, pa.RecordBatch]:
+        """Read pages into ``frames``; return key64 and all columns of their rows."""
+        self.read(pages, frames)
+        keys, _, starts = page_keys(frames, self.layout.stride)
+        stored = self.rows(frames.reshape(-1), starts)
+        if not self.key.exact:
+            return keys, stored
+        columns = [
+            self.key.decode(keys) if field.name in self.key.names else stored.column(field.name)
+            for field in self.schema
+        ]
+        return keys, pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def to_table(self) -> pa.Table:
         """Return all of R in memory; for tests and small relations."""
@@ -412,10 +414,10 @@ def _check_files(path: Path, manifest: Manifest) -> None:
                 size = (path / name).stat().st_size
             except FileNotFoundError:
                 raise NotARelationError(
-                    f"{path / name} is missing, which the manifest names; restore it or build the relation again"
+                    f"{path / name} is missing, which the manifest names; run semistream repair, or build it again"
                 ) from None
             if size != expected:
                 raise NotARelationError(
                     f"{path / name} has {size:,} bytes instead of {expected:,}: it was truncated or replaced; "
-                    "restore it or build the relation again"
+                    "run semistream repair, or build the relation again"
                 )

@@ -104,7 +104,14 @@ def _chunks(device: Device) -> Iterator[tuple[Ints, Bytes, list[Fault]]]:
 def _first_keys(relation: Relation) -> Ints | None:
     """Return what the index says is the first key of each page, if it says so."""
     firsts = [index.first for index in relation.indexes if isinstance(index, ClusteredIndex)]
-    return np.concatenate(firsts) if firsts and len(firsts) == len(relation.indexes) else None
+    if not firsts or len(firsts) != len(relation.indexes):
+        return None
+    first = np.concatenate(firsts)
+    if relation.page_order.size == 0:
+        return first
+    by_id = np.zeros(relation.page_count, np.int64)  # a page that is not in the index has no rows
+    by_id[relation.page_order] = first
+    return by_id
 
 
 def _misindexed(relation: Relation, pages: Ints, frames: Bytes, first: Ints) -> Iterator[Fault]:

@@ -29,13 +29,15 @@ from semistream.relation.map_file import load_map, map_to_bytes
 from semistream.relation.mapped_device import PageMap
 from semistream.relation.relation import Relation
 from semistream.relation.updates import Patch
+from semistream.relation.writer import ShardWriter
 
-__all__ = ["Version", "compact", "delete", "history", "update", "upsert", "vacuum", "write_shard"]
+__all__ = ["Version", "compact", "delete", "history", "rewrite_shard", "update", "upsert", "vacuum", "write_shard"]
 
 Ints = NDArray[np.int64]
 PathLike = str | os.PathLike[str]
 
 _TRIES = 8
+_PAGES_AT_ONCE = 512
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,13 @@ def update(path: PathLike, *, upserts: Any = None, deletes: Any = None) -> int:
     raise _too_busy(path)
 
 
-def write_shard(path: Path, number: int, shard: ShardFiles, relation: Relation, patch: Patch) -> ShardFiles:
-    """Write what a patch makes of one shard; return its files in the next version, the same ones if nothing changed."""
+def write_shard(
+    path: Path, number: int, shard: ShardFiles, relation: Relation, patch: Patch, name: str | None = None
+) -> ShardFiles:
+    """Write what a patch makes of one shard; return its files in the next version, the same ones if nothing changed.
+
+    ``number`` is its place among the relation's open shards, and ``name`` the stem of its files, by default a new one.
+    """
     before, after = relation.indexes[number], patch.indexes[number]
     if after is before:
         return shard
@@ -122,7 +129,7 @@ def write_shard(path: Path, number: int, shard: ShardFiles, relation: Relation, 
     changed = local(overlay.ids[mine])
     old_map = PageMap.plain(shard.pages) if shard.map_file is None else load_map(path / shard.map_file, shard.pages)[1]
     page_map = _merged(old_map, changed, sum(pages for _, pages in shard.deltas), old_pages + fresh.size)
-    stem = f"{builder.shard_name(number, os.urandom(4).hex())}"
+    stem = name or builder.shard_name(number, os.urandom(4).hex())
     seal(frames, 0)
     _write(path / f"{stem}.delta", frames.reshape(-1).data)
     _write(path / f"{stem}.index", index_to_bytes(after.first, after.continues))
@@ -137,6 +144,24 @@ def write_shard(path: Path, number: int, shard: ShardFiles, relation: Relation, 
         rows=shard.rows + patch.more_rows[number],
         unique=shard.unique and patch.unique,
     )
+
+
+def rewrite_shard(path: Path, relation: Relation, manifest: Manifest, name: str) -> ShardFiles:
+    """Write the one open shard of a clustered relation anew, in key order and full pages; return its files."""
+    writer = ShardWriter(
+        path, name, manifest.schema, relation.key, page_bytes=manifest.page_bytes, fill=manifest.fill
+    )  # fmt: skip
+    order = relation.page_order if relation.page_order.size else np.arange(relation.page_count)
+    frames = relation.frames(min(_PAGES_AT_ONCE, max(1, order.size)))
+    try:
+        for begin in range(0, order.size, len(frames)):
+            pages = order[begin : begin + len(frames)]
+            keys, batch = relation.decode(pages, frames[: pages.size])
+            writer.write(keys, batch)
+        return writer.close()
+    except BaseException:
+        writer.abort()
+        raise
 
 
 def compact(path: PathLike) -> int:
