@@ -20,8 +20,10 @@ from semistream.cli.console import is_expected, print_error
 from semistream.cli.demo import demo
 from semistream.cli.experiments import app as experiments
 from semistream.cli.inspect import inspect
+from semistream.cli.plan import plan
 from semistream.cli.repair import repair
 from semistream.cli.run import run
+from semistream.cli.tune import tune
 from semistream.cli.versions import compact, delete, history, upsert, vacuum
 
 __all__ = ["app", "main"]
@@ -41,6 +43,8 @@ app.command()(run)
 for command in (upsert, delete, compact, history, vacuum, repair):
     app.command()(command)
 app.command()(algorithms)
+app.command()(tune)
+app.command()(plan)
 bench.command()(joins)
 bench.command()(chart)
 bench.command("spark")(bench_spark)

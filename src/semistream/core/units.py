@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-__all__ = ["format_bytes", "format_count", "parse_bytes"]
+__all__ = ["format_bytes", "format_count", "parse_bytes", "parse_count"]
 
 _UNITS = {
     "": 1, "B": 1,
@@ -53,6 +53,19 @@ def parse_bytes(value: int | float | str, *, of: int | None = None) -> int:
     if amount < 1:
         raise ValueError(f"memory must be at least one byte, and {value!r} is {amount:g}")
     return int(amount)
+
+
+def parse_count(text: str) -> float:
+    """Return a number written with or without a metric suffix, as `format_count` writes it.
+
+    >>> parse_count("100M"), parse_count("2.5 k"), parse_count("1_000")
+    (100000000.0, 2500.0, 1000.0)
+    """
+    match = _PATTERN.fullmatch(text)
+    sizes = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+    if match is None or match[2].upper() not in sizes:
+        raise ValueError(f"cannot read {text!r} as a number; write 50000, 50k, 2.5M or 100G")
+    return float(match[1].replace("_", "")) * sizes[match[2].upper()]
 
 
 def format_bytes(count: float) -> str:

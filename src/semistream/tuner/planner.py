@@ -2,8 +2,9 @@
 
 R is cut into shards by the hash of its key, and the stream with it: of ``n`` shards each has an ``n``-th of R's rows
 and, as the frequent keys are spread at random, nearly an ``n``-th of the stream. The most frequent key alone is not
-divided: its shard has a larger part, and with few keys or a high exponent it decides. Every shard runs one join on its
-own device with its own memory; the plan is the smallest number of shards of which the busiest keeps up.
+divided. With ``t`` its share of the stream, its shard has ``t + (1 - t)/n`` of it, of which ``t`` costs no more than a
+cache hit where the join has a cache of tuples. Every shard runs one join on its own device with its own memory; the
+plan is the smallest number of shards of which the busiest keeps up.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import Any
 
 from semistream.core.errors import BudgetTooSmallError, SemistreamError
 from semistream.core.units import format_count
-from semistream.joins.costs import Constants, Prediction, Setting, load_constants
+from semistream.joins.costs import Constants, Operations, Prediction, Setting, load_constants, simulated_seconds
+from semistream.tuner.skew import MOST_EXPONENT
 from semistream.tuner.tuning import Tuning, compare
 
 __all__ = ["Plan", "PlanError", "plan"]
 
 _MOST_SHARDS = 65536
+_PROMISING = 5
 
 
 class PlanError(SemistreamError, ValueError):
@@ -34,17 +37,32 @@ class Plan:
     memory_per_shard: int
     wanted_rate: float
     """Stream tuples a second, of all shards."""
-    busiest_share: float
-    """Share of the stream that the busiest shard gets."""
-    prediction: Prediction
-    """The join of a shard."""
+    top_share: float
+    """Share of the stream that has the most frequent key."""
     tuning: Tuning
     """All algorithms compared, for a shard."""
 
     @property
+    def prediction(self) -> Prediction:
+        """The join of a shard."""
+        return self.tuning.best
+
+    @property
+    def busiest_share(self) -> float:
+        """Share of the stream that the busiest shard gets."""
+        return self.top_share + (1.0 - self.top_share) / self.shards
+
+    @property
     def rate(self) -> float:
         """Stream tuples a second that the cluster can serve: until the busiest shard is full."""
-        return self.prediction.rate / self.busiest_share
+        if self.shards == 1:
+            return self.prediction.rate
+        hot = self.prediction.seconds
+        if "front stage" in self.prediction.parts:
+            setting = self.tuning.setting
+            hit = Operations(rows_out=setting.rows_per_key, cache_hits=1.0, probes=1.0, recorded=1.0)
+            hot = min(hot, simulated_seconds(self.prediction.algorithm, hit, 0.0, setting.constants))
+        return 1.0 / (self.top_share * hot + (1.0 - self.top_share) / self.shards * self.prediction.seconds)
 
     @property
     def memory(self) -> int:
@@ -109,27 +127,38 @@ def plan(
         raise PlanError(f"the rate must be above zero, not {rate}")
     if memory < 1:
         raise PlanError(f"memory must be at least one byte, not {memory}")
+    if not 0 <= exponent <= MOST_EXPONENT:
+        raise PlanError(f"the Zipf exponent must be from 0 to {MOST_EXPONENT:g}, not {exponent}")
     constants = constants or load_constants()
+    whole = Setting.planned(
+        relation_rows, row_bytes, stream_bytes=stream_bytes, page_bytes=page_bytes, rows_per_key=rows_per_key,
+        exponent=exponent, shape="random", constants=constants,
+    )  # fmt: skip
+    top = whole.law.share(1)
     known: dict[int, Plan | None] = {}
     lacking: list[BudgetTooSmallError] = []
+    promising = algorithms
 
     def cluster(shards: int) -> Plan | None:
         """Return the plan with so many shards, if their memory suffices for any join."""
+        nonlocal promising
         if shards not in known:
+            rows = math.ceil(relation_rows / shards)
             setting = Setting.planned(
-                math.ceil(relation_rows / shards), row_bytes, stream_bytes=stream_bytes, page_bytes=page_bytes,
-                rows_per_key=rows_per_key, exponent=exponent, shape="random", constants=constants,
+                rows, row_bytes, stream_bytes=stream_bytes, page_bytes=page_bytes, rows_per_key=rows_per_key,
+                exponent=exponent, shape="random", constants=constants,
             )  # fmt: skip
             each = memory if per_shard else memory // shards
             try:
-                tuning = compare(setting, max(each, 1), algorithms)
+                tuning = compare(setting, max(each, 1), promising)
             except BudgetTooSmallError as error:
                 lacking.append(error)
                 known[shards] = None
             else:
-                top = setting.replace(rows=relation_rows).law.share(1)
-                busiest = max(top, (1.0 - top) / shards + top) if shards > 1 else 1.0
-                known[shards] = Plan(shards, each, rate, busiest, tuning.best, tuning)
+                known[shards] = Plan(shards, each, rate, top, tuning)
+                if promising is None:
+                    # a shard is R in small, so what is far behind now stays there
+                    promising = [found.algorithm for found in tuning.predictions[:_PROMISING]]
         return known[shards]
 
     shards, last = 1, None
@@ -148,8 +177,8 @@ def plan(
     best = max((found for found in known.values() if found is not None), key=lambda found: found.rate)
     raise PlanError(
         f"{format_count(rate)} tuples/s is out of reach: the most is {format_count(best.rate)}/s, with {best.shards} "
-        f"shards of {best.memory_per_shard:,} B each ({best.prediction.algorithm}); the busiest gets "
-        f"{best.busiest_share:.0%} of the stream. Give more memory, a faster device, or less"
+        f"shards of {best.memory_per_shard:,} B each ({best.prediction.algorithm}), of which the busiest gets "
+        f"{best.busiest_share:.0%} of the stream; give more memory, or constants of a faster device"
     )
 
 

@@ -7,6 +7,7 @@ where the full grid takes thousands; a test compares the two.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,7 +21,7 @@ _REFINEMENTS = 3
 
 
 def best_split(costs: Costs, setting: Setting, memory: int, *, fixed: Mapping[str, Any] | None = None) -> Prediction:
-    """Return the best prediction of a model over the options that it wants tuned.
+    """Return the best prediction of a model over the options that it wants tuned: those, and no others, are in it.
 
     Parameters
     ----------
@@ -57,7 +58,9 @@ def best_split(costs: Costs, setting: Setting, memory: int, *, fixed: Mapping[st
         best = _ascend(best, steps, rate)
     if rate(best) <= 0.0:
         raise min(lacking, key=lambda error: error.minimum)
-    return _polished(costs, setting, memory, best, given)
+    found = _polished(costs, setting, memory, best, given)
+    told = {**best, **given}
+    return dataclasses.replace(found, options={name: found.options.get(name, told[name]) for name in told})
 
 
 def best_of_grid(costs: Costs, setting: Setting, memory: int, *, fixed: Mapping[str, Any] | None = None) -> Prediction:

@@ -31,7 +31,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 _LEAST_SAMPLE = 100
-_MOST_EXPONENT = 4.0
+MOST_EXPONENT = 4.0
 GOOD_FIT = 0.05
 """A distance up to this is a good fit."""
 
@@ -96,7 +96,7 @@ def estimate_skew(keys: Ints, distinct_in_relation: int, *, shape: Shape = "rand
         return float(np.sum(seen * np.log(expected) - expected))
 
     # coarse first: the likelihood has one maximum, but is flat far from it
-    grid = np.linspace(0.0, _MOST_EXPONENT, 41)
+    grid = np.linspace(0.0, MOST_EXPONENT, 41)
     best = int(np.argmax([likelihood(float(s)) for s in grid]))
     low, high = float(grid[max(0, best - 1)]), float(grid[min(grid.size - 1, best + 1)])
     for _ in range(40):

@@ -31,6 +31,8 @@ from semistream.joins.costs.setting import Setting
 __all__ = ["ParallelFrontCosts", "TwoBufferCosts"]
 
 _LEAST_BUFFER, _LEAST_RESULTS = 4096, 8192
+_KEY_BYTES = 8
+"""Tuples lie in the intermediate buffer with their encoded keys."""
 
 
 class TwoBufferCosts(HybridJoinCosts):
@@ -60,7 +62,7 @@ class ParallelFrontCosts(FrontCosts):
         parts.give("intermediate buffer", min(size, max(_LEAST_BUFFER, parts.free - least)))
 
     def _behind(self, setting: Setting, parts: Memory, keys: KeyClasses, **options: Any) -> Served:
-        most = parts.parts["intermediate buffer"] / setting.buffered_bytes
+        most = parts.parts["intermediate buffer"] / (setting.buffered_bytes + _KEY_BYTES)
         options = {name: value for name, value in options.items() if name not in ("buffer_share", "threads")}
         return super()._behind(setting, parts, keys, most=most, **options)
 

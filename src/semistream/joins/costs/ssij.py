@@ -33,12 +33,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from semistream.core.compiled import kernel
 from semistream.joins import ssij_memory as ssij
 from semistream.joins.costs.behind import DiskCosts, Served, matched_in_passes
 from semistream.joins.costs.model import Memory, common_memory
 from semistream.joins.costs.popularity import KeyClasses
 from semistream.joins.costs.setting import Setting
-from semistream.joins.costs.steady import root
 from semistream.structures.directory import ENTRY_BYTES as DIRECTORY_BYTES
 from semistream.structures.inverted_index import ENTRY_BYTES, NODE_BYTES
 from semistream.structures.page_cache import PageCache
@@ -222,23 +222,40 @@ def _kept_pages(classes: KeyClasses, room: float, cycle: float, kept: float) -> 
     if room >= classes.count.sum():
         return np.ones(classes.count.size)
     mean = classes.popularity * cycle
-    held_mean, held_spread = mean / (1.0 - kept), np.sqrt(mean / (1.0 - kept * kept))
-
-    def chances(threshold: float) -> Floats:
-        comes = _above(mean, np.sqrt(mean), threshold)
-        stays = _above(held_mean, held_spread, threshold)
-        return comes / np.maximum(comes + 1.0 - stays, 1e-12)
-
-    threshold = root(
-        lambda limit: room - float(np.dot(classes.count, chances(limit))), 0.25, float(held_mean.max()) + 1
-    )
-    return chances(threshold)
+    chances = np.empty(mean.size)
+    threshold = _threshold(classes.count, mean, kept, room, chances)
+    _cached_with(mean, kept, threshold, chances)
+    return chances
 
 
-def _above(mean: Floats, spread: Floats, threshold: float) -> Floats:
+@kernel
+def _above(mean: float, spread: float, threshold: float) -> float:
     """Return the chance that a count reaches a threshold, by the logistic curve nearest to the normal one."""
-    scaled = np.clip((mean - threshold + 0.5) / np.maximum(spread, 0.3) * 1.702, -40.0, 40.0)
-    return np.asarray(1.0 / (1.0 + np.exp(-scaled)))
+    scaled = min(max((mean - threshold + 0.5) / max(spread, 0.3) * 1.702, -40.0), 40.0)
+    return 1.0 / (1.0 + math.exp(-scaled))
+
+
+@kernel
+def _cached_with(mean: Floats, kept: float, threshold: float, out: Floats) -> None:
+    """Write the chance of each page to be cached, if utilities from ``threshold`` on are."""
+    for i in range(mean.size):
+        comes = _above(mean[i], math.sqrt(mean[i]), threshold)
+        stays = _above(mean[i] / (1.0 - kept), math.sqrt(mean[i] / (1.0 - kept * kept)), threshold)
+        out[i] = comes / max(comes + 1.0 - stays, 1e-12)
+
+
+@kernel
+def _threshold(count: Floats, mean: Floats, kept: float, room: float, chances: Floats) -> float:
+    """Return the utility from which on ``room`` pages are cached."""
+    low, high = 0.25, mean.max() / (1.0 - kept) + 1.0
+    while high - low > 1e-6 * high:
+        middle = math.sqrt(low * high)
+        _cached_with(mean, kept, middle, chances)
+        if np.sum(count * chances) > room:
+            low = middle
+        else:
+            high = middle
+    return math.sqrt(low * high)
 
 
 def _merged(count: Floats, density: Floats) -> list[tuple[float, float]]:

@@ -170,14 +170,36 @@ def waits(units: Units, wait: float) -> Floats:
     return wait / (1.0 + again * units.popularity / 2)
 
 
+@kernel
+def _held(popularity: Floats, count: Floats, wait: float) -> float:
+    """Return how many tuples wait, if units are waited for as `waits` says."""
+    total = 0.0
+    for i in range(popularity.size):
+        q = popularity[i]
+        z = q * wait / (1.0 - math.expm1(-q * q * wait) * q / 2)
+        total += count[i] * z * (1.0 + z / 2.0) / (1.0 + z)
+    return total
+
+
+@kernel
+def _characteristic_time(popularity: Floats, count: Floats, waiting: float) -> float:
+    low, high = waiting / 2, 4 * waiting
+    while _held(popularity, count, low) > waiting and low > 1e-9:
+        low /= 4
+    while _held(popularity, count, high) < waiting and high < 1e30:
+        high *= 4
+    while high - low > 1e-6 * high:
+        middle = math.sqrt(low * high)
+        if _held(popularity, count, middle) < waiting:
+            low = middle
+        else:
+            high = middle
+    return math.sqrt(low * high)
+
+
 def characteristic_time(units: Units, waiting: float) -> float:
     """Return ``τ`` for which ``waiting`` tuples wait."""
-
-    def held(wait: float) -> float:
-        z = units.popularity * waits(units, wait)
-        return units.total(z * (1.0 + z / 2.0) / (1.0 + z))
-
-    return root(lambda wait: held(wait) - waiting, waiting / 2, 4 * waiting)
+    return float(_characteristic_time(units.popularity, units.count, waiting))
 
 
 def root(function: Callable[[float], float], low: float, high: float, exact: float = 1e-6) -> float:
