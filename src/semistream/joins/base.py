@@ -23,7 +23,7 @@ from semistream.core.errors import BudgetTooSmallError, UnsupportedJoinError
 from semistream.core.statistics import JoinStatistics
 from semistream.core.units import format_bytes, parse_bytes
 from semistream.joins.conditions import ConditionName, condition_for
-from semistream.joins.output import output_schema
+from semistream.joins.output import output_schema, without_partner
 from semistream.relation.overlay import Change
 from semistream.relation.pages import FIRST
 from semistream.relation.relation import Relation
@@ -345,7 +345,7 @@ class Join(ABC):
         self._stats.unmatched += stream.num_rows
         if self.how == "left" and stream.num_rows:
             nulls = [pa.nulls(stream.num_rows, field.type) for field in self.condition.fields]
-            yield pa.RecordBatch.from_arrays([*stream.columns, *nulls], schema=self.output_schema)
+            yield pa.RecordBatch.from_arrays([*stream.columns, *nulls], schema=without_partner(self.output_schema))
 
     def _looked_up(self, part: Tuples, lookup: PageLookup) -> Iterator[pa.RecordBatch]:
         """Join tuples at once, each through the index."""

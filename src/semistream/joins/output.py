@@ -8,7 +8,9 @@ import pyarrow as pa
 
 from semistream.core.errors import KeyColumnError
 
-__all__ = ["output_schema"]
+__all__ = ["has_no_partner", "output_schema", "without_partner"]
+
+_ALONE = b"semistream.without_partner"
 
 
 def output_schema(
@@ -30,3 +32,16 @@ def output_schema(
         names.add(fold(name))
         fields.append(pa.field(name, field.type, nullable=True, metadata=field.metadata))
     return pa.schema(fields)
+
+
+def without_partner(schema: pa.Schema) -> pa.Schema:
+    """Return a result's schema with a mark on it: the rows of such a batch have no partner in R.
+
+    NULLs alone do not tell, as R may have them too. The mark is metadata: to all others the schema is the same.
+    """
+    return schema.with_metadata({**(schema.metadata or {}), _ALONE: b""})
+
+
+def has_no_partner(batch: pa.RecordBatch) -> bool:
+    """Return whether a batch of results is of stream tuples without a partner: all of them are, or none is."""
+    return _ALONE in (batch.schema.metadata or {})

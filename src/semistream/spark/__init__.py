@@ -13,6 +13,22 @@ from semistream.spark.builder import build
 from semistream.spark.metrics import StreamStatistics, stream_statistics
 from semistream.spark.sales_source import register_sources
 from semistream.spark.sessions import session
+from semistream.spark.sinks import DatabaseSink, DeltaSink, ParquetSink, write_stream
 from semistream.spark.stream_join import join
+from semistream.spark.updates import compact, delete, upsert
 
-__all__ = ["StreamStatistics", "build", "join", "register_sources", "session", "stream_statistics"]
+__all__ = [
+    "DatabaseSink",
+    "DeltaSink",
+    "ParquetSink",
+    "StreamStatistics",
+    "build",
+    "compact",
+    "delete",
+    "join",
+    "register_sources",
+    "session",
+    "stream_statistics",
+    "upsert",
+    "write_stream",
+]

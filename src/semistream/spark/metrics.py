@@ -22,7 +22,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from semistream.core.statistics import JoinStatistics
 from semistream.joins import Join
 
-__all__ = ["StreamStatistics", "observed", "sentinel", "stream_statistics", "with_sentinel", "without_counters"]
+__all__ = [
+    "COUNTERS",
+    "StreamStatistics",
+    "observed",
+    "sentinel",
+    "stream_statistics",
+    "with_sentinel",
+    "without_counters",
+]
 
 _COLUMN = "__semistream"
 _COUNTERS = {
@@ -36,6 +44,8 @@ _SPARK_TYPE = st.StructType(
 _ARROW_TYPE = pa.struct(
     [(part.name, pa.float64() if isinstance(part.dataType, st.DoubleType) else pa.int64()) for part in _SPARK_TYPE]
 )
+COUNTERS = pa.field(_COLUMN, _ARROW_TYPE)
+"""The column of counters, the last of a task's batches."""
 
 
 @dataclass
@@ -109,7 +119,7 @@ def sentinel(join: Join, schema: pa.Schema) -> pa.RecordBatch:
 
 def _counted_schema(schema: pa.Schema) -> pa.Schema:
     nullable = [pa.field(part.name, part.type) for part in schema]
-    return pa.schema([*nullable, pa.field(_COLUMN, _ARROW_TYPE)])
+    return pa.schema([*nullable, COUNTERS])
 
 
 def observed(df: DataFrame, name: str | Observation) -> DataFrame:

@@ -11,7 +11,12 @@ from pyspark.sql import SparkSession
 from semistream.spark.java import use_java
 from semistream.spark.sales_source import register_sources
 
-__all__ = ["session"]
+__all__ = ["ROCKSDB", "session"]
+
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+"""Spark's state store in RocksDB: the one that ``transformWithState`` works with."""
+
+_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
 def session(
@@ -38,10 +43,10 @@ def session(
 
     Notes
     -----
-    Listens on the loopback address only, without the web page and progress lines; shuffles into two
-    partitions a core instead of 200; moves data between JVM and Python as Arrow. Java is found by
-    `semistream.spark.java.use_java`. ``format("semistream-sales")`` is known. An active session is returned as it is,
-    with its SQL settings updated.
+    Listens on the loopback address only, without the web page and progress lines; shuffles into two partitions a core
+    instead of 200; keeps state in RocksDB, which parked rows need; moves data between JVM and Python as Arrow. Java is
+    found by `semistream.spark.java.use_java`. ``format("semistream-sales")`` is known. An active session is returned
+    as it is, with its SQL settings updated.
 
     Examples
     --------
@@ -62,6 +67,9 @@ def session(
         "spark.driver.memory": memory,
         "spark.log.level": "ERROR",
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        # The other manager starts thirty processes a micro-batch (readlink, chmod) where Hadoop has no native library.
+        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     } | (settings or {})

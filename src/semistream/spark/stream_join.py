@@ -15,9 +15,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -37,16 +39,19 @@ from semistream.relation.manifest import Manifest
 from semistream.relation.pins import Pin, pin_version
 from semistream.relation.relation import Relation
 from semistream.spark.builder import SPARK_SCHEMA
+from semistream.spark.choosing import AUTO, choose_join
 from semistream.spark.columns import positional, shard_of
 from semistream.spark.metrics import observed, sentinel, with_sentinel, without_counters
+from semistream.spark.missing import MISSING_IN, After, Marker, OnMissing, has_marker, missing_rule, with_marker
+from semistream.spark.parking import DEADLINE, PARKED, check_can_park, parked
 from semistream.spark.types import arrow_schema, fit, spark_type, together
 from semistream.spark.warm import WarmShard, shard_identity
 from semistream.spark.warm_cleanup import forget_when_ended, sweep_once
 
 __all__ = ["JoinTask", "join"]
 
-_TUNED: dict[str, dict[str, Any]] = {"cachejoin": {"disk_share": 0.5, "in_flight": 512}}
-"""A micro-batch is drained, so few tuples wait behind the cache: room for them is better used for longer turns."""
+_TUNED: dict[str, dict[str, Any]] = {"cachejoin": {"cache_share": 0.88, "disk_share": 0.5, "in_flight": 512}}
+"""A micro-batch is drained, so few tuples wait behind the cache: room for them is better used for cache and pages."""
 _MOST_RESULTS = 4 << 20
 
 
@@ -55,7 +60,11 @@ def join(
     relation: Relation | str | os.PathLike[str],
     *,
     on: str | Sequence[str],
-    how: How = "inner",
+    how: How | None = None,
+    on_missing: OnMissing | None = None,
+    park_for: str | float | timedelta | None = None,
+    after_park: After | None = None,
+    park_idle: bool = True,
     memory: int | float | str = "64MB",
     algorithm: str = "cachejoin",
     suffix: str = "_right",
@@ -79,14 +88,28 @@ def join(
     on
         The stream's key column, or columns in the order of the relation's key. Their names may differ.
     how
-        ``"inner"`` or ``"left"``.
+        ``"inner"`` (the default) or ``"left"``: in other words, ``on_missing`` is ``"drop"`` or ``"null"``.
+    on_missing
+        What becomes of rows without a partner: ``"null"`` keeps them, with NULLs; ``"drop"`` drops them;
+        ``"dead_letter"`` keeps them marked with this join's name (``metrics``, or the relation's directory) in the
+        column ``missing_in``, for `semistream.spark.write_stream` to send elsewhere, and later joins pass them on as
+        they are; ``"park"`` has them wait in Spark's state store, tries them again with each new version of the
+        relation, and gives them up after ``park_for``. Rows with a NULL key do not wait.
+    park_for, after_park
+        How long a row waits, such as ``"1 hour"``, and what becomes of it then: ``"null"``, ``"drop"`` or
+        ``"dead_letter"``; by default as ``how`` says, ``"null"`` without it.
+    park_idle
+        True tends to parked rows at every trigger, with micro-batches that have no rows if need be: give the query a
+        processing-time trigger, for with ``availableNow`` it would never end. False tends to them in micro-batches
+        that have rows. A checkpoint stays with the one or the other.
     memory
         What the joins of all shards may hold together on one machine, caches between micro-batches included: bytes,
         text such as ``"64MB"``, or a share of the relation such as ``"5%"``. Each of the shards gets the same part of
         it.
     algorithm
         One of `semistream.algorithms`. Those with a cache of single tuples (``cachejoin`` and its relatives) keep it
-        from one micro-batch to the next.
+        from one micro-batch to the next. ``"auto"`` takes the one of these that the cost models expect most of, for
+        this relation, its disk, the memory and ``exponent``, the stream's Zipf exponent.
     suffix
         Added to the names of the relation's columns that the stream has too.
     warm
@@ -111,12 +134,19 @@ def join(
     ...                            memory="5%")                                          # doctest: +SKIP
     >>> enriched.writeStream.format("parquet").option("checkpointLocation", "check/").start("facts/")  # doctest: +SKIP
     """
-    kind = find(algorithm)
+    if algorithm != AUTO:
+        find(algorithm)
     if options.get("condition", "equal") != "equal":
         raise UnsupportedJoinError(
             f"condition {options['condition']!r} does not work on Spark, where rows meet by the hash of their key; "
             "join on equality, or use semistream.create on one machine"
         )
+    rule = missing_rule(how, on_missing, park_for, after_park)
+    waits, keep_mark = rule.park_for is not None, rule.way == "dead_letter" or has_marker(stream)
+    if waits:
+        check_can_park(stream)
+    if waits or keep_mark:
+        stream = with_marker(stream)
     path, manifest = _located(relation)
     keys = (on,) if isinstance(on, str) else tuple(on)
     stream_schema = arrow_schema(stream.schema)
@@ -126,9 +156,19 @@ def join(
         result = _result_schema(stream, stream_schema, opened, manifest, suffix)
         total = parse_bytes(memory, of=opened.nbytes)
         shard = shard_of(stream, keys, opened.key, len(manifest.shards))
-    settings = {"on": keys, "how": how, "suffix": suffix, **_TUNED.get(algorithm, {}), **options}
-    share, least = _share(kind, path, manifest, total, stream_schema, settings)
+    if algorithm == AUTO:
+        algorithm, options = choose_join(path, manifest, memory, stream_schema, options)
+    kind = find(algorithm)
+    join_how = "inner" if rule.way == "drop" and not waits else "left"
+    settings = {"on": keys, "how": join_how, "suffix": suffix, **_TUNED.get(algorithm, {}), **options}
+    retries = total // 4 if waits else 0
+    share, least = _share(kind, path, manifest, total - retries, stream_schema, settings)
     added = result.fields[len(stream_schema) :]
+    label = metrics if isinstance(metrics, str) else path.name
+    marker = None
+    if waits or keep_mark:
+        mark = PARKED if waits else label if rule.way == "dead_letter" else None
+        marker = Marker(stream.columns.index(MISSING_IN), mark)
     cache = None
     if warm and issubclass(kind, FrontStage):
         # One cache for joins that would fill it alike, also after the query was stopped and started again.
@@ -139,9 +179,13 @@ def join(
     task = JoinTask(
         str(path), manifest.version, algorithm, share, tuple(stream_schema.names), arrow_schema(st.StructType(added)),
         settings, counted=metrics is not None, shards=len(manifest.shards), stored=manifest.schema, cache=cache,
-        results=max(0, min(share // 16, _MOST_RESULTS, (share - least) * 3 // 4)),
+        results=max(0, min(share // 16, _MOST_RESULTS, (share - least) * 3 // 4)), marker=marker,
     )  # fmt: skip
     sharded = positional(stream).repartitionById(len(manifest.shards), shard)
+    if waits:
+        timed = stream_schema.append(pa.field(DEADLINE, pa.int64()))
+        part, _ = _share(kind, path, manifest, retries, timed, settings)
+        return parked(sharded, task, result, rule, label=label, memory=part, idle=park_idle, keep_mark=keep_mark)
     if metrics is None:
         return sharded.mapInArrow(task, result)
     return observed(sharded.mapInArrow(task, with_sentinel(result)), metrics)
@@ -165,21 +209,28 @@ class JoinTask:
     """Name of the cache that is kept between micro-batches."""
     results: int = 0
     """Part of the memory in which small results are put together to larger ones."""
+    marker: Marker | None = None
+    """Where dead letters are marked, if they are."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None, "runs only inside a Spark task"
-        rows = (batch.rename_columns(list(self.names)) for batch in batches if batch.num_rows)
+        rows: Iterator[pa.RecordBatch] = (batch.rename_columns(list(self.names)) for batch in batches if batch.num_rows)
+        passed: deque[pa.RecordBatch] = deque()
+        if self.marker is not None:
+            rows = self.marker.unmarked(rows, passed)
         first = next(rows, None)
         if first is None:  # most shards of a small micro-batch: do not even open the relation
             return
         schema = pa.schema([*first.schema, *self.added])
-        pin = self._pin(context)
+        pin = self.pin(context)
         with Relation.open(self.path, version=pin.version, shards=[context.partitionId()]) as relation:
-            self._check_unchanged(relation)
+            self.check_unchanged(relation)
             with self._warm_shard(context, pin.version) as warm:
                 joined = self._opened(relation, first, warm)
-                for result in together(joined.process(chain([first], rows)), self.results // 2):
+                rows = chain([first], rows)
+                found = joined.process(rows) if self.marker is None else self.marker.results(joined, rows, passed)
+                for result in together(found, self.results // 2):
                     fitting = fit(result, schema)
                     yield without_counters(fitting) if self.counted else fitting
                 if warm is not None:
@@ -213,7 +264,7 @@ class JoinTask:
             return self._opened(relation, first, None)
         return joined
 
-    def _pin(self, context: TaskContext) -> Pin:
+    def pin(self, context: TaskContext) -> Pin:
         """Return the version to read: that of the micro-batch, or the one the driver saw."""
         query = context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
@@ -221,7 +272,7 @@ class JoinTask:
             return Pin(self.version)
         return pin_version(Path(self.path), query, int(batch))
 
-    def _check_unchanged(self, relation: Relation) -> None:
+    def check_unchanged(self, relation: Relation) -> None:
         """Refuse a version that was built in another shape than the one the query was planned for."""
         if relation.shard_count != self.shards or relation.schema != self.stored:
             raise UnsupportedJoinError(

@@ -5,14 +5,16 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
+from semistream import Relation
+from semistream.spark.pipeline import PipelinePlan, read_plan
 from semistream.spark.pipeline.document import Document, PipelineError, lines_of
-from semistream.spark.pipeline.plan import PipelinePlan, read_plan
 
 RIGHT = """\
 checkpoint = "check"
@@ -92,7 +94,7 @@ port = 99999
         19: "[join] has no 'algoritm'; did you mean 'algorithm'?",
         22: "on must be a text or a list of texts",
         23: "nowhere/else",
-        24: "how is 'outer'",
+        24: "how must be 'inner' or 'left', not 'outer'",
         25: "unknown algorithm 'inlk'",
         28: "x must be text, not a whole number",
         30: "[sink] needs table",
@@ -174,3 +176,25 @@ def test_lines_of_whatever_parses(parts: list[tuple[str, list[tuple[str, str]]]]
     found = lines_of(text)
     for name, line in expected:
         assert any(place[-1] == name and at == line for place, at in found.items())
+
+
+def test_rows_without_a_partner(tmp_path: Path) -> None:
+    Relation.build(pa.table({"id": [1]}), tmp_path / "r", key="id").close()
+    head = f'[[join]]\nrelation = "{tmp_path / "r"}"\non = "id"\n'
+
+    def told(lines: str, top: str = "", end: str = "") -> dict[int, str]:
+        return read(f"{top}\n{RIGHT}{head}{lines}\n{end}")[1]
+
+    assert told('on_missing = "drop"') == {}
+    assert "how='inner' does not keep" in told('how = "inner"\non_missing = "null"')[13]
+    assert "needs park_for" in told('on_missing = "park"')[12]
+    parking = 'on_missing = "park"\npark_for = "1 hour"'
+    assert "give an interval" in told(parking)[12]
+    assert told(parking, 'trigger = "10 seconds"') == {}
+    assert told(parking, 'trigger = "available now"') == {}
+    letters = '[dead_letters]\nformat = "parquet"\npath = "x"'
+    assert "no join has dead letters" in told('how = "left"', end=letters)[13]
+    found = told('on_missing = "dead_letter"', end=letters)
+    assert set(found) == {8}
+    assert "console" in found[8]
+    assert "a table [dead_letters]" in told('on_missing = "dead_letter"')[9]

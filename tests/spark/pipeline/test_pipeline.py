@@ -134,6 +134,39 @@ def test_example_of_orders(spark: SparkSession, tmp_path: Path) -> None:
     assert DeltaTable(place / "out/facts").to_pyarrow_table().num_rows == 60
 
 
+def test_dead_letters_are_the_rows_that_came_in(spark: SparkSession, tmp_path: Path) -> None:
+    place = example("orders", tmp_path)
+    build_orders(place)
+    path = place / "pipeline.toml"
+    text = path.read_text().replace(
+        'columns = ["name", "price"]', 'columns = ["name", "price"]\non_missing = "dead_letter"'
+    )
+    text = text.replace('columns = ["city"]  ', 'columns = ["city"]\non_missing = "drop"  ').replace("delta", "parquet")
+    path.write_text(text + '[dead_letters]\nformat = "delta"\npath = "out/letters"\n')
+    run(path)
+    from deltalake import DeltaTable
+
+    stores = rows_of(place / "data/stores.csv")
+    expected = expected_orders(place)
+    orders = {
+        order["order_id"]: order for file in (place / "stream").glob("*.json")
+        for order in map(json.loads, file.read_text().splitlines())
+    }  # fmt: skip
+    facts = spark.read.parquet(str(place / "out/facts"))
+    assert "missing_in" not in facts.columns
+    unknown = {number for number, row in expected.items() if row[0] == -1}
+    assert unknown
+    known = {number for number, order in orders.items() if number not in unknown and order["store"] in stores}
+    assert sorted(row.order_id for row in facts.collect()) == sorted(known)
+    letters = DeltaTable(place / "out/letters").to_pyarrow_table()
+    assert letters.schema.names == ["order_id", "at", "product", "customer", "store", "pieces", "missing_in"]
+    assert {row["order_id"]: (row["product"], row["customer"]) for row in letters.to_pylist()} == {
+        number: ((orders[number]["product"] or "").strip().upper() or None, orders[number]["customer"])
+        for number in unknown
+    }
+    assert set(letters["missing_in"].to_pylist()) == {"products"}
+
+
 def test_example_of_sales(spark: SparkSession, tmp_path: Path) -> None:
     place = example("sales", tmp_path)
     spec = importlib.util.spec_from_file_location("masters", place / "masters.py")

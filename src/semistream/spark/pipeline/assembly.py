@@ -17,8 +17,10 @@ from pyspark.sql import functions as F
 from semistream.core.errors import SemistreamError
 from semistream.relation import manifest as manifests
 from semistream.relation.relation import Relation
+from semistream.spark.missing import MISSING_IN
 from semistream.spark.pipeline.document import Document, Place
 from semistream.spark.pipeline.plan import (
+    AVAILABLE_NOW,
     FILES,
     DeduplicatePlan,
     JoinPlan,
@@ -26,11 +28,15 @@ from semistream.spark.pipeline.plan import (
     SinkPlan,
     SourcePlan,
 )
-from semistream.spark.sinks import BatchSink, DatabaseSink, DeltaSink
+from semistream.spark.sinks import BatchSink, DatabaseSink, DeltaSink, ParquetSink
+from semistream.spark.sinks.base import LETTER, quoted, with_letters
 from semistream.spark.stream_join import join
 from semistream.spark.types import arrow_schema
 
 __all__ = ["assemble", "make_sink"]
+
+_COPY = "__entering_"
+"""Columns that are kept as they entered the joins, for dead letters."""
 
 
 def assemble(spark: SparkSession, plan: PipelinePlan, document: Document) -> DataFrame | None:
@@ -38,8 +44,11 @@ def assemble(spark: SparkSession, plan: PipelinePlan, document: Document) -> Dat
     return _Assembly(spark, document).rows(plan)
 
 
-def make_sink(plan: SinkPlan) -> BatchSink | None:
-    """Return the sink, or None for those that are Spark's own."""
+def make_sink(plan: SinkPlan, *, once: bool = False) -> BatchSink | None:
+    """Return the sink, or None for those that are Spark's own; with ``once`` also Parquet's is ours."""
+    if plan.format == "parquet" and once:
+        assert plan.path is not None
+        return ParquetSink(plan.path, partition_by=plan.partition_by)
     if plan.format == "delta":
         assert plan.path is not None
         return DeltaSink(plan.path, partition_by=plan.partition_by)
@@ -72,11 +81,17 @@ class _Assembly:
             self.whole = False
         # A join that could not even be read is noted, and missing here.
         self.whole = self.whole and len(plan.joins) == len(self.document.root.sections("join"))
+        entering = frame.columns
+        if any(step.has_dead_letters for step in plan.joins):
+            frame = self._with_copies(frame, plan)
         for step in plan.joins:
-            frame = self._joined(frame, step)
+            frame = self._joined(frame, step, idle=plan.trigger != AVAILABLE_NOW)
         frame = self._derived(frame, plan.derive, ("derive",))
         if plan.sink is not None:
-            frame = self._fitting(frame, plan.sink)
+            letters = plan.dead_letters
+            frame = self._fitting(frame, plan.sink, None if letters is None else letters.columns or entering)
+        if plan.dead_letters is not None and LETTER in frame.columns:
+            frame = self._checked_letters(frame, plan.dead_letters)
         return None if self.document.problems else frame
 
     def _try(self, place: Place, step: Callable[[], DataFrame], frame: DataFrame) -> DataFrame:
@@ -126,14 +141,36 @@ class _Assembly:
             (*plan.place, "columns"), lambda: marked.dropDuplicatesWithinWatermark(list(plan.columns)), frame
         )
 
-    def _joined(self, frame: DataFrame, plan: JoinPlan) -> DataFrame:
+    def _with_copies(self, frame: DataFrame, plan: PipelinePlan) -> DataFrame:
+        """Return the stream with copies of what later steps replace: a dead letter is the row that came in."""
+        replaced = {step.on[0] for step in plan.joins if step.surrogate} | set(plan.derive)
+        names = [name for name in frame.columns if name in replaced]
+        return frame.select("*", *(quoted(name).alias(_COPY + name) for name in names))
+
+    def _checked_letters(self, frame: DataFrame, plan: SinkPlan) -> DataFrame:
+        letters = frame.select(f"{LETTER}.*")
+        for key, names in {"columns": plan.columns, "key": plan.key, "partition_by": plan.partition_by}.items():
+            for name in names:
+                if name not in letters.columns:
+                    self.document.note((*plan.place, key), _no_column(name, letters.columns))
+
+        def step() -> DataFrame:
+            sink = make_sink(plan, once=True) if plan.url or plan.path else None
+            if sink is not None:
+                sink.check(arrow_schema(letters.schema))
+            return frame
+
+        return self._try(plan.place, step, frame)
+
+    def _joined(self, frame: DataFrame, plan: JoinPlan, *, idle: bool) -> DataFrame:
         # What the file leaves open is the join's own default.
         given = {"memory": plan.memory, "algorithm": plan.algorithm}
         settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
 
         def step() -> DataFrame:
             joined = join(
-                frame, plan.relation, on=plan.on, how=plan.how, suffix=plan.suffix, metrics=plan.name, **settings,
+                frame, plan.relation, on=plan.on, how=plan.how, on_missing=plan.on_missing, park_for=plan.park_for,
+                after_park=plan.after_park, park_idle=idle, suffix=plan.suffix, metrics=plan.name, **settings,
                 **plan.options,
             )  # fmt: skip
             return self._kept(frame, joined, plan)
@@ -145,7 +182,8 @@ class _Assembly:
         manifest = manifests.load(plan.relation)
         with Relation.open(plan.relation, version=manifest.version) as relation:
             stored = relation.value_schema.names
-        named = dict(zip(stored, joined.columns[len(before.columns) :], strict=True))
+        kept_before = joined.columns[: len(joined.columns) - len(stored)]  # one more, if this join marks dead letters
+        named = dict(zip(stored, joined.columns[len(kept_before) :], strict=True))
         wanted = list(stored if plan.columns is None else plan.columns)
         if plan.surrogate is not None and plan.surrogate not in wanted:
             wanted.append(plan.surrogate)
@@ -156,23 +194,26 @@ class _Assembly:
                 self.whole = False
         if any(name not in named for name in wanted):
             return before
-        added = [_quoted(named[name]) for name in wanted if name != plan.surrogate]
+        added = [quoted(named[name]) for name in wanted if name != plan.surrogate]
         if plan.surrogate is None:
-            return joined.select(*(_quoted(name) for name in before.columns), *added)
+            return joined.select(*(quoted(name) for name in kept_before), *added)
         replacing = self._surrogate(joined, named[plan.surrogate], plan)
-        kept: list[Column] = [replacing if name == plan.on[0] else _quoted(name) for name in before.columns]
+        kept: list[Column] = [replacing if name == plan.on[0] else quoted(name) for name in kept_before]
         return joined.select(*kept, *added)
 
     def _surrogate(self, joined: DataFrame, column: str, plan: JoinPlan) -> Column:
         assert plan.surrogate is not None
-        value = _quoted(column)
+        value = quoted(column)
         if plan.unknown is not None:
             kind = joined.schema[column].dataType
             value = F.coalesce(value, F.lit(plan.unknown).cast(kind))
         return value.alias(plan.surrogate)
 
-    def _fitting(self, frame: DataFrame, plan: SinkPlan) -> DataFrame:
-        columns = frame.columns
+    def _fitting(self, frame: DataFrame, plan: SinkPlan, entering: Sequence[str] | None) -> DataFrame:
+        """Return what the sink takes; with the columns that entered the joins, dead letters beside it."""
+        columns = [name for name in frame.columns if name != MISSING_IN and not name.startswith(_COPY)]
+        if entering is None:
+            columns = frame.columns
         used = {"columns": plan.columns, "key": plan.key, "partition_by": plan.partition_by}
         for key, names in used.items():
             for name in names if self.whole else ():
@@ -180,17 +221,23 @@ class _Assembly:
                     self.document.note((*plan.place, key), _no_column(name, columns))
         if not self.whole or any(name not in columns for names in used.values() for name in names):
             return frame
-        chosen = frame.select(*(_quoted(name) for name in plan.columns)) if plan.columns else frame
-        twice = sorted({name for name in chosen.columns if chosen.columns.count(name) > 1})
+        kept = list(plan.columns or columns)
+        twice = sorted({name for name in kept if frame.columns.count(name) > 1})
         if twice:
             self.document.note(plan.place, f"two columns are called {twice[0]!r}; give a join columns or suffix")
             return frame
 
         def step() -> DataFrame:
-            sink = make_sink(plan) if plan.url or plan.format == "delta" else None
+            once = entering is not None
+            chosen = frame.select(*(quoted(name) for name in kept)) if kept != frame.columns else frame
+            sink = make_sink(plan, once=once) if plan.url or plan.format == "delta" or once else None
             if sink is not None:
                 sink.check(arrow_schema(chosen.schema))
-            return chosen
+            if entering is None:
+                return chosen
+            copies = {name: _COPY + name if _COPY + name in frame.columns else name for name in entering}
+            letters = [quoted(copy).alias(name) for name, copy in copies.items() if name != MISSING_IN]
+            return _checked(with_letters(frame, kept, letters))
 
         return self._try(plan.place, step, frame)
 
@@ -217,10 +264,6 @@ def _checked(frame: DataFrame) -> DataFrame:
     """Return ``frame`` after Spark has analysed it: on Connect that waits for the first question."""
     frame.schema  # noqa: B018
     return frame
-
-
-def _quoted(name: str) -> Column:
-    return F.col(f"`{name.replace('`', '``')}`")
 
 
 def _no_column(name: str, columns: Sequence[str]) -> str:

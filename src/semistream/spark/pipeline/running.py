@@ -13,7 +13,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from semistream.spark.pipeline.assembly import assemble, make_sink
 from semistream.spark.pipeline.document import Document, PipelineError, Problem
-from semistream.spark.pipeline.plan import AVAILABLE_NOW, PipelinePlan, read_plan
+from semistream.spark.pipeline.plan import AVAILABLE_NOW, PipelinePlan
+from semistream.spark.pipeline.reading import read_plan
 from semistream.spark.sessions import session
 from semistream.spark.sinks import write_stream
 
@@ -56,11 +57,12 @@ def start(pipeline: Pipeline) -> StreamingQuery:
     plan = pipeline.plan
     assert plan.sink is not None
     assert plan.checkpoint is not None
-    sink = make_sink(plan.sink)
+    letters = None if plan.dead_letters is None else make_sink(plan.dead_letters, once=True)
+    sink = make_sink(plan.sink, once=letters is not None)
     rows = pipeline.rows
     writer: DataStreamWriter
     if sink is not None:
-        writer = write_stream(rows, sink)
+        writer = write_stream(rows, sink, dead_letters=letters)
     else:
         writer = rows.writeStream.format(plan.sink.format).options(**plan.sink.options)
         if plan.sink.path is not None:

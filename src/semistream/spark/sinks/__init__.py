@@ -1,12 +1,10 @@
-"""Sinks that a replayed micro-batch changes nothing in: Delta tables, PostgreSQL, MariaDB.
-
-Parquet needs none of this: Spark's own file sink keeps a log of its batches.
-"""
+"""Sinks that a replayed micro-batch changes nothing in: Parquet files, Delta tables, PostgreSQL, MariaDB."""
 
 from __future__ import annotations
 
 from semistream.spark.sinks.base import BatchSink, SinkError, write_stream
 from semistream.spark.sinks.database import DatabaseSink
 from semistream.spark.sinks.delta import DeltaSink
+from semistream.spark.sinks.parquet import ParquetSink
 
-__all__ = ["BatchSink", "DatabaseSink", "DeltaSink", "SinkError", "write_stream"]
+__all__ = ["BatchSink", "DatabaseSink", "DeltaSink", "ParquetSink", "SinkError", "write_stream"]

@@ -15,15 +15,22 @@ not newer. A query's batches come one after the other, so one number a query is 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from semistream.core.errors import SemistreamError
+from semistream.spark.missing import MISSING_IN, has_marker
 
-__all__ = ["BatchSink", "SinkError", "write_stream"]
+__all__ = ["LETTER", "BatchSink", "SinkError", "quoted", "with_letters", "write_stream"]
+
+LETTER = "__dead_letter"
+"""Column in which dead letters travel to their sink."""
 
 
 class SinkError(SemistreamError, ValueError):
@@ -57,6 +64,7 @@ class _BatchWriter:
 
     sink: BatchSink
     query: str | None
+    dead_letters: BatchSink | None = None
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         query = self.query
@@ -64,10 +72,28 @@ class _BatchWriter:
             query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         if not query:
             raise SinkError("Spark does not tell which query this is; give write_stream the argument query")
-        self.sink.write(rows.toArrow(), query, batch)
+        table = rows.toArrow()
+        if self.dead_letters is not None:
+            letters = table[LETTER].combine_chunks()
+            table = table.filter(pc.is_null(letters)).drop_columns(LETTER)
+            self.dead_letters.write(pa.Table.from_struct_array(letters.drop_null()), query, batch)
+        self.sink.write(table, query, batch)
 
 
-def write_stream(df: DataFrame, sink: BatchSink, *, query: str | None = None) -> DataStreamWriter:
+def with_letters(df: DataFrame, columns: Sequence[str], letters: Sequence[Column]) -> DataFrame:
+    """Return ``columns`` of a frame, and beside them one more: what a dead letter consists of, NULL in other rows."""
+    letter = F.when(F.col(MISSING_IN).isNotNull(), F.struct(*letters, MISSING_IN)).alias(LETTER)
+    return df.select(*(quoted(name) for name in columns), letter)
+
+
+def quoted(name: str) -> Column:
+    """Return a column by its exact name, whatever is in it."""
+    return F.col(f"`{name.replace('`', '``')}`")
+
+
+def write_stream(
+    df: DataFrame, sink: BatchSink, *, dead_letters: BatchSink | None = None, query: str | None = None
+) -> DataStreamWriter:
     """Return a writer of a streaming DataFrame into a sink, to be given a checkpoint and started.
 
     The rows of one micro-batch pass through the driver, as one Arrow table: bound what a batch may hold at the source
@@ -78,18 +104,36 @@ def write_stream(df: DataFrame, sink: BatchSink, *, query: str | None = None) ->
     df
         A streaming DataFrame.
     sink
-        Such as `DeltaSink` or `DatabaseSink`.
+        Such as `ParquetSink`, `DeltaSink` or `DatabaseSink`.
+    dead_letters
+        Where rows go that a join with ``on_missing="dead_letter"`` has marked: all columns of ``df``, and in
+        ``missing_in`` the name of the join. Both sinks have a batch once, whenever the query is killed.
     query
         A name that tells this query from all others that write to the sink; by default the id that Spark keeps in the
         checkpoint. Name it if the checkpoint may be thrown away though the sink is kept, and never use a name twice.
 
     Examples
     --------
-    >>> writer = write_stream(enriched, DatabaseSink("postgresql://etl@db/sales", "facts", key="sale_id"))
-    ...                                                                       # doctest: +SKIP
+    >>> writer = write_stream(enriched, DatabaseSink("postgresql://etl@db/sales", "facts", key="sale_id"),
+    ...                       dead_letters=ParquetSink("unknown_products/"))  # doctest: +SKIP
     >>> writer.option("checkpointLocation", "check/").start()                 # doctest: +SKIP
     """
     from semistream.spark.types import arrow_schema
 
-    sink.check(arrow_schema(df.schema))
-    return df.writeStream.foreachBatch(_BatchWriter(sink, query))
+    if LETTER not in df.columns:
+        if has_marker(df) and dead_letters is None:
+            raise SinkError(
+                "a join of this stream marks dead letters, and there is no sink for them; give write_stream "
+                "dead_letters, or filter by the column missing_in"
+            )
+        if dead_letters is not None:
+            if MISSING_IN not in df.columns:
+                raise SinkError("no join of this stream marks dead letters; give one on_missing='dead_letter'")
+            others = [name for name in df.columns if name != MISSING_IN]
+            df = with_letters(df, others, [quoted(name) for name in others])
+    schema = arrow_schema(df.schema)
+    if dead_letters is not None:
+        dead_letters.check(pa.schema(list(schema.field(LETTER).type)))
+        schema = schema.remove(schema.get_field_index(LETTER))
+    sink.check(schema)
+    return df.writeStream.foreachBatch(_BatchWriter(sink, query, dead_letters))

@@ -1,0 +1,350 @@
+"""Rows without a partner wait in Spark's state store for a version of R that has one.
+
+::
+
+    join of shard i ──▶ batches as blobs ──▶ stateful operator, keyed by shard ──▶ batches ──▶ rows
+                        found │ missing        found: passed on
+                                               missing: kept until found or due, tried again with each new version
+
+Whole Arrow batches travel and are kept as blobs, so that the operator, which takes rows one by one, sees few. Time is
+that of the micro-batch and versions are pinned to it, both of which a replay finds again; state is the checkpoint's. So
+a replay does what the first try did, and no row is lost or doubled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyspark.sql.types as st
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from semistream.core.errors import UnsupportedJoinError
+from semistream.joins import create
+from semistream.joins.output import has_no_partner
+from semistream.relation.relation import Relation
+from semistream.spark.metrics import COUNTERS, observed, with_sentinel
+from semistream.spark.missing import MissingRule
+from semistream.spark.sessions import ROCKSDB
+from semistream.spark.types import fit
+
+if TYPE_CHECKING:
+    from semistream.spark.stream_join import JoinTask
+
+__all__ = ["DEADLINE", "PARKED", "check_can_park", "parked"]
+
+PARKED = "\0parked"
+"""Mark of rows that are to be parked, between the join and the operator that parks them."""
+DEADLINE = "__deadline"
+
+_BLOBS = st.StructType(
+    [
+        st.StructField("shard", st.IntegerType()),
+        st.StructField("missing", st.BooleanType()),
+        st.StructField("blob", st.BinaryType()),
+    ]
+)
+_ARROW = [pa.field("shard", pa.int32()), pa.field("missing", pa.bool_()), pa.field("blob", pa.binary())]
+_TENDED = "blob binary, found_late bigint, expired bigint, waiting bigint"
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_BLOB_ROWS = 1 << 15
+
+
+def check_can_park(stream: DataFrame) -> None:
+    """Raise where rows cannot be parked: without micro-batches, or without a state store that Spark can do it in."""
+    if not stream.isStreaming:
+        raise UnsupportedJoinError(
+            "on_missing='park' waits for later micro-batches, and a batch DataFrame has none; use null, drop or "
+            "dead_letter"
+        )
+    found = stream.sparkSession.conf.get(_PROVIDER, "")
+    if not str(found).endswith("RocksDBStateStoreProvider"):
+        raise UnsupportedJoinError(
+            f"on_missing='park' needs the state store in RocksDB, and {_PROVIDER} is {found!r}; set it to {ROCKSDB}"
+        )
+
+
+def parked(
+    sharded: DataFrame, task: JoinTask, result: st.StructType, rule: MissingRule, *,
+    label: str, memory: int, idle: bool, keep_mark: bool,
+) -> DataFrame:  # fmt: skip
+    """Return the rows of a join that come out at once, later, or when their time is over.
+
+    Parameters
+    ----------
+    sharded
+        The stream, one partition a shard.
+    task, result
+        The join, which marks rows without a partner as `PARKED`, and the columns of its results.
+    rule
+        How long rows wait, and what becomes of them then.
+    label
+        Name of the join: dead letters are marked with it, and with ``_parked`` added it is that of the counters.
+    memory
+        What the join of one shard's parked rows may hold.
+    idle
+        Whether to tend to parked rows at every trigger, or only when there are new rows too.
+    keep_mark
+        Whether the column of marks is part of the result.
+    """
+    assert task.marker is not None
+    assert rule.park_for is not None
+    final = _Final(task.marker.column, rule.way, label)
+    packing = _Packing(task, final, heartbeat=not idle)
+    if task.counted:
+        blobs = observed(sharded.mapInArrow(packing, with_sentinel(_BLOBS)), label)
+    else:
+        blobs = sharded.mapInArrow(packing, _BLOBS)
+    tended = (
+        # Spark replaces this by the time of the micro-batch, which a replay has too.
+        blobs.withColumn("now", F.unix_millis(F.current_timestamp()))
+        .groupBy("shard")
+        .transformWithState(
+            _Parking(task, final, rule.park_for, memory, idle), _TENDED, "append", "ProcessingTime" if idle else "None"
+        )
+    )
+    if task.counted:
+        sums = [
+            F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("found_late", "expired", "waiting")
+        ]  # fmt: skip
+        tended = tended.observe(f"{label}_parked", *sums)
+    columns = [part for number, part in enumerate(result.fields) if keep_mark or number != task.marker.column]
+    unpacking = _Unpacking(None if keep_mark else task.marker.column)
+    return tended.where("blob IS NOT NULL").select("blob").mapInArrow(unpacking, st.StructType(columns))
+
+
+@dataclass(frozen=True)
+class _Final:
+    """What becomes of rows that do not wait, or no longer."""
+
+    column: int
+    way: str
+    label: str
+
+    def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """Return rows as they leave; None if they do not."""
+        if self.way == "drop" or batch.num_rows == 0:
+            return None
+        mark = batch.schema.field(self.column)
+        value = pa.scalar(self.label if self.way == "dead_letter" else None, mark.type)
+        return batch.set_column(self.column, mark, pa.repeat(value, batch.num_rows))
+
+
+@dataclass(frozen=True)
+class _Packing:
+    """A join task whose results are blobs: such of joined rows, and such of rows to be parked."""
+
+    task: JoinTask
+    final: _Final
+    heartbeat: bool
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None, "runs only inside a Spark task"
+        shard = context.partitionId()
+        if self.heartbeat:
+            yield self._row(shard, None, None)
+        for batch in self.task(batches):
+            if self.task.counted:
+                counters = batch.column(batch.num_columns - 1)
+                if counters.null_count < batch.num_rows:
+                    yield self._row(shard, None, None, counters)
+                    continue
+                batch = batch.remove_column(batch.num_columns - 1)
+            wait = pc.equal(batch.column(self.final.column), PARKED).fill_null(False)
+            if pc.any(wait).as_py():
+                yield from self._missing(shard, batch.filter(wait))
+                batch = batch.filter(pc.invert(wait))
+            if batch.num_rows:
+                yield self._row(shard, False, _packed(batch))
+
+    def _missing(self, shard: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        never = pa.repeat(pa.scalar(False), batch.num_rows)
+        for name in self.task.settings["on"]:  # a NULL key has no partner in any version
+            never = pc.or_(never, pc.is_null(batch.column(self.task.names.index(name))))
+        gone = self.final.rows(batch.filter(never))
+        if gone is not None:
+            yield self._row(shard, False, _packed(gone))
+        waiting = batch.filter(pc.invert(never)).select(list(range(len(self.task.names))))
+        if waiting.num_rows:
+            mark = waiting.schema.field(self.final.column)
+            waiting = waiting.set_column(self.final.column, mark, pa.nulls(waiting.num_rows, mark.type))
+            yield self._row(shard, True, _packed(waiting))
+
+    def _row(
+        self, shard: int, missing: bool | None, blob: pa.Buffer | None, counters: pa.Array | None = None
+    ) -> pa.RecordBatch:
+        columns = [pa.array([shard], pa.int32()), pa.array([missing], pa.bool_()), _binary(blob)]
+        if not self.task.counted:
+            return pa.RecordBatch.from_arrays(columns, schema=pa.schema(_ARROW))
+        counted = pa.nulls(1, COUNTERS.type) if counters is None else counters
+        return pa.RecordBatch.from_arrays([*columns, counted], schema=pa.schema([*_ARROW, COUNTERS]))
+
+
+@dataclass(eq=False)
+class _Parking(StatefulProcessor):
+    """The operator: keeps rows of a shard by the time they are due, and joins them with each new version."""
+
+    task: JoinTask
+    final: _Final
+    park_for: int
+    memory: int
+    idle: bool
+    _handle: Any = field(default=None, repr=False)
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+        self._rows = handle.getMapState("rows", "due bigint, part int", "batch binary")
+        self._tried = handle.getValueState("tried", "version bigint, due bigint, rows bigint")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
+        fresh: list[pa.RecordBatch] = []
+        now = 0
+        for row in rows:
+            now = row.now
+            if row.blob is not None and row.missing:
+                fresh.extend(_unpacked(row.blob))
+            elif row.blob is not None:
+                yield _tended(row.blob)
+        yield from self._tend(int(key[0]), fresh, now)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
+        yield from self._tend(int(key[0]), [], timerValues.getCurrentProcessingTimeInMs())
+
+    def close(self) -> None:
+        pass
+
+    def _tend(self, shard: int, fresh: list[pa.RecordBatch], now: int) -> Iterator[Row]:
+        """Try parked rows again if there is a new version, let go of those whose time is over, and keep new ones."""
+        version, due, count = self._tried.get() or (0, 0, 0)
+        if not count and not fresh:
+            return
+        context = TaskContext.get()
+        assert context is not None, "runs only inside a Spark task"
+        pin = self.task.pin(context)
+        late = expired = 0
+        if count and pin.version > version:
+            kept: list[pa.RecordBatch] = []
+            for alone, batch in self._tried_again(shard, pin.version):
+                if alone:
+                    kept.append(batch)
+                else:
+                    late += batch.num_rows
+                    yield _tended(_packed(batch).to_pybytes())
+            self._rows.clear()
+            count = self._keep_by_deadline(kept)
+        if count and due <= now:
+            for key in [key for key in self._rows.keys() if key[0] <= now]:  # noqa: SIM118 - not a dict
+                for batch in _unpacked(self._rows.getValue(key)[0]):
+                    expired += batch.num_rows
+                    leaving = self.final.rows(self._with_nulls(batch))
+                    if leaving is not None:
+                        yield _tended(_packed(leaving).to_pybytes())
+                self._rows.removeKey(key)
+            count -= expired
+        count += self._keep(fresh, now + self.park_for)
+        if count:
+            due = min(key[0] for key in self._rows.keys())  # noqa: SIM118 - not a dict
+            self._tried.update((pin.version, due, count))
+            if self.idle:
+                self._handle.registerTimer(now + 1)
+        else:
+            self._tried.clear()
+        pin.wait()
+        yield Row(blob=None, found_late=late, expired=expired, waiting=count)
+
+    def _tried_again(self, shard: int, version: int) -> Iterator[tuple[bool, pa.RecordBatch]]:
+        """Join all parked rows of a shard; yield those without a partner with their deadline, and joined ones."""
+        parts = (
+            batch.append_column(DEADLINE, pa.repeat(pa.scalar(key[0], pa.int64()), batch.num_rows))
+            for key, value in self._rows.iterator()
+            for batch in _unpacked(value[0])
+        )
+        first = next(parts, None)
+        if first is None:
+            return
+        task, width = self.task, len(self.task.names)
+        schema = pa.schema([*first.schema, *task.added])
+        with Relation.open(task.path, version=version, shards=[shard]) as relation:
+            task.check_unchanged(relation)
+            joined = create(task.algorithm, relation, memory=self.memory, **{**task.settings, "how": "left"})
+            joined.bind(first.schema, first)
+            for batch in joined.process(chain([first], parts)):
+                if has_no_partner(batch):
+                    yield True, batch.select(list(range(width + 1)))
+                else:
+                    yield False, fit(batch, schema).remove_column(width)
+
+    def _keep_by_deadline(self, batches: list[pa.RecordBatch]) -> int:
+        if not batches:
+            return 0
+        table = pa.Table.from_batches([batch.replace_schema_metadata() for batch in batches])
+        table = table.sort_by(DEADLINE).combine_chunks()
+        deadlines = table[DEADLINE].to_numpy()
+        rows = table.drop_columns(DEADLINE)
+        starts = np.flatnonzero(np.diff(deadlines, prepend=deadlines[0] - 1))
+        for begin, end in zip(starts, [*starts[1:], len(deadlines)], strict=True):
+            self._keep(rows.slice(begin, end - begin).to_batches(), int(deadlines[begin]))
+        return len(deadlines)
+
+    def _keep(self, batches: list[pa.RecordBatch], due: int) -> int:
+        """Put rows into the state, under the next free numbers of their deadline."""
+        if not batches:
+            return 0
+        table = pa.Table.from_batches(batches).combine_chunks()
+        part = 0
+        for batch in table.to_batches(max_chunksize=_BLOB_ROWS):
+            while self._rows.containsKey((due, part)):
+                part += 1
+            self._rows.updateValue((due, part), (_packed(batch, compression="lz4").to_pybytes(),))
+        return int(table.num_rows)
+
+    def _with_nulls(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        nulls = [pa.nulls(batch.num_rows, part.type) for part in self.task.added]
+        return pa.RecordBatch.from_arrays([*batch.columns, *nulls], schema=pa.schema([*batch.schema, *self.task.added]))
+
+
+@dataclass(frozen=True)
+class _Unpacking:
+    """Make rows of blobs again."""
+
+    without: int | None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for blobs in batches:
+            for blob in blobs.column(0):
+                for batch in _unpacked(blob.as_buffer()):
+                    yield batch if self.without is None else batch.remove_column(self.without)
+
+
+def _tended(blob: bytes) -> Row:
+    return Row(blob=bytes(blob), found_late=0, expired=0, waiting=0)
+
+
+def _packed(batch: pa.RecordBatch, compression: str | None = None) -> pa.Buffer:
+    """Return a batch as an Arrow stream, schema and all: it may be read by a later release, in another time zone."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def _unpacked(blob: Any) -> Iterable[pa.RecordBatch]:
+    with pa.ipc.open_stream(blob) as reader:
+        return list(reader)
+
+
+def _binary(blob: pa.Buffer | None) -> pa.Array:
+    """Return an array of one value, without a copy of it."""
+    if blob is None:
+        return pa.nulls(1, pa.binary())
+    ends = pa.py_buffer(np.array([0, blob.size], np.int32))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, ends, blob])

@@ -1,0 +1,321 @@
+"""Read a pipeline file, and check it as far as that goes without Spark.
+
+``docs/pipeline.md`` describes every key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+from semistream.core.errors import NotARelationError, UnknownAlgorithmError, UnsupportedJoinError
+from semistream.core.units import parse_bytes
+from semistream.joins import How, find
+from semistream.relation import manifest as manifests
+from semistream.relation.databases import DatabaseAddress, DatabaseError
+from semistream.relation.databases.address import has_password
+from semistream.spark.choosing import AUTO
+from semistream.spark.missing import After, OnMissing, missing_rule
+from semistream.spark.pipeline.document import Document, Place, Section
+from semistream.spark.pipeline.plan import (
+    AVAILABLE_NOW,
+    FILES,
+    SINKS,
+    SOURCES,
+    DeduplicatePlan,
+    JoinPlan,
+    PipelinePlan,
+    SinkPlan,
+    SourcePlan,
+    StatisticsPlan,
+    Trigger,
+)
+
+__all__ = ["read_plan"]
+
+_INTERVAL = re.compile(r"(\d+ +(millisecond|second|minute|hour|day)s? *)+", re.IGNORECASE)
+_SMALL = 512 * 1024
+
+
+def read_plan(document: Document) -> PipelinePlan:
+    """Read a file; everything wrong with it is in ``document.problems`` afterwards."""
+    return _Reader(document).plan()
+
+
+def _read_trigger(given: object) -> str:
+    text = str(given)
+    if text != AVAILABLE_NOW and not _INTERVAL.fullmatch(text):
+        raise ValueError(f"{text!r} is no trigger; write an interval such as '10 seconds', or {AVAILABLE_NOW!r}")
+    return text
+
+
+class _Reader:
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.root = document.root
+
+    def plan(self) -> PipelinePlan:
+        root = self.root
+        name = root.text("name", self.document.path.stem)
+        checkpoint = root.text("checkpoint", required=True)
+        trigger = root.read("trigger", _read_trigger)
+        memory = root.read("memory", parse_bytes)
+        source = self._source()
+        deduplicate = self._deduplicate()
+        joins = self._joins(memory)
+        derive = self._expressions(root, "derive")
+        sink = self._sink()
+        dead_letters = self._dead_letters(joins, sink)
+        self._check_trigger(joins, trigger)
+        statistics = self._statistics()
+        master, heap, settings = self._spark()
+        root.finish()
+        return PipelinePlan(
+            name or "pipeline", self._path(checkpoint), trigger, source, deduplicate, joins, derive, sink, dead_letters,
+            statistics, settings, master, heap,
+        )  # fmt: skip
+
+    def _path(self, text: str | None) -> Path | None:
+        """Return a path as seen from the file's directory."""
+        return None if text is None else (self.document.path.parent / text).absolute()
+
+    def _address(self, text: str | None) -> str | None:
+        """Return a path, or the address of an object store as it is."""
+        return text if text is None or "://" in text else str(self._path(text))
+
+    def _source(self) -> SourcePlan | None:
+        section = self.root.section("source", required=True)
+        if section is None:
+            return None
+        kind = section.choice("format", SOURCES)
+        options: dict[str, str] = {}
+        path = None
+        if kind in FILES:
+            path = self._address(section.text("path", required=True))
+            if (files := section.integer("files_per_batch")) is not None:
+                options["maxFilesPerTrigger"] = str(files)
+        schema = section.text("schema", required=kind in ("kafka", "csv", "json"))
+        if kind == "kafka":
+            options |= self._kafka(section)
+        options |= section.options("options")
+        derive = self._expressions(section, "derive")
+        if kind is not None:  # of an unknown kind nobody knows the keys
+            section.finish()
+        return None if kind is None else SourcePlan(section.place, kind, path, schema, options, derive)
+
+    def _kafka(self, section: Section) -> dict[str, str]:
+        options = {"startingOffsets": section.choice("start", ("earliest", "latest"), "latest") or "latest"}
+        for name, option in (("servers", "kafka.bootstrap.servers"), ("topic", "subscribe")):
+            if (found := section.text(name, required=True)) is not None:
+                options[option] = found
+        if (rows := section.integer("rows_per_batch")) is not None:
+            options["maxOffsetsPerTrigger"] = str(rows)
+        return options
+
+    def _expressions(self, section: Section, name: str) -> dict[str, str]:
+        """Return derived columns: names and SQL expressions, in the order of the file."""
+        table = section.section(name)
+        if table is None:
+            return {}
+        found = {key: table.text(key) for key in section.values(name)}
+        return {key: text for key, text in found.items() if text is not None}
+
+    def _deduplicate(self) -> DeduplicatePlan | None:
+        section = self.root.section("deduplicate")
+        if section is None:
+            return None
+        columns = section.texts("columns", required=True)
+        watermark = section.text("watermark", required=True)
+        within = section.text("within", required=True)
+        section.finish()
+        if not columns or watermark is None or within is None:
+            return None
+        return DeduplicatePlan(section.place, columns, watermark, within)
+
+    def _joins(self, memory: int | None) -> tuple[JoinPlan, ...]:
+        sections = self.root.sections("join")
+        sizes: dict[Place, int] = {}
+        plans = [self._join(section, sizes) for section in sections]
+        found = [plan for plan in plans if plan is not None]
+        names = [plan.name for plan in found]
+        for plan in found:
+            if names.count(plan.name) > 1:
+                self.document.note(plan.place, f"two joins are called {plan.name!r}; give each a name of its own")
+        return tuple(self._shared(found, memory, sizes))
+
+    def _join(self, section: Section, sizes: dict[Place, int]) -> JoinPlan | None:
+        path = self._path(section.text("relation", required=True))
+        on = section.texts("on", required=True)
+        name = section.text("name", path.name if path else "join")
+        missing = self._missing(section)
+        algorithm = section.text("algorithm")
+        columns = section.texts("columns") if "columns" in section else None
+        suffix = section.text("suffix", "_right")
+        surrogate = section.text("surrogate")
+        unknown = section.text("unknown")
+        size = self._size(section, path)
+        memory = section.read("memory", lambda given: parse_bytes(given, of=size or 1))
+        options = section.values("options")
+        section.finish()
+        try:
+            if algorithm is not None and algorithm != AUTO:
+                find(algorithm)
+        except UnknownAlgorithmError as error:
+            section.note(str(error), "algorithm")
+        if unknown is not None and surrogate is None:
+            section.note(
+                "unknown is the surrogate key of rows without a partner; name that column: surrogate", "unknown"
+            )
+        if surrogate is not None and len(on) > 1:
+            section.note(f"surrogate takes the place of one key column, not of {len(on)}", "surrogate")
+        if path is None or not on or size is None or missing is None:
+            return None
+        sizes[section.place] = size
+        return JoinPlan(
+            section.place, name or "join", path, on, *missing, algorithm, memory, columns, suffix or "_right",
+            surrogate, unknown, options,
+        )  # fmt: skip
+
+    def _missing(self, section: Section) -> tuple[How | None, OnMissing | None, str | None, After | None] | None:
+        """Return what becomes of rows without a partner, as `semistream.join` takes it."""
+        on_missing = section.text("on_missing")
+        park_for, after_park = section.text("park_for"), section.text("after_park")
+        how = section.text("how", None if on_missing else "left")
+        found = cast(
+            "tuple[How | None, OnMissing | None, str | None, After | None]", (how, on_missing, park_for, after_park)
+        )
+        try:
+            missing_rule(*found)
+        except UnsupportedJoinError as error:
+            keys = [key for key in ("on_missing", "how", "park_for", "after_park") if key in section]
+            section.note(str(error), keys[0])
+            return None
+        return found
+
+    def _size(self, section: Section, path: Path | None) -> int | None:
+        """Return the bytes of a relation; whether there is one is known without Spark."""
+        if path is None:
+            return None
+        try:
+            manifest = manifests.load(path)
+        except NotARelationError as error:
+            section.note(str(error), "relation")
+            return None
+        return max(1, sum(shard.pages for shard in manifest.shards) * manifest.page_bytes)
+
+    def _shared(self, joins: list[JoinPlan], memory: int | None, sizes: Mapping[Place, int]) -> list[JoinPlan]:
+        """Return the joins with a budget each.
+
+        Of what the pipeline has, a small relation gets enough to be held whole, and the rest goes by size.
+        """
+        if memory is None:
+            return joins
+        own = sum(plan.memory or 0 for plan in joins)
+        if own > memory:
+            said = f"memory is {memory:,} B, and the joins' own come to {own:,} B; give more, or give them less"
+            self.root.note(said, "memory")
+            return joins
+        open_ones = [plan for plan in joins if plan.memory is None]
+        free = memory - own
+        least = {plan.place: min(free // len(open_ones), 2 * sizes[plan.place] + _SMALL) for plan in open_ones}
+        rest, total = free - sum(least.values()), sum(sizes[plan.place] for plan in open_ones)
+        parts = {place: bytes_ + rest * sizes[place] // total for place, bytes_ in least.items()}
+        return [replace(plan, memory=parts.get(plan.place, plan.memory)) for plan in joins]
+
+    def _check_trigger(self, joins: Sequence[JoinPlan], trigger: Trigger) -> None:
+        if trigger is None and "trigger" not in self.root:
+            for plan in joins:
+                if plan.on_missing == "park":
+                    self.document.note(
+                        (*plan.place, "on_missing"),
+                        "parked rows are looked up again at every trigger, also when no rows come; give an interval: "
+                        "trigger = '10 seconds'",
+                    )
+
+    def _dead_letters(self, joins: Sequence[JoinPlan], sink: SinkPlan | None) -> SinkPlan | None:
+        """Return where dead letters go; such a sink, and a join that has dead letters, need each other."""
+        used = [plan for plan in joins if plan.has_dead_letters]
+        if not used:
+            if "dead_letters" in self.root and len(joins) == len(self.root.sections("join")):
+                self.root.note("no join has dead letters: give one on_missing = 'dead_letter'", "dead_letters")
+            self.root.section("dead_letters")
+            return None
+        if sink is not None and sink.format == "console":
+            self.document.note((*sink.place, "format"), "the console takes no batch just once; dead letters need it")
+        if sink is not None and sink.options:
+            self.document.note((*sink.place, "options"), "options are of Spark's file sink, which has no dead letters")
+        if "dead_letters" not in self.root:
+            self.document.note(used[0].place, "dead letters need a sink of their own: a table [dead_letters]")
+            return None
+        return self._sink("dead_letters", SINKS[:-1])
+
+    def _sink(self, name: str = "sink", kinds: Sequence[str] = SINKS) -> SinkPlan | None:
+        section = self.root.section(name, required=True)
+        if section is None:
+            return None
+        kind = section.choice("format", kinds)
+        columns = section.texts("columns")
+        path = url = table = password = None
+        partition_by: tuple[str, ...] = ()
+        key: tuple[str, ...] = ()
+        options: dict[str, str] = {}
+        if kind in ("parquet", "delta"):
+            path = self._address(section.text("path", required=True))
+            partition_by = section.texts("partition_by")
+        if kind in ("postgresql", "mariadb"):
+            url, password = self._database(section, kind)
+            table = section.text("table", required=True)
+            key = section.texts("key")
+        else:
+            options = section.options("options")
+        if kind is not None:
+            section.finish()
+        if kind is None:
+            return None
+        return SinkPlan(section.place, kind, path, url, table, key, password, partition_by, columns, options)
+
+    def _database(self, section: Section, kind: str) -> tuple[str | None, str | None]:
+        url = section.text("url", required=True)
+        variable = section.text("password_env")
+        password = None
+        if variable is not None:
+            password = self.document.environment.get(variable)
+            if password is None:
+                section.note(f"password_env names {variable}, which is not in the environment; set it", "password_env")
+        if url is None:
+            return None, password
+        if has_password(url):
+            section.note(
+                'url has a password in it, and this file may be read; put it into a variable: password_env = "NAME"',
+                "url",
+            )
+        try:
+            address = DatabaseAddress.parse(url, password, environment=self.document.environment)
+        except DatabaseError as error:
+            section.note(f"url: {error}", "url")
+            return None, password
+        if address.kind != kind:
+            section.note(f"url is of {address.kind}, and format is {kind}", "url")
+        return url, address.password
+
+    def _statistics(self) -> StatisticsPlan:
+        section = self.root.section("statistics")
+        if section is None:
+            return StatisticsPlan()
+        file, port = self._path(section.text("file")), section.integer("port", least=0)
+        if port is not None and port > 65_535:
+            section.note(f"port must be at most 65535, not {port}", "port")
+        section.finish()
+        return StatisticsPlan(file, port)
+
+    def _spark(self) -> tuple[str, str, dict[str, str]]:
+        section = self.root.section("spark")
+        if section is None:
+            return "local[*]", "2g", {}
+        master, heap = section.text("master", "local[*]"), section.text("heap", "2g")
+        settings = section.options("settings")
+        section.finish()
+        return master or "", heap or "", settings
