@@ -36,6 +36,8 @@ def test_upsert_delete_history_compact_vacuum(tmp_path):
     assert "Removed" in removed.stdout, removed
     left = json.loads(semistream("history", path, "--json").stdout)
     assert [version["number"] for version in left] == [3, 4], "the pinned version and the newest stay"
+    semistream("vacuum", path, "--older-than", "-1", "--idle-days", "-1")
+    assert len(json.loads(semistream("history", path, "--json").stdout)) == 1, "the query will not come back"
 
 
 def test_what_is_wrong_is_said_in_one_message(tmp_path):

@@ -81,12 +81,14 @@ def vacuum(
         list[int] | None, typer.Option("--keep", help="Version to keep; repeatable.", show_default=False)
     ] = None,
     older_than: Annotated[float, typer.Option(help="Leave alone what was written in the last so many hours.")] = 1.0,
+    idle_days: Annotated[
+        float, typer.Option(help="A streaming query that has not run for so many days will not come back.")
+    ] = 30.0,
 ) -> None:
     """Remove versions that nobody needs; the newest stays, and those that streaming queries are pinned to."""
-    from semistream.relation.pins import pinned_versions
-    from semistream.relation.versions import vacuum as remove
+    from semistream.relation.pins import clean
 
-    removed = remove(path, keep={*(keep or ()), *pinned_versions(path)}, older_than=older_than * 3600)
+    removed = clean(path, idle_days=idle_days, keep=keep or (), older_than=older_than * 3600)
     out.print(f"[green]Removed[/green] {len(removed)} files." if removed else "Nothing to remove.")
 
 

@@ -17,7 +17,7 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,16 +83,16 @@ def pinned_versions(path: Path) -> set[int]:
     return {version for pin in pins if (version := _read(pin)) is not None}
 
 
-def clean(path: Path, *, idle_days: float = 30.0, older_than: float = 3600.0) -> list[str]:
+def clean(path: Path, *, idle_days: float = 30.0, keep: Iterable[int] = (), older_than: float = 3600.0) -> list[str]:
     """Remove pins of queries that have not run for ``idle_days``, then versions that no pin holds.
 
-    Returns the names of what was removed from the relation.
+    ``keep`` and ``older_than`` are `vacuum`'s. Returns the names of what was removed from the relation.
     """
     for query in (path / PINS).glob("*"):
         last = max((pin.stat().st_mtime for pin in query.glob("*")), default=0.0)
         if time.time() - last > idle_days * 86_400:
             shutil.rmtree(query, ignore_errors=True)
-    return vacuum(path, keep=pinned_versions(path), older_than=older_than)
+    return vacuum(path, keep={*keep, *pinned_versions(path)}, older_than=older_than)
 
 
 def _read(pin: Path) -> int | None:
