@@ -15,7 +15,7 @@ from semistream.core.statistics import JoinStatistics
 from semistream.experiments.silent import silent
 from semistream.experiments.sources import KEY, Sides, stream_schema
 from semistream.experiments.spec import Point
-from semistream.experiments.steady import cold_sides, warm_front_stage
+from semistream.experiments.steady import arrived, cold_sides, warm_front_stage
 from semistream.joins import find
 from semistream.joins.base import Join
 from semistream.joins.costs import Constants, Setting, costs_of, load_constants, modelled, simulated_seconds
@@ -29,6 +29,7 @@ _ONE_BY_ONE = 64
 _PARALLEL = ("p_cachejoin", "op_cachejoin")
 _SCANNING = ("meshjoin", "r_meshjoin", "cmeshjoin")
 _OF_THE_MODEL = ("seek_pages", "in_flight", "buffer_share", "by_frequency", "replacement", "max_scan")
+_PORTION = 2048
 _REAL_WINDOW_SECONDS = 0.25
 _REAL_WARM_SECONDS = 1.0
 
@@ -152,10 +153,13 @@ class Run:
         stream, self.feed = self.feed, Feed(cold_sides(self.sides, cached))
         self.sides.blankable.blank = True
         while self.join.stats.evicted == 0:
-            self._discard()
+            # few at a time: what is left of this other stream in the stream buffers would be measured too
+            if arrived(self.join) < _PORTION:
+                self.feed.offer(self.join, _PORTION)
+            for _ in self.join.step():
+                pass
         self.sides.blankable.blank = False
         self.feed = stream
-        # past the tuples of that other stream that are still in the stream buffer
         before = self.join.stats
         while not self._far_enough(difference(self.join.stats, before), 2 * self.point.passes, self.point.probes):
             self._discard()

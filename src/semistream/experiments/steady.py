@@ -20,7 +20,7 @@ from semistream.stream.keys import KeySource, ZipfKeys
 from semistream.stream.permutation import Permutation
 from semistream.structures.candidates import Candidates
 
-__all__ = ["TailKeys", "cold_sides", "warm_front_stage"]
+__all__ = ["TailKeys", "arrived", "cold_sides", "warm_front_stage"]
 
 _PORTION = 1 << 20
 
@@ -61,6 +61,11 @@ def cold_sides(sides: Sides, cached: int) -> Sides:
     if not cached or not isinstance(sides.keys, ZipfKeys) or cached >= sides.keys.size:
         return sides
     return dataclasses.replace(sides, keys=TailKeys(sides.keys, cached))
+
+
+def arrived(join: Join) -> int:
+    """Return the tuples in the stream buffer of a join, and of the join behind it."""
+    return join._arrived + (join._inner._arrived if isinstance(join, FrontStage) else 0)
 
 
 def warm_front_stage(join: Join, sides: Sides) -> int:
