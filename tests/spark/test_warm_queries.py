@@ -2,129 +2,35 @@
 
 from __future__ import annotations
 
-import os
-import random
-import signal
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 import semistream
+from feeding import MEMORY, ROWS, SHARDS, build_products, feed, price_of, workers
 from semistream.relation import versions
-from semistream.spark.warm import places
 from semistream.stream import ZipfKeys
 
 pytestmark = pytest.mark.spark
-
-ROWS, SHARDS, BATCH = 60_000, 6, 5_000
-MEMORY = 4_000_000
 
 
 @pytest.fixture(scope="module")
 def relation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """R: six shards, and no more than two tasks run at once."""
-    path = tmp_path_factory.mktemp("warm") / "products"
-    ids = np.arange(ROWS)
-    table = pa.table({"id": ids, "price": ids % 1000, "name": [f"product {i}" for i in range(ROWS)]})
-    semistream.Relation.build(table, path, key="id", shards=SHARDS, page_size=4096).close()
-    return path
-
-
-class Feed:
-    """A query over files that come one by one, each a micro-batch."""
-
-    def __init__(self, spark: SparkSession, relation: Path, folder: Path, **options: Any) -> None:
-        self.folder = folder
-        self.files: list[pa.Table] = []
-        (folder / "in").mkdir(parents=True, exist_ok=True)
-        stream = spark.readStream.schema("id long, sale long").option("maxFilesPerTrigger", 1).parquet(f"{folder}/in")
-        joined = semistream.join(stream, relation, on="id", how="left", memory=MEMORY, metrics="join", **options)
-        self.query: StreamingQuery = (
-            joined.writeStream.format("parquet")
-            .option("checkpointLocation", str(folder / "checkpoint"))
-            .option("path", str(folder / "facts"))
-            .start()
-        )
-
-    def add(self, number: int, rows: int = BATCH) -> dict[str, Any]:
-        """Run one micro-batch; return what its tasks counted."""
-        self.give(number, rows)
-        self.query.processAllAvailable()
-        return self.counters()[-1]
-
-    def give(self, number: int, rows: int = BATCH) -> None:
-        keys = ZipfKeys(ROWS + 5000, 1.0, "random", seed=9).keys(number * BATCH, rows)  # some are not in R
-        table = pa.table({"id": keys, "sale": np.arange(number * BATCH, number * BATCH + rows)})
-        pq.write_table(table, self.folder / "file.parquet")
-        (self.folder / "file.parquet").rename(self.folder / "in" / f"{number:05d}.parquet")
-        self.files.append(table)
-
-    def counters(self) -> list[dict[str, Any]]:
-        found = [progress["observedMetrics"].get("join") for progress in self.query.recentProgress]
-        counted = [row if isinstance(row, dict) else row.asDict() for row in found if row is not None]
-        return [row for row in counted if row["rows_in"]]
-
-    @property
-    def caches(self) -> list[Path]:
-        return [root / self.query.id for root in places() if (root / self.query.id).exists()]
-
-    @property
-    def cache_bytes(self) -> int:
-        """Memory that the caches hold, tasks running or not."""
-        return sum(file.stat().st_blocks * 512 for root in self.caches for file in root.rglob("*.array"))
-
-    def check(self, spark: SparkSession, price: Callable[[int], int | None]) -> None:
-        """Compare all that came out with what should have."""
-        expected = Counter(
-            (sale, key, price(key))
-            for table in self.files
-            for key, sale in zip(*table.to_pydict().values(), strict=True)
-        )
-        facts = spark.read.parquet(str(self.folder / "facts")).select("sale", "id", "price").toArrow()
-        assert Counter(zip(*facts.to_pydict().values(), strict=True)) == expected
-
-
-def price_of(key: int) -> int | None:
-    return key % 1000 if key < ROWS else None
-
-
-@contextmanager
-def feed(spark: SparkSession, relation: Path, folder: Path, **options: Any) -> Iterator[Feed]:
-    fed = Feed(spark, relation, folder, **options)
-    try:
-        yield fed
-    finally:
-        fed.query.stop()
+    return build_products(tmp_path_factory.mktemp("warm") / "products")
 
 
 def hit_ratio(counters: dict[str, Any]) -> float:
     return float(counters["cache_hits"] / counters["rows_done"])
-
-
-def workers() -> list[psutil.Process]:
-    """Return the Python workers of this session: children of Spark's daemon."""
-    parents: dict[psutil.Process, int] = {}
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):  # gone meanwhile
-            if "daemon" in " ".join(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
-                parents[process] = process.ppid()
-    daemons = {process.pid for process in parents}
-    return [process for process, parent in parents.items() if parent in daemons]
 
 
 def test_hit_ratio_rises_and_stays_within_the_bound(spark: SparkSession, relation: Path, tmp_path: Path) -> None:
@@ -173,39 +79,6 @@ def test_caches_outlive_the_workers(spark: SparkSession, relation: Path, tmp_pat
         assert {process.pid for process in workers()}.isdisjoint(process.pid for process in before)
         fed.check(spark, price_of)
     assert ratios[-1] > ratios[0] + 0.15, ratios
-
-
-def test_workers_killed_at_random_cost_no_row(spark: SparkSession, relation: Path, tmp_path: Path) -> None:
-    rng = random.Random(4)
-    stop = threading.Event()
-    killed = []
-
-    def kill_now_and_then() -> None:
-        # Spark gives a task up after three failures, so at most two for each micro-batch.
-        batch, kills = -1, 0
-        while not stop.wait(rng.uniform(0.5, 2.0)):
-            progress = fed.query.lastProgress
-            if progress is not None and progress["batchId"] != batch:
-                batch, kills = progress["batchId"], 0
-            if kills < 2 and (found := workers()):
-                os.kill(rng.choice(found).pid, signal.SIGKILL)
-                killed.append(time.monotonic())
-                kills += 1
-
-    with feed(spark, relation, tmp_path) as fed:
-        fed.add(0)
-        killer = threading.Thread(target=kill_now_and_then)
-        killer.start()
-        try:
-            for number in range(1, 13):
-                fed.give(number, 4 * BATCH)
-            fed.query.processAllAvailable()
-        finally:
-            stop.set()
-            killer.join()
-        fed.add(13)
-        fed.check(spark, price_of)
-    assert killed
 
 
 def test_a_new_version_is_never_served_from_an_old_cache(spark: SparkSession, relation: Path, tmp_path: Path) -> None:

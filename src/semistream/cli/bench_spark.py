@@ -28,9 +28,10 @@ def spark(
         str | None, typer.Option(help="Which join; see: semistream algorithms. Default: the one Spark joins use.")
     ] = None,
     zipf: Annotated[float, typer.Option(help="Skew of the stream's keys; 0 is uniform.")] = 1.0,
-    shape: Annotated[str, typer.Option(help="Frequent keys: noperm, first in R; random, anywhere.")] = "random",
+    shape: Annotated[str, typer.Option(help="Frequent keys: noperm, first in R; random, anywhere.")] = "noperm",
     batches: Annotated[int, typer.Option(help="Micro-batches of our join measured; the median counts.")] = 15,
-    warm_up: Annotated[int, typer.Option(help="Micro-batches before those, not measured.")] = 30,
+    warm_up: Annotated[int, typer.Option(help="Micro-batches before those, not measured.")] = 5,
+    fill: Annotated[int, typer.Option(help="Rows that fill our cache before that.")] = 20_000_000,
     static_batches: Annotated[int, typer.Option(help="Micro-batches of Spark's join measured, after two.")] = 5,
     small_batches: Annotated[int, typer.Option(help="Empty micro-batches measured.")] = 20,
     shards: Annotated[int, typer.Option(help="Parts of R, a task each.")] = 2,
@@ -51,12 +52,12 @@ def spark(
     check_shape(shape)
     plan = BenchPlan(
         rows=rows, row_bytes=row_bytes, batch_rows=batch, memory=memory, algorithm=algorithm, exponent=zipf,
-        shape="noperm" if shape == "noperm" else "random", batches=batches, warm_up=warm_up,
+        shape="noperm" if shape == "noperm" else "random", batches=batches, warm_up=warm_up, fill_rows=fill,
         static_batches=static_batches, small_batches=small_batches, shards=shards, cores=cores, heap=heap,
     )  # fmt: skip
     place = directory or cache_directory() / "bench-spark"
     with progress() as bars, ExitStack() as stack:
-        with step(bars, "Preparing files", plan.rows + plan.file_count * plan.batch_rows, unit="rows") as task:
+        with step(bars, "Preparing files", plan.rows + sum(plan.file_rows), unit="rows") as task:
             write_files(plan, place, lambda made: bars.update(task, advance=made))
         with step(bars, "Starting Spark"):
             session = stack.enter_context(bench_session(plan))

@@ -54,7 +54,7 @@ def bench_session(plan: BenchPlan) -> Iterator[SparkSession]:
         "bench", master=f"local[{plan.cores}]", memory=plan.heap,
         settings={
             "spark.sql.session.timeZone": "UTC",
-            "spark.sql.streaming.numRecentProgressUpdates": str(2 * plan.file_count + 200),
+            "spark.sql.streaming.numRecentProgressUpdates": str(2 * len(plan.file_rows) + 200),
             # a micro-batch is broadcast because we say so, however large it is
             "spark.sql.autoBroadcastJoinThreshold": "1g",
             "spark.sql.shuffle.partitions": str(plan.cores),
@@ -116,15 +116,14 @@ class _Bench:
         self.note = note
         self._relation = plan.relation(directory)
         self._master = plan.master(directory)
-        self._files = sorted(plan.stream(directory).glob("part-*.parquet"))[: plan.file_count]
+        self._files = sorted(plan.stream(directory).glob("part-*.parquet"))[: len(plan.file_rows)]
         self._key = plan.workload(1).stream_key
         self._schema = spark.read.parquet(str(self._files[0])).schema
 
     def ours(self) -> dict[str, Any]:
         """Run our join."""
-        plan = self.plan
-        source = self._linked("ours", self._files[: plan.warm_up + plan.batches])
-        found = self._measured("our join", source, self._joined, plan.warm_up, plan.batch_rows)
+        source = self._linked("ours", self._files)
+        found = self._measured("our join", source, self._joined, self.plan.batches, self.plan.file_rows)
         last = StreamStatistics()
         for progress in found.pop("progress"):
             last.add(progress["observedMetrics"][_OURS].asDict())
@@ -141,13 +140,16 @@ class _Bench:
     def stream_static(self) -> dict[str, Any]:
         """Run Spark's own join over the files that ours was measured with."""
         plan = self.plan
-        source = self._linked("static", self._files[-(plan.static_warm_up + plan.static_batches) :])
+        count = plan.static_warm_up + plan.static_batches
+        source = self._linked("static", self._files[-count:])
         master = self.spark.read.parquet(str(self._master))
 
         def joined(stream: DataFrame) -> DataFrame:
             return F.broadcast(stream).join(master, self._key)
 
-        found = self._measured("Spark's join", source, joined, plan.static_warm_up, plan.batch_rows, explain=True)
+        found = self._measured(
+            "Spark's join", source, joined, plan.static_batches, [plan.batch_rows] * count, explain=True
+        )
         del found["progress"]
         if "BroadcastHashJoin" not in found["explained"] or "BuildLeft" not in found["explained"]:
             raise BenchError(f"Spark does not broadcast the micro-batch but plans this:\n{found['explained']}")
@@ -166,10 +168,11 @@ class _Bench:
         fixed: dict[str, Any] = {}
         for name, rows in (("empty", 0), (f"{FEW_ROWS}_rows", FEW_ROWS)):
             source = self.work / name
-            write_small(self.plan, source, rows, self.plan.small_warm_up + self.plan.small_batches)
+            count = self.plan.small_warm_up + self.plan.small_batches
+            write_small(self.plan, source, rows, count)
             raw = {
                 key: self._measured(
-                    f"{name.replace('_', ' ')}: {key}", source, transform, self.plan.small_warm_up, rows
+                    f"{name.replace('_', ' ')}: {key}", source, transform, self.plan.small_batches, [rows] * count
                 )["seconds"]
                 for key, transform in contestants.items()
             }
@@ -190,13 +193,12 @@ class _Bench:
         return folder
 
     def _measured(
-        self, title: str, source: Path, transform: Transform, warm_up: int, rows: int, *, explain: bool = False
+        self, title: str, source: Path, transform: Transform, measured: int, rows: list[int], *, explain: bool = False
     ) -> dict[str, Any]:
-        """Run a query over all files of a directory; return the times of its micro-batches."""
+        """Run a query over all files of a directory, of ``rows`` each; return the times of the last micro-batches."""
         checkpoint = Path(tempfile.mkdtemp(dir=self.work))
         stream = self.spark.readStream.schema(self._schema).option("maxFilesPerTrigger", 1).parquet(str(source))
         counted = transform(stream).observe(_COUNTED, F.count(F.lit(1)).alias("rows"))
-        files = len(list(source.iterdir()))
         self.note(title, 0)
         query = (
             counted.writeStream.format("noop")
@@ -209,22 +211,20 @@ class _Bench:
             done = len(query.recentProgress)
             self.note("", done - seen)
             seen = done
-        progress = [one for one in query.recentProgress if one["durationMs"].get("addBatch") is not None][:files]
-        self.note("", files - seen)
+        self.note("", len(rows) - seen)
         shutil.rmtree(checkpoint)
-        for one in progress:
-            if (count := one["observedMetrics"][_COUNTED]["rows"]) != rows:
-                raise BenchError(f"{title} gave {count} rows in batch {one['batchId']} of {rows}: please report this")
-        if len(progress) != files:
-            raise BenchError(f"{title} ran {len(progress)} micro-batches for {files} files")
+        progress = [one for one in query.recentProgress if "addBatch" in one["durationMs"]]
+        counts = [one["observedMetrics"][_COUNTED]["rows"] for one in progress]
+        if counts != rows:
+            raise BenchError(f"{title} gave {counts} rows in its micro-batches, of {rows}: please report this as a bug")
         seconds = [one["durationMs"]["triggerExecution"] / 1e3 for one in progress]
         found = {
-            "rows_per_second": rows / statistics.median(seconds[warm_up:]),
-            "median_seconds": statistics.median(seconds[warm_up:]),
-            "seconds": seconds[warm_up:],
-            "warm_up_seconds": seconds[:warm_up],
-            "add_batch_seconds": [one["durationMs"]["addBatch"] / 1e3 for one in progress[warm_up:]],
-            "progress": progress[warm_up:],
+            "rows_per_second": rows[-1] / statistics.median(seconds[-measured:]),
+            "median_seconds": statistics.median(seconds[-measured:]),
+            "seconds": seconds[-measured:],
+            "warm_up_seconds": seconds[:-measured],
+            "milliseconds": [one["durationMs"] for one in progress[-measured:]],
+            "progress": progress[-measured:],
         }
         if explain:
             found["explained"] = query._jsq.explainInternal(False)

@@ -2,11 +2,11 @@
 
 ::
 
-    DIRECTORY/zipf-1-10000000x128-product-random/     one R
+    DIRECTORY/product-10000000x128/           one R
         master/          R as Parquet, for Spark's own join
         relation-2/      R as a relation of two shards, made from those files by a Spark job
         build-2.json     how long that took
-        stream-100000/   a file a micro-batch
+        stream-1-noperm-20000000-100000/  Zipf 1, a file a micro-batch
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from semistream.relation.relation import Relation
 from semistream.spark.builder import build
 from semistream.stream.keys import Shape
 from semistream.stream.master import MasterLayout, MasterTable
+from semistream.stream.sales import SalesStream
 from semistream.stream.workload import Workload, zipf
 
 __all__ = ["FEW_ROWS", "BenchPlan", "build_relation", "write_files", "write_small"]
@@ -38,6 +39,8 @@ __all__ = ["FEW_ROWS", "BenchPlan", "build_relation", "write_files", "write_smal
 Report = Callable[[int], None]
 
 _FILE_ROWS = 1_000_000
+_LARGER = 10
+"""Micro-batches that fill the cache are as many times as large as those measured."""
 FIXED_QUERIES = 8
 """Empty and small micro-batches, through four queries each."""
 FEW_ROWS = 10
@@ -57,10 +60,13 @@ class BenchPlan:
     memory, algorithm
         As in `semistream.spark.join`; without an algorithm the default of that.
     exponent, shape
-        Skew of the stream's keys, and where the frequent ones lie in R: ``random``, anywhere, is the harder case.
+        Skew of the stream's keys, and where the frequent ones lie in R: ``noperm``, next to each other, as in the
+        papers; ``random``, anywhere, is harder.
     batches, warm_up
-        Micro-batches measured, and how many come before. Our cache is filled by the stream, so it takes more of them
-        until nothing changes any more than the other join takes.
+        Micro-batches measured, and how many of the same size come before.
+    fill_rows
+        Stream tuples that our join gets before those, in micro-batches ten times as large. The stream fills the cache,
+        and only after several times as many tuples as R has rows does it hold those that will be asked for most.
     static_batches, static_warm_up
         The same for Spark's own join.
     small_batches, small_warm_up
@@ -78,9 +84,10 @@ class BenchPlan:
     memory: str = "5%"
     algorithm: str | None = None
     exponent: float = 1.0
-    shape: Shape = "random"
+    shape: Shape = "noperm"
     batches: int = 15
-    warm_up: int = 30
+    warm_up: int = 5
+    fill_rows: int = 20_000_000
     static_batches: int = 5
     static_warm_up: int = 2
     small_batches: int = 20
@@ -94,23 +101,27 @@ class BenchPlan:
         for name in ("rows", "batch_rows", "batches", "static_batches", "small_batches", "shards", "cores"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if (least := min(self.warm_up, self.static_warm_up, self.small_warm_up)) < 0:
-            raise ValueError(f"warm_up must be at least 0, not {least}")
+        for name in ("warm_up", "static_warm_up", "small_warm_up", "fill_rows"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be at least 0, not {getattr(self, name)}")
         parse_bytes(self.memory, of=1 << 40)
         if self.algorithm is not None:
             find(self.algorithm)
         self.workload(1)  # refuses what it cannot make
 
     @property
-    def file_count(self) -> int:
-        """Micro-batches of the stream."""
-        return max(self.warm_up + self.batches, self.static_warm_up + self.static_batches)
+    def file_rows(self) -> list[int]:
+        """Rows of the stream's files, each a micro-batch: first those that fill the cache."""
+        usual = max(self.warm_up + self.batches, self.static_warm_up + self.static_batches)
+        large = _LARGER * self.batch_rows
+        return [large] * -(-self.fill_rows // large) + [self.batch_rows] * usual
 
     @property
     def micro_batches(self) -> int:
         """Micro-batches of all queries together."""
+        filling = len(self.file_rows) - max(self.warm_up + self.batches, self.static_warm_up + self.static_batches)
         measured = self.warm_up + self.batches + self.static_warm_up + self.static_batches
-        return measured + FIXED_QUERIES * (self.small_warm_up + self.small_batches)
+        return filling + measured + FIXED_QUERIES * (self.small_warm_up + self.small_batches)
 
     def workload(self, stream_rows: int) -> Workload:
         """Both sides of the join."""
@@ -121,7 +132,7 @@ class BenchPlan:
 
     def place(self, directory: Path) -> Path:
         """Return where the files of this R are."""
-        return directory / f"zipf-{self.exponent:g}-{self.rows}x{self.row_bytes}-{self.layout}-{self.shape}"
+        return directory / f"{self.layout}-{self.rows}x{self.row_bytes}"
 
     def master(self, directory: Path) -> Path:
         """Return R as Parquet files."""
@@ -133,7 +144,7 @@ class BenchPlan:
 
     def stream(self, directory: Path) -> Path:
         """Return the stream's files."""
-        return self.place(directory) / f"stream-{self.batch_rows}"
+        return self.place(directory) / f"stream-{self.exponent:g}-{self.shape}-{self.fill_rows}-{self.batch_rows}"
 
 
 def write_files(plan: BenchPlan, directory: Path, wrote: Report = lambda _: None) -> None:
@@ -155,15 +166,16 @@ def write_files(plan: BenchPlan, directory: Path, wrote: Report = lambda _: None
 
 
 def _write_stream(plan: BenchPlan, directory: Path, wrote: Report) -> None:
-    source = plan.workload(plan.file_count * plan.batch_rows).stream
-    files = [plan.stream(directory) / f"part-{number:05d}.parquet" for number in range(plan.file_count)]
     plan.stream(directory).mkdir(exist_ok=True)
-    if not all(file.exists() for file in files):
-        whole = source.table()
-        for number, file in enumerate(files):
-            if not file.exists():
-                _write(whole.slice(number * plan.batch_rows, plan.batch_rows), file)
-    wrote(plan.file_count * plan.batch_rows)
+    source, at = plan.workload(sum(plan.file_rows)).stream, 0
+    assert isinstance(source, SalesStream)
+    cursor = source.arrivals.cursor()
+    for number, rows in enumerate(plan.file_rows):
+        file = plan.stream(directory) / f"part-{number:05d}.parquet"
+        if not file.exists():
+            _write(pa.Table.from_batches(source.between(at, at + rows, cursor)), file)
+        at += rows
+        wrote(rows)
 
 
 def write_small(plan: BenchPlan, folder: Path, rows: int, count: int) -> None:

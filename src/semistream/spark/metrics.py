@@ -33,17 +33,13 @@ __all__ = [
 ]
 
 _COLUMN = "__semistream"
-_COUNTERS = {
-    part.name: st.DoubleType() if isinstance(part.default, float) else st.LongType()
-    for part in dataclasses.fields(JoinStatistics)
-}
+_COUNTERS = {part.name: isinstance(part.default, float) for part in dataclasses.fields(JoinStatistics)}
+"""Names, and whether they count seconds."""
 _HELD, _MEMORY, _TASKS = "bytes_held", "memory", "tasks"
-_SPARK_TYPE = st.StructType(
-    [st.StructField(name, kind) for name, kind in {**_COUNTERS, _HELD: st.LongType(), _MEMORY: st.LongType()}.items()]
-)
-_ARROW_TYPE = pa.struct(
-    [(part.name, pa.float64() if isinstance(part.dataType, st.DoubleType) else pa.int64()) for part in _SPARK_TYPE]
-)
+_PLACES = {**_COUNTERS, _HELD: False, _MEMORY: False}
+# One NULL for a row of results, where a struct would send a value of every counter to the JVM. Exact up to 2 to the 53.
+_SPARK_TYPE = st.ArrayType(st.DoubleType())
+_ARROW_TYPE = pa.list_(pa.float64())
 COUNTERS = pa.field(_COLUMN, _ARROW_TYPE)
 """The column of counters, the last of a task's batches."""
 
@@ -113,7 +109,7 @@ def sentinel(join: Join, schema: pa.Schema) -> pa.RecordBatch:
     """Return the last batch of a task: a row that is NULL in all of ``schema``, and what ``join`` counted."""
     values = dataclasses.asdict(join.stats) | {_HELD: join.budget.peak, _MEMORY: join.budget.total}
     nulls = [pa.nulls(1, part.type) for part in schema]
-    counters = pa.array([values], _ARROW_TYPE)
+    counters = pa.array([[float(values[name]) for name in _PLACES]], _ARROW_TYPE)
     return pa.RecordBatch.from_arrays([*nulls, counters], schema=_counted_schema(schema))
 
 
@@ -125,8 +121,9 @@ def _counted_schema(schema: pa.Schema) -> pa.Schema:
 def observed(df: DataFrame, name: str | Observation) -> DataFrame:
     """Return results without sentinels, whose counters are summed up under ``name``."""
 
-    def sum_of(counter: str) -> Column:
-        return F.coalesce(F.sum(f"{_COLUMN}.{counter}"), F.lit(0)).alias(counter)
+    def sum_of(place: int, counter: str, seconds: bool) -> Column:
+        total = F.coalesce(F.sum(F.get(F.col(_COLUMN), F.lit(place))), F.lit(0.0))
+        return (total if seconds else total.cast("bigint")).alias(counter)
 
-    sums = [sum_of(part.name) for part in _SPARK_TYPE.fields]
+    sums = [sum_of(place, *counter) for place, counter in enumerate(_PLACES.items())]
     return df.observe(name, F.count(_COLUMN).alias(_TASKS), *sums).where(F.col(_COLUMN).isNull()).drop(_COLUMN)
