@@ -220,15 +220,14 @@ def rate_table(predictions: list[Prediction], recommended: str) -> Table:
     """Return predictions as a table, the fastest first."""
     table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("join", style="cyan", no_wrap=True)
-    for heading in ("tuples/s", "hits", "reads"):
+    for heading in ("tuples/s", "hits", "tuples/read"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("split")
     for found in predictions:
         mark = "[green]→[/green] " if found.algorithm == recommended else "  "
-        # reads for each tuple are few, so tuples for each read say more
         table.add_row(
             mark + found.algorithm, f"[bold]{format_count(found.rate)}[/bold]", f"{found.hit_ratio:.0%}",
-            f"1:{format_count(1 / found.reads)}" if found.reads > 0 else "none", split_text(found),
+            format_count(1 / found.reads) if found.reads > 0 else "no reads", split_text(found),
         )  # fmt: skip
     return table
 

@@ -13,6 +13,7 @@ whose key occurs at most ``k`` times in the sample, the largest difference over 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,10 +108,30 @@ def estimate_skew(keys: Ints, distinct_in_relation: int, *, shape: Shape = "rand
             high = right
     exponent = (low + high) / 2
     exponent = 0.0 if exponent < 1e-3 else exponent
-    step = 0.01
-    curve = (likelihood(exponent + step) - 2 * likelihood(exponent) + likelihood(max(0.0, exponent - step))) / step**2
-    error = 1.0 / math.sqrt(-curve) if curve < 0 else math.inf
+    error = _spread(likelihood, exponent)
     return Skew(exponent, error, _distance(seen, edges, counts, total, exponent), int(keys.size), counts.size, shape)
+
+
+def _spread(likelihood: Callable[[float], float], best: float) -> float:
+    """Return the standard error: how far off the likelihood falls to e^-½ of its maximum, on its wider side.
+
+    Near 0 the exponent hardly changes what a sample looks like, so that side may be the far one by much.
+    """
+    goal = likelihood(best) - 0.5
+    sides = []
+    for end in (0.0, MOST_EXPONENT):
+        if likelihood(end) > goal:
+            sides.append(abs(end - best))
+            continue
+        inside, outside = best, end
+        for _ in range(20):
+            middle = (inside + outside) / 2
+            if likelihood(middle) > goal:
+                inside = middle
+            else:
+                outside = middle
+        sides.append(abs(inside - best))
+    return max(sides)
 
 
 def estimate_shape(pages: Ints, setting: Setting) -> Shape:
