@@ -5,12 +5,16 @@ The short version of ``semistream.joins.bench_memory``: a million tuples, one fr
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import semistream
-from semistream.joins import find
+from semistream.cli import app
+from semistream.cli.bench_memory import growth_table
+from semistream.joins import bench_memory, find
 from semistream.joins.bench_memory import ALLOWANCE, MemorySpec, measure_apart, prepare
 
 SPEC = MemorySpec(rows=200_000, tuples=1_000_000, batch_rows=20_000, direct=False)
@@ -34,3 +38,21 @@ def test_resident_memory_stays_within_the_budget(algorithm: str, relation: Path)
     assert growth.peak_reserved <= growth.budget
     assert growth.beyond <= SHORT_ALLOWANCE, f"grew by {growth.growth:,} B with a budget of {growth.budget:,} B"
     assert growth.creep <= MOST_CREEP, f"grew by {growth.creep:,} B in the second half of the stream"
+
+
+def test_the_command_says_what_processes_grew_by(tmp_path: Path) -> None:
+    options = ["--rows", "2000", "--tuples", "5000", "--budget", "50%", "--only", "hybridjoin", "--only", "oracle"]
+    outcome = CliRunner().invoke(app, ["bench", "memory", *options, "--json", "--dir", str(tmp_path)])
+    assert outcome.exit_code == 0, outcome.output
+    found = json.loads(outcome.stdout)
+    (run,) = found["runs"]  # the oracle keeps to no budget
+    assert (run["algorithm"], run["tuples"], run["growth"] - run["budget"]) == ("hybridjoin", 5000, run["beyond"])
+    (kept,) = (tmp_path / "results").iterdir()
+    assert json.loads(kept.read_text()) == found
+    assert "hybridjoin" in [cell for column in growth_table(found).columns for cell in column.cells]
+
+
+def test_the_command_fails_where_a_process_grew_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_memory, "ALLOWANCE", -(1 << 40))
+    options = ["--rows", "2000", "--tuples", "2000", "--budget", "50%", "--only", "inlj", "--dir", str(tmp_path)]
+    assert CliRunner().invoke(app, ["bench", "memory", *options]).exit_code == 1

@@ -85,7 +85,7 @@ def test_pages_of_frequent_keys_are_not_read_again(folder: Path, ranked: Ints) -
 def test_stored_by_frequency_as_in_the_paper(folder: Path, ranked: Ints) -> None:
     relation = Relation.open(folder / "by frequency")
     keys = zipf(ranked, 60_000)
-    join = made(relation, by_frequency=True, pinned_pages=50, partition_pages=1)
+    join = made(relation, by_frequency=True, pinned_pages=50, partition_pages=1, in_flight=1)
     # Algorithm 1, line 1: the first pages are loaded before the stream comes
     assert join.stats.pages_read == 50
     assert join.pinned.pages.tolist() == list(range(50))
@@ -94,8 +94,9 @@ def test_stored_by_frequency_as_in_the_paper(folder: Path, ranked: Ints) -> None
     expected = rate(relation, np.arange(50), ranked)
     assert join.stats.cache_hits == pytest.approx(expected * keys.size, rel=0.02)
     plain = semistream.create(
-        "hybridjoin", Relation.open(folder / "by frequency"), on="id", memory=200_000, schema=STREAM, partition_pages=1
-    )
+        "hybridjoin", Relation.open(folder / "by frequency"), on="id", memory=200_000, schema=STREAM,
+        partition_pages=1, in_flight=1,
+    )  # fmt: skip
     feed(plain, keys)
     assert join.stats.pages_read < 0.75 * plain.stats.pages_read
 

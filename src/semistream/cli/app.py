@@ -14,6 +14,7 @@ import semistream
 from semistream.cli.algorithms import algorithms
 from semistream.cli.bench import app as bench
 from semistream.cli.bench_joins import chart, joins
+from semistream.cli.bench_memory import memory as bench_memory
 from semistream.cli.bench_spark import spark as bench_spark
 from semistream.cli.build import build
 from semistream.cli.console import is_expected, print_error
@@ -47,6 +48,7 @@ app.command()(tune)
 app.command()(plan)
 bench.command()(joins)
 bench.command()(chart)
+bench.command("memory")(bench_memory)
 bench.command("spark")(bench_spark)
 app.add_typer(bench, name="bench")
 app.add_typer(experiments, name="experiments")

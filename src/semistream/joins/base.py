@@ -29,7 +29,7 @@ from semistream.relation.pages import FIRST
 from semistream.relation.relation import Relation
 from semistream.relation.rows import RowCodec
 from semistream.relation.selection import keep_rows, take_rows
-from semistream.relation.sizes import batch_bytes
+from semistream.relation.sizes import BatchBytes
 from semistream.structures.lookup import PageLookup
 
 __all__ = ["How", "Join", "Tuples"]
@@ -169,6 +169,7 @@ class Join(ABC):
         self.schema = schema
         self.output_schema = output_schema(schema, self.condition.fields, self.suffix)
         self.stream_codec = RowCodec(schema)
+        self._size = BatchBytes(schema)
         self._row_bytes = float(self.stream_codec.stride)
         if self.stream_codec.variable:
             if row_bytes is not None:
@@ -317,7 +318,7 @@ class Join(ABC):
     def _put_back(self, part: Tuples) -> None:
         """Return tuples that found no room to the front of the stream buffer."""
         if len(part.keys):
-            size = batch_bytes(part.batch)
+            size = self._size(part.batch)
             self._inbox.appendleft((part, size))
             self._inbox_rows += len(part.keys)
             self._inbox_bytes += size
@@ -383,9 +384,9 @@ class Join(ABC):
             self._put_aside(None, keep_rows(batch, ~valid))
             keys, batch = keys[valid], keep_rows(batch, valid)
         largest = self._inbox_limit if self._largest_row is None else self._largest_row
-        if batch_bytes(batch) > min(largest, self._inbox_limit):
+        if self._size(batch) > min(largest, self._inbox_limit):
             giant = self.stream_codec.encode(batch).lengths > largest
-            giant |= batch_bytes(batch) > self._inbox_limit  # then it is a single row
+            giant |= self._size(batch) > self._inbox_limit  # then it is a single row
             if giant.any():
                 self._put_aside(keys[giant], keep_rows(batch, giant))
                 keys, batch = keys[~giant], keep_rows(batch, ~giant)
@@ -409,16 +410,16 @@ class Join(ABC):
 
     def _fitting(self, batch: pa.RecordBatch) -> int:
         """Return how many rows, from the first on, the stream buffer has room for."""
-        room, size, count = self._inbox_limit - self._inbox_bytes, batch_bytes(batch), int(batch.num_rows)
+        room, size, count = self._inbox_limit - self._inbox_bytes, self._size(batch), int(batch.num_rows)
         room -= self._aside_bytes
         if size > room:
             count = int(count * max(room, 0) / size)
-            while count and batch_bytes(batch.slice(0, count)) > room:
+            while count and self._size(batch.slice(0, count)) > room:
                 count //= 2
         return count
 
     def _receive(self, part: Tuples) -> None:
-        size = batch_bytes(part.batch)
+        size = self._size(part.batch)
         self._inbox.append((part, size))
         self._inbox_rows += len(part.keys)
         self._inbox_bytes += size
@@ -433,14 +434,14 @@ class Join(ABC):
                 return
         self._aside.append((keys, batch))
         self._aside_rows += batch.num_rows
-        self._aside_bytes += batch_bytes(batch)
+        self._aside_bytes += self._size(batch)
 
     def _serve_aside(self) -> Iterator[pa.RecordBatch]:
         """Let the rows that were put aside leave: without a partner, or each looked up through the index."""
         while self._aside:
             keys, batch = self._aside.popleft()
             self._aside_rows -= batch.num_rows
-            self._aside_bytes -= batch_bytes(batch)
+            self._aside_bytes -= self._size(batch)
             if keys is None:
                 self._stats.rows_done += batch.num_rows
                 yield from self._without_partner(batch)

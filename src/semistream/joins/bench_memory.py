@@ -21,6 +21,7 @@ Examples
 from __future__ import annotations
 
 import ctypes
+import datetime
 import gc
 import json
 import os
@@ -40,7 +41,7 @@ from semistream.joins import algorithms, find
 from semistream.relation.relation import Relation
 from semistream.stream.workload import zipf
 
-__all__ = ["ALLOWANCE", "Growth", "MemorySpec", "bench_memory", "measure", "measure_apart", "prepare"]
+__all__ = ["ALLOWANCE", "Growth", "MemorySpec", "bench_memory", "bounded", "measure", "measure_apart", "prepare"]
 
 ALLOWANCE = 64_000_000
 """Bytes that a process may grow by on top of the budget, however long it runs."""
@@ -176,9 +177,9 @@ def bench_memory(
     spec: MemorySpec,
     directory: Path,
     only: tuple[str, ...] = (),
-    note: Callable[[str], None] = lambda _: None,
+    note: Callable[[str, int], None] = lambda *_: None,
 ) -> dict[str, Any]:
-    """Measure joins with every budget of ``spec``, one process each.
+    """Measure joins with every budget of ``spec``, one process each. ``note`` is told which, and 1 for each done.
 
     Returns
     -------
@@ -187,20 +188,25 @@ def bench_memory(
     """
     path = prepare(spec, directory)
     runs = []
-    for algorithm in only or algorithms():
-        if not find(algorithm).bounded:
-            continue
+    for algorithm in bounded(only):
         for memory in spec.budgets:
-            note(f"{algorithm}, {memory}")
+            note(f"{algorithm}, {memory}", 0)
             growth = measure_apart(algorithm, path, spec, memory=memory)
+            note("", 1)
             runs.append(asdict(growth) | {"growth": growth.growth, "beyond": growth.beyond, "creep": growth.creep})
     return {
         "spec": asdict(spec),
         "machine": describe_machine(directory),
+        "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "allowance": ALLOWANCE,
         "within": all(run["beyond"] <= ALLOWANCE for run in runs),
         "runs": runs,
     }
+
+
+def bounded(only: tuple[str, ...] = ()) -> list[str]:
+    """Return the joins that keep to a budget, of those named or of all."""
+    return [algorithm for algorithm in only or algorithms() if find(algorithm).bounded]
 
 
 def _warm_up(algorithm: str, spec: MemorySpec) -> None:

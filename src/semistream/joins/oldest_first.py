@@ -14,11 +14,13 @@ from semistream.core.compiled import kernel
 from semistream.joins.waiting import WaitingJoin
 from semistream.relation.relation import Relation
 
-__all__ = ["OldestFirstJoin"]
+__all__ = ["DISK_SHARE", "IN_FLIGHT", "OldestFirstJoin"]
 
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
+IN_FLIGHT, DISK_SHARE = 512, 0.4
+"""Defaults of the parameters. What a turn costs beside its reads, a millisecond, is that of hundreds of reads today."""
 _PAGES_A_SEEK = 8
 """A wide partition takes this many times as long to transfer as to seek: then the seek hardly counts any more."""
 
@@ -67,9 +69,9 @@ class OldestFirstJoin(WaitingJoin):
         relation: Relation,
         *,
         partition_pages: int | None = None,
-        in_flight: int = 256,
+        in_flight: int = IN_FLIGHT,
         seek_pages: float = 3.0,
-        disk_share: float = 0.125,
+        disk_share: float = DISK_SHARE,
         **common: Any,
     ) -> None:
         if in_flight < 1:

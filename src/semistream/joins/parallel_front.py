@@ -23,7 +23,6 @@ from semistream.joins.base import Tuples
 from semistream.joins.front_stage import PORTION, FrontStage
 from semistream.relation.overlay import Change
 from semistream.relation.relation import Relation
-from semistream.relation.sizes import batch_bytes
 
 __all__ = ["ParallelFrontStage"]
 
@@ -62,6 +61,7 @@ class ParallelFrontStage(FrontStage):
         self._behind_rows = 0  # stream tuples in I_B and in the join behind
         self._done_behind = 0
         self._results: deque[pa.RecordBatch] = deque()
+        self._results_bytes = 0
         self._failure: BaseException | None = None
         self._worker: threading.Thread | None = None
         self._changed = threading.Condition()  # guards all of the above
@@ -99,15 +99,17 @@ class ParallelFrontStage(FrontStage):
         """Put misses into ``I_B``; while it is full, stream probing stops and results are taken."""
         while len(part.keys):
             with self._changed:
-                room, size = self._buffer_limit - self._between_bytes, _bytes(part)
+                room, size = self._buffer_limit - self._between_bytes, self._bytes(part)
+                if size > room and 2 * room < self._buffer_limit:
+                    room = 0  # many small pieces would cost both threads more than a short wait
                 count = len(part.keys) if size <= room else int(len(part.keys) * room / size)
-                while count and _bytes(_head(part, count)) > room:
+                while count and self._bytes(_head(part, count)) > room:
                     count //= 2
                 if count:
                     self._enter(_head(part, count))
                     part = Tuples(part.keys[count:], part.batch.slice(count))
                     continue
-                alone = not self._between
+                alone = self._between_bytes == 0
             if alone:  # one row is larger than all of I_B
                 yield from self._looked_up(Tuples(part.keys[:1], part.batch.slice(0, 1)), self._single)
                 part = Tuples(part.keys[1:], part.batch.slice(1))
@@ -115,7 +117,7 @@ class ParallelFrontStage(FrontStage):
                 yield from self._collect(wait=True)
 
     def _enter(self, part: Tuples) -> None:
-        size = _bytes(part)
+        size = self._bytes(part)
         self._between.append((part, size))
         self._between_bytes += size
         self._behind_rows += len(part.keys)
@@ -125,7 +127,6 @@ class ParallelFrontStage(FrontStage):
                 target=_probe_disk, args=(weakref.ref(self),), name=f"{self.id}-disk", daemon=True
             )
             self._worker.start()
-        self._changed.notify_all()
 
     def _collect(self, *, wait: bool) -> Iterator[pa.RecordBatch]:
         """Yield what disk probing has found; with ``wait``, until something changed there."""
@@ -134,7 +135,7 @@ class ParallelFrontStage(FrontStage):
         with self._changed:
             if wait and self._threads and not self._results and self._behind_rows and self._failure is None:
                 self._changed.wait(_PATIENCE)
-            results, self._results = self._results, deque()
+            results, self._results, self._results_bytes = self._results, deque(), 0
             self._changed.notify_all()
             if self._failure is not None:
                 failure, self._failure = self._failure, None
@@ -146,7 +147,7 @@ class ParallelFrontStage(FrontStage):
     def _disk_turn(self) -> bool:
         """Feed the join behind from ``I_B`` and run one turn of it; False when there is nothing left to do."""
         with self._changed:
-            if self._threads and 2 * sum(result.nbytes for result in self._results) > self._results_limit:
+            if self._threads and 2 * self._results_bytes > self._results_limit:
                 self._changed.wait(_PATIENCE)
                 return True
             if self._behind_rows == 0 or self._failure is not None:
@@ -178,18 +179,20 @@ class ParallelFrontStage(FrontStage):
                     self._deliver(result)
             rest = Tuples(part.keys[taken:], part.batch.slice(taken))
             with self._changed:
-                left = _bytes(rest) if len(rest.keys) else 0
+                left = self._bytes(rest) if len(rest.keys) else 0
                 self._between_bytes -= size - left
                 if len(rest.keys):
                     self._between.appendleft((rest, left))
-                self._changed.notify_all()
-                if len(rest.keys):
                     return
 
     def _deliver(self, result: pa.RecordBatch) -> None:
         with self._changed:
             self._results.append(result)
-            self._changed.notify_all()
+            self._results_bytes += result.nbytes
+            if 2 * self._results_bytes > self._results_limit:
+                self._changed.notify_all()
+                if self._threads and self._results_bytes > self._results_limit:
+                    self._changed.wait(_PATIENCE)  # not for ever: the caller may wait for this turn to end
 
     def _fail(self, failure: BaseException) -> None:
         with self._changed:
@@ -218,6 +221,9 @@ class ParallelFrontStage(FrontStage):
 
     # -- inside -------------------------------------------------------------------------------------------
 
+    def _bytes(self, part: Tuples) -> int:
+        return self._size(part.batch) + part.keys.nbytes
+
     @property
     def _waiting(self) -> int:
         with self._changed:
@@ -232,10 +238,6 @@ class ParallelFrontStage(FrontStage):
 
 def _head(part: Tuples, count: int) -> Tuples:
     return Tuples(part.keys[:count], part.batch.slice(0, count))
-
-
-def _bytes(part: Tuples) -> int:
-    return batch_bytes(part.batch) + part.keys.nbytes
 
 
 def _probe_disk(reference: weakref.ref[ParallelFrontStage]) -> None:

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["batch_bytes"]
+__all__ = ["BatchBytes", "batch_bytes"]
 
 _VIEW_BYTES = 16
 _INLINE_BYTES = 12
@@ -29,6 +29,38 @@ def batch_bytes(batch: pa.RecordBatch) -> int:
     if not any(_shares(kind) for kind in batch.schema.types):
         return int(batch.nbytes)
     return sum(_bytes(column) for column in batch.columns)
+
+
+class BatchBytes:
+    """`batch_bytes` for batches of one schema. Where all columns have a fixed width, no buffer is looked at.
+
+    Asking Arrow gives the interpreter's lock away, and a thread beside may keep it for milliseconds.
+
+    >>> schema = pa.schema({"id": pa.int64(), "amount": pa.int32()})
+    >>> BatchBytes(schema)(pa.record_batch({"id": [1, 2], "amount": [3, 4]}, schema=schema))
+    25
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        bits = [_bits(kind) for kind in schema.types]
+        # a bit more for each value: it may be NULL
+        self._row_bits = None if None in bits else sum(width + 1 for width in bits if width is not None)
+
+    def __call__(self, batch: pa.RecordBatch) -> int:
+        """Return the bytes of a batch's rows."""
+        if self._row_bits is None:
+            return batch_bytes(batch)
+        return (batch.num_rows * self._row_bits + 7) // 8
+
+
+def _bits(kind: pa.DataType) -> int | None:
+    """Return the width of a type, if it is a fixed one."""
+    if pa.types.is_dictionary(kind) or kind.num_fields or isinstance(kind, pa.BaseExtensionType):
+        return None
+    try:
+        return int(kind.bit_width)
+    except ValueError:
+        return None
 
 
 @lru_cache(maxsize=1024)

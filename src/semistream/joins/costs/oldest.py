@@ -31,6 +31,7 @@ from semistream.joins.costs.model import Memory, common_memory
 from semistream.joins.costs.popularity import KeyClasses, Units
 from semistream.joins.costs.setting import Setting
 from semistream.joins.costs.steady import SteadyState, both_ends, oldest_first, root
+from semistream.joins.oldest_first import DISK_SHARE, IN_FLIGHT
 from semistream.structures.directory import entries_for
 from semistream.structures.stream_table import StreamTable
 
@@ -164,8 +165,8 @@ class HybridJoinCosts(DiskCosts):
 
     def serve(
         self, setting: Setting, memory: int, keys: KeyClasses, *,
-        partition_pages: int | None = None, in_flight: int = 256, seek_pages: float = 3.0, disk_share: float = 0.125,
-        most: float = math.inf, **options: Any,
+        partition_pages: int | None = None, in_flight: int = IN_FLIGHT, seek_pages: float = 3.0,
+        disk_share: float = DISK_SHARE, most: float = math.inf, **options: Any,
     ) -> Served:  # fmt: skip
         parts = common_memory(setting, memory, index=True)
         frames = self.give_disk_buffer(setting, parts, partition_pages, in_flight, int(parts.free * disk_share))
@@ -193,7 +194,7 @@ class HybridJoinCosts(DiskCosts):
         room = common_memory(setting, memory, index=True).free // 8 // setting.frame_bytes
         sizes = [pages for pages in _doubling(setting.pages) if pages <= max(1, room)]
         # where reads overlap, more in flight only help; where they do not, more only take memory
-        flights = [256] if setting.queued_seek < setting.seek else [1, 16, 256]
+        flights = [IN_FLIGHT] if setting.queued_seek < setting.seek else [1, 16, IN_FLIGHT]
         return {"partition_pages": sizes, "in_flight": flights}
 
     def give_disk_buffer(
@@ -228,8 +229,8 @@ class XHybridJoinCosts(HybridJoinCosts):
 
     def serve(
         self, setting: Setting, memory: int, keys: KeyClasses, *,
-        pinned_pages: int | None = None, partition_pages: int | None = None, in_flight: int = 256,
-        seek_pages: float = 3.0, disk_share: float = 0.125, by_frequency: bool = False, **options: Any,
+        pinned_pages: int | None = None, partition_pages: int | None = None, in_flight: int = IN_FLIGHT,
+        seek_pages: float = 3.0, disk_share: float = DISK_SHARE, by_frequency: bool = False, **options: Any,
     ) -> Served:  # fmt: skip
         parts = common_memory(setting, memory, index=True)
         whole = parts.free
