@@ -6,13 +6,16 @@ import shutil
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame, SparkSession
 
 import semistream
+from semistream.cli import app
 from semistream.core.errors import KeyTypeError, RelationBuildError, UnsupportedJoinError
 from semistream.relation import manifest as manifests
 from semistream.relation.relation import Relation
@@ -85,3 +88,17 @@ def test_what_cannot_be_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     Relation.build(pa.table({"id": [1]}), tmp_path / "s", "id", clustered=False).close()
     with pytest.raises(UnsupportedJoinError, match="not clustered"):
         semistream.spark.compact(spark, tmp_path / "s")
+
+
+def test_from_the_command_line(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)  # it is the tests' own
+    path = tmp_path / "r"
+    Relation.build(pa.table({"id": [1, 2, 3], "name": ["apple", "fig", "pear"]}), path, "id", shards=2).close()
+    (tmp_path / "new.csv").write_text("name,id\ndate,2\nkiwi,4\n")
+    pq.write_table(pa.table({"id": [1], "reason": ["sold out"]}), tmp_path / "gone.parquet")
+    commands = [["upsert", tmp_path / "new.csv"], ["delete", tmp_path / "gone.parquet"], ["compact"]]
+    for version, command in enumerate(commands, 2):
+        arguments = [*map(str, command), str(path), "--spark", "local[2,3]"]
+        outcome = CliRunner().invoke(app, arguments)
+        assert f"Committed version {version}" in outcome.output, outcome.output + repr(outcome.exception)
+    assert rows_of(path) == [(2, "date"), (3, "pear"), (4, "kiwi")]

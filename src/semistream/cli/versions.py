@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from semistream.cli.console import out
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["compact", "delete", "history", "upsert", "vacuum"]
 
@@ -27,28 +32,59 @@ _Types = Annotated[
     list[str] | None,
     typer.Option("--type", help="NAME=TYPE of a CSV column, instead of R's; repeatable.", show_default=False),
 ]
+_Spark = Annotated[
+    str | None,
+    typer.Option(
+        "--spark",
+        help="Work it out by a Spark job on this master, such as local[*]: for what is too large for memory. Sources "
+        "are Parquet or CSV files then.",
+        show_default=False,
+    ),
+]
 
 
-def upsert(sources: _Sources, path: _Relation, table: _Table = None, types: _Types = None) -> None:
+def upsert(
+    sources: _Sources, path: _Relation, table: _Table = None, types: _Types = None, spark: _Spark = None
+) -> None:
     """Give keys new rows, or their first, as a new version.
 
     A key that occurs in the sources has these rows from then on, and no others. Readers of older versions go on
     reading them.
     """
+    if spark is not None:
+        from semistream.spark.updates import upsert as by_job
+
+        with _session(spark) as session:
+            _announce(path, by_job(_frame(session, sources, path, table, types), path))
+        return
     from semistream.relation.versions import upsert as commit
 
     _announce(path, commit(path, _read(sources, path, table, types, keys_only=False)))
 
 
-def delete(sources: _Sources, path: _Relation, table: _Table = None, types: _Types = None) -> None:
+def delete(
+    sources: _Sources, path: _Relation, table: _Table = None, types: _Types = None, spark: _Spark = None
+) -> None:
     """Remove the keys in the sources, with all their rows, as a new version. Other columns are not looked at."""
+    if spark is not None:
+        from semistream.spark.updates import delete as by_job
+
+        with _session(spark) as session:
+            _announce(path, by_job(_frame(session, sources, path, table, types), path))
+        return
     from semistream.relation.versions import delete as commit
 
     _announce(path, commit(path, _read(sources, path, table, types, keys_only=True)))
 
 
-def compact(path: _Relation) -> None:
+def compact(path: _Relation, spark: _Spark = None) -> None:
     """Write the relation anew without the traces of updates, as a new version."""
+    if spark is not None:
+        from semistream.spark.updates import compact as by_job
+
+        with _session(spark) as session:
+            _announce(path, by_job(session, path))
+        return
     from semistream.relation.versions import compact as commit
 
     _announce(path, commit(path))
@@ -101,6 +137,38 @@ def _read(sources: list[str], path: Path, table: str | None, types: list[str] | 
     known = dict(zip(manifest.schema.names, manifest.schema.types, strict=True)) | parse_types(types or [])
     columns = list(manifest.key if keys_only else manifest.schema.names)
     return find_master(sources, known, table, columns).reader(lambda position, batch: None)
+
+
+@contextlib.contextmanager
+def _session(master: str) -> Iterator[SparkSession]:
+    from semistream.spark.sessions import session
+
+    spark = session("semistream", master=master)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _frame(
+    spark: SparkSession, sources: list[str], path: Path, table: str | None, types: list[str] | None
+) -> DataFrame:
+    """Return the rows of Parquet or CSV files; columns of CSV are of R's types."""
+    from semistream.cli.sources import InputError, parse_types
+    from semistream.relation import manifest as manifests
+    from semistream.spark.types import spark_type
+
+    if table or any("://" in source for source in sources):
+        raise InputError("--spark reads Parquet and CSV files; leave it out to read from a database")
+    names = [str(Path(source).absolute()) for source in sources]
+    if not all(name.endswith(".csv") for name in names):
+        return spark.read.parquet(*names)
+    manifest = manifests.load(path)
+    known = dict(zip(manifest.schema.names, manifest.schema.types, strict=True)) | parse_types(types or [])
+    frame = spark.read.option("header", True).csv(names)
+    return frame.select(
+        *(frame[f"`{name}`"].cast(spark_type(name, known[name])).alias(name) for name in frame.columns if name in known)
+    )
 
 
 def _announce(path: Path, version: int) -> None:
