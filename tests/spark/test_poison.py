@@ -48,10 +48,12 @@ def products(spark: SparkSession) -> DataFrame:
     return spark.range(2000).selectExpr("id", "id * 2 AS price", "concat('product ', id) AS name")
 
 
-@pytest.mark.parametrize("algorithm", ["cachejoin", "hybridjoin", "ssij"])
-@pytest.mark.parametrize("how", ["left", "inner"])
+@pytest.mark.parametrize(
+    ("how", "algorithm"),
+    [("left", "cachejoin"), ("inner", "cachejoin"), ("left", "hybridjoin"), ("left", "ssij")],
+)
 def test_poison_does_not_stop_a_query(
-    spark: SparkSession, relation: Path, tmp_path: Path, algorithm: str, how: How
+    spark: SparkSession, relation: Path, tmp_path: Path, how: How, algorithm: str
 ) -> None:
     lines = [f'{{"id": {sale % 2500}, "sale": {sale}, "note": "fine"}}' for sale in range(100, 1100)]
     (tmp_path / "in").mkdir()

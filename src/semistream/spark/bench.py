@@ -114,6 +114,7 @@ class _Bench:
         self.plan = plan
         self.work = work
         self.note = note
+        self._place = plan.place(directory)
         self._relation = plan.relation(directory)
         self._master = plan.master(directory)
         self._files = sorted(plan.stream(directory).glob("part-*.parquet"))[: len(plan.file_rows)]
@@ -227,7 +228,8 @@ class _Bench:
             "progress": progress[-measured:],
         }
         if explain:
-            found["explained"] = query._jsq.explainInternal(False)
+            # a result is to be shown, and says nothing of whose machine it is from
+            found["explained"] = query._jsq.explainInternal(False).replace(str(self._place), "DIRECTORY")
         return found
 
 
