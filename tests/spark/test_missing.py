@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQueryException
 
 import semistream
-from semistream.core.errors import KeyColumnError, UnsupportedJoinError
+from semistream.core.errors import BudgetTooSmallError, KeyColumnError, UnsupportedJoinError
 from semistream.relation.relation import Relation
 from semistream.spark.missing import MissingRule, missing_rule
 from semistream.spark.sinks import BatchSink, ParquetSink, SinkError, write_stream
@@ -127,6 +127,12 @@ def test_what_goes_together() -> None:
 def test_what_cannot_be_is_refused(spark: SparkSession, tmp_path: Path, products: Path) -> None:
     more_sales(tmp_path, 0)
     stream, batch = sales(spark, tmp_path), spark.range(3)
+    park = {"on": "id", "on_missing": "park", "park_for": "1 hour"}
+    with pytest.raises(BudgetTooSmallError, match="75% being for new rows") as refused:
+        semistream.join(stream, products, memory="10kB", **park)
+    with pytest.raises(BudgetTooSmallError, match="25% being for parked rows") as refused:
+        semistream.join(stream, products, memory=refused.value.minimum, **park)
+    semistream.join(stream, products, memory=refused.value.minimum, **park)
     with pytest.raises(UnsupportedJoinError, match="a batch DataFrame has none"):
         semistream.join(batch, products, on="id", on_missing="park", park_for="1 hour")
     provider = "spark.sql.streaming.stateStore.providerClass"

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -161,8 +162,7 @@ def join(
     kind = find(algorithm)
     join_how = "inner" if rule.way == "drop" and not waits else "left"
     settings = {"on": keys, "how": join_how, "suffix": suffix, **_TUNED.get(algorithm, {}), **options}
-    retries = total // 4 if waits else 0
-    share, least = _share(kind, path, manifest, total - retries, stream_schema, settings)
+    share, least = _share(kind, path, manifest, total, stream_schema, settings, 0.75 if waits else 1.0)
     added = result.fields[len(stream_schema) :]
     label = metrics if isinstance(metrics, str) else path.name
     marker = None
@@ -184,7 +184,7 @@ def join(
     sharded = positional(stream).repartitionById(len(manifest.shards), shard)
     if waits:
         timed = stream_schema.append(pa.field(DEADLINE, pa.int64()))
-        part, _ = _share(kind, path, manifest, retries, timed, settings)
+        part, _ = _share(kind, path, manifest, total, timed, settings, 0.25)
         return parked(sharded, task, result, rule, label=label, memory=part, idle=park_idle, keep_mark=keep_mark)
     if metrics is None:
         return sharded.mapInArrow(task, result)
@@ -325,11 +325,20 @@ def _result_schema(
 
 
 def _share(
-    kind: type[Join], path: Path, manifest: Manifest, total: int, schema: pa.Schema, settings: dict[str, Any]
+    kind: type[Join],
+    path: Path,
+    manifest: Manifest,
+    total: int,
+    schema: pa.Schema,
+    settings: dict[str, Any],
+    part: float = 1.0,
 ) -> tuple[int, int]:
-    """Return one shard's part of the memory and the least that would do, or raise if the largest shard needs more."""
+    """Return one shard's part of the memory and the least that would do, or raise if the largest shard needs more.
+
+    ``part`` of all memory is for these joins: where rows are parked, a quarter is for joining them again.
+    """
     shards = len(manifest.shards)
-    share = max(1, total // shards)
+    share = max(1, int(total * part) // shards)
     largest = max(range(shards), key=lambda number: manifest.shards[number].pages)
     with Relation.open(path, version=manifest.version, shards=[largest]) as relation:
         if not kind.bounded:
@@ -337,10 +346,12 @@ def _share(
             return share, 0
         minimum = kind.minimum_memory(relation, schema, **settings)
     if share < minimum:
+        parking = "" if part == 1.0 else f", {part:.0%} being for {'new' if part > 0.5 else 'parked'} rows"
+        needed = math.ceil(minimum * shards / part)
         raise BudgetTooSmallError(
-            f"memory of {format_bytes(total)} is {format_bytes(share)} for each of the {shards} shards of {path}, and "
-            f"{kind.id} needs at least {minimum:,} B for one, so {minimum * shards:,} B in all; give at least that, or "
-            "build the relation with fewer shards or larger pages",
-            minimum * shards,
+            f"memory of {format_bytes(total)} is {format_bytes(share)} for each of the {shards} shards of {path}"
+            f"{parking}, and {kind.id} needs at least {minimum:,} B for one, so {needed:,} B in all; give at least "
+            "that, or build the relation with fewer shards or larger pages",
+            needed,
         )
     return share, minimum
