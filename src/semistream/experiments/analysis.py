@@ -70,6 +70,11 @@ class FrontStageGain:
         at = int(np.argmax(gains))
         return float(gains[at]), float(shares[at])
 
+    def at(self, share: float) -> float:
+        """Return the gain with a share of the memory given to the cache, if reading R is all that costs time."""
+        cached = min(int(share * self.memory / _CACHED), self.rows)
+        return (1.0 - share) / (1.0 - self.law.share(cached))
+
     @property
     def bound(self) -> float:
         """The gain that no cost of the hash table can exceed."""

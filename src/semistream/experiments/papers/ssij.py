@@ -229,10 +229,20 @@ def _fewer(size: Size, point: Point, rows_per_key: int) -> Point:
 
 
 def _results(outcome: Outcome) -> str:
-    last = outcome.line("SSIJ", outcome.facets()[-1])[-1]
+    line = outcome.line("SSIJ", outcome.facets()[-1])
+    first, last = line[0].record, line[-1].record
+    workload = outcome.experiment.samples[-1].point.workload
+    pages = last["counts"]["pages_read"] / last["counts"]["rows_done"] * 1e3
+    spans = 1 + (line[-1].x - 1) / (8192 / workload.row_bytes * workload.fill)
     return (
-        f"The cache answers {last.record['hit_ratio']:.0%} of the stream at K = {last.x:g}; with fewer distinct keys "
-        "the most frequent tenth of them takes a smaller share of it."
+        f"At K = {line[-1].x:g} the rows of a key lie on about {spans:.0f} pages. A tuple waits for all of them, its "
+        "entries in their lists take memory from the cache, which answers "
+        f"{last['hit_ratio']:.0%} of the stream where it is {first['hit_ratio']:.0%} at K = 1, and a thousand tuples "
+        f"still take {pages:,.0f} page reads. MESHJOIN's reads do not depend on K, so the ratio falls. The published "
+        "MESHJOIN is slower than its own memory and disk allow: with 375 MB over 5 GB it holds 2.3 M tuples and a "
+        "pass takes 52 s at 100 MB/s, which is 44 000 tuples/s, and the paper measures 5500. So its time is the "
+        "processor's, and what a result costs there grows with K; here results are free in this plot, and with "
+        "results put together both joins spend most of their time on them."
     )
 
 
