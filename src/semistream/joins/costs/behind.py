@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.joins.costs.model import Costs, Memory, Prediction
+from semistream.joins.costs.model import Costs, Memory, Prediction, least_memory
 from semistream.joins.costs.popularity import KeyClasses, key_classes
 from semistream.joins.costs.pricing import Operations
 from semistream.joins.costs.setting import Setting
@@ -47,10 +47,16 @@ class DiskCosts(Costs):
     def serve(self, setting: Setting, memory: int, keys: KeyClasses, **options: Any) -> Served:
         """Return what the join does with a budget for the tuples that ``keys`` says are not answered before."""
 
-    def least(self, setting: Setting) -> int:
-        """Return about what the join needs at least, which a cache before it must leave."""
-        own = setting.index_bytes + 3 * setting.frame_bytes + 8192 + 16 * setting.waiting_bytes
-        return int(own * 16 / 14)
+    index: ClassVar[bool] = True
+    """Whether the join uses R's index."""
+
+    @abstractmethod
+    def least(self, setting: Setting, **options: Any) -> int:
+        """Return what the join's own parts need at least."""
+
+    def least_memory(self, setting: Setting, **options: Any) -> int:
+        """Return the smallest budget, which a cache before the join must leave."""
+        return least_memory(setting, self.least(setting, **options), index=self.index)
 
     def memory(self, setting: Setting, memory: int, **options: Any) -> dict[str, int]:
         return self.serve(setting, memory, key_classes(setting), **options).memory.parts

@@ -138,7 +138,7 @@ class FrontCosts(Costs):
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
         """Return shares of the memory for the cache, and what the join behind wants tuned with half of it."""
         return {
-            "cache_share": [round(share / 20, 2) for share in range(1, 20)],
+            "cache_share": [0.001, 0.005, 0.02, *(round(share / 20, 2) for share in range(1, 20))],
             **self.behind.choices(setting, memory // 2),
         }
 
@@ -171,14 +171,19 @@ class FrontCosts(Costs):
         room, u = parts.free, setting.cached_bytes
         wished = self._default_share(setting, room) if cache_share is None else cache_share
         held = int((room * wished - HotTuples.fixed_bytes()) // u)
-        spare = int((room - self.behind.least(setting) - HotTuples.fixed_bytes()) // u)
+        spare = int((room - self.behind.least_memory(setting, **options) - HotTuples.fixed_bytes()) // u)
         held = max(_LEAST_TUPLES, min(held, spare, setting.rows))
         if held * u + HotTuples.fixed_bytes() >= room:
-            raise self._too_small(setting, parts, _LEAST_TUPLES * u + self.behind.least(setting))
+            raise self._too_small(setting, parts, self._least(setting, **options))
         parts.give("front stage", held * u + HotTuples.fixed_bytes())
         parts.give("join behind", parts.free)
         served = self._behind(setting, parts, keys.top(held / setting.rows_per_key), **options)
         return parts, held, served
+
+    def _least(self, setting: Setting, **options: Any) -> int:
+        """Return what the smallest cache and the join behind need."""
+        cache = HotTuples.fixed_bytes() + _LEAST_TUPLES * setting.cached_bytes
+        return self.behind.least_memory(setting, **options) + cache
 
     def _before(self, setting: Setting, parts: Memory, **options: Any) -> None:
         """Give memory to what comes before the cache."""

@@ -68,5 +68,8 @@ class InljCosts(DiskCosts):
         one = buffered % pairs
         return float(max(1.0, (one**2 + (pairs - one) ** 2) / pairs))
 
+    def least(self, setting: Setting, **options: Any) -> int:
+        return setting.frame_bytes
+
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
         return {"in_flight": [1, 16, 64, 256]}

@@ -16,7 +16,7 @@ from semistream.core.units import format_bytes
 from semistream.joins.costs.pricing import Operations, simulated_seconds
 from semistream.joins.costs.setting import Setting
 
-__all__ = ["Costs", "Memory", "Prediction", "common_memory"]
+__all__ = ["Costs", "Memory", "Prediction", "common_memory", "least_memory"]
 
 Options = Mapping[str, Any]
 
@@ -58,6 +58,18 @@ def common_memory(setting: Setting, total: int, *, index: bool) -> Memory:
     memory.give("matches", min(max(share // _PAIR_BYTES, _LEAST_PAIRS), _MOST_PAIRS) * _PAIR_BYTES)
     memory.give("look-up page", setting.frame_bytes)
     return memory
+
+
+def least_memory(setting: Setting, own: int, *, index: bool) -> int:
+    """Return the smallest budget of a join whose own parts need ``own`` bytes, as the joins reckon it."""
+    others = own + setting.frame_bytes + (setting.index_bytes if index else 0)
+    matches = _LEAST_PAIRS * _PAIR_BYTES
+    return max(
+        others + _LEAST_INBOX + matches,
+        -(-(others + _LEAST_INBOX) * 16 // 15),
+        -(-(others + matches) * 16 // 15),
+        -(-others * 16 // 14),
+    )
 
 
 @dataclass(frozen=True)

@@ -189,9 +189,13 @@ class HybridJoinCosts(DiskCosts):
             },
         )  # fmt: skip
 
+    def least(self, setting: Setting, **options: Any) -> int:
+        table = 16 * setting.waiting_bytes + StreamTable.fixed_bytes()
+        return (options.get("partition_pages") or 1) * setting.frame_bytes + table
+
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
-        """Return partition sizes up to an eighth of the memory: beyond, only less would be in flight."""
-        room = common_memory(setting, memory, index=True).free // 8 // setting.frame_bytes
+        """Return partition sizes up to half of the memory."""
+        room = common_memory(setting, memory, index=True).free // 2 // setting.frame_bytes
         sizes = [pages for pages in _doubling(setting.pages) if pages <= max(1, room)]
         # where reads overlap, more in flight only help; where they do not, more only take memory
         flights = [IN_FLIGHT] if setting.queued_seek < setting.seek else [1, 16, IN_FLIGHT]
@@ -202,7 +206,7 @@ class HybridJoinCosts(DiskCosts):
     ) -> int:
         """Give frames for as many partitions as are wanted and fit into ``share``, at least one; return the pages."""
         pages = partition_pages or 1
-        least = pages * setting.frame_bytes + 16 * setting.waiting_bytes + StreamTable.fixed_bytes()
+        least = HybridJoinCosts.least(self, setting, partition_pages=pages)
         if least > parts.free:
             raise self._too_small(setting, parts, least)
         frames = min(in_flight, max(1, share // (pages * setting.frame_bytes))) * pages
@@ -234,8 +238,9 @@ class XHybridJoinCosts(HybridJoinCosts):
     ) -> Served:  # fmt: skip
         parts = common_memory(setting, memory, index=True)
         whole = parts.free
-        least = (partition_pages or 1) * setting.frame_bytes + 16 * setting.waiting_bytes + StreamTable.fixed_bytes()
-        least += _pinned_bytes(setting, 1 if pinned_pages is None else pinned_pages) + (0 if by_frequency else 4)
+        least = self.least(
+            setting, partition_pages=partition_pages, pinned_pages=pinned_pages, by_frequency=by_frequency
+        )
         spare = whole - least
         if spare < 0:
             raise self._too_small(setting, parts, least)
@@ -272,6 +277,10 @@ class XHybridJoinCosts(HybridJoinCosts):
                 "p_N": 1.0 - missed, "turn": side.state.tuples,
             },
         )  # fmt: skip
+
+    def least(self, setting: Setting, **options: Any) -> int:
+        pinned, counters = options.get("pinned_pages"), 0 if options.get("by_frequency") else 4
+        return super().least(setting, **options) + _pinned_bytes(setting, 1 if pinned is None else pinned) + counters
 
     @staticmethod
     def _events(setting: Setting, keys: KeyClasses, parts: Memory, pages: KeyClasses, others: Floats) -> Floats:

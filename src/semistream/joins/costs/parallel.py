@@ -41,6 +41,9 @@ class TwoBufferCosts(HybridJoinCosts):
     id = "two_buffers"
     side = BothEnds
 
+    def least(self, setting: Setting, **options: Any) -> int:
+        return super().least(setting, **options) + (options.get("partition_pages") or 1) * setting.frame_bytes
+
     def give_disk_buffer(
         self, setting: Setting, parts: Memory, partition_pages: int | None, in_flight: int, share: int
     ) -> int:
@@ -55,7 +58,7 @@ class ParallelFrontCosts(FrontCosts):
     """The front stage with an intermediate buffer behind it."""
 
     def _before(self, setting: Setting, parts: Memory, *, buffer_share: float = 0.02, **options: Any) -> None:
-        least = self.behind.least(setting) + 16 * setting.cached_bytes
+        least = self._least(setting, **options)
         results = max(_LEAST_RESULTS, parts.total // 64)
         parts.give("results ahead", min(results, max(_LEAST_RESULTS, parts.free - least - _LEAST_BUFFER)))
         size = max(_LEAST_BUFFER, int(parts.total * buffer_share))

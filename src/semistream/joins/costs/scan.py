@@ -33,6 +33,7 @@ class MeshJoinCosts(DiskCosts):
     """The published model (M = b·v_P + w·v_S + k·w·(f·v_S + q)), with our bytes for a waiting tuple."""
 
     id = "meshjoin"
+    index = False
     pages_option = "partition_pages"
 
     def serve(self, setting: Setting, memory: int, keys: KeyClasses, **options: Any) -> Served:
@@ -50,10 +51,14 @@ class MeshJoinCosts(DiskCosts):
             details={"w": w, "h_S": w * turns, "k": turns},
         )
 
-    def least(self, setting: Setting) -> int:
-        # a tuple a turn, with the partition that makes this cheapest
-        queue = 2 * int(math.sqrt(setting.pages * setting.waiting_bytes * setting.frame_bytes))
-        return super().least(setting.replace(index_bytes=queue))
+    def least(self, setting: Setting, **options: Any) -> int:
+        given = options.get(self.pages_option)
+        if given is not None:
+            return self._needed(setting, given)
+        # buffer and table cost the same there, but for what turns are rounded up
+        near = math.sqrt(setting.pages * setting.waiting_bytes / setting.frame_bytes)
+        sizes = range(max(1, int(near / 2)), min(setting.pages, int(near * 4) + 1) + 1)
+        return min((self._needed(setting, b) for b in sizes), default=self._needed(setting, setting.pages))
 
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
         """Return partition sizes in steps of a quarter, as far as a tuple a turn can enter."""

@@ -82,17 +82,21 @@ class SsijCosts(DiskCosts):
         split = self._split(setting, memory, cache_share, **options)
         classes = keys.units(setting, 1).items()
         pages_a_key = 1.0 + (setting.rows_per_key - 1.0) / setting.rows_per_page
-        missed, cached, waiting = 1.0, 0.0, float(split.buffer_tuples)
+        missed, cached, wanted, waiting = 1.0, 0.0, 0.0, float(split.buffer_tuples)
         shares = np.zeros(classes.count.size)
         for _ in range(8):
             # the threshold is looked at after each portion, so it is passed by half of one on average
             step = min(split.portion, split.input_tuples) * missed
-            waiting = split.buffer_tuples + step / 2
+            most = self._fitting(setting, split, wanted, cache_share)
+            waiting = min(split.buffer_tuples + step / 2, most)
             cycle = waiting / missed
             wanted = float(np.dot(classes.count, (1.0 - shares) * -np.expm1(-classes.popularity * cycle)))
-            cached = self._cached(setting, split, waiting, wanted, cache_share)
+            inputs = 0 if waiting == most else split.input_tuples
+            cached = self._cached(setting, split, inputs, waiting, wanted, cache_share)
             if replacement == "none" or cached < 1:
-                break
+                shares[:] = 0.0
+                missed = 1.0
+                continue
             kept = utility_kept if replacement == "utility" else 0.0
             shares = (
                 (shares + _kept_pages(classes, cached, cycle, kept)) / 2
@@ -126,19 +130,18 @@ class SsijCosts(DiskCosts):
         )  # fmt: skip
 
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
-        """Return thresholds as shares of what the block holds, and lengths of scans."""
+        """Return thresholds as shares of what the block holds, or more than all of it, and lengths of scans."""
         split = self._split(setting, memory, None)
         held = split.frames * setting.frame_bytes
         record = split.record
         inputs = sorted({max(16, int(held * share / record)) for share in (0.01, 0.03, 0.1, 0.2)})
         buffers = sorted(
-            {max(16, int(held * share / (record + NODE_BYTES))) for share in (0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75)}
+            {max(16, int(held * share / (record + NODE_BYTES))) for share in (0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.6)}
         )
         return {"input_tuples": inputs, "buffer_tuples": buffers, "max_scan": [50, 200, 800]}
 
-    def least(self, setting: Setting) -> int:
-        page_map = setting.pages * PageCache.bytes_per_page
-        return super().least(setting) + int((page_map + self._least_parts(setting, 0.0)) * 16 / 14)
+    def least(self, setting: Setting, **options: Any) -> int:
+        return setting.pages * PageCache.bytes_per_page + self._least_parts(setting, options.get("cache_share") or 0.0)
 
     @staticmethod
     def _least_parts(setting: Setting, cache_share: float) -> int:
@@ -185,17 +188,30 @@ class SsijCosts(DiskCosts):
         )  # fmt: skip
 
     def _cached(
-        self, setting: Setting, split: _Split, waiting: float, wanted: float, cache_share: float | None
+        self, setting: Setting, split: _Split, inputs: int, waiting: float, wanted: float, cache_share: float | None
     ) -> float:
         """Return the pages that are cached on average: what tuples leave, and half of what is kept free for them."""
         if cache_share is not None:
             return int(split.frames * cache_share)
-        held = split.input_tuples * split.record + waiting * (split.record + NODE_BYTES) + wanted * ENTRY_BYTES
-        # the read plan grows by half as long as it does not suffice, at the expense of the block
-        grown = max(0.0, 1.25 * wanted - split.planned) * ssij._WANTED_BYTES
-        held += min(grown, max(0, setting.pages - split.planned) * ssij._WANTED_BYTES)
+        held = inputs * split.record + waiting * (split.record + NODE_BYTES)
+        held += self._beside(setting, split, wanted)
         spare = max(3, split.frames // 16)
         return max(0.0, min(split.frames - held / setting.frame_bytes - spare / 2 - 2, setting.pages))
+
+    @staticmethod
+    def _beside(setting: Setting, split: _Split, wanted: float) -> float:
+        """Return what of the block neither pages nor tuples have: lists of who waits for a page, a larger read plan."""
+        # the read plan grows by half as long as it does not suffice, at the expense of the block
+        grown = max(0.0, 1.25 * wanted - split.planned) * ssij._WANTED_BYTES
+        grown = min(grown, max(0, setting.pages - split.planned) * ssij._WANTED_BYTES)
+        return wanted * ENTRY_BYTES + grown
+
+    def _fitting(self, setting: Setting, split: _Split, wanted: float, cache_share: float | None) -> float:
+        """Return the tuples that can wait at most, pages gone and input empty: then a join phase begins anyway."""
+        kept_free = max(3, split.frames // 16)
+        frames = split.frames - int(split.frames * (cache_share or 0.0)) - kept_free - 2
+        room = frames * setting.frame_bytes - self._beside(setting, split, wanted)
+        return max(1.0, room / (split.record + NODE_BYTES))
 
     def _reads(
         self, setting: Setting, split: _Split, classes: KeyClasses, density: Floats
@@ -209,7 +225,9 @@ class SsijCosts(DiskCosts):
             stretches = _merged(classes.count, density)
         runs = pages = wanted = 0.0
         for count, share in stretches:
-            found = _planned(min(round(count), _STRETCH), round(share, 4), round(ratio, 3), split.scan, split.read)
+            found = _planned(
+                min(round(count), _STRETCH), float(f"{share:.3g}"), round(ratio, 3), split.scan, split.read
+            )
             scale = count / max(1, min(round(count), _STRETCH))
             runs += found[0] * scale
             pages += found[1] * scale
