@@ -1,0 +1,164 @@
+"""`semistream tune` and `semistream plan`: what they print, keep and draw, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from typer.testing import CliRunner, Result
+
+import semistream
+from semistream.cli import app, main
+from semistream.joins.costs import load_constants
+from semistream.stream import ZipfKeys
+
+ROWS = 40_000
+
+
+@pytest.fixture(autouse=True)
+def own_constants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEMISTREAM_DATA", str(tmp_path / "data"))
+
+
+@pytest.fixture(scope="module")
+def relation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tune") / "relation"
+    table = pa.table({"id": np.arange(ROWS), "name": pa.array([b"x" * 100] * ROWS, pa.binary(100))})
+    semistream.Relation.build(table, path, key="id").close()
+    return path
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sample") / "sales.parquet"
+    keys = ZipfKeys(ROWS, 0.9, "random", seed=3).keys(0, 20_000)
+    pyarrow.parquet.write_table(pa.table({"product": keys, "amount": np.arange(keys.size)}), path)
+    return path
+
+
+def run(*arguments: object, columns: int = 80) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": str(columns)})
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """Run as the installed program does; return the one message of exit code 2."""
+    monkeypatch.setattr(sys, "argv", ["semistream", *(str(argument) for argument in arguments)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    return " ".join(capsys.readouterr().err.split())
+
+
+FEW = ("-a", "cachejoin", "-a", "meshjoin", "-a", "ssij")
+
+
+def test_tune_recommends_one_and_fits_the_terminal(relation, sample):
+    found = run("tune", relation, "-m", "10%", "--sample", sample, "--on", "product", *FEW, "--constants", "disk-2010")
+    assert found.exit_code == 0, found.output
+    lines = found.stdout.splitlines()
+    assert all(len(line) <= 80 for line in lines if not line.startswith("semistream.create("))
+    assert "→ cachejoin" in found.stdout
+    assert "Zipf 0.9" in found.stdout
+    assert "a good fit" in found.stdout
+    assert any(line.startswith("semistream.create('cachejoin', relation, on='product', memory=") for line in lines)
+
+
+def test_what_tune_recommends_can_be_created(relation):
+    found = run("tune", relation, "-m", "10%", "--exponent", "0.8", *FEW, "--json")
+    assert found.exit_code == 0, found.output
+    tuned = json.loads(found.stdout)
+    assert tuned["exponent"] == 0.8
+    assert {one["algorithm"] for one in tuned["predictions"]} == {"cachejoin", "meshjoin", "ssij"}
+    with semistream.Relation.open(relation) as opened:
+        join = semistream.create(
+            tuned["recommended"], opened, on="id", memory=tuned["memory"], how="left", **tuned["options"]
+        )
+        assert sum(batch.num_rows for batch in join.process([pa.record_batch({"id": [1, 2, -1]})])) == 3
+
+
+@pytest.mark.parametrize("name", ["curve.png", "curve.svg"])
+def test_the_curve_is_drawn(relation, tmp_path, name):
+    image = tmp_path / name
+    found = run("tune", relation, "-m", "10%", "-a", "cmeshjoin", "-a", "meshjoin", "--curve", image)
+    assert found.exit_code == 0, found.output
+    assert image.read_bytes()[:4] in (b"\x89PNG", b"<svg")
+
+
+def test_calibrate_keeps_what_it_measures(monkeypatch):
+    from semistream.tuner import calibration
+
+    monkeypatch.setattr(calibration, "_ROUNDS", 1)
+    small = {**calibration.calibrate.__kwdefaults__, "tuples": 1 << 13}
+    monkeypatch.setattr(calibration.calibrate, "__kwdefaults__", small)
+    found = run("tune", "--calibrate", "--name", "here")
+    assert found.exit_code == 0, found.output
+    for symbol in ("c_H", "c_O", "c_E", "c_S", "c_A", "c_F", "S ", "T "):
+        assert symbol in found.stdout
+    kept = load_constants("here")
+    assert kept.probe > 0
+    assert kept.emit > 0
+    assert kept.seek_seconds > 0
+    assert kept.queued_seek_seconds <= kept.seek_seconds
+
+
+def test_plan_says_what_a_cluster_needs():
+    arguments = ("--relation-rows", "2G", "--row-bytes", "120", "--rate", "2M", "--zipf", "1", "--memory", "5%")
+    costs = ("-a", "cmeshjoin", "--constants", "disk-2010")
+    found = run("plan", *arguments, *costs)
+    assert found.exit_code == 0, found.output
+    assert all(len(line) <= 80 for line in found.stdout.splitlines())
+    assert "hit ratio" in found.stdout
+    planned = json.loads(run("plan", *arguments, *costs, "--json").stdout)
+    assert planned["rate"] >= 2e6
+    assert planned["shards"] * planned["memory_per_shard"] <= 0.05 * 2e9 * 120
+    assert f"shards         {planned['shards']}," in found.stdout
+
+
+class TestRefusals:
+    """One message each, and nothing is written."""
+
+    def test_a_sample_without_the_key(self, relation, sample, tmp_path, monkeypatch, capsys):
+        image = tmp_path / "curve.png"
+        image.write_bytes(b"kept")
+        message = refused(
+            monkeypatch, capsys, "tune", relation, "-m", "5%", "--sample", sample, "--calibrate", "--curve", image
+        )
+        assert "'id'" in message
+        assert "product" in message
+        assert image.read_bytes() == b"kept"
+        assert not (tmp_path / "data").exists()
+
+    def test_too_small_a_budget(self, relation, tmp_path, monkeypatch, capsys):
+        image = tmp_path / "curve.png"
+        image.write_bytes(b"kept")
+        message = refused(monkeypatch, capsys, "tune", relation, "-m", "1KB", "--curve", image)
+        assert "too small for every algorithm" in message
+        assert image.read_bytes() == b"kept"
+
+    @pytest.mark.parametrize(
+        ("arguments", "part"),
+        [
+            (("tune",), "--calibrate"),
+            (("tune", "RELATION"), "--memory"),
+            (("tune", "nowhere", "-m", "5%"), "nowhere"),
+            (("tune", "RELATION", "-m", "5%", "--curve", "a.txt"), ".svg or .png"),
+            (("tune", "RELATION", "-m", "5%", "-a", "nojoin"), "no cost model of 'nojoin'"),
+            (("tune", "RELATION", "-m", "lots"), "'lots'"),
+            (("tune", "RELATION", "-m", "5%", "--sample", "SAMPLE", "--exponent", "1"), "not both"),
+            (("tune", "RELATION", "-m", "5%", "--constants", "nowhere"), "no constants named 'nowhere'"),
+            (("plan", "--relation-rows", "many", "--rate", "1k", "--memory", "1GB"), "'many'"),
+            (("plan", "--relation-rows", "1M", "--rate", "1k", "--memory", "10KB"), "too small"),
+            (("plan", "--relation-rows", "1M", "--rate", "0", "--memory", "1GB"), "above zero"),
+            (("plan", "--relation-rows", "1M", "--rate", "1k", "--memory", "1GB", "--zipf", "-1"), "exponent"),
+        ],
+    )
+    def test_other_mistakes(self, relation, sample, monkeypatch, capsys, tmp_path, arguments, part):
+        known = {"RELATION": relation, "SAMPLE": sample}
+        message = refused(monkeypatch, capsys, *(known.get(one, one) for one in arguments))
+        assert part in message
+        assert not (tmp_path / "data").exists()
