@@ -128,11 +128,11 @@ def test_what_cannot_be_is_refused(spark: SparkSession, tmp_path: Path, products
     more_sales(tmp_path, 0)
     stream, batch = sales(spark, tmp_path), spark.range(3)
     park = {"on": "id", "on_missing": "park", "park_for": "1 hour"}
-    with pytest.raises(BudgetTooSmallError, match="75% being for new rows") as refused:
+    with pytest.raises(BudgetTooSmallError, match="75% being for new rows") as first:
         semistream.join(stream, products, memory="10kB", **park)
-    with pytest.raises(BudgetTooSmallError, match="25% being for parked rows") as refused:
-        semistream.join(stream, products, memory=refused.value.minimum, **park)
-    semistream.join(stream, products, memory=refused.value.minimum, **park)
+    with pytest.raises(BudgetTooSmallError, match="25% being for parked rows") as second:
+        semistream.join(stream, products, memory=first.value.minimum, **park)
+    semistream.join(stream, products, memory=second.value.minimum, **park)
     with pytest.raises(UnsupportedJoinError, match="a batch DataFrame has none"):
         semistream.join(batch, products, on="id", on_missing="park", park_for="1 hour")
     provider = "spark.sql.streaming.stateStore.providerClass"
@@ -287,6 +287,7 @@ def test_parked_rows_are_tended_to_without_new_ones(spark: SparkSession, tmp_pat
         wait_for(len(rows))
     finally:
         query.stop()
+    assert query.exception() is None
     assert seen.all == Counter((*row, name_of(row[0], KNOWN + 50)) for row in rows)
     waited = [progress["observedMetrics"]["r_parked"] for progress in query.recentProgress]
     missing = sum(key is not None and key >= KNOWN for key, _, _ in rows)
