@@ -51,7 +51,14 @@ def introduction(judged: Sequence[Judged]) -> list[str]:
         + ". A claim is judged on the published figure, with a tolerance of a tenth; where it fails, the reason "
         "follows from the cost model or from what was counted in the run."
     )
-    return [text]
+    missing = [one.experiment.id for one in judged if not one.outcome.complete]
+    if not missing:
+        return [text]
+    return [
+        text,
+        f"This run is not complete: {len(missing)} of {len(judged)} experiments lack points and are not judged "
+        f"({', '.join(missing)}). The same command measures what is missing.",
+    ]
 
 
 def conditions(environments: Sequence[Record]) -> list[str]:
@@ -77,6 +84,9 @@ def conditions(environments: Sequence[Record]) -> list[str]:
             f"- {machine['cpu']}, {machine['cores']} cores, {format_bytes(machine['memory_bytes'])}, "
             f"{machine['kernel']}"
         )
+    commits = list(dict.fromkeys(environment["commit"] for environment in environments))
+    if len(commits) > 1:
+        lines.append(f"- points were measured in several runs, at the commits {', '.join(commits)}")
     versions = ", ".join(f"{name} {machine[name]}" for name in ("semistream", "python", "numpy", "numba", "pyarrow"))
     lines.append(f"- {versions}")
     return lines

@@ -184,7 +184,8 @@ def _no_fall(outcome: Outcome) -> str:
     best = max(line, key=lambda found: found.y)
     return (
         f"The last point is {line[-1].y / best.y - 1:+.1%} from the highest, within the intervals "
-        f"(±{best.interval / best.y:.0%} there), while the cache answers {best.record['hit_ratio']:.0%} and then {line[-1].record['hit_ratio']:.0%}: "
+        f"(±{best.interval / best.y:.0%} there), while the cache answers {best.record['hit_ratio']:.0%} and then "
+        f"{line[-1].record['hit_ratio']:.0%}: "
         "waiting tuples that share a pass over R make up for the pages they push out."
     )
 
