@@ -88,11 +88,18 @@ class Seen:
 
 
 def run(frame: DataFrame, folder: Path, seen: Seen) -> None:
-    query = (
-        frame.writeStream.foreachBatch(seen).option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True).start()
-    )  # fmt: skip
-    query.awaitTermination()
+    """Run a query to its end; again, if on a busy machine Python took longer to start than Spark's ten seconds."""
+    for tries_left in reversed(range(4)):
+        query = (
+            frame.writeStream.foreachBatch(seen).option("checkpointLocation", str(folder / "checkpoint"))
+            .trigger(availableNow=True).start()
+        )  # fmt: skip
+        try:
+            query.awaitTermination()
+            return
+        except StreamingQueryException as error:
+            if not tries_left or "failed to connect back" not in str(error):
+                raise
 
 
 def uncommit(folder: Path, batch: int) -> None:
