@@ -50,7 +50,7 @@ class BatchBytes:
         """Return the bytes of a batch's rows."""
         if self._row_bits is None:
             return batch_bytes(batch)
-        return (batch.num_rows * self._row_bits + 7) // 8
+        return int(batch.num_rows * self._row_bits + 7) // 8
 
 
 def _bits(kind: pa.DataType) -> int | None:
