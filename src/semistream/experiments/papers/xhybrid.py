@@ -265,6 +265,6 @@ def _tuned(size: Size) -> list[Experiment]:
                 for megabytes in memories
             ),
             claims=(Claim("The predicted cost is close to the measured one.", "closely resembles",
-                          model_within(0.1)),),
+                          model_within(0.1, because=_model_noise)),),
         ),
     ]  # fmt: skip
