@@ -70,6 +70,11 @@ def test_noise_is_not_held_against_an_order() -> None:
     assert claims.above("a", "b")(outcome(close, interval=0.2)).holds
 
 
+def test_much_noise_does_not_turn_below_into_above() -> None:
+    apart = {"a": ((1.0, 10.0),), "b": ((1.0, 12.0),)}
+    assert not claims.above("a", "b")(outcome(apart, interval=5.0)).holds
+
+
 def test_a_hill_within_the_noise_is_no_optimum() -> None:
     assert not claims.interior("a")(outcome({"a": HILL}, interval=0.6)).holds
 

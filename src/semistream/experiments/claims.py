@@ -33,6 +33,7 @@ Judge: TypeAlias = Callable[[Outcome], Verdict]
 Because: TypeAlias = str | Callable[[Outcome], str]
 
 TOLERANCE = 0.1
+_NOISE = 0.05
 
 
 def _reason(because: Because, outcome: Outcome) -> str:
@@ -73,7 +74,8 @@ def above(
             for higher, lower in itertools.pairwise(series):
                 for x, first, second in outcome.pairs(higher, lower, facet):
                     if x not in but:
-                        slack = first.interval + second.interval
+                        # wide intervals excuse little: a point clearly below is below
+                        slack = min(first.interval + second.interval, _NOISE * second.y)
                         ratios.append(((first.y + slack) / (factor * second.y), first.y / second.y,
                                        f"{higher} : {lower}", _place(x, facet)))  # fmt: skip
         if not ratios:
