@@ -201,7 +201,7 @@ def test_damage_of_any_byte_is_caught(tmp_path: Path, offset: int, direct: bool,
         frames = device.allocate(40)
         for ids in (np.array([23]), np.arange(40), np.random.default_rng(0).permutation(40)):
             frames[:] = 1
-            with pytest.raises(CorruptPageError, match=r"page 23 of .*build the relation again") as caught:
+            with pytest.raises(CorruptPageError, match=r"page 23 of .*run semistream repair") as caught:
                 device.read(ids, frames)
             assert caught.value.page == 23
             assert caught.value.file == str(path)

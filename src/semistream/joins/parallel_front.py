@@ -31,7 +31,7 @@ Bytes = NDArray[np.uint8]
 
 _LEAST_BUFFER = 4096
 _LEAST_RESULTS = 8192
-_PATIENCE = 0.05
+_PATIENCE, _MOMENT = 0.05, 0.005
 
 
 class ParallelFrontStage(FrontStage):
@@ -192,7 +192,7 @@ class ParallelFrontStage(FrontStage):
             if 2 * self._results_bytes > self._results_limit:
                 self._changed.notify_all()
                 if self._threads and self._results_bytes > self._results_limit:
-                    self._changed.wait(_PATIENCE)  # not for ever: the caller may wait for this turn to end
+                    self._changed.wait(_MOMENT)  # not for ever: the caller may wait for this turn to end
 
     def _fail(self, failure: BaseException) -> None:
         with self._changed:
