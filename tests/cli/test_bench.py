@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from semistream.cli.bench import app
+from semistream.relation import bench
+
+pytestmark = pytest.mark.xdist_group("bench device")  # one run for all
 
 SMALL = ["device", "--size", "3MB", "--rounds", "1", "--depth", "4"]
 
 
-def test_json(tmp_path: Path) -> None:
-    outcome = CliRunner().invoke(app, [*SMALL, "--json", "--path", str(tmp_path)])
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One run, as JSON."""
+    outcome = CliRunner().invoke(app, [*SMALL, "--json", "--path", str(tmp_path_factory.mktemp("device"))])
     assert outcome.exit_code == 0, outcome.output
-    result = json.loads(outcome.stdout)
+    printed: dict[str, Any] = json.loads(outcome.stdout)
+    return printed
+
+
+def test_json(result: dict[str, Any]) -> None:
     assert result["random_ratio"] > 0
     assert result["sequential_ratio"] > 0
 
 
-def test_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables(result: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("semistream.cli.console.out._width", 140)
-    outcome = CliRunner().invoke(app, [*SMALL, "--path", str(tmp_path)])
+    monkeypatch.setattr(bench, "bench_device", lambda *_, **__: result)
+    outcome = CliRunner().invoke(app, SMALL)
     assert outcome.exit_code == 0, outcome.output
     for words in ("random pages", "sequential scan", "through the relation", "4 in flight", "Arrow IPC page"):
         assert words in outcome.output
