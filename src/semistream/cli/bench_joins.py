@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +11,7 @@ from rich import box
 from rich.console import Group
 from rich.table import Table
 
+from semistream.cli.bench_options import Directory, Only, Output, cache_directory, store_result
 from semistream.cli.console import errors, out, print_json, progress, step
 from semistream.core.errors import MissingExtraError, SemistreamError
 from semistream.core.units import format_bytes, format_count
@@ -37,16 +36,9 @@ def joins(
     warm_up: Annotated[int, typer.Option(help="Batches before those, not measured.")] = 3,
     zipf: Annotated[float, typer.Option(help="Skew of the stream's keys; 0 is uniform.")] = 1.0,
     shape: Annotated[str, typer.Option(help="Frequent keys: noperm, first in R; random, anywhere.")] = "noperm",
-    only: Annotated[
-        list[str] | None, typer.Option(help="Only this join; repeatable. Default: all.", show_default=False)
-    ] = None,
-    directory: Annotated[
-        Path | None,
-        typer.Option("--dir", help="Where R is built, and kept for the next run. Default: the user's cache."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option(help="Directory for the raw results. Default: results, beside R.")
-    ] = None,
+    only: Only = None,
+    directory: Directory = None,
+    output: Output = None,
 ) -> None:
     """Measure the service rates of the joins side by side, on the real disk, past the page cache."""
     from semistream.joins.bench import RateSpec, bench_joins, prepare_relation
@@ -185,18 +177,3 @@ def vega_lite(found: dict[str, Any]) -> dict[str, Any]:
         ],
         "config": {"view": {"stroke": None}, "font": "sans-serif"},
     }
-
-
-def cache_directory() -> Path:
-    """Return where benchmarks keep their relations from run to run."""
-    configured = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(configured if os.path.isabs(configured) else Path.home() / ".cache") / "semistream"
-
-
-def store_result(found: dict[str, Any], directory: Path, name: str) -> Path:
-    """Write a raw result, named after the benchmark and the moment."""
-    directory.mkdir(parents=True, exist_ok=True)
-    stamp = datetime.fromisoformat(found["when"]).strftime("%Y%m%dT%H%M%S")
-    file = directory / f"{name}-{stamp}.json"
-    file.write_text(json.dumps(found, indent=1) + "\n")
-    return file

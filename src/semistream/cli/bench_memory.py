@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich import box
 from rich.table import Table
 
-from semistream.cli.bench_joins import cache_directory, store_result
+from semistream.cli.bench_options import Directory, Only, Output, cache_directory, store_result
 from semistream.cli.console import errors, out, print_json, progress, step
 from semistream.core.units import format_bytes, format_count
 
@@ -31,16 +30,9 @@ def memory(
     buffered: Annotated[
         bool, typer.Option("--buffered", help="Read through the page cache: faster, and the same memory.")
     ] = False,
-    only: Annotated[
-        list[str] | None, typer.Option(help="Only this join; repeatable. Default: all.", show_default=False)
-    ] = None,
-    directory: Annotated[
-        Path | None,
-        typer.Option("--dir", help="Where R is built, and kept for the next run. Default: the user's cache."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option(help="Directory for the raw results. Default: results, beside R.")
-    ] = None,
+    only: Only = None,
+    directory: Directory = None,
+    output: Output = None,
 ) -> None:
     """Measure by how much a process grows while a join runs in it, each in a process of its own.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +10,7 @@ from rich import box
 from rich.console import Group
 from rich.table import Table
 
-from semistream.cli.bench_joins import cache_directory, store_result
+from semistream.cli.bench_options import Directory, Output, cache_directory, store_result
 from semistream.cli.console import errors, out, print_json, progress, step
 from semistream.core.units import format_bytes, format_count
 
@@ -37,13 +36,8 @@ def spark(
     shards: Annotated[int, typer.Option(help="Parts of R, a task each.")] = 2,
     cores: Annotated[int, typer.Option(help="Tasks at a time.")] = 2,
     heap: Annotated[str, typer.Option(help="Heap of the JVM.")] = "6g",
-    directory: Annotated[
-        Path | None,
-        typer.Option("--dir", help="Where R is built, and kept for the next run. Default: the user's cache."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option(help="Directory for the raw results. Default: results, beside R.")
-    ] = None,
+    directory: Directory = None,
+    output: Output = None,
 ) -> None:
     """Compare our join on a streaming DataFrame with Spark's own stream-static join, in one run."""
     from semistream.spark.bench import BenchPlan, bench_session, bench_spark, build_relation, write_files

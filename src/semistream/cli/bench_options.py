@@ -1,0 +1,39 @@
+"""What the benchmarks' commands share: options, and where relations and results are kept."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+__all__ = ["Directory", "Only", "Output", "cache_directory", "store_result"]
+
+Only: TypeAlias = Annotated[
+    list[str] | None, typer.Option(help="Only this join; repeatable. Default: all.", show_default=False)
+]
+Directory: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--dir", help="Where R is built, and kept for the next run. Default: the user's cache."),
+]
+Output: TypeAlias = Annotated[
+    Path | None, typer.Option(help="Directory for the raw results. Default: results, beside R.")
+]
+
+
+def cache_directory() -> Path:
+    """Return where benchmarks keep their relations from run to run."""
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(configured if os.path.isabs(configured) else Path.home() / ".cache") / "semistream"
+
+
+def store_result(found: dict[str, Any], directory: Path, name: str) -> Path:
+    """Write a raw result, named after the benchmark and the moment."""
+    directory.mkdir(parents=True, exist_ok=True)
+    stamp = datetime.fromisoformat(found["when"]).strftime("%Y%m%dT%H%M%S")
+    file = directory / f"{name}-{stamp}.json"
+    file.write_text(json.dumps(found, indent=1) + "\n")
+    return file
