@@ -18,7 +18,8 @@ from semistream.joins.ssij_memory import SsijMemory
 from semistream.relation.overlay import Change
 from semistream.relation.relation import Relation
 from semistream.relation.spans import locate_spans
-from semistream.structures.inverted_index import DONE, FULL, NO_PLAN, NO_ROOM, RECORD, TUPLE, W_PAIRS, Served
+from semistream.structures.inverted_index import Served
+from semistream.structures.inverted_kernels import DONE, FULL, NO_PLAN, NO_ROOM, RECORD, TUPLE, W_PAIRS
 from semistream.structures.read_plan import ReadPlan
 
 __all__ = ["Ssij"]
@@ -271,6 +272,8 @@ class Ssij(SsijMemory):
             yield from self._without(alone[: served.alone])
             if served.status == DONE:
                 return
+            if served.status != FULL:
+                self._index.pages_went(cursor)
             short_of_room = served.status == NO_ROOM and not self._give_way(tuples.size - int(cursor[TUPLE]))
             short_of_plan = served.status == NO_PLAN and not self._grow_plan()
             if short_of_room or short_of_plan:
@@ -292,16 +295,16 @@ class Ssij(SsijMemory):
             data = self._pool.arrays.flat
             yield from self._joined(pairs.key[:count], stream, data, pairs.start[:count], pairs.flag[:count])
 
-    def _stream_rows(self, addresses: Ints) -> pa.RecordBatch:
-        return self.stream_codec.decode(self._pool.arrays.flat, addresses * 8 + self._shape.row_at)
+    def _stream_rows(self, starts: Ints) -> pa.RecordBatch:
+        return self.stream_codec.decode(self._pool.arrays.flat, starts)
 
-    def _without(self, addresses: Ints) -> Iterator[pa.RecordBatch]:
+    def _without(self, starts: Ints) -> Iterator[pa.RecordBatch]:
         """Let tuples without a partner leave."""
         if self.how == "inner":
-            self._stats.unmatched += addresses.size
+            self._stats.unmatched += starts.size
             return
-        for begin in range(0, addresses.size, self._cap):
-            yield from self._without_partner(self._stream_rows(addresses[begin : begin + self._cap]))
+        for begin in range(0, starts.size, self._cap):
+            yield from self._without_partner(self._stream_rows(starts[begin : begin + self._cap]))
 
     # -- join: read what is wanted and serve those who wait (Algorithm 2) ---------------------------------
 
@@ -379,8 +382,8 @@ class Ssij(SsijMemory):
     def _flush(self, cursor: Ints | None) -> Iterator[pa.RecordBatch]:
         """Empty the stream buffer; tuples in it without a match have met all of their pages."""
         index = self._index
-        place = index.buffer.begin()
-        while (lonely := index.buffer.unmatched(place, self._portion)).size:
+        place = index.begin()
+        while (lonely := index.unmatched(place, self._portion)).size:
             yield from self._without(lonely)
         partial = 0
         if cursor is not None:

@@ -17,7 +17,8 @@ from semistream.relation.device_base import DeviceProfile
 from semistream.relation.relation import Relation
 from semistream.relation.simulated import SimulatedDevice
 from semistream.structures.frame_pool import FramePool
-from semistream.structures.inverted_index import ENTRY_BYTES, NODE_BYTES, PAIR_BYTES, InvertedIndex, Pairs
+from semistream.structures.inverted_index import InvertedIndex
+from semistream.structures.inverted_kernels import ENTRY_BYTES, NODE_BYTES, PAIR_BYTES, Pairs
 from semistream.structures.page_cache import PageCache, Replacement, list_wanted
 from semistream.structures.read_plan import ReadPlanner
 from semistream.structures.tuple_log import TupleLog, TupleShape
@@ -139,7 +140,9 @@ class SsijMemory(Join):
 
         self._shape = TupleShape(self.stream_codec, ranged=self.condition.name == "between", timed=self._timed)
         self._input = TupleLog(self._pool, self._shape)
-        self._index = InvertedIndex(self._pool, self._shape, relation.layout.stride, relation.clustered)
+        self._index = InvertedIndex(
+            self._pool, self._shape, relation.layout.stride, relation.clustered, relation.unique
+        )
         # pairs with cached pages and with pages just read are not gathered at the same time
         self._pairs = self._kept_pairs = Pairs.empty(max(1, self._cap * 24 // PAIR_BYTES))
         self._spare = max(3, frames // 16)

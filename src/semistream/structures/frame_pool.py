@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from semistream.core.compiled import Int, inner_kernel, kernel
 
-__all__ = ["FrameLog", "FramePool", "Pool", "reserve", "walk"]
+__all__ = ["FrameLog", "FramePool", "Pool", "reserve", "reserve_bytes", "walk"]
 
 Ints = NDArray[np.int64]
 Slots = NDArray[np.int32]
@@ -60,8 +60,8 @@ def fits(used: Slots, state: Ints, log: Ints, size: Int) -> bool:
 
 
 @inner_kernel
-def reserve(free: Slots, after: Slots, used: Slots, state: Ints, log: Ints, size: Int, spare: Int) -> Int:
-    """Make room for a record of ``size`` bytes at the end of a log; return its address.
+def reserve_bytes(free: Slots, after: Slots, used: Slots, state: Ints, log: Ints, size: Int, spare: Int) -> Int:
+    """Make room for a record of ``size`` bytes at the end of a log; return its first byte.
 
     Returns -1 if that takes a frame and there are no more than ``spare`` to take.
     """
@@ -84,7 +84,14 @@ def reserve(free: Slots, after: Slots, used: Slots, state: Ints, log: Ints, size
     at: Int = frame * state[BYTES] + used[frame]
     used[frame] += size
     log[COUNT] += 1
-    return at >> 3
+    return at
+
+
+@inner_kernel
+def reserve(free: Slots, after: Slots, used: Slots, state: Ints, log: Ints, size: Int, spare: Int) -> Int:
+    """Make room as `reserve_bytes` does, for a multiple of eight bytes; return the record's address, or -1."""
+    address: Int = reserve_bytes(free, after, used, state, log, size, spare) >> 3
+    return address
 
 
 @inner_kernel

@@ -4,7 +4,8 @@ A record is
 
 ::
 
-    0  u32 state: bit 0 MATCHED, bit 1 PARTIAL, bit 2 TAKEN | 4  u32 pages it still waits for
+    0  u32 state: bit 0 MATCHED, bit 1 PARTIAL, bit 2 TAKEN, the others pages it still waits for
+    4  u32 the last tuple that waits along with it
     8  i64 key64, or the low end of its range
     .  i64 high end of its range         only in range joins
     .  f64 deadline                      only where tuples have one
@@ -35,14 +36,14 @@ from semistream.structures.frame_pool import (
     walk,
 )
 
-__all__ = ["MATCHED", "PARTIAL", "TAKEN", "TupleLog", "TupleShape", "record_bytes"]
+__all__ = ["MATCHED", "ONE_PAGE", "PARTIAL", "TAKEN", "TupleLog", "TupleShape", "record_bytes"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
 Halves = NDArray[np.uint32]
 
-MATCHED, PARTIAL, TAKEN = 1, 2, 4
+MATCHED, PARTIAL, TAKEN, ONE_PAGE = 1, 2, 4, 8
 
 # Places in a shape: words before the row, word of high end and deadline (0: none), bytes of a fixed row (0: varies).
 HEAD, HIGH, DUE, STRIDE = 0, 1, 2, 3
@@ -251,26 +252,6 @@ def _compact(pool: Pool, log: Ints, shape: Ints) -> None:
     after[to_frame] = -1
 
 
-@kernel
-def _unmatched(pool: Pool, shape: Ints, place: Ints, most: int) -> Ints:
-    """Return records without a match, from ``place`` on, which is moved; the partial one is not finished yet."""
-    halves, after, used, frame_bytes = pool.halves, pool.after, pool.used, pool.state[BYTES]
-    found = np.empty(most, np.int64)
-    count = 0
-    frame, offset = place[0], place[1]
-    while count < most:
-        frame, offset = walk(after, used, frame, offset)
-        if frame < 0:
-            break
-        at = (frame * frame_bytes + offset) >> 3
-        offset += record_bytes(halves, shape, at)
-        if halves[2 * at] & np.uint32(MATCHED | PARTIAL) == 0:
-            found[count] = at
-            count += 1
-    place[0], place[1] = frame, offset
-    return found[:count]
-
-
 class TupleLog(FrameLog):
     """Stream tuples in the order they came in."""
 
@@ -319,14 +300,6 @@ class TupleLog(FrameLog):
     def due_bounds(self) -> tuple[float, float]:
         """Return the earliest deadline, and the latest of those that are not infinite."""
         return _due_bounds(self.pool.arrays, self.state, self.shape.array)
-
-    def unmatched(self, place: Ints, most: int) -> Ints:
-        """Return tuples that met no partner; ``place`` is `begin` at first and is moved."""
-        return _unmatched(self.pool.arrays, self.shape.array, place, most)
-
-    def begin(self) -> Ints:
-        """Return the place of the first tuple, for `unmatched`."""
-        return np.array([self.state[FRONT] if len(self) else -1, self.state[OFFSET]], np.int64)
 
     def check(self) -> None:
         """Assert that walking the log meets as many tuples as are counted, within the frames it has."""

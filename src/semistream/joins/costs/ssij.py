@@ -10,12 +10,16 @@ symbol         meaning
 ``n``          tuples of the stream between two join phases: ``SB / (1 - p)``
 ``π``          chance that a page is cached; ``p = Σ q·π`` is the hit ratio
 ``P_u``        pages wanted by a join phase: ``Σ (1 - π)·(1 - e^{-q·n})``
+``L``          waiting tuples that lead: the first of their key; the others follow, with their row alone
 =============  =============================================================================================
 
 **What is cached.** At each join phase the ``C`` pages of most utility stay. A page's utility is the tuples that it met
 since the last phase, plus ``utility_kept`` of what it had before if it was cached all along. So with ``θ`` the utility
 of the last page that stays, an uncached page comes in with chance ``P(Poisson(q·n) ≥ θ)``, a cached one stays if a
 count of mean ``q·n / (1 - kept)`` reaches ``θ``, and ``θ`` follows from ``Σ π = C``.
+
+**What waits.** If R has many rows a key, all tuples of a key follow one leader, unless its page has so many of them that
+it is not found. If R has one row a key, only tuples that are looked up together follow one another.
 
 **What is read.** Wanted pages lie in R at random, or by rank, with a density that ``P_u`` gives. The cost of reading
 such a set is found by making one and planning it, with the planner of the join itself: gaps, ``max_scan`` and all.
@@ -40,7 +44,7 @@ from semistream.joins.costs.model import Memory, common_memory
 from semistream.joins.costs.popularity import KeyClasses
 from semistream.joins.costs.setting import Setting
 from semistream.structures.directory import ENTRY_BYTES as DIRECTORY_BYTES
-from semistream.structures.inverted_index import ENTRY_BYTES, NODE_BYTES
+from semistream.structures.inverted_kernels import ENTRY_BYTES, LINK_BYTES, NODE_BYTES, SEARCHED
 from semistream.structures.page_cache import PageCache
 from semistream.structures.read_plan import ReadPlanner
 from semistream.structures.tuple_log import TupleShape
@@ -50,6 +54,7 @@ __all__ = ["SsijCosts"]
 Floats = NDArray[np.float64]
 
 _STRETCH = 8192
+_ROUNDS = 16
 _SLOT_BYTES = 25 + DIRECTORY_BYTES
 """What a waiting tuple of `StreamTable` has beside its row."""
 
@@ -66,8 +71,67 @@ class _Split:
     """Wanted pages that the read plan has room for at first."""
     record: int
     """Bytes of a tuple in a buffer."""
+    follower: int
+    """Bytes of a waiting tuple that follows another."""
     input_tuples: int
     buffer_tuples: int
+
+
+@dataclass(frozen=True)
+class _Items:
+    """Pages of R in classes, and the keys on them."""
+
+    count: Floats
+    """Pages of each class, the most popular first."""
+    popularity: Floats
+    """Share of the tuples that find their rows on a page, each on one."""
+    demand: Floats
+    """Tuples that want the page; one whose rows are on several wants them all."""
+    keys: Floats
+    """Keys of each class that a cache before the join does not hold."""
+    own: Floats
+    """Share of the tuples that ask for a key."""
+    page_of_key: Floats
+    """Popularity of the page of a key."""
+    pages_a_key: float
+    run: int
+    """Pages next to each other that are wanted together."""
+    together: int
+    """Tuples looked up together."""
+    unique: bool
+
+    @classmethod
+    def of(cls, setting: Setting, keys: KeyClasses, together: int) -> _Items:
+        classes = keys.units(setting, 1).items()
+        a_key = 1.0 + (setting.rows_per_key - 1.0) / setting.rows_per_page
+        each = max(1.0, setting.pages / setting.keys)  # a frequent key has pages of its own, as popular as itself
+        own, page = keys.in_units(setting, 1)
+        return cls(
+            classes.count * each, classes.popularity / each, classes.popularity * a_key / each,
+            keys.count * keys.missing, own, page / each, a_key, max(1, round(each)), together,
+            setting.rows_per_key <= 1.0,
+        )  # fmt: skip
+
+    def of_keys(self, shares: Floats) -> Floats:
+        """Return for each class of keys what is known for pages."""
+        return np.interp(self.page_of_key, self.popularity[::-1], shares[::-1])
+
+    def leaders(self, shares: Floats, cycle: float, waiting: float, wanted: float) -> float:
+        """Return how many of the waiting tuples lead."""
+        absent = self.keys * (1.0 - self.of_keys(shares))
+        apart = float(np.dot(absent, -np.expm1(-self.own * self.together))) * cycle / self.together
+        every = float(np.dot(absent, -np.expm1(-self.own * cycle)))
+        searched = 0.0 if self.unique else min(1.0, SEARCHED * wanted / max(every * self.pages_a_key, 1e-9))
+        return min(waiting, searched * every + (1.0 - searched) * apart)
+
+
+@dataclass(frozen=True)
+class _State:
+    cached: float
+    shares: Floats
+    missed: float
+    waiting: float
+    leaders: float
 
 
 class SsijCosts(DiskCosts):
@@ -80,54 +144,66 @@ class SsijCosts(DiskCosts):
         replacement: str = "utility", cache_share: float | None = None, **options: Any,
     ) -> Served:  # fmt: skip
         split = self._split(setting, memory, cache_share, **options)
-        classes = keys.units(setting, 1).items()
-        pages_a_key = 1.0 + (setting.rows_per_key - 1.0) / setting.rows_per_page
-        missed, cached, wanted, waiting = 1.0, 0.0, 0.0, float(split.buffer_tuples)
-        shares = np.zeros(classes.count.size)
-        for _ in range(8):
-            # the threshold is looked at after each portion, so it is passed by half of one on average
-            step = min(split.portion, split.input_tuples) * missed
-            most = self._fitting(setting, split, wanted, cache_share)
-            waiting = min(split.buffer_tuples + step / 2, most)
-            cycle = waiting / missed
-            wanted = float(np.dot(classes.count, (1.0 - shares) * -np.expm1(-classes.popularity * cycle)))
-            inputs = 0 if waiting == most else split.input_tuples
-            cached = self._cached(setting, split, inputs, waiting, wanted, cache_share)
-            if replacement == "none" or cached < 1:
-                shares[:] = 0.0
-                missed = 1.0
-                continue
-            kept = utility_kept if replacement == "utility" else 0.0
-            shares = (
-                (shares + _kept_pages(classes, cached, cycle, kept)) / 2
-                if shares.any()
-                else _kept_pages(classes, cached, cycle, kept)
-            )
-            missed = max(1.0 - float(np.dot(classes.count * classes.popularity, shares)), 1e-3)
-        density = (1.0 - shares) * -np.expm1(-classes.popularity * (waiting / missed) * pages_a_key)
-        runs, pages, wanted = self._reads(setting, split, classes, density)
+        items = _Items.of(setting, keys, min(split.portion, split.input_tuples))
+        state = self._steady(setting, split, items, replacement, utility_kept, cache_share)
+        waiting, missed, wanting = state.waiting, state.missed, state.waiting / state.missed
+        density = (1.0 - state.shares) * -np.expm1(-items.demand * wanting)
+        runs, pages, wanted = self._reads(setting, split, items, density)
         # keys on cached pages are matched with each portion, the others with each join phase
-        held = np.interp(keys.in_units(setting, 1)[1], classes.popularity[::-1], shares[::-1])
+        held = items.of_keys(state.shares)
         comes = max(keys.miss_share, 1e-12)
-        online = matched_in_passes(keys, min(split.portion, split.input_tuples) / comes)
+        events = held * matched_in_passes(keys, items.together / comes)
+        events += (1.0 - held) * matched_in_passes(keys, wanting / comes)
+        looked_up = float(np.dot(items.keys, held * -np.expm1(-items.own * items.together))) / items.together
         return Served(
             split.memory,
             {
                 **options, "input_tuples": split.input_tuples, "buffer_tuples": split.buffer_tuples,
                 "max_scan": options.get("max_scan", 200), "utility_kept": utility_kept, "cache_share": cache_share,
             },
-            probes=pages_a_key,
+            probes=items.pages_a_key * (looked_up + state.leaders / wanting),
             reads=missed * runs / waiting,
             pages=missed * pages / waiting,
             seek=setting.seek_with(max(1.0, split.read * runs / max(pages, 1.0))),
-            events=held * online + (1.0 - held) * matched_in_passes(keys, waiting / missed / comes),
+            events=events,
             cache_hits=1.0 - missed,
             buffered=1.0,
             details={
-                "C": cached, "n": waiting / missed, "wanted": wanted, "runs": runs, "pages": pages, "SB": waiting,
-                "IB": split.input_tuples, "F": split.frames,
+                "C": state.cached, "n": wanting, "wanted": wanted, "runs": runs, "pages": pages, "SB": waiting,
+                "IB": split.input_tuples, "F": split.frames, "L": state.leaders,
             },
         )  # fmt: skip
+
+    def _steady(
+        self, setting: Setting, split: _Split, items: _Items, replacement: str, utility_kept: float,
+        cache_share: float | None,
+    ) -> _State:  # fmt: skip
+        """Return what the join comes to: pages that tuples leave room for, and tuples that these pages let wait."""
+        kept = utility_kept if replacement == "utility" else 0.0
+        shares = np.zeros(items.count.size)
+        missed, wanted, leaders, waiting = 1.0, 0.0, float(split.buffer_tuples), float(split.buffer_tuples)
+        cached = -1.0
+        for _ in range(_ROUNDS):
+            # the threshold is looked at after each portion, so it is passed by half of one on average
+            step = items.together * missed
+            each = self._held(split, items, waiting, leaders) / waiting
+            most = self._fitting(setting, split, wanted, each, cache_share)
+            waiting = min(split.buffer_tuples + step / 2, most)
+            cycle = waiting / missed
+            wanted = float(np.dot(items.count, (1.0 - shares) * -np.expm1(-items.demand * cycle)))
+            leaders = items.leaders(shares, cycle, waiting, wanted)
+            inputs = 0 if waiting == most else split.input_tuples
+            held = inputs * split.record + self._held(split, items, waiting, leaders)
+            left = 0.0 if replacement == "none" else self._cached(setting, split, held, wanted, cache_share)
+            before, cached = cached, left if cached < 0 else (cached + left) / 2
+            shares = _kept_pages(items, cached, cycle, kept) if cached >= 1 else np.zeros(items.count.size)
+            hit = float(np.dot(items.count * items.popularity, shares))
+            if cache_share is None:
+                hit *= self._steadiness(split, cached)
+            missed = max(1.0 - hit, 1e-3)
+            if abs(cached - before) <= 0.002 * cached:
+                break
+        return _State(cached, shares, missed, waiting, leaders)
 
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
         """Return thresholds as shares of what the block holds, or more than all of it, and lengths of scans."""
@@ -135,9 +211,8 @@ class SsijCosts(DiskCosts):
         held = split.frames * setting.frame_bytes
         record = split.record
         inputs = sorted({max(16, int(held * share / record)) for share in (0.01, 0.03, 0.1, 0.2)})
-        buffers = sorted(
-            {max(16, int(held * share / (record + NODE_BYTES))) for share in (0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.6)}
-        )
+        shares = (0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.2, 1.6)
+        buffers = sorted({max(16, int(held * share / (record + NODE_BYTES))) for share in shares})
         return {"input_tuples": inputs, "buffer_tuples": buffers, "max_scan": [50, 200, 800]}
 
     def least(self, setting: Setting, **options: Any) -> int:
@@ -177,26 +252,38 @@ class SsijCosts(DiskCosts):
         frames = parts.free // (frame + frame_extra)
         parts.give("pages and tuples", frames * (frame + frame_extra))
         for_tuples = frames if cache_share is None else frames - int(frames * cache_share)
-        record = TupleShape.size_of(setting.waiting_bytes - _SLOT_BYTES, ranged=False, timed=False)
+        row = setting.waiting_bytes - _SLOT_BYTES
+        record = TupleShape.size_of(row, ranged=False, timed=False)
         waiting = record + NODE_BYTES + ENTRY_BYTES + wanted_bytes // 4
         little = total <= 0.015 * setting.pages * setting.page_bytes
         paper = ssij.BUFFER_TUPLES_OF_LITTLE if little else ssij.BUFFER_TUPLES
         return _Split(
-            parts, frames, portion, read, scan, planned, record,
+            parts, frames, portion, read, scan, planned, record, math.ceil((LINK_BYTES + row) / 4) * 4,
             input_tuples or max(1, min(ssij.INPUT_TUPLES, for_tuples * frame // 10 // record)),
             buffer_tuples or max(1, min(paper, for_tuples * frame // 2 // waiting)),
         )  # fmt: skip
 
-    def _cached(
-        self, setting: Setting, split: _Split, inputs: int, waiting: float, wanted: float, cache_share: float | None
-    ) -> float:
+    @staticmethod
+    def _held(split: _Split, items: _Items, waiting: float, leaders: float) -> float:
+        """Return the bytes of waiting tuples and of their places in lists."""
+        return leaders * (split.record + NODE_BYTES * items.pages_a_key) + (waiting - leaders) * split.follower
+
+    def _cached(self, setting: Setting, split: _Split, held: float, wanted: float, cache_share: float | None) -> float:
         """Return the pages that are cached on average: what tuples leave, and half of what is kept free for them."""
         if cache_share is not None:
             return int(split.frames * cache_share)
-        held = inputs * split.record + waiting * (split.record + NODE_BYTES)
         held += self._beside(setting, split, wanted)
         spare = max(3, split.frames // 16)
         return max(0.0, min(split.frames - held / setting.frame_bytes - spare / 2 - 2, setting.pages))
+
+    @staticmethod
+    def _steadiness(split: _Split, cached: float) -> float:
+        """Return how much of its hits a cache has that tuples leave hardly any room.
+
+        If they leave less than what is kept free for input, join phases that find room for pages alternate with others
+        that find next to none. Fitted to runs over 1 to 2.5 % of R.
+        """
+        return 0.5 + 0.5 * min(1.0, cached / max(3, split.frames // 16))
 
     @staticmethod
     def _beside(setting: Setting, split: _Split, wanted: float) -> float:
@@ -206,42 +293,38 @@ class SsijCosts(DiskCosts):
         grown = min(grown, max(0, setting.pages - split.planned) * ssij._WANTED_BYTES)
         return wanted * ENTRY_BYTES + grown
 
-    def _fitting(self, setting: Setting, split: _Split, wanted: float, cache_share: float | None) -> float:
+    def _fitting(self, setting: Setting, split: _Split, wanted: float, each: float, cache_share: float | None) -> float:
         """Return the tuples that can wait at most, pages gone and input empty: then a join phase begins anyway."""
         kept_free = max(3, split.frames // 16)
         frames = split.frames - int(split.frames * (cache_share or 0.0)) - kept_free - 2
         room = frames * setting.frame_bytes - self._beside(setting, split, wanted)
-        return max(1.0, room / (split.record + NODE_BYTES))
+        return max(1.0, room / each)
 
-    def _reads(
-        self, setting: Setting, split: _Split, classes: KeyClasses, density: Floats
-    ) -> tuple[float, float, float]:
+    def _reads(self, setting: Setting, split: _Split, items: _Items, density: Floats) -> tuple[float, float, float]:
         """Return runs, pages read and pages wanted of a join phase."""
         ratio = setting.queued_seek / setting.transfer
         if setting.shape == "random":
-            mean = float(np.dot(classes.count, density) / classes.count.sum())
-            stretches = [(float(classes.count.sum()), mean)]
+            mean = float(np.dot(items.count, density) / items.count.sum())
+            stretches = [(float(items.count.sum()), mean)]
         else:
-            stretches = _merged(classes.count, density)
+            stretches = _merged(items.count, density)
         runs = pages = wanted = 0.0
         for count, share in stretches:
-            found = _planned(
-                min(round(count), _STRETCH), float(f"{share:.3g}"), round(ratio, 3), split.scan, split.read
-            )
-            scale = count / max(1, min(round(count), _STRETCH))
-            runs += found[0] * scale
-            pages += found[1] * scale
+            drawn = max(1, min(round(count), _STRETCH) // items.run) * items.run
+            found = _planned(drawn, float(f"{share:.3g}"), items.run, round(ratio, 3), split.scan, split.read)
+            runs += found[0] * count / drawn
+            pages += found[1] * count / drawn
             wanted += count * share
         return max(runs, 1e-9), pages, wanted
 
 
-def _kept_pages(classes: KeyClasses, room: float, cycle: float, kept: float) -> Floats:
+def _kept_pages(items: _Items, room: float, cycle: float, kept: float) -> Floats:
     """Return the chance of each page to be cached, if ``room`` of most utility are."""
-    if room >= classes.count.sum():
-        return np.ones(classes.count.size)
-    mean = classes.popularity * cycle
+    if room >= items.count.sum():
+        return np.ones(items.count.size)
+    mean = items.demand * cycle
     chances = np.empty(mean.size)
-    threshold = _threshold(classes.count, mean, kept, room, chances)
+    threshold = _threshold(items.count, mean, kept, room, chances)
     _cached_with(mean, kept, threshold, chances)
     return chances
 
@@ -265,7 +348,8 @@ def _cached_with(mean: Floats, kept: float, threshold: float, out: Floats) -> No
 @kernel
 def _threshold(count: Floats, mean: Floats, kept: float, room: float, chances: Floats) -> float:
     """Return the utility from which on ``room`` pages are cached."""
-    low, high = 0.25, mean.max() / (1.0 - kept) + 1.0
+    most = mean.max() / (1.0 - kept)
+    low, high = 0.25, most + 12.0 * math.sqrt(most) + 12.0
     while high - low > 1e-6 * high:
         middle = math.sqrt(low * high)
         _cached_with(mean, kept, middle, chances)
@@ -291,9 +375,10 @@ def _merged(count: Floats, density: Floats) -> list[tuple[float, float]]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _planned(pages: int, density: float, ratio: float, scan: int, read: int) -> tuple[float, float]:
-    """Return runs and pages of a plan for a stretch of R of which a share is wanted, here and there."""
-    chosen = np.flatnonzero(np.random.default_rng(7).random(pages) < density).astype(np.int32)
+def _planned(pages: int, density: float, run: int, ratio: float, scan: int, read: int) -> tuple[float, float]:
+    """Return runs and pages of a plan for a stretch of R of which a share is wanted, ``run`` pages here and there."""
+    drawn = np.random.default_rng(7).random(pages // run) < density
+    chosen = np.flatnonzero(np.repeat(drawn, run)).astype(np.int32)
     if chosen.size == 0:
         return density * pages, density * pages
     plan = ReadPlanner(chosen.size, seek=ratio, transfer=1.0, max_scan=scan).plan(chosen)
