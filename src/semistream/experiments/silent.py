@@ -53,7 +53,7 @@ class _SilentWaiting(_Silent, WaitingJoin):
 class _SilentSsij(_Silent, Ssij):
     """Does not fetch stream tuples either."""
 
-    def _stream_rows(self, addresses: Ints) -> pa.RecordBatch:
+    def _stream_rows(self, starts: Ints) -> pa.RecordBatch:
         assert self.schema is not None
         return _nothing(self.schema)
 

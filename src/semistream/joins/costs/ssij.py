@@ -18,8 +18,8 @@ since the last phase, plus ``utility_kept`` of what it had before if it was cach
 of the last page that stays, an uncached page comes in with chance ``P(Poisson(q·n) ≥ θ)``, a cached one stays if a
 count of mean ``q·n / (1 - kept)`` reaches ``θ``, and ``θ`` follows from ``Σ π = C``.
 
-**What waits.** If R has many rows a key, all tuples of a key follow one leader, unless its page has so many of them that
-it is not found. If R has one row a key, only tuples that are looked up together follow one another.
+**What waits.** If R has many rows a key, all tuples of a key follow one leader, unless its page has too many of them to
+find it. If R has one row a key, only tuples that are looked up together follow one another.
 
 **What is read.** Wanted pages lie in R at random, or by rank, with a density that ``P_u`` gives. The cost of reading
 such a set is found by making one and planning it, with the planner of the join itself: gaps, ``max_scan`` and all.
@@ -183,7 +183,7 @@ class SsijCosts(DiskCosts):
         shares = np.zeros(items.count.size)
         missed, wanted, leaders, waiting = 1.0, 0.0, float(split.buffer_tuples), float(split.buffer_tuples)
         cached = -1.0
-        for _ in range(_ROUNDS):
+        for turn in range(_ROUNDS):
             # the threshold is looked at after each portion, so it is passed by half of one on average
             step = items.together * missed
             each = self._held(split, items, waiting, leaders) / waiting
@@ -195,7 +195,7 @@ class SsijCosts(DiskCosts):
             inputs = 0 if waiting == most else split.input_tuples
             held = inputs * split.record + self._held(split, items, waiting, leaders)
             left = 0.0 if replacement == "none" else self._cached(setting, split, held, wanted, cache_share)
-            before, cached = cached, left if cached < 0 else (cached + left) / 2
+            before, cached = cached, left if cached < 0 else cached + (left - cached) / max(2, turn - 4)
             shares = _kept_pages(items, cached, cycle, kept) if cached >= 1 else np.zeros(items.count.size)
             hit = float(np.dot(items.count * items.popularity, shares))
             if cache_share is None:
