@@ -50,6 +50,9 @@ class DrivenRun(Run):
         """Let ``tuples`` more arrive at ``rate``; False as soon as one finds no room."""
         began, first = self.clock.now(), self.feed.offered
         least = max(1, min(tuples, int(self.join._input_tuples)) // _PATIENCE)
+        deadline = self.point.options.get("deadline")
+        if deadline is not None:
+            least = max(1, min(least, int(deadline * rate / 16)))
         while (taken := self.feed.offered - first) < tuples:
             come = min(tuples, int((self.clock.now() - began) * rate))
             # Reading a tuple in takes its time too; tuples that come meanwhile come with the next ones.
@@ -87,13 +90,13 @@ def highest_rate(point: Point, directory: Path) -> Record:
         rate = (low * high) ** 0.5
         run = _run(point, directory)
         # a deadline leaves its mark only on runs that are some of them long
-        length = tuples if deadline is None else int(max(tuples, min(4.0 * float(deadline) * rate, 8.0 * tuples)))
+        length = tuples if deadline is None else int(min(max(tuples / 8, 24 * float(deadline) * rate), 4.0 * tuples))
         warm = int(length * float(point.settings.get("warm", 0.0)))
         sustained = run.drive(rate, warm)
         missed = run.join.missed_deadlines
         sustained = sustained and run.drive(rate, length - warm)
         late = run.join.missed_deadlines - missed
-        if sustained and late <= 0.001 * length:
+        if sustained and late == 0:
             low = rate
             stats = run.join.stats
             best = {

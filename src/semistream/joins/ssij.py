@@ -172,6 +172,9 @@ class Ssij(SsijMemory):
             yield from self._turn_of(self._join_phase())
             self._install_updates()
         self._absorb()
+        if self._waiting_press():
+            yield from self._turn_of(self._join_phase())
+            self._absorb()
         if self._online_is_due():
             yield from self._turn_of(self._online_phase())
             self._absorb()
@@ -192,7 +195,17 @@ class Ssij(SsijMemory):
         if len(self._input) == 0:
             return False
         full = len(self._input) >= self._input_tuples or self._arrived > 0
-        return full or self._closing or self._clock_is_at(self.due)
+        return full or self._closing or self._clock_is_at(self._online_due())
+
+    def _waiting_press(self) -> bool:
+        """Whether the pages that the next tuples are likely to bring would make those late that wait."""
+        if not self._timed or len(self._index) == 0:
+            return False
+        more = 0.0
+        if self._online_is_due():
+            more = self._input_pages * min(1.0, self._input_tuples / len(self._input)) * (1.0 - self._stats.hit_ratio)
+        pages = min(self._index.wanted + int(more), self.relation.page_count)
+        return self._clock_is_at(float(self._index.earliest[0]) - self.costs.estimate(pages))
 
     def _join_is_due(self) -> bool:
         """Whether enough tuples wait, no more will, or a deadline presses."""
@@ -209,16 +222,18 @@ class Ssij(SsijMemory):
     def due(self) -> float | None:
         """The moment by which `step` must be called for all waiting tuples to meet their deadlines; None if any time.
 
-        A join phase that begins then ends in time, over all pages that tuples wait for and all that tuples not yet
-        looked up may turn out to need.
+        A join phase that begins then ends in time: for tuples that wait, over the pages they wait for; for tuples not
+        yet looked up, over all these and all they may turn out to need.
         """
         if not self._timed or not self._bound:
             return None
-        first = min(self._input_due, float(self._index.earliest[0]))
-        if first == np.inf:
+        return min((moment for moment in (self._online_due(), self._join_due()) if moment is not None), default=None)
+
+    def _online_due(self) -> float | None:
+        if not self._timed or self._input_due == np.inf:
             return None
         pages = min(self._index.wanted + self._input_pages, self.relation.page_count)
-        return first - self.costs.estimate(pages)
+        return self._input_due - self.costs.estimate(pages)
 
     def _join_due(self) -> float | None:
         if not self._timed or self._index.earliest[0] == np.inf:

@@ -21,8 +21,8 @@ _SPLITS: dict[str, dict[str, object]] = {
     "no cache": {"replacement": "none"},
 }
 _SHORTER = (
-    "R, memory, intervals and the seek of the disk are a fortieth of the paper's: a rate is found by bisection, and "
-    "each trial takes several intervals."
+    "R, memory, intervals, thresholds and the seek of the disk are a fortieth of the paper's: a rate is found by "
+    "bisection, and each trial takes several intervals."
 )
 
 
@@ -39,11 +39,20 @@ def _locality(size: Size) -> Workload:
     )  # fmt: skip
 
 
+def _published_thresholds(part: float, memory: float, workload: Workload) -> dict[str, object]:
+    """Return the thresholds of the paper's Table II for an R that is ``part`` of the paper's."""
+    buffer = 400_000 if memory <= 0.015 * workload.nbytes else 1_000_000
+    return {"input_tuples": int(250_000 * part), "buffer_tuples": int(buffer * part)}
+
+
 def _driven(size: Size, workload: Workload, memory: float, options: dict[str, object]) -> Point:
-    tuples = int(max(6 * workload.interval_rows, 4 * memory / 56))
+    # as in the paper, the stream is over after 20 intervals, and what memory holds of it then need not be served
+    tuples = 20 * workload.interval_rows
+    thresholds = _published_thresholds(size.pick(0.025, 0.005, 0.0125), memory, workload)
     return Point(
         task="sustained", workload=workload, algorithm="ssij", memory=int(memory),
-        options={"input_limit": int(memory / 40), **options}, seek_seconds=0.0085 * workload.rows / 80e6,
+        options={"input_limit": int(memory / 40), **thresholds, **options},
+        seek_seconds=0.0085 * workload.rows / 80e6,
         settings={"tuples": tuples, "between": [2e3, 2e6]},
     )  # fmt: skip
 
@@ -141,7 +150,7 @@ def _thresholds(size: Size) -> list[Experiment]:
                     dataclasses.replace(index_join(size, local, 0.1 * local.nbytes),
                                         seek_seconds=0.0085 * local.rows / 80e6,
                                         probes=size.pick(1_000_000, 100_000, 1 << 40)),
-                    input_tuples=count))
+                    buffer_tuples=int(1_000_000 * local.rows / 80e6), input_tuples=count))
                 for count in inputs
             ),
             claims=(Claim("Throughput rises with the batch, up to a point.", "rises, then level",
@@ -319,7 +328,8 @@ def _bursts(size: Size) -> Experiment:
     bursts = [0.1, 0.25, 0.5, 0.7]
     base = Point(
         task="burst", workload=workload, algorithm="ssij", memory=int(memory),
-        seek_seconds=0.0085 * workload.rows / 80e6, options={"input_limit": int(memory / 40)},
+        seek_seconds=0.0085 * workload.rows / 80e6,
+        options={"input_limit": int(memory / 40), **_published_thresholds(workload.rows / 80e6, memory, workload)},
     )  # fmt: skip
     settings = {"tuples": size.pick(1_000_000, 100_000, 200_000), "most": size.pick(20_000_000, 2_000_000, 4_000_000)}
     return Experiment(
