@@ -84,9 +84,10 @@ class Feed:
         self.files.append(write_sales(self.folder / "in", number, rows))
 
     def counters(self) -> list[dict[str, Any]]:
-        found = [progress["observedMetrics"].get("join") for progress in self.query.recentProgress]
-        counted = [row if isinstance(row, dict) else row.asDict() for row in found if row is not None]
-        return [row for row in counted if row["rows_in"]]
+        from semistream.spark.metrics import counters_of
+
+        found = [counters_of(progress["observedMetrics"].get("join")) for progress in self.query.recentProgress]
+        return [row for row in found if row is not None and row["rows_in"]]
 
     @property
     def caches(self) -> list[Path]:

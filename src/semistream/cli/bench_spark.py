@@ -28,10 +28,12 @@ def spark(
     ] = None,
     zipf: Annotated[float, typer.Option(help="Skew of the stream's keys; 0 is uniform.")] = 1.0,
     shape: Annotated[str, typer.Option(help="Frequent keys: noperm, first in R; random, anywhere.")] = "noperm",
-    batches: Annotated[int, typer.Option(help="Micro-batches of our join measured; the median counts.")] = 15,
-    warm_up: Annotated[int, typer.Option(help="Micro-batches before those, not measured.")] = 5,
+    batches: Annotated[int, typer.Option(help="Micro-batches of our join measured; the median counts.")] = 25,
+    warm_up: Annotated[
+        int, typer.Option(help="Micro-batches before those, not measured: the JVM compiles for long.")
+    ] = 60,
     fill: Annotated[int, typer.Option(help="Rows that fill our cache before that.")] = 20_000_000,
-    static_batches: Annotated[int, typer.Option(help="Micro-batches of Spark's join measured, after two.")] = 5,
+    static_batches: Annotated[int, typer.Option(help="Micro-batches of Spark's join measured, after three.")] = 9,
     small_batches: Annotated[int, typer.Option(help="Empty micro-batches measured.")] = 20,
     shards: Annotated[int, typer.Option(help="Parts of R, a task each.")] = 2,
     cores: Annotated[int, typer.Option(help="Tasks at a time.")] = 2,

@@ -35,7 +35,7 @@ from semistream.core.machine import describe_machine
 from semistream.joins.bench import BenchError, code_version
 from semistream.relation.relation import Relation
 from semistream.spark.bench_data import FEW_ROWS, BenchPlan, build_relation, write_files, write_small
-from semistream.spark.metrics import StreamStatistics
+from semistream.spark.metrics import StreamStatistics, counters_of
 from semistream.spark.sessions import session
 from semistream.spark.stream_join import join
 
@@ -55,6 +55,8 @@ def bench_session(plan: BenchPlan) -> Iterator[SparkSession]:
         settings={
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.streaming.numRecentProgressUpdates": str(2 * len(plan.file_rows) + 200),
+            # Rows of this stream are of one size, so that no batch on its way to Python has to be weighed row by row.
+            "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
             # a micro-batch is broadcast because we say so, however large it is
             "spark.sql.autoBroadcastJoinThreshold": "1g",
             "spark.sql.shuffle.partitions": str(plan.cores),
@@ -127,7 +129,7 @@ class _Bench:
         found = self._measured("our join", source, self._joined, self.plan.batches, self.plan.file_rows)
         last = StreamStatistics()
         for progress in found.pop("progress"):
-            last.add(progress["observedMetrics"][_OURS].asDict())
+            last.add(counters_of(progress["observedMetrics"][_OURS]) or {})
         totals = last.totals
         return found | {
             "hit_ratio": totals.hit_ratio,

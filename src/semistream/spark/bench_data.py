@@ -85,11 +85,11 @@ class BenchPlan:
     algorithm: str | None = None
     exponent: float = 1.0
     shape: Shape = "noperm"
-    batches: int = 15
-    warm_up: int = 5
+    batches: int = 25
+    warm_up: int = 60
     fill_rows: int = 20_000_000
-    static_batches: int = 5
-    static_warm_up: int = 2
+    static_batches: int = 9
+    static_warm_up: int = 3
     small_batches: int = 20
     small_warm_up: int = 5
     shards: int = 2

@@ -21,7 +21,7 @@ __all__ = ["AUTO", "choose_join"]
 AUTO = "auto"
 _CANDIDATES = ("cachejoin", "front+inlj", "front+x_hybridjoin", "front+ssij")
 """Joins whose cache outlives a micro-batch and that read what is waited for, not all of R to drain a batch."""
-_CACHE_SHARE = 0.88
+_CACHE_SHARE = 0.8
 """Few tuples wait when every batch is drained, so the cache gets most of the memory; models know no such drain."""
 
 

@@ -27,7 +27,7 @@ from pyspark.sql.streaming.listener import (
 
 from semistream.core.errors import SemistreamError
 from semistream.core.statistics import JoinStatistics
-from semistream.spark.metrics import StreamStatistics
+from semistream.spark.metrics import StreamStatistics, counters_of
 
 __all__ = ["BatchReport", "BatchTotals", "JsonLines", "PortTakenError", "PrometheusPage", "StatisticsListener"]
 
@@ -84,9 +84,9 @@ class StatisticsListener(StreamingQueryListener):
             "rows": progress.numInputRows,
             "seconds": {name: milliseconds / 1e3 for name, milliseconds in progress.durationMs.items()},
             "joins": {
-                name: counters.asDict()
-                for name, counters in progress.observedMetrics.items()
-                if "bytes_held" in counters.asDict()
+                name: counters
+                for name, metrics in progress.observedMetrics.items()
+                if (counters := counters_of(metrics)) is not None
             },
         }
         for report in self.reports:

@@ -4,18 +4,21 @@ Every task ends with one row more, a *sentinel*: NULL in all columns but one, wh
 Spark sums the counters of a micro-batch up (``DataFrame.observe``) and the sentinels are filtered out again. So the
 numbers are right with task retries and without result rows, cost no second job, and reach any listener; they also
 work where accumulators do not, on Spark Connect.
+
+Spark looks at every row of results for every aggregate that is observed. So there is one: it collects the sentinels'
+counters, and only the few that were collected are added up.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyspark.sql.types as st
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation, Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -25,6 +28,7 @@ from semistream.joins import Join
 __all__ = [
     "COUNTERS",
     "StreamStatistics",
+    "counters_of",
     "observed",
     "sentinel",
     "stream_statistics",
@@ -36,7 +40,8 @@ _COLUMN = "__semistream"
 _COUNTERS = {part.name: isinstance(part.default, float) for part in dataclasses.fields(JoinStatistics)}
 """Names, and whether they count seconds."""
 _HELD, _MEMORY, _TASKS = "bytes_held", "memory", "tasks"
-_PLACES = {**_COUNTERS, _HELD: False, _MEMORY: False}
+_PLACES = {**_COUNTERS, _HELD: False, _MEMORY: False, _TASKS: False}
+_TOTALS = "totals"
 # One NULL for a row of results, where a struct would send a value of every counter to the JVM. Exact up to 2 to the 53.
 _SPARK_TYPE = st.ArrayType(st.DoubleType())
 _ARROW_TYPE = pa.list_(pa.float64())
@@ -79,15 +84,21 @@ def stream_statistics(query: StreamingQuery, name: str) -> StreamStatistics:
     Spark keeps the progress of the last 100 micro-batches (``spark.sql.streaming.numRecentProgressUpdates``); for
     longer queries add the metrics up in a ``StreamingQueryListener``.
     """
-    return _total(progress["observedMetrics"].get(name) for progress in query.recentProgress)
-
-
-def _total(batches: Iterable[Any]) -> StreamStatistics:
     statistics = StreamStatistics()
-    for metrics in batches:
-        if metrics is not None:
-            statistics.add(metrics if isinstance(metrics, Mapping) else metrics.asDict())
+    for progress in query.recentProgress:
+        if (found := counters_of(progress["observedMetrics"].get(name))) is not None:
+            statistics.add(found)
     return statistics
+
+
+def counters_of(metrics: Any) -> dict[str, Any] | None:
+    """Return the counters of one micro-batch from what Spark has observed under a name; None if they are not a join's.
+
+    >>> counters_of({"totals": {"rows_in": 3}}), counters_of({"rows": 3}), counters_of(None)
+    ({'rows_in': 3}, None, None)
+    """
+    found = metrics.asDict(recursive=True) if isinstance(metrics, Row) else metrics
+    return found.get(_TOTALS) if isinstance(found, dict) else None
 
 
 def with_sentinel(schema: st.StructType) -> st.StructType:
@@ -107,7 +118,7 @@ def without_counters(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def sentinel(join: Join, schema: pa.Schema) -> pa.RecordBatch:
     """Return the last batch of a task: a row that is NULL in all of ``schema``, and what ``join`` counted."""
-    values = dataclasses.asdict(join.stats) | {_HELD: join.budget.peak, _MEMORY: join.budget.total}
+    values = dataclasses.asdict(join.stats) | {_HELD: join.budget.peak, _MEMORY: join.budget.total, _TASKS: 1}
     nulls = [pa.nulls(1, part.type) for part in schema]
     counters = pa.array([[float(values[name]) for name in _PLACES]], _ARROW_TYPE)
     return pa.RecordBatch.from_arrays([*nulls, counters], schema=_counted_schema(schema))
@@ -120,10 +131,18 @@ def _counted_schema(schema: pa.Schema) -> pa.Schema:
 
 def observed(df: DataFrame, name: str | Observation) -> DataFrame:
     """Return results without sentinels, whose counters are summed up under ``name``."""
+    nothing = F.array(*[F.lit(0.0)] * len(_PLACES))
+    added = F.aggregate(
+        F.collect_list(_COLUMN), nothing, lambda total, task: F.zip_with(total, task, lambda one, other: one + other)
+    )
+    # through an array of one, for its elements are named by a function and worked out once
+    named = F.transform(F.array(added), lambda total: F.struct(*_named(total)))
+    return df.observe(name, F.get(named, F.lit(0)).alias(_TOTALS)).where(F.col(_COLUMN).isNull()).drop(_COLUMN)
 
-    def sum_of(place: int, counter: str, seconds: bool) -> Column:
-        total = F.coalesce(F.sum(F.get(F.col(_COLUMN), F.lit(place))), F.lit(0.0))
-        return (total if seconds else total.cast("bigint")).alias(counter)
 
-    sums = [sum_of(place, *counter) for place, counter in enumerate(_PLACES.items())]
-    return df.observe(name, F.count(_COLUMN).alias(_TASKS), *sums).where(F.col(_COLUMN).isNull()).drop(_COLUMN)
+def _named(total: Column) -> list[Column]:
+    values = [F.get(total, F.lit(place)) for place in range(len(_PLACES))]
+    return [
+        (value if seconds else value.cast("bigint")).alias(counter)
+        for value, (counter, seconds) in zip(values, _PLACES.items(), strict=True)
+    ]

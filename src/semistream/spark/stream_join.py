@@ -12,6 +12,8 @@ Everything that can be wrong is found on the driver, when `join` is called; no j
 
 from __future__ import annotations
 
+import functools
+import gc
 import hashlib
 import json
 import math
@@ -51,7 +53,7 @@ from semistream.spark.warm_cleanup import forget_when_ended, sweep_once
 
 __all__ = ["JoinTask", "join"]
 
-_TUNED: dict[str, dict[str, Any]] = {"cachejoin": {"cache_share": 0.88, "disk_share": 0.5, "in_flight": 512}}
+_TUNED: dict[str, dict[str, Any]] = {"cachejoin": {"cache_share": 0.8, "disk_share": 0.7, "in_flight": 1024}}
 """A micro-batch is drained, so few tuples wait behind the cache: room for them is better used for cache and pages."""
 _MOST_RESULTS = 4 << 20
 
@@ -117,8 +119,8 @@ def join(
         False empties the caches after every micro-batch: less to hold between them, more to read in each.
     metrics
         A name under which every micro-batch's progress shows what the joins did: pages read, bytes held and so on, as
-        ``query.lastProgress["observedMetrics"][name]``; `semistream.spark.stream_statistics` adds them up. For a batch
-        DataFrame an ``Observation``.
+        ``query.lastProgress["observedMetrics"][name]["totals"]``; `semistream.spark.stream_statistics` adds them up.
+        For a batch DataFrame an ``Observation``.
     options
         Parameters of the algorithm's own; see its class.
 
@@ -238,6 +240,7 @@ class JoinTask:
             pin.wait()
             if self.counted:
                 yield sentinel(joined, schema)
+        set_modules_apart()
 
     def _warm_shard(self, context: TaskContext, version: int) -> AbstractContextManager[WarmShard | None]:
         """Return the cache that the last micro-batch has left, if there can be one."""
@@ -280,6 +283,17 @@ class JoinTask:
                 f"{relation.schema.names}, and this query was started with {self.shards} shards and other columns or "
                 "types; stop the query and start it again from its checkpoint"
             )
+
+
+@functools.cache
+def set_modules_apart() -> None:
+    """Leave all that this process has loaded out of the search for garbage, once.
+
+    Spark has a worker search its whole memory after every task. With compiled joins loaded that took longer than many a
+    small task, and none of it is ever garbage.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _located(relation: Relation | str | os.PathLike[str]) -> tuple[Path, Manifest]:
