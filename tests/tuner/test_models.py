@@ -64,6 +64,12 @@ def test_model_is_as_near_where_it_chooses_the_split(algorithm):
     assert model == pytest.approx(rate, rel=0.1)
 
 
+@pytest.mark.parametrize("algorithm", ["hybridjoin", "x_hybridjoin"])
+def test_model_knows_the_waves_of_frequent_keys_that_lie_together(algorithm):
+    rate, model = measured(algorithm, 0.03, 1.0, "noperm", tuned=True, windows=4)
+    assert model == pytest.approx(rate, rel=0.1)
+
+
 @pytest.mark.parametrize("share", [0.02, 0.1])
 @pytest.mark.parametrize("algorithm", modelled())
 def test_model_splits_memory_as_the_join_does(algorithm, share):

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from semistream.core.units import format_count
 from semistream.experiments.outcome import Found, Outcome
+from semistream.experiments.reasons import counted
 from semistream.experiments.spec import Verdict
 
 __all__ = [
@@ -40,8 +41,8 @@ def _reason(because: Because, outcome: Outcome) -> str:
     return because if isinstance(because, str) else because(outcome)
 
 
-def _verdict(holds: bool, measured: str, because: Because, outcome: Outcome) -> Verdict:
-    return Verdict(holds, measured, "" if holds else _reason(because, outcome))
+def _verdict(holds: bool, measured: str, because: Because, outcome: Outcome, *series: str) -> Verdict:
+    return Verdict(holds, measured, "" if holds else _reason(because, outcome) or counted(outcome, series))
 
 
 def _facets(outcome: Outcome, facets: Collection[str] | None) -> list[str]:
@@ -85,7 +86,7 @@ def above(
         text = f"{least[2]} {_times(least[1])} at {least[3]}, {most[2]} {_times(most[1])} at {most[3]}"
         if missed:
             text = f"below at {len(missed)} of {len(ratios)} places; {text}"
-        return _verdict(not missed, text, because, outcome)
+        return _verdict(not missed, text, because, outcome, *series)
 
     return judge
 
@@ -115,7 +116,7 @@ def gain(
         ]  # fmt: skip
         if modelled:
             text += f" (model {modelled[0]:.2f}×)"
-        return _verdict(found >= published * (1 - TOLERANCE), text, because, outcome)
+        return _verdict(found >= published * (1 - TOLERANCE), text, because, outcome, first, second)
 
     return judge
 
@@ -135,7 +136,7 @@ def gain_changes(
             for found, published in ((at_begin, begin[1]), (at_end, end[1]))
         )
         text = f"{at_begin:.2f}× at {begin[0]:g}, {at_end:.2f}× at {end[0]:g}"
-        return _verdict(right_way and close, text, because, outcome)
+        return _verdict(right_way and close, text, because, outcome, first, second)
 
     return judge
 
@@ -154,7 +155,7 @@ def rises(series: str, *, facet: str = "", at_least: float = 1.0, because: Becau
         text = f"{format_count(line[0].y)} at {line[0].x:g} to {format_count(line[-1].y)} at {line[-1].x:g}"
         if drops:
             text += f"; falls at {', '.join(f'{x:g}' for x in drops)}"
-        return _verdict(not drops and grown >= at_least, text, because, outcome)
+        return _verdict(not drops and grown >= at_least, text, because, outcome, series)
 
     return judge
 
@@ -168,7 +169,7 @@ def falls(series: str, *, facet: str = "", because: Because = "") -> Judge:
         text = f"{format_count(line[0].y)} at {line[0].x:g} to {format_count(line[-1].y)} at {line[-1].x:g}"
         if rise:
             text += f"; rises at {', '.join(f'{x:g}' for x in rise)}"
-        return _verdict(not rise and line[-1].y < line[0].y, text, because, outcome)
+        return _verdict(not rise and line[-1].y < line[0].y, text, because, outcome, series)
 
     return judge
 
@@ -211,7 +212,7 @@ def interior(*series: str, facets: Collection[str] | None = None, because: Becau
                 holds = holds and not ends
                 label = name if len(series) > 1 or not facet else facet
                 found.append(f"{label}: best at {best.x:g}" if len(outcome.names()) > 1 or facet else f"at {best.x:g}")
-        return _verdict(holds, "; ".join(found), because, outcome)
+        return _verdict(holds, "; ".join(found), because, outcome, *series)
 
     return judge
 
@@ -222,7 +223,7 @@ def near(series: str, published: float, *, factor: float, because: Because = "")
     def judge(outcome: Outcome) -> Verdict:
         best = max(outcome.line(series), key=lambda one: one.y)
         holds = published / factor <= best.x <= published * factor
-        return _verdict(holds, f"best at {best.x:g}", because, outcome)
+        return _verdict(holds, f"best at {best.x:g}", because, outcome, series)
 
     return judge
 
@@ -239,7 +240,7 @@ def rises_then_falls(series: str, *, facet: str = "", because: Because = "") -> 
             f"{format_count(line[0].y)} at {line[0].x:g}, {format_count(best.y)} at {best.x:g}, "
             f"{format_count(line[-1].y)} at {line[-1].x:g}"
         )
-        return _verdict(rise and fall, text, because, outcome)
+        return _verdict(rise and fall, text, because, outcome, series)
 
     return judge
 

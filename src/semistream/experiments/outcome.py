@@ -63,12 +63,6 @@ class Outcome:
         metric = sample.metric or self.experiment.metric
         model = record.get("model") if metric == "rate" else record.get(f"{metric}_model")
         interval = record.get("interval") if metric == "rate" else record.get(f"{metric}_interval")
-        if metric == "rate" and sample.point.passes == 0.5 and len(record.get("windows", ())) == 4:
-            # joins that choose what to read go through R in waves of a pass: its two halves are one measurement
-            from semistream.experiments.tasks import interval as half_width
-
-            rates = record["windows"]
-            interval = half_width([(rates[0] + rates[1]) / 2, (rates[2] + rates[3]) / 2])
         return Found(sample.x, float(record[metric]), float(interval or 0.0), model, record, sample.facet)
 
     @property

@@ -12,13 +12,16 @@ from typing import Any
 import pyarrow as pa
 
 from semistream.core.statistics import JoinStatistics
+from semistream.experiments.queues import fill_queue, newest_number, oldest_number, queue_of
 from semistream.experiments.silent import silent
 from semistream.experiments.sources import KEY, Sides, stream_schema
 from semistream.experiments.spec import Point
-from semistream.experiments.steady import arrived, cold_sides, warm_front_stage
+from semistream.experiments.steady import arrived, missed_by, warm_front_stage
 from semistream.joins import find
 from semistream.joins.base import Join
 from semistream.joins.costs import Constants, Setting, costs_of, load_constants, modelled, simulated_seconds
+from semistream.joins.costs.front import FrontCosts
+from semistream.joins.front_stage import FrontStage
 from semistream.joins.ssij import Ssij
 from semistream.tuner.search import best_split
 
@@ -30,6 +33,7 @@ _PARALLEL = ("p_cachejoin", "op_cachejoin")
 _SCANNING = ("meshjoin", "r_meshjoin", "cmeshjoin")
 _OF_THE_MODEL = ("seek_pages", "in_flight", "buffer_share", "by_frequency", "replacement", "max_scan")
 _PORTION = 2048
+_FIRST_TURNS = 8
 _REAL_WINDOW_SECONDS = 0.25
 _REAL_WARM_SECONDS = 1.0
 
@@ -113,6 +117,7 @@ class Run:
         self.feed = Feed(sides)
         self._most = _ONE_BY_ONE if point.algorithm == "inlj" else 1 << 40
         self._phases = 0
+        self._newest: int | None = None
 
     def _options(self) -> dict[str, Any]:
         """Return the point's options, with those to be tuned chosen by the cost model."""
@@ -133,9 +138,20 @@ class Run:
     def warm_up(self) -> int:
         """Run into the steady state; return the tuples it took."""
         if self.simulated:
-            cached = warm_front_stage(self.join, self.sides)
+            steady = None
+            if isinstance(self.join, FrontStage) and self.setting.exponent > 0.0:
+                costs = costs_of(self.point.algorithm)
+                assert isinstance(costs, FrontCosts)
+                steady = costs.steady_cache(self.setting, self.point.memory, **self._modelled_options())
+                warm_front_stage(self.join, self.sides, steady)
+            others = missed_by(self.join, self.sides, steady)
             if self.point.algorithm in _SCANNING:
-                self._fill_queue(cached)
+                self._fill_queue(others)
+            elif fill_queue(self.join, others):
+                for _ in range(_FIRST_TURNS):
+                    self._discard()
+                if isinstance(self.join, FrontStage):
+                    self._window()  # until what is cached and what waits suit each other
             else:
                 self._turn_over()
         else:
@@ -147,10 +163,10 @@ class Run:
                 self._discard()
         return self.feed.offered
 
-    def _fill_queue(self, cached: int) -> None:
-        """Let tuples enter until the first ones leave: the queue of a scanning join is full then."""
+    def _fill_queue(self, others: Sides) -> None:
+        """Let tuples that no cache answers enter until the first ones leave: a scanning join's queue is full then."""
         assert self.sides.blankable is not None
-        stream, self.feed = self.feed, Feed(cold_sides(self.sides, cached))
+        stream, self.feed = self.feed, Feed(others)
         self.sides.blankable.blank = True
         while self.join.stats.evicted == 0:
             # few at a time: what is left of this other stream in the stream buffers would be measured too
@@ -177,18 +193,25 @@ class Run:
     def windows(self) -> Iterator[Window]:
         """Measure window after window."""
         for _ in range(self.point.windows):
-            before, began = self.join.stats, time.perf_counter()
-            self._phases = self.join.join_phases if isinstance(self.join, Ssij) else 0
-            while True:
-                self._discard()
-                done = difference(self.join.stats, before)
-                if self._complete(done, time.perf_counter() - began):
-                    break
-            yield Window(done, self.seconds(done) if self.simulated else time.perf_counter() - began)
+            yield self._window()
+
+    def _window(self) -> Window:
+        before, began = self.join.stats, time.perf_counter()
+        self._phases = self.join.join_phases if isinstance(self.join, Ssij) else 0
+        queue = queue_of(self.join) if self.simulated else None
+        self._newest = None if queue is None else newest_number(queue)
+        while True:
+            self._discard()
+            done = difference(self.join.stats, before)
+            if self._complete(done, time.perf_counter() - began):
+                break
+        return Window(done, self.seconds(done) if self.simulated else time.perf_counter() - began)
 
     def _complete(self, done: JoinStatistics, wall: float) -> bool:
         if not self.simulated:
             return wall >= _REAL_WINDOW_SECONDS and done.rows_done > 0
+        if self._newest is not None and (queue := queue_of(self.join)) is not None:
+            return done.probes >= self.point.probes or oldest_number(queue) > self._newest
         return self._far_enough(done, self.point.passes, self.point.probes)
 
     def _far_enough(self, done: JoinStatistics, passes: float, probes: int) -> bool:
@@ -196,7 +219,7 @@ class Run:
             return done.reads >= _ONE_BY_ONE
         if isinstance(self.join, Ssij):
             # join phases, beyond those there had been when the counting began
-            return self.join.join_phases - self._phases >= math.ceil(passes) or done.probes >= probes
+            return self.join.join_phases - self._phases >= math.ceil(passes) or done.rows_done >= probes
         return done.pages_read >= passes * self.sides.relation.page_count or done.probes >= probes
 
     def seconds(self, done: JoinStatistics) -> float:
@@ -218,11 +241,14 @@ class Run:
         seconds = simulated_seconds(self.point.algorithm, done, done.io_seconds * reading, constants)
         return done.rows_done / seconds
 
+    def _modelled_options(self) -> dict[str, Any]:
+        return {name: value for name, value in self.options.items() if name != "threads"}
+
     def predicted(self, setting: Setting | None = None) -> float | None:
         """Return the rate that the cost model gives for what was run; in another setting, if one is given."""
         if self.point.algorithm not in modelled():
             return None
-        options = {name: value for name, value in self.options.items() if name != "threads"}
+        options = self._modelled_options()
         if self.point.algorithm == "inlj":
             options["arriving"] = self._most
         return costs_of(self.point.algorithm).rate(setting or self.setting, self.point.memory, **options)

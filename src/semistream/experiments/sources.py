@@ -64,10 +64,14 @@ class Sides:
 
     def batch(self, start: int, rows: int, schema: pa.Schema | None = None) -> pa.RecordBatch:
         """Return the tuples ``start`` to ``start + rows - 1``: key, number, filler."""
+        return self.batch_of(self.keys.keys(start, rows), start, schema)
+
+    def batch_of(self, keys: Ints, start: int, schema: pa.Schema | None = None) -> pa.RecordBatch:
+        """Return tuples with these keys, numbered from ``start`` on."""
         schema = schema or stream_schema(self.workload.stream_bytes)
-        columns = [pa.array(self.keys.keys(start, rows)), pa.array(np.arange(start, start + rows))]
+        columns = [pa.array(keys), pa.array(np.arange(start, start + keys.size))]
         width = schema.field("filler").type.byte_width
-        filler = pa.Array.from_buffers(schema.field("filler").type, rows, [None, _zeros(rows * width)])
+        filler = pa.Array.from_buffers(schema.field("filler").type, keys.size, [None, _zeros(keys.size * width)])
         return pa.RecordBatch.from_arrays([*columns, filler], schema=schema)
 
 

@@ -13,16 +13,23 @@ from numpy.typing import NDArray
 
 from semistream.experiments.sources import Sides
 from semistream.joins.base import Join
+from semistream.joins.costs.front import SteadyCache
 from semistream.joins.front_stage import FrontStage
 from semistream.relation.pages import FIRST, LAST, WHOLE
 from semistream.stream.draws import fractions, sequence_seed
 from semistream.stream.keys import KeySource, ZipfKeys
 from semistream.stream.permutation import Permutation
 from semistream.structures.candidates import Candidates
+from semistream.structures.hot_tuples import HotTuples
 
-__all__ = ["TailKeys", "arrived", "cold_sides", "warm_front_stage"]
+__all__ = ["MissedKeys", "TailKeys", "arrived", "missed_by", "warm_front_stage"]
+
+Ints = NDArray[np.int64]
 
 _PORTION = 1 << 20
+_FIRST_SMOOTH = 64
+_ELSEWHERE = 1 << 40
+_NEGLIGIBLE = 0.003
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,7 @@ class TailKeys(KeySource):
         """Keys are below this."""
         return self.whole.size
 
-    def _keys(self, start: int, count: int) -> NDArray[np.int64]:
+    def _keys(self, start: int, count: int) -> Ints:
         low, high, rest = self.after + 0.5, self.whole.size + 0.5, 1.0 - self.whole.exponent
         drawn = fractions(sequence_seed(self.whole.seed, "tail keys"), start, count)
         # the area under x^-s between both ends, inverted: far from its first ranks Zipf's law is as smooth
@@ -56,11 +63,38 @@ class TailKeys(KeySource):
         return Permutation(self.whole.size, self.whole.seed).apply(order)
 
 
-def cold_sides(sides: Sides, cached: int) -> Sides:
-    """Return a stream of which a cache of the ``cached`` most frequent keys answers nothing."""
-    if not cached or not isinstance(sides.keys, ZipfKeys) or cached >= sides.keys.size:
+@dataclass(frozen=True)
+class MissedKeys(KeySource):
+    """The keys of a stream that a cache does not hold: those it does are drawn again."""
+
+    whole: KeySource
+    cache: HotTuples
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """Keys are below this."""
+        return self.whole.size
+
+    def _keys(self, start: int, count: int) -> Ints:
+        keys = self.whole.keys(start, count)
+        held = np.flatnonzero(self.cache.holds(keys))
+        while held.size:
+            start += _ELSEWHERE
+            keys[held] = self.whole.keys(start, held.size)
+            held = held[self.cache.holds(keys[held])]
+        return keys
+
+
+def missed_by(join: Join, sides: Sides, steady: SteadyCache | None) -> Sides:
+    """Return a stream of which the cache of a join answers nothing."""
+    keys = sides.keys
+    if not isinstance(join, FrontStage) or not isinstance(keys, ZipfKeys) or not len(join.cache) or steady is None:
         return sides
-    return dataclasses.replace(sides, keys=TailKeys(sides.keys, cached))
+    # nearly all of the first ranks are cached: the few that are not are not worth drawing so many for
+    missed = np.cumsum(steady.keys.count * steady.keys.popularity * steady.keys.missing)
+    after = int(steady.keys.first[np.searchsorted(missed, _NEGLIGIBLE * missed[-1])])
+    rest = TailKeys(keys, after) if after >= _FIRST_SMOOTH else keys
+    return dataclasses.replace(sides, keys=MissedKeys(rest, join.cache))
 
 
 def arrived(join: Join) -> int:
@@ -68,30 +102,45 @@ def arrived(join: Join) -> int:
     return join._arrived + (join._inner._arrived if isinstance(join, FrontStage) else 0)
 
 
-def warm_front_stage(join: Join, sides: Sides) -> int:
-    """Put the most frequent keys into ``H_R``, as often seen as they would be by now; return how many.
+def warm_front_stage(join: Join, sides: Sides, steady: SteadyCache) -> None:
+    """Put those keys into ``H_R``, with such counts, as it would hold by now.
 
     Only where each key has one row and its frequency is known: a Zipf stream over a primary key.
     """
     keys = sides.keys
     if not isinstance(join, FrontStage) or not isinstance(keys, ZipfKeys) or not sides.relation.unique:
-        return 0
-    if keys.exponent == 0.0:
-        return 0
-    count = min(join.cache.capacity, keys.size)
-    # Frequencies are halved now and then: on average a key has been seen for one and a half such periods.
-    period = join.cache._aging * 1.5
+        return
     row = np.zeros(sides.relation.codec.stride, np.uint8)
     flags = np.uint8(FIRST | LAST | WHOLE)
-    seed = sequence_seed(sides.workload.seed, "warm cache")
-    hottest = keys.hottest(count)
-    for begin in range(0, count, _PORTION):
-        part = hottest[begin : begin + _PORTION]
-        expected = period * keys.law.probability(np.arange(begin + 1, begin + part.size + 1))
-        frequency = np.floor(expected + fractions(seed, begin, part.size)).astype(np.int64)
+    ranks, counts = _cached_ranks(steady, join.cache, sides.workload.seed)
+    for begin in range(0, ranks.size, _PORTION):
+        part, frequency = keys._place(ranks[begin : begin + _PORTION]), counts[begin : begin + _PORTION]
         join.cache.admit(
             Candidates(part, frequency, np.arange(part.size + 1), np.zeros(part.size, np.int64),
                        np.full(part.size, flags)),
             row,
         )  # fmt: skip
-    return count
+    join.threshold = steady.threshold
+
+
+def _cached_ranks(steady: SteadyCache, cache: HotTuples, seed: int) -> tuple[Ints, Ints]:
+    """Return the keys that are cached, by rank from 0, and how often each has been seen: every so many of a class."""
+    ranks, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    room, owed = cache.capacity, 0.0
+    keys = steady.keys
+    for number, (shares, first, count, popularity) in enumerate(
+        zip(steady.counts, keys.first, keys.count, keys.popularity, strict=True)
+    ):
+        owed += float(np.clip(shares.sum(), 0.0, 1.0) * count)
+        chosen = min(int(owed), room, int(count))
+        if chosen <= 0:
+            continue
+        owed -= chosen
+        room -= chosen
+        drawn = fractions(sequence_seed(seed, f"warm cache {number}"), 0, chosen + 1)
+        ranks.append((first + (np.arange(chosen) + drawn[-1]) * (count / chosen)).astype(np.int64))
+        level = np.searchsorted(np.cumsum(shares), drawn[:-1] * shares.sum())
+        # the highest count stands for all above it
+        often = int(popularity * cache._aging)
+        counts.append(np.where(level >= shares.size - 1, max(often, shares.size - 1), level).astype(np.int64))
+    return np.concatenate(ranks), np.concatenate(counts)

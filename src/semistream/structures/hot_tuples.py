@@ -213,6 +213,10 @@ class HotTuples:
             self._t.state[_AGED] = self._t.state[_LOOKED]
         return found
 
+    def holds(self, keys: Ints) -> NDArray[np.bool_]:
+        """Say which keys are held, without recording that they were asked for."""
+        return ~_absent(self._t, frozen(keys))
+
     def rows(self, slots: Slots) -> tuple[Bytes, Ints, Bytes]:
         """Return bytes, and start and flags of each slot's row."""
         data, starts = self._rows.locate(slots)

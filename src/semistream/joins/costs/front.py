@@ -20,12 +20,13 @@ from __future__ import annotations
 
 import inspect
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from semistream.joins.costs.behind import DiskCosts, Served
-from semistream.joins.costs.cache import cached_shares, ideal
+from semistream.joins.costs.cache import Counts, cached_shares, ideal
 from semistream.joins.costs.model import Costs, Memory, Prediction, common_memory
 from semistream.joins.costs.popularity import KeyClasses, key_classes
 from semistream.joins.costs.pricing import Operations
@@ -34,7 +35,7 @@ from semistream.joins.costs.steady import root
 from semistream.stream.zipf import harmonic
 from semistream.structures.hot_tuples import HotTuples
 
-__all__ = ["FrontCosts", "best_cache", "cached_share", "cached_share_slope"]
+__all__ = ["FrontCosts", "SteadyCache", "best_cache", "cached_share", "cached_share_slope"]
 
 _LEAST_TUPLES = 16
 _ROUNDS = 4
@@ -88,6 +89,18 @@ def _sum(count: int, exponent: float) -> float:
     return harmonic(count, exponent) if count else 0.0
 
 
+@dataclass(frozen=True)
+class SteadyCache:
+    """What the front stage's cache holds in its steady state."""
+
+    keys: KeyClasses
+    """Of each class, the share of its keys that is not cached, on average over time."""
+    counts: Counts
+    """Of each class, the share of its keys that is cached with a count of 0, 1, 2, …, when counts have been halved."""
+    threshold: int
+    """Tuples that a key must be matched with to come in."""
+
+
 class FrontCosts(Costs):
     """A cache before a join on the disk.
 
@@ -114,6 +127,18 @@ class FrontCosts(Costs):
         return parts.parts
 
     def predict(self, setting: Setting, memory: int, *, aging: float = _AGING, **options: Any) -> Prediction:
+        parts, held, served, cache = self._steady(setting, memory, aging, **options)
+        missed = cache.keys.miss_share
+        return self._combined(setting, parts, held, missed, served, options)
+
+    def steady_cache(self, setting: Setting, memory: int, *, aging: float = _AGING, **options: Any) -> SteadyCache:
+        """Return what the cache holds after a long time."""
+        return self._steady(setting, memory, aging, **options)[3]
+
+    def _steady(
+        self, setting: Setting, memory: int, aging: float, **options: Any
+    ) -> tuple[Memory, int, Served, SteadyCache]:
+        """Return the parts, the tuples in the cache, what the join behind does, and what the cache holds."""
         keys = key_classes(setting)
         parts, held, served = self._split(setting, memory, keys, **options)
         room = held / setting.rows_per_key
@@ -126,8 +151,7 @@ class FrontCosts(Costs):
             shares, threshold = cached_shares(keys, served.events, room, period, state, threshold)
             missing = 1.0 - shares
             served = self._behind(setting, parts, keys.without(missing), **options)
-        missed = keys.without(missing).miss_share
-        return self._combined(setting, parts, held, missed, served, options)
+        return parts, held, served, SteadyCache(keys.without(missing), state, threshold)
 
     def quick(self, setting: Setting, memory: int, *, aging: float = _AGING, **options: Any) -> Prediction:
         """Return what would be if the most frequent tuples were cached: a few percent more, soon computed."""

@@ -21,12 +21,14 @@ rows in ``H_S``, so it costs one ``c_H`` a tuple instead of ``d_N·c_H`` a turn 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from semistream.joins.costs.behind import DiskCosts, Served, matched_in_passes
+from semistream.joins.costs.laps import play_laps
 from semistream.joins.costs.model import Memory, common_memory
 from semistream.joins.costs.popularity import KeyClasses, Units
 from semistream.joins.costs.setting import Setting
@@ -41,6 +43,8 @@ Floats = NDArray[np.float64]
 
 _PAGES_A_SEEK = 8
 _PORTION = 1 << 14
+_WAVE = 0.15
+"""A unit that empties less than this of the queue makes no waves."""
 
 
 class OldestFirst:
@@ -90,17 +94,20 @@ class OldestFirst:
     def _state(self, width: int) -> SteadyState:
         keys_a_unit = max(1.0, self.setting.keys / self.setting.pages * width)
         units, keys = self._units(width), max(1, self.frames // width)
+        return self._turn(units, keys, keys_a_unit)
 
-        def state(waiting: float) -> SteadyState:
-            return self._turn(units, waiting, keys, keys_a_unit)
+    def _turn(self, units: Units, keys: float, keys_a_unit: float) -> SteadyState:
+        even = oldest_first(units, self.capacity, keys, keys_a_unit)
+        if float(units.popularity.max()) * even.wait < _WAVE * self.capacity:
+            return self._entering(even, lambda waiting: oldest_first(units, waiting, keys, keys_a_unit))
+        served, wait = play_laps(units, self.capacity, even.units, self.most, even.wait)
+        return SteadyState(wait, served, even.units, even.runs)
 
-        full = state(self.capacity)
+    def _entering(self, full: SteadyState, state: Callable[[float], SteadyState]) -> SteadyState:
+        """Return the state with so many waiting as can enter in the place of those who leave."""
         if full.tuples <= self.most or full.tuples <= 1.0:
             return full
         return state(root(lambda waiting: state(waiting).tuples - self.most, 1.0, self.capacity, exact=1e-3))
-
-    def _turn(self, units: Units, waiting: float, keys: float, keys_a_unit: float) -> SteadyState:
-        return oldest_first(units, waiting, keys, keys_a_unit)
 
     def _units(self, width: int) -> Units:
         if self.page_classes is None:
@@ -153,8 +160,11 @@ class BothEnds(OldestFirst):
 
     buffers = 2
 
-    def _turn(self, units: Units, waiting: float, keys: float, keys_a_unit: float) -> SteadyState:
-        return both_ends(units, waiting, keys, keys, keys_a_unit)
+    def _turn(self, units: Units, keys: float, keys_a_unit: float) -> SteadyState:
+        def state(waiting: float) -> SteadyState:
+            return both_ends(units, waiting, keys, keys, keys_a_unit)
+
+        return self._entering(state(self.capacity), state)
 
 
 class HybridJoinCosts(DiskCosts):
@@ -171,6 +181,8 @@ class HybridJoinCosts(DiskCosts):
         parts = common_memory(setting, memory, index=True)
         frames = self.give_disk_buffer(setting, parts, partition_pages, in_flight, int(parts.free * disk_share))
         capacity = self.give_table(setting, parts)
+        # what the stream buffer holds enters between two turns, and no more
+        most = min(most, parts.parts["stream buffer"] / setting.buffered_bytes)
         side = self.side(setting, keys, capacity, frames, partition_pages, seek_pages, most=most)
         return Served(
             parts,
