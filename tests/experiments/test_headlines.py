@@ -65,9 +65,8 @@ def test_cmeshjoin_gains_what_its_model_says_and_loses_only_without_skew(measure
 
 def test_cmeshjoin_with_the_papers_bytes_gains_what_the_papers_model_gives(measured: Measured) -> None:
     gains = ratios(measured("cmesh-3d"), PUBLISHED_CMESH, PUBLISHED_MESH)
-    paper = FrontStageGain(1_000_000, 12e6)
-    # the second stream buffer, a sixteenth of so small a budget, is not in the paper's model
-    assert gains[1.0] == pytest.approx(paper.best()[0] * (1 - 1 / 16), rel=0.1)
+    assert gains[1.0] == pytest.approx(FrontStageGain(1_000_000, 12e6).best()[0], rel=0.1)
+    assert gains[0.0] > 0.95
 
 
 def test_the_papers_model_of_cmeshjoin_gives_less_than_the_paper_measures() -> None:
@@ -81,12 +80,15 @@ def test_the_papers_model_of_cmeshjoin_gives_less_than_the_paper_measures() -> N
     assert gains[2] < 4.3
 
 
-def test_ssij_is_three_times_the_published_meshjoin(measured: Measured) -> None:
+def test_ssij_is_three_times_the_published_meshjoin_and_more_with_many_rows_a_key(measured: Measured) -> None:
     outcome = measured("ssij-7")
     gains = ratios(outcome, "SSIJ", PUBLISHED, outcome.facets()[0])
-    assert min(gains.values()) > 3.0
+    assert gains[1] > 3.0
+    assert gains[10] > 1.05 * gains[1]
     ours = ratios(outcome, "SSIJ", "MESHJOIN", outcome.facets()[0])
     assert min(ours.values()) > 1.5
+    for found in outcome.line("SSIJ", outcome.facets()[0]):
+        assert found.y == pytest.approx(found.record["counting_model"], rel=0.1)
 
 
 def test_x_hybridjoin_above_hybridjoin_above_meshjoin_with_skew(measured: Measured) -> None:
@@ -103,7 +105,7 @@ def test_phases_in_parallel_are_above_phases_in_turn(measured: Measured) -> None
 
 
 def test_dynamic_memory_is_above_every_fixed_split(measured: Measured) -> None:
-    outcome = measured("ssij-10", lambda sample: sample.x > 4)
+    outcome = measured("ssij-10", lambda sample: sample.x == 10)
     dynamic, *fixed = outcome.names()
     for split in fixed:
         assert min(ratios(outcome, dynamic, split).values()) > 1.0, split

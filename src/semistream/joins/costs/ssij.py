@@ -29,6 +29,7 @@ Every tuple costs ``c_S + c_AI + c_H + K·c_O``, one that waits ``c_A + c_E`` mo
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ from numpy.typing import NDArray
 from semistream.core.compiled import kernel
 from semistream.joins import ssij_memory as ssij
 from semistream.joins.costs.behind import DiskCosts, Served, matched_in_passes
-from semistream.joins.costs.model import Memory, common_memory
+from semistream.joins.costs.model import Memory, Prediction, common_memory
 from semistream.joins.costs.popularity import KeyClasses
 from semistream.joins.costs.setting import Setting
 from semistream.structures.directory import ENTRY_BYTES as DIRECTORY_BYTES
@@ -205,6 +206,14 @@ class SsijCosts(DiskCosts):
                 break
         return _State(cached, shares, missed, waiting, leaders)
 
+    def quick(self, setting: Setting, memory: int, **options: Any) -> Prediction:
+        """Return `predict`, made worse where tuples leave pages hardly any room: rates there vary by phase."""
+        found = self.predict(setting, memory, **options)
+        room = found.details["C"] / max(3.0, found.details["F"] // 16)
+        if room < 1.0 and setting.exponent > 0.0 and options.get("replacement", "utility") != "none":
+            return dataclasses.replace(found, seconds=found.seconds * (2.0 - room))
+        return found
+
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
         """Return thresholds as shares of what the block holds, or more than all of it, and lengths of scans."""
         split = self._split(setting, memory, None)
@@ -278,10 +287,9 @@ class SsijCosts(DiskCosts):
 
     @staticmethod
     def _steadiness(split: _Split, cached: float) -> float:
-        """Return how much of its hits a cache has that tuples leave hardly any room.
+        """Return how much of its hits a cache has that tuples leave less room than what is kept free for input.
 
-        If they leave less than what is kept free for input, join phases that find room for pages alternate with others
-        that find next to none. Fitted to runs over 1 to 2.5 % of R.
+        Join phases that find room for pages alternate then with others that find none. Fitted to runs with 1 to 2.5 %.
         """
         return 0.5 + 0.5 * min(1.0, cached / max(3, split.frames // 16))
 
