@@ -32,7 +32,7 @@ def cached(size: Size, workload: Workload, memory: int, algorithm: str) -> Point
 def experiments(size: Size) -> list[Experiment]:
     """Describe the experiments of both papers."""
     rows = size.pick([0.5, 0.75, 1.0, 1.5, 2.0], [0.5, 2.0], [0.5, 2.0])
-    memories = size.some([50.0, 100.0, 150.0, 200.0])  # 250 MB would be more than R
+    memories = size.some([50.0, 100.0, 200.0])  # 250 MB would be more than R
     skews = [0.5, 0.75, 1.0]
     sweeps = (
         ("a", "Size of R", ROWS, [(million, zipf(size, million), budget(size, 50)) for million in rows],
@@ -110,9 +110,7 @@ def _overlap(outcome: Outcome) -> str:
 
 def _buffer(size: Size) -> Experiment:
     workload, memory = zipf(size), budget(size, 100)
-    shares = size.pick(
-        [0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32], [0.005, 0.02, 0.08, 0.32], [0.005, 0.02, 0.3]
-    )
+    shares = size.pick([0.0025, 0.005, 0.01, 0.02, 0.08, 0.32], [0.005, 0.02, 0.08, 0.32], [0.005, 0.02, 0.3])
 
     def point(share: float) -> Point:
         made = cached(size, workload, memory, "p_cachejoin")

@@ -38,8 +38,8 @@ def scan(size: Size, workload: Workload, memory: int, algorithm: str = "meshjoin
     if algorithm != "inlj":
         options = size.scanning(SHARE)
     return Point(
-        workload=workload, algorithm=algorithm, memory=memory, options=options, windows=size.pick(4, 3, 5),
-        passes=size.pick(0.25, 0.5, 0.5),
+        workload=workload, algorithm=algorithm, memory=memory, options=options, windows=size.pick(2, 3, 5),
+        passes=size.pick(1.0, 0.5, 0.5), probes=size.pick(1 << 40, 4_000_000, 4_000_000),
         seek_seconds=size.seek_seconds(SHARE),
     )  # fmt: skip
 

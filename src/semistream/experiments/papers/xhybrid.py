@@ -14,7 +14,7 @@ from semistream.experiments.spec import Axis, Claim, Experiment, Point, Sample, 
 __all__ = ["experiments"]
 
 PAPER = "X-HYBRIDJOIN"
-MEMORIES = [50.0, 100.0, 150.0, 200.0]
+MEMORIES = [50.0, 100.0, 200.0]
 """In MB; the paper's 250 would be more than R."""
 FOUR = {"X-HYBRIDJOIN": "x_hybridjoin", "HYBRIDJOIN": "hybridjoin", "R-MESHJOIN": "r_meshjoin", "MESHJOIN": "meshjoin"}
 
@@ -141,7 +141,7 @@ def _uniform(outcome: Outcome) -> str:
 
 
 def _pinned_use(size: Size) -> Experiment:
-    memories = size.some([50.0, 100.0, 150.0, 200.0, 250.0])
+    memories = size.some([*MEMORIES, 250.0])
     return Experiment(
         id="xhybrid-3d", paper=PAPER, figure="Figure 3(d)", title="Tuples served by the pinned part",
         setup=f"R {zipf(size).rows / 1e6:g} M tuples, skew 1; in 4000 iterations.", x=MEMORY,
@@ -159,7 +159,7 @@ def _pinned_use(size: Size) -> Experiment:
 
 
 def _grid(size: Size) -> list[Experiment]:
-    swappable = size.pick([52, 104, 208, 416, 832], [5, 20, 80], [8, 64])
+    swappable = size.pick([104, 208, 416, 832], [5, 20, 80], [8, 64])
     pinned = size.pick([0, 208, 832, 1664, 3328], [0, 20, 80, 320], [0, 64, 512])
     workload, memory = zipf(size), budget(size, 50)
 
