@@ -80,8 +80,9 @@ class Point:
     windows
         Measurement windows in the steady state: a mean and a confidence interval come from them.
     passes, warm_passes
-        A window ends when so many times R's number of pages have been read: skewed streams move through R in waves,
-        so that nothing shorter is representative of joins that choose what to read. As long is the way there.
+        A window ends when so many times R's number of pages have been read. As long is the way there. Joins that serve
+        their oldest tuple first begin with a full queue instead, and a window is a lap of it: skewed streams move
+        through R in waves, and nothing shorter is representative.
     probes
         A window ends with so many look-ups if that is sooner.
     seek_seconds
