@@ -211,7 +211,7 @@ class SsijCosts(DiskCosts):
         found = self.predict(setting, memory, **options)
         room = found.details["C"] / max(3.0, found.details["F"] // 16)
         if room < 1.0 and setting.exponent > 0.0 and options.get("replacement", "utility") != "none":
-            return dataclasses.replace(found, seconds=found.seconds * (2.0 - room))
+            return dataclasses.replace(found, seconds=found.seconds * (1.0 + 0.2 * (1.0 - room)))
         return found
 
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
