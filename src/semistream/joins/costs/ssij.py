@@ -210,7 +210,12 @@ class SsijCosts(DiskCosts):
         """Return `predict`, made worse where tuples leave pages hardly any room: rates there vary by phase."""
         found = self.predict(setting, memory, **options)
         room = found.details["C"] / max(3.0, found.details["F"] // 16)
-        if room < 1.0 and setting.exponent > 0.0 and options.get("replacement", "utility") != "none":
+        if (
+            room < 1.0
+            and found.details["F"] >= 256
+            and setting.exponent > 0.0
+            and options.get("replacement", "utility") != "none"
+        ):
             return dataclasses.replace(found, seconds=found.seconds * (1.0 + 0.2 * (1.0 - room)))
         return found
 
