@@ -32,7 +32,9 @@ def spark(
     warm_up: Annotated[
         int, typer.Option(help="Micro-batches before those, not measured: the JVM compiles for long.")
     ] = 60,
-    fill: Annotated[int, typer.Option(help="Rows that fill our cache before that.")] = 20_000_000,
+    fill: Annotated[
+        int | None, typer.Option(help="Rows that fill our cache before that.", show_default="20 M, or 1.5 times R")
+    ] = None,
     static_batches: Annotated[int, typer.Option(help="Micro-batches of Spark's join measured, after three.")] = 9,
     small_batches: Annotated[int, typer.Option(help="Empty micro-batches measured.")] = 20,
     shards: Annotated[int, typer.Option(help="Parts of R, a task each.")] = 2,
@@ -48,7 +50,8 @@ def spark(
     check_shape(shape)
     plan = BenchPlan(
         rows=rows, row_bytes=row_bytes, batch_rows=batch, memory=memory, algorithm=algorithm, exponent=zipf,
-        shape="noperm" if shape == "noperm" else "random", batches=batches, warm_up=warm_up, fill_rows=fill,
+        shape="noperm" if shape == "noperm" else "random", batches=batches, warm_up=warm_up,
+        fill_rows=max(20_000_000, rows * 3 // 2) if fill is None else fill,
         static_batches=static_batches, small_batches=small_batches, shards=shards, cores=cores, heap=heap,
     )  # fmt: skip
     place = directory or cache_directory() / "bench-spark"
