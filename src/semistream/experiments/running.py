@@ -246,9 +246,9 @@ class Run:
 
     def predicted(self, setting: Setting | None = None) -> float | None:
         """Return the rate that the cost model gives for what was run; in another setting, if one is given."""
-        if self.point.algorithm not in modelled():
-            return None
         options = self._modelled_options()
+        if self.point.algorithm not in modelled() or options.get("replacement") == "lru":
+            return None
         if self.point.algorithm == "inlj":
             options["arriving"] = self._most
         return costs_of(self.point.algorithm).rate(setting or self.setting, self.point.memory, **options)

@@ -31,7 +31,7 @@ def cached(size: Size, workload: Workload, memory: int, algorithm: str) -> Point
 
 def experiments(size: Size) -> list[Experiment]:
     """Describe the experiments of both papers."""
-    rows = size.pick([0.5, 0.75, 1.0, 1.5, 2.0], [0.5, 2.0], [0.5, 2.0])
+    rows = size.pick([0.5, 1.0, 2.0], [0.5, 2.0], [0.5, 2.0])
     memories = size.some([50.0, 100.0, 200.0])  # 250 MB would be more than R
     skews = [0.5, 0.75, 1.0]
     sweeps = (

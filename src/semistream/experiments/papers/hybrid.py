@@ -142,7 +142,7 @@ def _generator(size: Size) -> list[Experiment]:
 
 
 def _tuning(size: Size) -> list[Experiment]:
-    pages = size.pick([4, 13, 52, 104, 208, 416, 832, 1664, 3328], [2, 13, 52, 208, 500], [1, 13, 208])
+    pages = size.pick([13, 52, 104, 208, 416, 832, 1664, 3328], [2, 13, 52, 208, 500], [1, 13, 208])
     workload, memory = zipf(size), budget(size, 50)
     return [
         Experiment(
@@ -158,7 +158,7 @@ def _tuning(size: Size) -> list[Experiment]:
 
 
 def _delays(size: Size) -> list[Experiment]:
-    rows = size.pick([0.5, 1.0, 2.0, 4.0, 8.0], [0.5, 2.0], [0.5, 2.0])
+    rows = size.pick([0.5, 2.0, 8.0], [0.5, 2.0], [0.5, 2.0])
     rates = size.pick([125.0, 250.0, 500.0, 1000.0, 2000.0], [250.0, 2000.0], [125.0, 2000.0])
     memory = budget(size, 50)
 

@@ -44,7 +44,7 @@ def index_join(size: Size, workload: Workload, memory: float) -> Point:
     """Return a point of SSIJ: a window is a join phase."""
     return Point(
         workload=workload, algorithm="ssij", memory=int(memory), tuned=size.simulated and workload.kind == "zipf",
-        windows=size.pick(3, 2, 5), warm_passes=2.0,
+        windows=size.pick(4, 2, 5), warm_passes=2.0,
         probes=size.pick(8_000_000, 600_000, 1 << 40), seek_seconds=_seek(size),
     )  # fmt: skip
 
@@ -95,11 +95,6 @@ def _skew(size: Size) -> list[Experiment]:
             for skew in skews
             for name, point in three(size, relation(size, skew, shape), 0.075 * relation(size).nbytes)
         ]
-        if size.published and shape == "noperm":
-            whole = dataclasses.replace(relation(size, 1.0, shape), rows=80_000_000)
-            point = index_join(size, whole, 0.075 * whole.nbytes)
-            point = dataclasses.replace(point, seek_seconds=0.0085, windows=1, warm_passes=1.0, probes=90_000_000)
-            samples.append(Sample("SSIJ, at the paper's size", 1.0, point))
         made.append(
             Experiment(
                 id=f"ssij-{number}",
@@ -253,8 +248,8 @@ def _other_data(size: Size) -> Experiment:
         scale_factor=factor, fill=_FILL,
     )  # fmt: skip
     reports = Workload(
-        kind="weather", rows=size.pick(2_000_000, 200_000, 500_000), row_bytes=128, stream_bytes=128, exponent=0.0,
-        rows_per_key=size.pick(55, 5, 14), shape="random", fill=_FILL,
+        kind="weather", rows=size.pick(4_000_000, 200_000, 500_000), row_bytes=128, stream_bytes=128, exponent=0.0,
+        rows_per_key=size.pick(111, 5, 14), shape="random", fill=_FILL,
     )  # fmt: skip
     fractions = size.pick([0.01, 0.025, 0.05, 0.1], [0.1], [0.01, 0.1])
     return Experiment(
@@ -295,7 +290,7 @@ def _most_at_least_memory(outcome: Outcome) -> Verdict:
 
 def _databases(size: Size) -> Experiment:
     rows = size.pick([0.4, 0.8, 1.2], [0.05], [0.4, 0.8, 1.2])
-    stream = size.pick(200_000, 20_000, 200_000)
+    stream = size.pick(100_000, 20_000, 100_000)
 
     def point(million: float, system: str) -> Point:
         # 250 k keys in the paper's 4 to 12 M tuples: 16 of a key

@@ -50,7 +50,7 @@ def experiments(size: Size) -> list[Experiment]:
 
 
 def _untuned(size: Size) -> list[Experiment]:
-    rows = size.pick([0.5, 1.0, 2.0, 4.0, 8.0], [0.5, 2.0, 8.0], [0.5, 2.0, 8.0])
+    rows = size.pick([0.5, 2.0, 8.0], [0.5, 2.0, 8.0], [0.5, 2.0, 8.0])
     memories = size.some(MEMORIES)
     skews = size.pick([0.0, 0.25, 0.5, 0.75, 1.0], [0.0, 0.5, 1.0], [0.0, 0.5, 1.0])
     order = tuple(FOUR)
@@ -247,7 +247,7 @@ def _one_optimum(outcome: Outcome) -> Verdict:
 
 
 def _tuned(size: Size) -> list[Experiment]:
-    rows = size.pick([0.5, 1.0, 2.0, 4.0, 8.0], [0.5, 2.0], [0.5, 2.0])
+    rows = size.pick([0.5, 2.0, 8.0], [0.5, 2.0], [0.5, 2.0])
     memories = size.some(MEMORIES)
     names = (("X-HYBRIDJOIN, untuned", untuned), ("X-HYBRIDJOIN, tuned", tuned))
     claim = Claim("Tuned X-HYBRIDJOIN is above untuned throughout.", "significantly above",
