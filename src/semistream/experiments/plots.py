@@ -124,7 +124,9 @@ def _y_scale(axis: Axis, rows: list[Spec]) -> Spec:
     if axis.log:
         positive = [value for value in values if value > 0]
         return {"type": "log", "domain": [min(positive) * 0.7, high * 1.4], "clamp": True}
-    return {"domain": [0 if axis.zero else low * 0.95, high * 1.05 or 1.0], "nice": True}
+    # nothing is more than all of it
+    top = min(high * 1.05, 1.0) if axis.format.endswith("%") and high <= 1.0 else high * 1.05
+    return {"domain": [0 if axis.zero else low * 0.95, top or 1.0], "nice": True}
 
 
 def _axis(axis: Axis, places: list[float] | None = None, domain: list[float] | None = None) -> Spec:

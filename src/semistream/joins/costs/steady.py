@@ -166,7 +166,7 @@ def waits(units: Units, wait: float) -> Floats:
     A unit that a large share of the stream wants is wanted again by the first of the tuples that its own read lets in.
     All of these come at one moment of the queue's order, so that this first one waits half of them less than others.
     """
-    again = -np.expm1(-np.minimum(units.popularity * units.popularity * min(wait, 1e300), 700.0))
+    again = -np.expm1(-np.minimum(units.popularity * units.popularity * min(wait, 1e200), 700.0))
     return wait / (1.0 + again * units.popularity / 2)
 
 
