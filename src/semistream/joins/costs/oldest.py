@@ -45,6 +45,8 @@ _PAGES_A_SEEK = 8
 _PORTION = 1 << 14
 _WAVE = 0.15
 """A unit that empties less than this of the queue makes no waves."""
+_HARDLY = 1e-9
+"""Where less than this of the stream asks for anything on the disk, no queue forms that could have waves."""
 
 
 class OldestFirst:
@@ -98,7 +100,8 @@ class OldestFirst:
 
     def _turn(self, units: Units, keys: float, keys_a_unit: float) -> SteadyState:
         even = oldest_first(units, self.capacity, keys, keys_a_unit)
-        if float(units.popularity.max()) * even.wait < _WAVE * self.capacity:
+        asked_for = units.total(units.popularity)
+        if asked_for < _HARDLY or float(units.popularity.max()) * even.wait < _WAVE * self.capacity:
             return self._entering(even, lambda waiting: oldest_first(units, waiting, keys, keys_a_unit))
         served, wait = play_laps(units, self.capacity, even.units, self.most, even.wait)
         return SteadyState(wait, served, even.units, even.runs)
