@@ -80,7 +80,7 @@ class FrontStageGain:
         """The share of the memory at which the gain is highest, if reading R is all that costs time; 0 if none gains.
 
         >>> round(FrontStageGain(100_000_000, 1.2e9).best_share, 2), FrontStageGain(1_000_000, 12e6, 0.0).best_share
-        (0.19, 0.0)
+        (0.2, 0.0)
         """
         gain, share = max((self.at(share), share) for share in np.logspace(-5, -0.05, 100).tolist())
         return float(share) if gain > 1.0 else 0.0
