@@ -67,8 +67,8 @@ class Outcome:
 
     @property
     def complete(self) -> bool:
-        """Whether everything was measured, but for what could not be here."""
-        return not self.missing
+        """Whether everything was measured, but for what could not be here; nothing at all is not enough."""
+        return not self.missing and bool(self._measured)
 
     def measured(self) -> list[tuple[Sample, Found]]:
         """Return what was measured and where it belongs, in the order of the experiment."""
