@@ -94,6 +94,16 @@ def test_join_takes_the_options_that_the_tuner_names(algorithm):
     assert found.rate > 0
 
 
+def test_nothing_waits_where_all_of_r_is_pinned():
+    # the queue of the model never fills there: playing it once went on for ever
+    relation = synthetic_relation(2_000)
+    setting = Setting.of(relation, SCHEMA, constants=DISK)
+    options = {"pinned_pages": setting.pages, "partition_pages": 1}
+    found = costs_of("x_hybridjoin").predict(setting, 4 * relation.nbytes, **options)
+    assert 0 < found.rate < float("inf")
+    assert found.hit_ratio == pytest.approx(1.0, abs=1e-6)
+
+
 class TestConstants:
     @pytest.fixture(autouse=True)
     def own_directory(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
