@@ -112,3 +112,24 @@ def test_the_report_is_one_page_that_asks_nothing_of_a_network(measured: Path, t
     for name, experiment in catalog("simulated", "test").items():
         assert f'id="{name}"' in page
         assert all(claim.text in text for claim in experiment.claims)
+
+
+def test_a_report_of_no_results_says_where_it_looked_and_writes_nothing(tmp_path: Path) -> None:
+    results = tmp_path / "elsewhere"
+    done = run("report", *options(results))
+    assert done.exit_code != 0
+    assert str(results / "simulated-test.jsonl") in str(done.exception)
+    assert "semistream experiments run all" in str(done.exception)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_real_run_is_compared_with_the_model_of_this_machine(tmp_path: Path) -> None:
+    done = run("run", "pcache-3", *options(tmp_path), "--device", "real")
+    assert done.exit_code == 0, done.output
+    kept = json.loads((tmp_path / "data" / "constants.json").read_text())
+    lines = [json.loads(line) for line in (tmp_path / "real-test.jsonl").read_text().splitlines()]
+    assert lines[0]["environment"]["constants"]["seek_seconds"] == kept["seek_seconds"] != 0.0085
+    assert all(line["result"]["rate"] > 0 and line["result"]["model"] > 0 for line in lines[1:])
+    reported = run("report", *options(tmp_path), "--device", "real")
+    assert reported.exit_code == 0, reported.output
+    assert "the models were given what was measured there" in (tmp_path / "report-real-test" / "report.md").read_text()

@@ -12,6 +12,7 @@ from semistream.experiments.spec import Point, Workload
 from semistream.joins import algorithms, create, find
 from semistream.joins.costs import Constants, Setting, costs_of, load_constants, modelled, save_constants
 from semistream.joins.costs.constants import ConstantsError
+from semistream.joins.costs.popularity import key_classes
 from semistream.relation.synthetic import synthetic_relation
 from semistream.tuner import best_split
 
@@ -102,6 +103,17 @@ def test_nothing_waits_where_all_of_r_is_pinned():
     found = costs_of("x_hybridjoin").predict(setting, 4 * relation.nbytes, **options)
     assert 0 < found.rate < float("inf")
     assert found.hit_ratio == pytest.approx(1.0, abs=1e-6)
+
+
+def test_pages_are_about_as_popular_as_each_other_where_keys_lie_anywhere():
+    # rounding once made a class of no pages take the whole stream
+    setting = Setting.planned(50_000, 16, exponent=0.8613625191830014, constants=DISK)
+    for cached in range(0, 2_000, 25):
+        pages = key_classes(setting).top(cached).units(setting, 1).items().top(0)
+        for width in (1.0, 4.0, 16.0):
+            units = pages.grouped(width, "random")
+            assert units.total(units.popularity) == pytest.approx(1.0)
+            assert units.popularity.max() < 1.0
 
 
 class TestConstants:

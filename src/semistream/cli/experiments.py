@@ -97,9 +97,7 @@ def run(
         def show(point: Point, record: dict[str, Any], seconds: float) -> None:
             bars.update(task, advance=1, note=f"{point.algorithm}, {point.workload.kind}, {seconds:.1f} s")
 
-        summary = run_points(
-            points, store, results / "data", workers=workers or (2 if device == _Device.simulated else 1), progress=show
-        )
+        summary = run_points(points, store, workers=workers or (2 if device == _Device.simulated else 1), progress=show)
         bars.update(task, completed=max(1, len(points)), note="")
     _print_verdicts(_judged(device, scale, results, [one.id for one in chosen]))
     for point, message in summary.failures:
@@ -125,13 +123,18 @@ def report(
     """Judge every claim by the raw results, and write the report: HTML, and Markdown with pictures."""
     from semistream.experiments.judging import statuses
     from semistream.experiments.report import write_report
-    from semistream.experiments.store import Store
+    from semistream.experiments.store import ResultsError, Store
 
     judged = _judged(device, scale, results)
     if as_json:
         print_json({"claims": statuses(judged)})
         return
     store = Store(results, device.value, scale.value)
+    if not store.path.exists():
+        raise ResultsError(
+            f"there are no results in {store.path}, so there is nothing to report; measure them with: "
+            f"semistream experiments run all --device {device.value} --scale {scale.value} --results {results}"
+        )
     with errors.status("drawing …") as status:
         written = write_report(
             judged, store.environments(), output or results / f"report-{device.value}-{scale.value}",

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from semistream.experiments.machines import constants_of
 from semistream.experiments.spec import DeviceKind, Experiment, Point
 from semistream.experiments.store import Store, code_version
 
@@ -49,13 +50,14 @@ def _effort(point: Point) -> float:
 def run(
     points: list[Point],
     store: Store,
-    directory: Path,
     *,
     workers: int = 2,
     progress: Progress | None = None,
 ) -> Summary:
     """Measure points and append their results as they come. A point that fails is noted, and the others go on."""
     summary, began = Summary(), time.perf_counter()
+    if points:
+        constants_of(store.device, store.data)  # measured before anything runs beside it
 
     def keep(point: Point, record: Record, seconds: float) -> None:
         store.append(point, record, seconds)
@@ -71,9 +73,9 @@ def run(
     if workers <= 1:
         alone, together = together + alone, []
     if together:
-        _in_processes(together, store.device, directory, workers, keep)
+        _in_processes(together, store.device, store.data, workers, keep)
     for point in alone:
-        keep(point, *_attempt(point, store.device, directory))
+        keep(point, *_attempt(point, store.device, store.data))
     summary.seconds = time.perf_counter() - began
     return summary
 

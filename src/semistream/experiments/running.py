@@ -20,6 +20,7 @@ from semistream.experiments.steady import arrived, missed_by, warm_front_stage
 from semistream.joins import find
 from semistream.joins.base import Join
 from semistream.joins.costs import Constants, Setting, costs_of, load_constants, modelled, simulated_seconds
+from semistream.joins.costs.constants import DEFAULT
 from semistream.joins.costs.front import FrontCosts
 from semistream.joins.front_stage import FrontStage
 from semistream.joins.ssij import Ssij
@@ -43,11 +44,9 @@ def difference(later: JoinStatistics, earlier: JoinStatistics) -> JoinStatistics
     return JoinStatistics(**{name: getattr(later, name) - getattr(earlier, name) for name in _COUNTS})
 
 
-def setting_of(sides: Sides, constants: Constants | None = None) -> Setting:
+def setting_of(sides: Sides, constants: Constants) -> Setting:
     """Describe a workload to the cost models."""
     workload = sides.workload
-    if constants is None and sides.blankable is not None:
-        constants = load_constants("disk-2010")
     return Setting.of(
         sides.relation,
         stream_schema(workload.stream_bytes),
@@ -99,15 +98,22 @@ class Run:
     """A join at work, with a clock.
 
     On a simulated device time is that of the device plus the price of what was counted; on a real one it is real.
+
+    Parameters
+    ----------
+    point, sides
+        What to measure, and what it joins.
+    constants
+        What operations and reads cost, for the model and the simulated clock; reads of a simulated device are its own.
     """
 
-    def __init__(self, point: Point, sides: Sides) -> None:
+    def __init__(self, point: Point, sides: Sides, constants: Constants | None = None) -> None:
         self.point, self.sides = point, sides
         self.simulated = sides.blankable is not None
-        self.constants = load_constants("disk-2010" if self.simulated else None)
+        self.constants = constants or load_constants(DEFAULT)
         if self.simulated:
             self.constants = self.constants.on(sides.relation.device.measure(), sides.relation.page_bytes)
-        self.setting = setting_of(sides, self.constants if self.simulated else None)
+        self.setting = setting_of(sides, self.constants)
         self.options = self._options()
         algorithm = find(point.algorithm)
         if self.simulated and not point.settings.get("results"):

@@ -19,8 +19,8 @@ from typing import Any
 import semistream
 from semistream.core.errors import SemistreamError
 from semistream.core.machine import describe_machine
+from semistream.experiments.machines import constants_of
 from semistream.experiments.spec import DeviceKind, Point, Scale, digest
-from semistream.joins.costs import load_constants
 
 __all__ = ["ResultsError", "Store", "code_version"]
 
@@ -30,8 +30,9 @@ Record = dict[str, Any]
 _MEASURED_BY = (
     "core", "stream", "relation", "structures", "joins",
     *(f"experiments/{name}.py" for name in (
-        "databases", "driven", "pages", "running", "silent", "sources", "steady", "tasks", "timed",
+        "databases", "driven", "pages", "queues", "running", "silent", "sources", "steady", "tasks", "timed",
     )),
+    "tuner/search.py",
 )  # fmt: skip
 
 
@@ -78,6 +79,8 @@ class Store:
 
     def __init__(self, directory: Path, device: DeviceKind, scale: Scale) -> None:
         self.path = directory / f"{device}-{scale}.jsonl"
+        self.data = directory / "data"
+        """What is made once and used by many points: relations, generated tables, measured constants."""
         self.device, self.scale = device, scale
         self._environment: str | None = None
 
@@ -121,13 +124,12 @@ class Store:
             file.truncate(whole)
 
     def _describe(self) -> Record:
-        name = "disk-2010" if self.device == "simulated" else None
         return {
             "code": code_version(),
             "commit": commit(),
             "device": self.device,
             "scale": self.scale,
-            "constants": dataclasses.asdict(load_constants(name)),
+            "constants": dataclasses.asdict(constants_of(self.device, self.data)),
             "machine": describe_machine(),
             "began": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         }

@@ -11,6 +11,7 @@ import numpy as np
 
 from semistream.experiments.databases import join_rate
 from semistream.experiments.driven import highest_rate, time_of_burst
+from semistream.experiments.machines import constants_of
 from semistream.experiments.running import Run
 from semistream.experiments.sources import key_source, open_sides
 from semistream.experiments.spec import DeviceKind, Point
@@ -44,7 +45,7 @@ def measure_rate(point: Point, device: DeviceKind, directory: Path) -> Record:
     """Service rate with a stream that is always there."""
     sides = open_sides(point.workload, device, directory, point.seek_seconds)
     with sides.relation:
-        run = Run(point, sides)
+        run = Run(point, sides, constants_of(device, directory))
         warm = run.warm_up()
         windows = list(run.windows())
         rates = [window.rate for window in windows]

@@ -69,24 +69,35 @@ def conditions(environments: Sequence[Record]) -> list[str]:
     machine, constants = last["machine"], last["constants"]
     lines = [f"- device: {last['device']}, scale: {last['scale']}, commit {last['commit']}, {last['began']}"]
     if last["device"] == "simulated":
-        lines.append(
-            f"- simulated disk: a seek takes {constants['seek_seconds'] * 1e3:g} ms, a page of "
-            f"{constants['page_bytes']} bytes {constants['transfer_seconds'] * 1e6:.1f} µs; processor, in ns: probe "
-            f"{constants['probe']:g}, emit {constants['emit']:g}, evict {constants['evict']:g}, read a stream tuple "
-            f"{constants['admit']:g}, append {constants['append']:g}, record a frequency {constants['record']:g}, "
-            f"buffer {constants['buffer']:g}"
-        )
-        lines.append(
-            "- counts are those of the joins themselves; time is that of the disk plus the price of the counts"
-        )
+        lines += [
+            f"- simulated: {_costs(constants)}",
+            "- counts are those of the joins themselves; time is that of the disk plus the price of the counts",
+        ]
     else:
-        lines.append(
+        lines += [
             f"- {machine['cpu']}, {machine['cores']} cores, {format_bytes(machine['memory_bytes'])}, "
-            f"{machine['kernel']}"
-        )
+            f"{machine['kernel']}",
+            f"- the models were given what was measured there before the first point: {_costs(constants)}",
+        ]
     commits = list(dict.fromkeys(environment["commit"] for environment in environments))
     if len(commits) > 1:
         lines.append(f"- points were measured in several runs, at the commits {', '.join(commits)}")
     versions = ", ".join(f"{name} {machine[name]}" for name in ("semistream", "python", "numpy", "numba", "pyarrow"))
     lines.append(f"- {versions}")
     return lines
+
+
+def _costs(constants: Record) -> str:
+    """Say what reads and operations cost."""
+    return (
+        f"a seek takes {_seconds(constants['seek_seconds'])} ({_seconds(constants['queued_seek_seconds'])} each when "
+        f"many are asked for together), a page of {constants['page_bytes']} bytes "
+        f"{_seconds(constants['transfer_seconds'])}; in ns, a look-up takes {constants['probe']:.3g}, a result "
+        f"{constants['emit']:.3g}, reading a stream tuple {constants['admit']:.3g}, letting it wait "
+        f"{constants['append']:.3g}, removing it {constants['evict']:.3g}, recording a frequency "
+        f"{constants['record']:.3g}, buffering {constants['buffer']:.3g}"
+    )
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1e3:.3g} ms" if value >= 1e-3 else f"{value * 1e6:.3g} µs"

@@ -52,11 +52,10 @@ def hybrid(
         workload=workload, algorithm=algorithm, memory=memory, windows=size.pick(3, 3, 5),
         probes=size.pick(memory * 8 // 50, 1 << 40, 1 << 40), seek_seconds=size.seek_seconds(SHARE),
     )  # fmt: skip
-    if not size.simulated:
-        return point if pages is None else dataclasses.replace(point, options={"partition_pages": pages})
+    options = {"in_flight": 1} if size.simulated else {}
     if pages is None:
-        return dataclasses.replace(point, options={"in_flight": 1}, tuned=True)
-    return dataclasses.replace(point, options={"in_flight": 1, "partition_pages": pages})
+        return dataclasses.replace(point, options=options, tuned=True)
+    return dataclasses.replace(point, options={**options, "partition_pages": pages})
 
 
 def experiments(size: Size) -> list[Experiment]:

@@ -22,8 +22,6 @@ FOUR = {"X-HYBRIDJOIN": "x_hybridjoin", "HYBRIDJOIN": "hybridjoin", "R-MESHJOIN"
 def untuned(size: Size, workload: Workload, memory: int) -> Point:
     """Return X-HYBRIDJOIN with both parts of its disk buffer as large as HYBRIDJOIN's."""
     point = hybrid(size, workload, memory, "x_hybridjoin")
-    if not size.simulated:
-        return dataclasses.replace(point, options={"by_frequency": True})
     return dataclasses.replace(
         point, options={**point.options, "by_frequency": True},
         settings={"tuned_as": "hybridjoin", "pinned": "as partition"},

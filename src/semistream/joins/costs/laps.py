@@ -32,6 +32,9 @@ _CELLS = 1024
 """Parts of a wait that units are sorted into."""
 _LEAST_LAPS, _READS = 8, 4000
 """Few units go round more often, until so many reads were seen."""
+_MOST_READS = 64
+"""Times that a unit is read at most, on average over all units and for each lap: where more would be needed, one unit
+takes nearly all of the stream, and some reads of it show as much as all."""
 _SINGLE = 256
 _THINNING = 0.01
 _REPRESENTATIVES = 4096
@@ -116,6 +119,7 @@ def _play(
     lacking = waiting - held
     now, lap, end = 0, -1, 0.0
     tuples, reads, waits, in_turn = 0.0, 0.0, 0.0, 0.0
+    left = _MOST_READS * laps * size
     while True:
         if now * cell >= end:
             lap += 1
@@ -137,7 +141,11 @@ def _play(
                 next_of[before_u] = next_of[u]
             else:
                 unsorted = next_of[u]
-            if first[u] < (now + 1) * cell:
+            at = int(min(first[u] / cell, now + ring - 1.0))
+            if at <= now:
+                left -= 1
+                if left < 0 and reads > 0.0:
+                    return tuples / reads, waits / reads
                 newest = max(newest, first[u])
                 gap = newest - first[u]
                 served = weight[u] * (1.0 + popularity[u] * gap)
@@ -153,7 +161,7 @@ def _play(
                     newest += entering
                     lacking -= entering
                     in_turn = 0.0
-            at = int(min(first[u] / cell, now + ring - 1.0))
+                at = int(min(first[u] / cell, now + ring - 1.0))
             if at <= now:
                 next_of[u] = unsorted
                 unsorted = u

@@ -93,7 +93,7 @@ class KeyClasses:
 
     def top(self, keys: float) -> KeyClasses:
         """Return the classes behind an ideal cache, which holds the most popular ``keys``."""
-        return self.without(1.0 - np.clip((keys - self.first) / self.count, 0.0, 1.0))
+        return self.without(1.0 - np.clip(keys - self.first, 0.0, self.count) / self.count)
 
     def units(self, setting: Setting, width: int) -> Units:
         """Return the units of ``width`` pages, as popular as those tuples make them that no cache answers.
@@ -140,6 +140,8 @@ class KeyClasses:
         after = np.maximum(all_keys - before - number / 2, 1e-300)  # keys past the middle of the class
         weight = number * popularity
         rest = np.maximum(weight.sum() - np.cumsum(weight) + weight / 2, 0.0) / after
+        # keys come by popularity: those past the middle of a class are not more popular than it, whatever rounding says
+        rest = np.minimum(rest, popularity)
         # chance that none of a unit's keys is before the class, nor in it
         none_before = np.clip(1.0 - before / all_keys, 0.0, 1.0) ** keys_a_unit
         none_within = np.clip(1.0 - (before + number) / all_keys, 0.0, 1.0) ** keys_a_unit
