@@ -173,6 +173,7 @@ def constants_table(constants: Constants) -> Table:
     table.add_row("S", f"{constants.seek_seconds * 1e6:7.1f} μs  start of a read ({queued:.1f} μs with many at once)")
     page = format_bytes(constants.page_bytes)
     table.add_row("T", f"{constants.transfer_seconds * 1e6:7.1f} μs  each page of {page}")
+    table.add_row("c_T", f"{constants.turn * 1e-3:7.1f} μs  a turn of the loop, beside its tuples and reads")
     return table
 
 

@@ -60,6 +60,11 @@ class JoinStatistics:
         """Stream tuples finished for each second the join was busy."""
         return self.rows_done / self.busy_seconds if self.busy_seconds else 0.0
 
+    def since(self, earlier: JoinStatistics) -> JoinStatistics:
+        """Return what was done after an earlier reading."""
+        names = [field.name for field in dataclasses.fields(self)]
+        return JoinStatistics(**{name: getattr(self, name) - getattr(earlier, name) for name in names})
+
     def as_dict(self) -> dict[str, float]:
         """Return counters and derived ratios, for JSON and metrics."""
         values: dict[str, float] = dataclasses.asdict(self)

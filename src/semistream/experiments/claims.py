@@ -42,7 +42,13 @@ def _reason(because: Because, outcome: Outcome) -> str:
 
 
 def _verdict(holds: bool, measured: str, because: Because, outcome: Outcome, *series: str) -> Verdict:
-    return Verdict(holds, measured, "" if holds else _reason(because, outcome) or counted(outcome, series))
+    if holds:
+        return Verdict(True, measured)
+    reason = _reason(because, outcome)
+    # what follows from a model or from simulated time may not be all that there is on a real machine
+    if not reason or outcome.real:
+        reason = f"{reason} {counted(outcome, series)}".strip()
+    return Verdict(False, measured, reason)
 
 
 def _facets(outcome: Outcome, facets: Collection[str] | None) -> list[str]:

@@ -10,7 +10,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from semistream.experiments.running import Run, difference
+from semistream.experiments.running import Run
 from semistream.experiments.sources import Sides, open_sides
 from semistream.experiments.spec import Point
 from semistream.joins.ssij import Ssij
@@ -42,7 +42,7 @@ class DrivenRun(Run):
         before, began = self.join.stats, self.clock.now()
         for _ in self.join.step():
             pass
-        done = difference(self.join.stats, before)
+        done = self.join.stats.since(before)
         self.clock.advance(max(0.0, self.seconds(done) - done.io_seconds))
         return self.clock.now() - began
 
@@ -61,7 +61,7 @@ class DrivenRun(Run):
                 self.turn()  # what lies in the stream buffer may only have waited for its turn
                 if self.feed.offered - first < come and not self.feed.offer(self.join, come - taken):
                     return False
-            done = difference(self.join.stats, before)
+            done = self.join.stats.since(before)
             self.clock.advance(max(0.0, self.seconds(done) - done.io_seconds))
             if self.turn() == 0.0 and come == taken:
                 self._wait(rate, least)

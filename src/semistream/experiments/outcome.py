@@ -66,6 +66,11 @@ class Outcome:
         return Found(sample.x, float(record[metric]), float(interval or 0.0), model, record, sample.facet)
 
     @property
+    def real(self) -> bool:
+        """Whether a real device and a real clock were measured."""
+        return any(found.record.get("environment", {}).get("device") == "real" for _, found in self._measured)
+
+    @property
     def complete(self) -> bool:
         """Whether everything was measured, but for what could not be here; nothing at all is not enough."""
         return not self.missing and bool(self._measured)

@@ -34,5 +34,6 @@ def _done(found: Found) -> str:
     if found.record["hit_ratio"] > 0:
         text += f", {found.record['hit_ratio']:.0%} of the stream is answered from memory"
     if found.model:
-        text += f", {found.y / found.model - 1:+.1%} from the model"
+        ratio = found.y / found.model
+        text += f", {ratio - 1:+.1%} from the model" if 0.5 < ratio < 2.0 else f", {ratio:.2g} times the model"
     return text

@@ -26,9 +26,8 @@ from semistream.joins.front_stage import FrontStage
 from semistream.joins.ssij import Ssij
 from semistream.tuner.search import best_split
 
-__all__ = ["Feed", "Run", "Window", "difference", "setting_of"]
+__all__ = ["Feed", "Run", "Window", "setting_of"]
 
-_COUNTS = [field.name for field in dataclasses.fields(JoinStatistics)]
 _ONE_BY_ONE = 64
 _PARALLEL = ("p_cachejoin", "op_cachejoin")
 _SCANNING = ("meshjoin", "r_meshjoin", "cmeshjoin")
@@ -37,11 +36,6 @@ _PORTION = 2048
 _FIRST_TURNS = 8
 _REAL_WINDOW_SECONDS = 0.25
 _REAL_WARM_SECONDS = 1.0
-
-
-def difference(later: JoinStatistics, earlier: JoinStatistics) -> JoinStatistics:
-    """Return what was done between two readings."""
-    return JoinStatistics(**{name: getattr(later, name) - getattr(earlier, name) for name in _COUNTS})
 
 
 def setting_of(sides: Sides, constants: Constants) -> Setting:
@@ -183,7 +177,7 @@ class Run:
         self.sides.blankable.blank = False
         self.feed = stream
         before = self.join.stats
-        while not self._far_enough(difference(self.join.stats, before), 2 * self.point.passes, self.point.probes):
+        while not self._far_enough(self.join.stats.since(before), 2 * self.point.passes, self.point.probes):
             self._discard()
 
     def _turn_over(self) -> None:
@@ -208,7 +202,7 @@ class Run:
         self._newest = None if queue is None else newest_number(queue)
         while True:
             self._discard()
-            done = difference(self.join.stats, before)
+            done = self.join.stats.since(before)
             if self._complete(done, time.perf_counter() - began):
                 break
         return Window(done, self.seconds(done) if self.simulated else time.perf_counter() - began)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from semistream.core.clock import VirtualClock
 from semistream.core.statistics import JoinStatistics
-from semistream.experiments.running import Run, difference
+from semistream.experiments.running import Run
 from semistream.experiments.sources import Sides
 from semistream.experiments.spec import Point
 from semistream.relation.simulated import SimulatedDevice
@@ -95,7 +95,7 @@ class TimedRun(Run):
         Returns the numbers of the tuples that were served, and whether anything but taking tuples in was done.
         """
         served = [batch.column("number").to_numpy() for batch in self.join.step()]
-        done = difference(self.join.stats, before)
+        done = self.join.stats.since(before)
         worked = self.seconds(done)
         self.clock.advance(max(0.0, worked - done.io_seconds))
         self.busy += worked

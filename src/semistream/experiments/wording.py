@@ -95,7 +95,8 @@ def _costs(constants: Record) -> str:
         f"{_seconds(constants['transfer_seconds'])}; in ns, a look-up takes {constants['probe']:.3g}, a result "
         f"{constants['emit']:.3g}, reading a stream tuple {constants['admit']:.3g}, letting it wait "
         f"{constants['append']:.3g}, removing it {constants['evict']:.3g}, recording a frequency "
-        f"{constants['record']:.3g}, buffering {constants['buffer']:.3g}"
+        f"{constants['record']:.3g}, buffering {constants['buffer']:.3g}, a turn beside all that "
+        f"{constants.get('turn', 0.0):.3g}"
     )
 
 

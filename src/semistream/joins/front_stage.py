@@ -34,7 +34,7 @@ Bytes = NDArray[np.uint8]
 
 _LEAST_TUPLES = 16
 _THRESHOLD, _NOTICED, _EVICTED = 0, 1, 2
-_ADDED_UP = ("rows_done", "unmatched", "cache_hits", "probes", "appended", "evicted", "recorded", "buffered")
+_ADDED_UP = ("rows_done", "unmatched", "steps", "cache_hits", "probes", "appended", "evicted", "recorded", "buffered")
 PORTION = 1 << 14
 
 

@@ -7,9 +7,11 @@ hash table that fits into the processor's cache is a different machine.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.core.compiled import frozen
-from semistream.joins.costs import Constants, load_constants
+from semistream.joins import create
+from semistream.joins.costs import Constants, load_constants, simulated_seconds
 from semistream.joins.costs.constants import DEFAULT
-from semistream.relation.device_base import DeviceProfile
 from semistream.relation.pages import FIRST, LAST, WHOLE
 from semistream.relation.relation import Relation
 from semistream.relation.rows import RowCodec
@@ -39,6 +41,8 @@ Bytes = NDArray[np.uint8]
 _TUPLES = 1 << 18
 _PORTION = 1 << 14
 _ROUNDS = 5
+_ROWS = 400_000
+_TURNS = 100
 _NOT_RECORDED = "looked up, not recorded"
 _STREAM = pa.schema([pa.field("id", pa.int64()), pa.field("values", pa.binary(12))])
 
@@ -66,20 +70,13 @@ def calibrate(
     progress
         Told what is being measured.
     """
-    operations = measure_operations(tuples, progress)
+    found = default_constants(measure_operations(tuples, progress))
     progress("reads")
-    if relation is not None:
-        profile, page_bytes = relation.device.measure(), relation.page_bytes
-    else:
-        profile, page_bytes = _measure_disk(directory)
-    return Constants(
-        name,
-        **operations,
-        seek_seconds=profile.seek_seconds,
-        queued_seek_seconds=min(profile.seek_seconds, profile.queued_seek_seconds),
-        transfer_seconds=profile.transfer_seconds,
-        page_bytes=page_bytes,
-    )
+    with _written(directory) as small:
+        measured = small if relation is None else relation
+        found = found.on(measured.device.measure(), measured.page_bytes, name)
+        progress("turns")
+        return dataclasses.replace(found, turn=_measure_turn(small, found))
 
 
 def measure_operations(tuples: int = _TUPLES, progress: Callable[[str], None] = lambda _: None) -> dict[str, float]:
@@ -166,24 +163,34 @@ def _time(work: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-def _measure_disk(directory: Path | None) -> tuple[DeviceProfile, int]:
-    rows = 400_000
-    data = pa.table({"id": np.arange(rows), "values": pa.array([b"x" * 112] * rows, pa.binary(112))})
+@contextlib.contextmanager
+def _written(directory: Path | None) -> Iterator[Relation]:
+    """Write a relation of some megabytes, and remove it in the end."""
+    data = pa.table({"id": np.arange(_ROWS), "values": pa.array([b"x" * 112] * _ROWS, pa.binary(112))})
     with (
         tempfile.TemporaryDirectory(prefix="semistream-", dir=directory) as folder,
         Relation.build(data, Path(folder) / "relation", key="id") as relation,
     ):
-        return relation.device.measure(), relation.page_bytes
+        yield relation
+
+
+def _measure_turn(relation: Relation, constants: Constants) -> float:
+    """Return the nanoseconds of a turn beside reading and what its tuples cost: MESHJOIN with few tuples a turn."""
+    join = create("meshjoin", relation, on="id", memory=1 << 21, schema=_STREAM, partition_pages=8)
+    keys = ZipfKeys(_ROWS, exponent=1.0, shape="random").keys(0, _PORTION)
+    batch = pa.record_batch([pa.array(keys), pa.array([b"x" * 12] * _PORTION, pa.binary(12))], schema=_STREAM)
+    found = []
+    for _ in range(_ROUNDS + 1):
+        before, began, at = join.stats, time.perf_counter(), 0
+        while join.stats.steps - before.steps < _TURNS:
+            at = (at + join.offer(batch.slice(at))) % _PORTION
+            for _ in join.step():
+                pass
+        seconds, done = time.perf_counter() - began, join.stats.since(before)
+        found.append((seconds - simulated_seconds(join.id, done, done.io_seconds, constants)) / done.steps)
+    return max(0.0, min(found[1:]) * 1e9)
 
 
 def default_constants(operations: dict[str, float]) -> Constants:
     """Return the package's disk with costs of operations measured here: how ``disk-2010.json`` was made."""
-    disk = load_constants(DEFAULT)
-    return Constants(
-        DEFAULT,
-        **operations,
-        seek_seconds=disk.seek_seconds,
-        queued_seek_seconds=disk.queued_seek_seconds,
-        transfer_seconds=disk.transfer_seconds,
-        page_bytes=disk.page_bytes,
-    )
+    return Constants(**(dataclasses.asdict(load_constants(DEFAULT)) | operations))

@@ -63,9 +63,8 @@ def cmesh(size: Size, workload: Workload, memory: float, share: float | None = N
         size.published and workload.kind == "zipf"
     ):  # tuples pass its two stream buffers in lumps: more turns in a window even that out
         point = dataclasses.replace(point, passes=0.05, probes=12_000_000)
-    # The default share is the optimum of a stream of exponent 1; for others the model has to choose.
     if share is None:
-        return dataclasses.replace(point, tuned=size.simulated)
+        return dataclasses.replace(point, tuned=True)
     return dataclasses.replace(point, options={**point.options, "cache_share": share})
 
 

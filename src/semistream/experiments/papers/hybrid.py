@@ -141,7 +141,7 @@ def _generator(size: Size) -> list[Experiment]:
 
 
 def _tuning(size: Size) -> list[Experiment]:
-    pages = size.pick([13, 52, 104, 208, 416, 832, 1664, 3328], [2, 13, 52, 208, 500], [1, 13, 208])
+    pages = size.pick([13, 52, 104, 208, 416, 832, 1664, 3328], [2, 13, 52, 208, 500], [1, 13, 208, 1664])
     workload, memory = zipf(size), budget(size, 50)
     return [
         Experiment(

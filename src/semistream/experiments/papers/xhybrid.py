@@ -157,8 +157,8 @@ def _pinned_use(size: Size) -> Experiment:
 
 
 def _grid(size: Size) -> list[Experiment]:
-    swappable = size.pick([104, 208, 416, 832], [5, 20, 80], [8, 64])
-    pinned = size.pick([0, 208, 832, 1664, 3328], [0, 20, 80, 320], [0, 64, 512])
+    swappable = size.pick([104, 208, 416, 832], [5, 20, 80], [1, 8, 64])
+    pinned = size.pick([0, 208, 832, 1664, 3328], [0, 20, 80, 320], [0, 64, 512, 2048])
     workload, memory = zipf(size), budget(size, 50)
 
     def point(k: int, pages: int) -> Point:

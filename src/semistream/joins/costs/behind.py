@@ -30,6 +30,8 @@ class Served:
     pages: float
     seek: float
     """Seconds of each read before its first page."""
+    turns: float
+    """Turns of the loop."""
     events: Floats
     """How often each class of keys is matched, in events for each tuple of the *whole* stream."""
     waits: bool = True
@@ -67,6 +69,7 @@ class DiskCosts(Costs):
         operations = Operations(
             rows_out=setting.rows_per_key, probes=served.probes, appended=entering, evicted=entering,
             recorded=served.recorded, cache_hits=served.cache_hits, buffered=served.buffered,
+            steps=served.turns,
         )  # fmt: skip
         return self._result(
             setting, served.memory, served.options, operations,

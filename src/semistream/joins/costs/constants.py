@@ -57,6 +57,7 @@ class Constants:
     seek_seconds        ``S``       start of a read that is waited for
     queued_seek_seconds             what is left of ``S`` for each read when many are asked for together
     transfer_seconds    ``T``       each page of ``page_bytes`` that is read
+    turn                ``c_T``     a turn of the loop beside all that; the papers have none, so has the disk of 2010
     ==================  ==========  =========================================================================
     """
 
@@ -72,6 +73,7 @@ class Constants:
     queued_seek_seconds: float
     transfer_seconds: float
     page_bytes: int = 8192
+    turn: float = 0.0
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

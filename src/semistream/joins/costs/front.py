@@ -178,6 +178,7 @@ class FrontCosts(Costs):
             appended=entering,
             evicted=entering,
             recorded=hits + missed * served.recorded,
+            steps=missed * served.turns,
             buffered=missed * served.buffered + (missed if "intermediate buffer" in parts.parts else 0.0),
         )
         return self._result(

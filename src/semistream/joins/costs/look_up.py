@@ -51,6 +51,7 @@ class InljCosts(DiskCosts):
             reads=reads,
             pages=pages_a_key,
             seek=setting.seek_with(frames),
+            turns=1.0 / min(together, frames),
             events=matched_in_passes(keys, together / max(keys.miss_share, 1e-12)),
             waits=False,
             details={"together": together},

@@ -197,6 +197,7 @@ class HybridJoinCosts(DiskCosts):
             reads=side.reads,
             pages=side.pages,
             seek=setting.seek_with(max(1, side.frames // side.width)),
+            turns=1.0 / side.state.tuples,
             events=side.events(),
             details={
                 "w": side.state.served, "h_S": capacity, "width": side.width, "turn": side.state.tuples,
@@ -284,6 +285,7 @@ class XHybridJoinCosts(HybridJoinCosts):
             reads=missed * side.reads,
             pages=missed * side.pages,
             seek=setting.seek_with(max(1, frames // side.width)),
+            turns=missed / side.state.tuples,
             events=self._events(setting, keys, parts, pages, missed * side.events()),
             recorded=0.0 if by_frequency else missed,
             cache_hits=1.0 - missed,

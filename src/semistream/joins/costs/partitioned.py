@@ -80,6 +80,7 @@ class PartitionedJoinCosts(DiskCosts):
             reads=runs / (read * served),
             pages=(pages + beyond) / served,
             seek=setting.seek_with(read),
+            turns=1.0 / (read * served),
             events=matched_in_passes(keys, served * places / max(keys.miss_share, 1e-12)),
             details={"w": served, "h_S": capacity, "P": places},
         )

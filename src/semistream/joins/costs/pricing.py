@@ -22,6 +22,8 @@ class Counts(Protocol):
     @property
     def rows_out(self) -> float: ...
     @property
+    def steps(self) -> float: ...
+    @property
     def cache_hits(self) -> float: ...
     @property
     def probes(self) -> float: ...
@@ -47,14 +49,15 @@ class Operations:
     evicted: float = 0.0
     recorded: float = 0.0
     buffered: float = 0.0
+    steps: float = 0.0
 
 
 def simulated_seconds(join_id: str, stats: Counts, io_seconds: float, constants: Constants) -> float:
     """Return how long a join takes for what ``stats`` counts and ``io_seconds`` of its device.
 
     One after the other: ``io + c_S·in + c_H·probes + c_O·out + c_A·appended + c_E·evicted + c_F·recorded +
-    c_AI·buffered``. P-CACHEJOIN's two phases overlap, so the longer one counts; with OP-CACHEJOIN the device is a
-    third that overlaps.
+    c_AI·buffered + c_T·steps``. P-CACHEJOIN's two phases overlap, so the longer one counts; with OP-CACHEJOIN the
+    device is a third that overlaps.
 
     Parameters
     ----------
@@ -92,6 +95,7 @@ def simulated_seconds(join_id: str, stats: Counts, io_seconds: float, constants:
         + c.emit * (stats.rows_out - from_cache)
         + c.append * stats.appended
         + c.evict * stats.evicted
+        + c.turn * stats.steps
     ) * 1e-9
     if join_id == "p_cachejoin":
         return max(stream, disk + io_seconds)

@@ -47,6 +47,7 @@ class MeshJoinCosts(DiskCosts):
             reads=1.0 / w,
             pages=setting.pages / turns / w,
             seek=setting.seek,
+            turns=1.0 / w,
             events=matched_in_passes(keys, w * turns / max(keys.miss_share, 1e-12)),
             details={"w": w, "h_S": w * turns, "k": turns},
         )

@@ -166,6 +166,7 @@ class SsijCosts(DiskCosts):
             reads=missed * runs / waiting,
             pages=missed * pages / waiting,
             seek=setting.seek_with(max(1.0, split.read * runs / max(pages, 1.0))),
+            turns=1.0 / items.together + missed * pages / waiting / split.read,
             events=events,
             cache_hits=1.0 - missed,
             buffered=1.0,
