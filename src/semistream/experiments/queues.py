@@ -22,7 +22,7 @@ from semistream.joins.x_hybridjoin import XHybridJoin
 from semistream.stream.keys import ZipfKeys
 from semistream.structures.stream_kernels import NEWEST, OLDEST
 
-__all__ = ["fill_queue", "newest_number", "oldest_number", "queue_of"]
+__all__ = ["fill_queue", "newest_number", "oldest_first", "oldest_number", "queue_of"]
 
 Ints = NDArray[np.int64]
 Units = NDArray[np.int32]
@@ -33,10 +33,16 @@ _KEY_BYTES = 8
 _TAIL, _HEAD, _WAITING, _TURNS, _ROOM = range(5)
 
 
-def queue_of(join: Join) -> OldestFirstJoin | None:
-    """Return the join, or the one behind its front stage, if it serves the oldest tuple first, a partition a turn."""
+def oldest_first(join: Join) -> OldestFirstJoin | None:
+    """Return the join, or the one behind its front stage, if it serves the oldest tuple first."""
     inner = join._inner if isinstance(join, FrontStage) else join
-    if not isinstance(inner, OldestFirstJoin) or inner._partition_pages is None:
+    return inner if isinstance(inner, OldestFirstJoin) else None
+
+
+def queue_of(join: Join) -> OldestFirstJoin | None:
+    """Return the join, or the one behind its front stage, if its queue can be played: a partition a turn."""
+    inner = oldest_first(join)
+    if inner is None or inner._partition_pages is None:
         return None
     if isinstance(inner, XHybridJoin) and (not inner._by_frequency or isinstance(join, FrontStage)):
         return None  # which pages are pinned is not known yet

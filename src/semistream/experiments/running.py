@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from semistream.core.statistics import JoinStatistics
-from semistream.experiments.queues import fill_queue, newest_number, oldest_number, queue_of
+from semistream.experiments.queues import fill_queue, newest_number, oldest_first, oldest_number, queue_of
 from semistream.experiments.silent import silent
 from semistream.experiments.sources import KEY, Sides, stream_schema
 from semistream.experiments.spec import Point
@@ -35,6 +35,7 @@ _OF_THE_MODEL = ("seek_pages", "in_flight", "buffer_share", "by_frequency", "rep
 _PORTION = 2048
 _FIRST_TURNS = 8
 _REAL_WINDOW_SECONDS = 0.25
+_REAL_LAP_SECONDS = 1.5
 _REAL_WARM_SECONDS = 1.0
 
 
@@ -114,6 +115,7 @@ class Run:
             algorithm = silent(algorithm)
         schema = stream_schema(sides.workload.stream_bytes)
         self.join: Join = algorithm(sides.relation, on=KEY, memory=point.memory, schema=schema, **self.options)
+        self._queue = queue_of(self.join) if self.simulated else oldest_first(self.join)
         self.feed = Feed(sides)
         self._most = _ONE_BY_ONE if point.algorithm == "inlj" else 1 << 40
         self._phases = 0
@@ -161,6 +163,8 @@ class Run:
                 self.point.algorithm in _SCANNING and (self.sides.relation.counters - counters).pages < 1.2 * pages
             ):
                 self._discard()
+            if self._queue is not None:
+                self._window()
         return self.feed.offered
 
     def _fill_queue(self, others: Sides) -> None:
@@ -198,8 +202,7 @@ class Run:
     def _window(self) -> Window:
         before, began = self.join.stats, time.perf_counter()
         self._phases = self.join.join_phases if isinstance(self.join, Ssij) else 0
-        queue = queue_of(self.join) if self.simulated else None
-        self._newest = None if queue is None else newest_number(queue)
+        self._newest = None if self._queue is None else newest_number(self._queue)
         while True:
             self._discard()
             done = self.join.stats.since(before)
@@ -208,10 +211,12 @@ class Run:
         return Window(done, self.seconds(done) if self.simulated else time.perf_counter() - began)
 
     def _complete(self, done: JoinStatistics, wall: float) -> bool:
+        lap = None if self._queue is None or self._newest is None else oldest_number(self._queue) > self._newest
         if not self.simulated:
-            return wall >= _REAL_WINDOW_SECONDS and done.rows_done > 0
-        if self._newest is not None and (queue := queue_of(self.join)) is not None:
-            return done.probes >= self.point.probes or oldest_number(queue) > self._newest
+            late = wall >= _REAL_LAP_SECONDS
+            return done.rows_done > 0 and wall >= _REAL_WINDOW_SECONDS and (lap is None or lap or late)
+        if lap is not None:
+            return lap or done.probes >= self.point.probes
         return self._far_enough(done, self.point.passes, self.point.probes)
 
     def _far_enough(self, done: JoinStatistics, passes: float, probes: int) -> bool:

@@ -38,14 +38,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.core.compiled import kernel
 from semistream.joins import ssij_memory as ssij
 from semistream.joins.costs.behind import DiskCosts, Served, matched_in_passes
 from semistream.joins.costs.model import Memory, Prediction, common_memory
+from semistream.joins.costs.page_utility import PageClasses, kept_pages
 from semistream.joins.costs.popularity import KeyClasses
 from semistream.joins.costs.setting import Setting
 from semistream.structures.directory import ENTRY_BYTES as DIRECTORY_BYTES
-from semistream.structures.inverted_kernels import ENTRY_BYTES, LINK_BYTES, NODE_BYTES, SEARCHED
+from semistream.structures.inverted_kernels import ENTRY_BYTES, LINK_BYTES, NODE_BYTES
 from semistream.structures.page_cache import PageCache
 from semistream.structures.read_plan import ReadPlanner
 from semistream.structures.tuple_log import TupleShape
@@ -79,54 +79,6 @@ class _Split:
 
 
 @dataclass(frozen=True)
-class _Items:
-    """Pages of R in classes, and the keys on them."""
-
-    count: Floats
-    """Pages of each class, the most popular first."""
-    popularity: Floats
-    """Share of the tuples that find their rows on a page, each on one."""
-    demand: Floats
-    """Tuples that want the page; one whose rows are on several wants them all."""
-    keys: Floats
-    """Keys of each class that a cache before the join does not hold."""
-    own: Floats
-    """Share of the tuples that ask for a key."""
-    page_of_key: Floats
-    """Popularity of the page of a key."""
-    pages_a_key: float
-    run: int
-    """Pages next to each other that are wanted together."""
-    together: int
-    """Tuples looked up together."""
-    unique: bool
-
-    @classmethod
-    def of(cls, setting: Setting, keys: KeyClasses, together: int) -> _Items:
-        classes = keys.units(setting, 1).items()
-        a_key = 1.0 + (setting.rows_per_key - 1.0) / setting.rows_per_page
-        each = max(1.0, setting.pages / setting.keys)  # a frequent key has pages of its own, as popular as itself
-        own, page = keys.in_units(setting, 1)
-        return cls(
-            classes.count * each, classes.popularity / each, classes.popularity * a_key / each,
-            keys.count * keys.missing, own, page / each, a_key, max(1, round(each)), together,
-            setting.rows_per_key <= 1.0,
-        )  # fmt: skip
-
-    def of_keys(self, shares: Floats) -> Floats:
-        """Return for each class of keys what is known for pages."""
-        return np.interp(self.page_of_key, self.popularity[::-1], shares[::-1])
-
-    def leaders(self, shares: Floats, cycle: float, waiting: float, wanted: float) -> float:
-        """Return how many of the waiting tuples lead."""
-        absent = self.keys * (1.0 - self.of_keys(shares))
-        apart = float(np.dot(absent, -np.expm1(-self.own * self.together))) * cycle / self.together
-        every = float(np.dot(absent, -np.expm1(-self.own * cycle)))
-        searched = 0.0 if self.unique else min(1.0, SEARCHED * wanted / max(every * self.pages_a_key, 1e-9))
-        return min(waiting, searched * every + (1.0 - searched) * apart)
-
-
-@dataclass(frozen=True)
 class _State:
     cached: float
     shares: Floats
@@ -145,7 +97,7 @@ class SsijCosts(DiskCosts):
         replacement: str = "utility", cache_share: float | None = None, **options: Any,
     ) -> Served:  # fmt: skip
         split = self._split(setting, memory, cache_share, **options)
-        items = _Items.of(setting, keys, min(split.portion, split.input_tuples))
+        items = PageClasses.of(setting, keys, min(split.portion, split.input_tuples))
         state = self._steady(setting, split, items, replacement, utility_kept, cache_share)
         waiting, missed, wanting = state.waiting, state.missed, state.waiting / state.missed
         density = (1.0 - state.shares) * -np.expm1(-items.demand * wanting)
@@ -177,7 +129,7 @@ class SsijCosts(DiskCosts):
         )  # fmt: skip
 
     def _steady(
-        self, setting: Setting, split: _Split, items: _Items, replacement: str, utility_kept: float,
+        self, setting: Setting, split: _Split, items: PageClasses, replacement: str, utility_kept: float,
         cache_share: float | None,
     ) -> _State:  # fmt: skip
         """Return what the join comes to: pages that tuples leave room for, and tuples that these pages let wait."""
@@ -198,7 +150,7 @@ class SsijCosts(DiskCosts):
             held = inputs * split.record + self._held(split, items, waiting, leaders)
             left = 0.0 if replacement == "none" else self._cached(setting, split, held, wanted, cache_share)
             before, cached = cached, left if cached < 0 else cached + (left - cached) / max(2, turn - 4)
-            shares = _kept_pages(items, cached, cycle, kept) if cached >= 1 else np.zeros(items.count.size)
+            shares = kept_pages(items, cached, cycle, kept) if cached >= 1 else np.zeros(items.count.size)
             hit = float(np.dot(items.count * items.popularity, shares))
             if cache_share is None:
                 hit *= self._steadiness(split, cached)
@@ -283,7 +235,7 @@ class SsijCosts(DiskCosts):
         )  # fmt: skip
 
     @staticmethod
-    def _held(split: _Split, items: _Items, waiting: float, leaders: float) -> float:
+    def _held(split: _Split, items: PageClasses, waiting: float, leaders: float) -> float:
         """Return the bytes of waiting tuples and of their places in lists."""
         return leaders * (split.record + NODE_BYTES * items.pages_a_key) + (waiting - leaders) * split.follower
 
@@ -318,7 +270,9 @@ class SsijCosts(DiskCosts):
         room = frames * setting.frame_bytes - self._beside(setting, split, wanted)
         return max(1.0, room / each)
 
-    def _reads(self, setting: Setting, split: _Split, items: _Items, density: Floats) -> tuple[float, float, float]:
+    def _reads(
+        self, setting: Setting, split: _Split, items: PageClasses, density: Floats
+    ) -> tuple[float, float, float]:
         """Return runs, pages read and pages wanted of a join phase."""
         ratio = setting.queued_seek / setting.transfer
         if setting.shape == "random":
@@ -334,48 +288,6 @@ class SsijCosts(DiskCosts):
             pages += found[1] * count / drawn
             wanted += count * share
         return max(runs, 1e-9), pages, wanted
-
-
-def _kept_pages(items: _Items, room: float, cycle: float, kept: float) -> Floats:
-    """Return the chance of each page to be cached, if ``room`` of most utility are."""
-    if room >= items.count.sum():
-        return np.ones(items.count.size)
-    mean = items.demand * cycle
-    chances = np.empty(mean.size)
-    threshold = _threshold(items.count, mean, kept, room, chances)
-    _cached_with(mean, kept, threshold, chances)
-    return chances
-
-
-@kernel
-def _above(mean: float, spread: float, threshold: float) -> float:
-    """Return the chance that a count reaches a threshold, by the logistic curve nearest to the normal one."""
-    scaled = min(max((mean - threshold + 0.5) / max(spread, 0.3) * 1.702, -40.0), 40.0)
-    return 1.0 / (1.0 + math.exp(-scaled))
-
-
-@kernel
-def _cached_with(mean: Floats, kept: float, threshold: float, out: Floats) -> None:
-    """Write the chance of each page to be cached, if utilities from ``threshold`` on are."""
-    for i in range(mean.size):
-        comes = _above(mean[i], math.sqrt(mean[i]), threshold)
-        stays = _above(mean[i] / (1.0 - kept), math.sqrt(mean[i] / (1.0 - kept * kept)), threshold)
-        out[i] = comes / max(comes + 1.0 - stays, 1e-12)
-
-
-@kernel
-def _threshold(count: Floats, mean: Floats, kept: float, room: float, chances: Floats) -> float:
-    """Return the utility from which on ``room`` pages are cached."""
-    most = mean.max() / (1.0 - kept)
-    low, high = 0.25, most + 12.0 * math.sqrt(most) + 12.0
-    while high - low > 1e-6 * high:
-        middle = math.sqrt(low * high)
-        _cached_with(mean, kept, middle, chances)
-        if np.sum(count * chances) > room:
-            low = middle
-        else:
-            high = middle
-    return math.sqrt(low * high)
 
 
 def _merged(count: Floats, density: Floats) -> list[tuple[float, float]]:
