@@ -1,7 +1,7 @@
 """What a join phase will cost, so that it begins early enough for the deadlines of its tuples (SSIJ §IV-F).
 
-At first each wanted page is taken to cost a random read. After that, what counts is the worst that a join phase over
-about as many pages has cost, and some more: the next one may cost more than any before it, and tuples that come just
+At first each wanted page is taken to cost a random read. After some phases over about as many pages, what counts is the
+worst that one of them has cost, and some more: the next one may cost more than any before it, and tuples that come just
 before it begins bring pages of their own.
 """
 
@@ -13,6 +13,8 @@ __all__ = ["PhaseCosts"]
 
 _STEPS_AN_OCTAVE = 4
 _MARGIN = 1.15
+_SURE = 4
+"""Phases of a similar size after which the worst of them is a guide: one or two may have been cheap by chance."""
 
 
 class PhaseCosts:
@@ -30,7 +32,8 @@ class PhaseCosts:
     >>> costs = PhaseCosts(seek=0.009, transfer=0.001, page_count=1000, max_scan=100)
     >>> round(costs.estimate(8), 3), round(costs.estimate(1000), 3)
     (0.092, 1.254)
-    >>> costs.observe(8, 0.05)
+    >>> for seconds in (0.03, 0.05, 0.04, 0.03):
+    ...     costs.observe(8, seconds)
     >>> round(costs.estimate(8), 3), round(costs.estimate(9), 3)
     (0.057, 0.065)
 
@@ -43,23 +46,23 @@ class PhaseCosts:
     def __init__(self, *, seek: float, transfer: float, page_count: int, max_scan: int) -> None:
         self._random = seek + transfer
         self._scan = math.ceil(page_count / max_scan) * seek + page_count * transfer
-        self._worst: dict[int, tuple[float, float]] = {}
+        self._worst: dict[int, tuple[int, float, float]] = {}
 
     def estimate(self, pages: int) -> float:
         """Return the seconds to allow for a join phase over ``pages``."""
         if pages <= 0:
             return 0.0
-        seen = self._worst.get(self._class(pages))
-        if seen is None:
-            return _MARGIN * min(pages * self._random, self._scan)
-        cost, cost_a_page = seen
-        return _MARGIN * max(cost, pages * cost_a_page)
+        phases, cost, cost_a_page = self._worst.get(self._class(pages), (0, 0.0, 0.0))
+        worst = max(cost, pages * cost_a_page)
+        if phases < _SURE:
+            worst = max(worst, min(pages * self._random, self._scan))
+        return _MARGIN * worst
 
     def observe(self, pages: int, seconds: float) -> None:
         """Remember what a join phase has cost."""
         if pages > 0:
-            cost, cost_a_page = self._worst.get(self._class(pages), (0.0, 0.0))
-            self._worst[self._class(pages)] = max(cost, seconds), max(cost_a_page, seconds / pages)
+            phases, cost, cost_a_page = self._worst.get(self._class(pages), (0, 0.0, 0.0))
+            self._worst[self._class(pages)] = phases + 1, max(cost, seconds), max(cost_a_page, seconds / pages)
 
     @staticmethod
     def _class(pages: int) -> int:

@@ -50,7 +50,7 @@ def hybrid(
     """Return a point of HYBRIDJOIN or a relative: partitions of ``pages``, or as the cost model finds best."""
     point = Point(
         workload=workload, algorithm=algorithm, memory=memory, windows=size.pick(3, 3, 5),
-        probes=size.pick(memory * 8 // 50, 1 << 40, 1 << 40), seek_seconds=size.seek_seconds(SHARE),
+        probes=size.pick(min(memory * 8 // 50, 16_000_000), 1 << 40, 1 << 40), seek_seconds=size.seek_seconds(SHARE),
     )  # fmt: skip
     options = {"in_flight": 1} if size.simulated else {}
     if pages is None:

@@ -290,7 +290,7 @@ def _most_at_least_memory(outcome: Outcome) -> Verdict:
 
 
 def _databases(size: Size) -> Experiment:
-    rows = size.pick([0.4, 0.8, 1.2], [0.05], [0.4, 0.8, 1.2])
+    rows = size.pick([0.4, 1.2], [0.05], [0.4, 1.2])
     stream = size.pick(100_000, 20_000, 100_000)
 
     def point(million: float, system: str) -> Point:
