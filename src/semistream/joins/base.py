@@ -9,9 +9,8 @@ from __future__ import annotations
 import dataclasses
 import time
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -24,15 +23,15 @@ from semistream.core.statistics import JoinStatistics
 from semistream.core.units import format_bytes, parse_bytes
 from semistream.joins.conditions import ConditionName, condition_for
 from semistream.joins.output import output_schema, without_partner
+from semistream.joins.stream_buffer import StreamBuffer, Tuples
 from semistream.relation.overlay import Change
 from semistream.relation.pages import FIRST
 from semistream.relation.relation import Relation
 from semistream.relation.rows import RowCodec
 from semistream.relation.selection import keep_rows, take_rows
-from semistream.relation.sizes import BatchBytes
 from semistream.structures.lookup import PageLookup
 
-__all__ = ["How", "Join", "Tuples"]
+__all__ = ["How", "Join"]
 
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -45,13 +44,6 @@ _LEAST_PAIRS = 64
 _MOST_PAIRS = 1 << 16
 _LEAST_INBOX = 4096
 _MOST_INBOX = 1 << 23
-
-
-class Tuples(NamedTuple):
-    """Some of the stream: rows, and the key of each; no key is NULL."""
-
-    keys: Ints
-    batch: pa.RecordBatch
 
 
 class Join(ABC):
@@ -114,9 +106,6 @@ class Join(ABC):
         self.budget = MemoryBudget(parse_bytes(memory, of=relation.nbytes))
         self.schema = schema
         self.suffix = suffix
-        self._inbox: deque[tuple[Tuples, int]] = deque()
-        self._inbox_rows = 0
-        self._inbox_bytes = 0
         self._row_bytes = 2.0  # until the stream is known: no row is shorter
         self._largest_row: int | None = None
         self._closing = False
@@ -125,9 +114,6 @@ class Join(ABC):
         self._bound = False
         self._counters = relation.counters
         self._stats = JoinStatistics()
-        self._aside: deque[tuple[Ints | None, pa.RecordBatch]] = deque()
-        self._aside_rows = 0
-        self._aside_bytes = 0
         if schema is None:
             self._check_minimum()  # all that can be known before the stream's rows are
         else:
@@ -169,7 +155,6 @@ class Join(ABC):
         self.schema = schema
         self.output_schema = output_schema(schema, self.condition.fields, self.suffix)
         self.stream_codec = RowCodec(schema)
-        self._size = BatchBytes(schema)
         self._row_bytes = float(self.stream_codec.stride)
         if self.stream_codec.variable:
             if row_bytes is not None:
@@ -183,8 +168,8 @@ class Join(ABC):
         if self.uses_index:
             self.budget.reserve("index", self.relation.index_bytes)
         share = self.budget.total // 16
-        self._inbox_limit = min(max(share, _LEAST_INBOX), _MOST_INBOX)
-        self.budget.reserve("stream buffer", self._inbox_limit)
+        self._stream = StreamBuffer(schema, min(max(share, _LEAST_INBOX), _MOST_INBOX))
+        self.budget.reserve("stream buffer", self._stream.limit)
         self._cap = min(max(share // _PAIR_BYTES, _LEAST_PAIRS), _MOST_PAIRS)
         self.budget.reserve("matches", self._cap * _PAIR_BYTES)
         self._single = PageLookup(self.relation, 1, share=True, cap=self._cap)
@@ -263,7 +248,7 @@ class Join(ABC):
     @property
     def pending(self) -> int:
         """Stream tuples that were offered and have not left."""
-        return self._inbox_rows + self._aside_rows + self._waiting
+        return self._waiting + (self._stream.held if self._bound else 0)
 
     @property
     def stats(self) -> JoinStatistics:
@@ -286,42 +271,11 @@ class Join(ABC):
     def check(self) -> None:
         """Assert all invariants, which hold between turns."""
         self.budget.check()
-        assert sum(len(part.keys) for part, _ in self._inbox) == self._inbox_rows
-        assert sum(size for _, size in self._inbox) == self._inbox_bytes
-        assert sum(batch.num_rows for _, batch in self._aside) == self._aside_rows
         if self._bound:
-            # bits are rounded up to bytes in each part; a single row may be longer than the whole buffer
-            held, parts = self._inbox_bytes + self._aside_bytes, len(self._inbox) + len(self._aside)
-            most = self._inbox_limit + parts * (8 + 2 * len(self.stream_codec.schema))
-            assert held <= most or self._aside_rows == 1, f"{held} B in a stream buffer of {self._inbox_limit} B"
+            self._stream.check()
             self._check()
 
     # -- for the algorithms -------------------------------------------------------------------------------
-
-    @property
-    def _arrived(self) -> int:
-        """Stream tuples in the stream buffer."""
-        return self._inbox_rows
-
-    def _take(self, most: int) -> Iterator[Tuples]:
-        """Take up to ``most`` tuples out of the stream buffer, in order of arrival."""
-        while most > 0 and self._inbox:
-            part, size = self._inbox.popleft()
-            self._inbox_rows -= len(part.keys)
-            self._inbox_bytes -= size
-            if len(part.keys) > most:
-                self._put_back(Tuples(part.keys[most:], part.batch.slice(most)))
-                part = Tuples(part.keys[:most], part.batch.slice(0, most))
-            most -= len(part.keys)
-            yield part
-
-    def _put_back(self, part: Tuples) -> None:
-        """Return tuples that found no room to the front of the stream buffer."""
-        if len(part.keys):
-            size = self._size(part.batch)
-            self._inbox.appendleft((part, size))
-            self._inbox_rows += len(part.keys)
-            self._inbox_bytes += size
 
     def _joined(
         self, keys: Ints, stream: pa.RecordBatch, data: Bytes, starts: Ints, flags: Bytes
@@ -367,14 +321,14 @@ class Join(ABC):
     # -- inside -------------------------------------------------------------------------------------------
 
     def _turn(self) -> Iterator[pa.RecordBatch]:
-        yield from self._serve_aside()
         if self._bound:
+            yield from self._serve_aside()
             yield from self._step()
 
     def _offer(self, batch: pa.RecordBatch) -> int:
-        count = self._fitting(batch)
+        count = self._stream.fitting(batch)
         if count == 0:
-            if self._inbox_rows or self._aside_rows:
+            if self._stream.held:
                 return 0
             count = 1  # a row larger than the whole stream buffer is served by itself
         batch = batch.slice(0, count)
@@ -383,15 +337,16 @@ class Join(ABC):
         if not valid.all():
             self._put_aside(None, keep_rows(batch, ~valid))
             keys, batch = keys[valid], keep_rows(batch, valid)
-        largest = self._inbox_limit if self._largest_row is None else self._largest_row
-        if self._size(batch) > min(largest, self._inbox_limit):
+        limit, size = self._stream.limit, self._stream.size_of(batch)
+        largest = limit if self._largest_row is None else self._largest_row
+        if size > min(largest, limit):
             giant = self.stream_codec.encode(batch).lengths > largest
-            giant |= self._size(batch) > self._inbox_limit  # then it is a single row
+            giant |= size > limit  # then it is a single row
             if giant.any():
                 self._put_aside(keys[giant], keep_rows(batch, giant))
                 keys, batch = keys[~giant], keep_rows(batch, ~giant)
         if len(keys):
-            self._receive(Tuples(frozen(keys), batch))
+            self._stream.receive(Tuples(frozen(keys), batch))
         return count
 
     def _hand(self, part: Tuples) -> int:
@@ -399,30 +354,14 @@ class Join(ABC):
         taken = 0
         while taken < len(part.keys):
             rest = part.batch.slice(taken)
-            count = self._fitting(rest)
+            count = self._stream.fitting(rest)
             if count == 0:
                 break
-            self._receive(Tuples(part.keys[taken : taken + count], rest.slice(0, count)))
+            self._stream.receive(Tuples(part.keys[taken : taken + count], rest.slice(0, count)))
             taken += count
             self._absorb()
         self._stats.rows_in += taken
         return taken
-
-    def _fitting(self, batch: pa.RecordBatch) -> int:
-        """Return how many rows, from the first on, the stream buffer has room for."""
-        room, size, count = self._inbox_limit - self._inbox_bytes, self._size(batch), int(batch.num_rows)
-        room -= self._aside_bytes
-        if size > room:
-            count = int(count * max(room, 0) / size)
-            while count and self._size(batch.slice(0, count)) > room:
-                count //= 2
-        return count
-
-    def _receive(self, part: Tuples) -> None:
-        size = self._size(part.batch)
-        self._inbox.append((part, size))
-        self._inbox_rows += len(part.keys)
-        self._inbox_bytes += size
 
     def _put_aside(self, keys: Ints | None, batch: pa.RecordBatch) -> None:
         """Keep rows that do not go through the algorithm for the next turn: no keys, or too long for its memory."""
@@ -432,16 +371,11 @@ class Join(ABC):
                 self._stats.rows_done += batch.num_rows
                 self._stats.unmatched += batch.num_rows
                 return
-        self._aside.append((keys, batch))
-        self._aside_rows += batch.num_rows
-        self._aside_bytes += self._size(batch)
+        self._stream.put_aside(keys, batch)
 
     def _serve_aside(self) -> Iterator[pa.RecordBatch]:
         """Let the rows that were put aside leave: without a partner, or each looked up through the index."""
-        while self._aside:
-            keys, batch = self._aside.popleft()
-            self._aside_rows -= batch.num_rows
-            self._aside_bytes -= self._size(batch)
+        for keys, batch in self._stream.take_aside():
             if keys is None:
                 self._stats.rows_done += batch.num_rows
                 yield from self._without_partner(batch)

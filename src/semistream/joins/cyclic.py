@@ -92,7 +92,7 @@ class CyclicJoin(WaitingJoin):
 
     def _step(self) -> Iterator[pa.RecordBatch]:
         self._absorb()
-        if self._forming < self._w and not self._closing and not self._arrived:
+        if self._forming < self._w and not self._closing and not len(self._stream):
             return  # MESHJOIN waits for its w tuples before it reads, unless long rows leave no room for w
         if len(self.table) == 0:
             return

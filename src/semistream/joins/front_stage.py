@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from semistream.core.errors import UnsupportedJoinError
 from semistream.core.statistics import JoinStatistics
-from semistream.joins.base import Join, Observer, Tuples
+from semistream.joins.base import Join, Observer
 from semistream.joins.conditions import ConditionName
+from semistream.joins.stream_buffer import Tuples
 from semistream.relation.overlay import Change
 from semistream.relation.relation import Relation
 from semistream.relation.selection import take_rows
@@ -140,11 +141,11 @@ class FrontStage(Join):
 
     def _step(self) -> Iterator[pa.RecordBatch]:
         self._inner._closing = self._closing
-        for part in self._take(PORTION):
+        for part in self._stream.take(PORTION):
             hits, missed = self._probe(part)
             yield from hits
             yield from self._hand_on(missed)
-        if not (self._more_coming or self._arrived):
+        if not (self._more_coming or len(self._stream)):
             yield from self._inner.step()
 
     def _probe(self, part: Tuples) -> tuple[list[pa.RecordBatch], Tuples]:
@@ -166,7 +167,7 @@ class FrontStage(Join):
         """Give tuples to the join behind, which takes a turn whenever it is full."""
         while len(part.keys):
             taken = self._inner._hand(part)
-            if taken == 0 and self._inner._arrived == 0:
+            if taken == 0 and len(self._inner._stream) == 0:
                 # larger than the whole stream buffer of the join behind
                 taken = 1
                 yield from self._looked_up(Tuples(part.keys[:1], part.batch.slice(0, 1)), self._single)

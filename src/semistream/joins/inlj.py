@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from semistream.joins.base import Join, Tuples
+from semistream.joins.base import Join
+from semistream.joins.stream_buffer import Tuples
 from semistream.relation.relation import Relation
 from semistream.relation.selection import take_rows
 from semistream.structures.lookup import PageLookup
@@ -47,7 +48,7 @@ class Inlj(Join):
         self.budget.reserve("disk buffer", self._lookup.nbytes)
 
     def _step(self) -> Iterator[pa.RecordBatch]:
-        for part in self._take(self._cap):
+        for part in self._stream.take(self._cap):
             # in key order, so that equal keys are next to each other for who watches the matches
             order = np.argsort(part.keys, kind="stable")
             part = Tuples(part.keys[order], take_rows(part.batch, order))

@@ -56,7 +56,7 @@ class Oracle(Join):
         self._held.resize(sum(array.nbytes for array in held))
 
     def _step(self) -> Iterator[pa.RecordBatch]:
-        for part in self._take(self._cap):
+        for part in self._stream.take(self._cap):
             low = np.searchsorted(self._keys, part.keys, side="left")
             high = self.condition.highs(part.batch, part.keys)
             count = np.maximum(np.searchsorted(self._keys, high, side="right") - low, 0)

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.joins.base import Tuples
 from semistream.joins.front_stage import PORTION, FrontStage
+from semistream.joins.stream_buffer import Tuples
 from semistream.relation.overlay import Change
 from semistream.relation.relation import Relation
 
@@ -87,13 +87,13 @@ class ParallelFrontStage(FrontStage):
 
     def _step(self) -> Iterator[pa.RecordBatch]:
         self._inner._closing = self._closing
-        for part in self._take(PORTION):
+        for part in self._stream.take(PORTION):
             with self._cache_lock:
                 hits, missed = self._probe(part)
             yield from hits
             yield from self._buffer(missed)
         # with nothing more to probe, wait for the other phase; otherwise take what it has ready
-        yield from self._collect(wait=not (self._more_coming or self._arrived))
+        yield from self._collect(wait=not (self._more_coming or len(self._stream)))
 
     def _buffer(self, part: Tuples) -> Iterator[pa.RecordBatch]:
         """Put misses into ``I_B``; while it is full, stream probing stops and results are taken."""
@@ -172,7 +172,7 @@ class ParallelFrontStage(FrontStage):
                     return
                 part, size = self._between.popleft()
             taken = self._inner._hand(part)
-            if taken == 0 and self._inner._arrived == 0:
+            if taken == 0 and len(self._inner._stream) == 0:
                 taken = 1  # larger than the whole stream buffer of the join behind
                 row = Tuples(part.keys[:1], part.batch.slice(0, 1))
                 for result in self._inner._looked_up(row, self._inner._single):
@@ -222,7 +222,7 @@ class ParallelFrontStage(FrontStage):
     # -- inside -------------------------------------------------------------------------------------------
 
     def _bytes(self, part: Tuples) -> int:
-        return self._size(part.batch) + part.keys.nbytes
+        return self._stream.size_of(part.batch) + part.keys.nbytes
 
     @property
     def _waiting(self) -> int:

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.joins.base import Join, Tuples
+from semistream.joins.base import Join
+from semistream.joins.stream_buffer import Tuples
 from semistream.relation.overlay import Change
 from semistream.relation.pages import LAST, find_rows
 from semistream.relation.relation import Relation
@@ -146,13 +147,13 @@ class PartitionedJoin(Join):
 
     def _absorb(self) -> None:
         """Send the tuples that came to the places of their partitions."""
-        if self._serving or self._arrived < self._few:
+        if self._serving or len(self._stream) < self._few:
             return
-        for part in self._take(self.table.free):
+        for part in self._stream.take(self.table.free):
             count = self.table.insert(part.keys, self._places(part.keys), part.batch)
             self._stats.appended += count
             if count < len(part.keys):
-                self._put_back(Tuples(part.keys[count:], part.batch.slice(count)))
+                self._stream.put_back(Tuples(part.keys[count:], part.batch.slice(count)))
                 break
 
     def _places(self, keys: Ints) -> Ints:
@@ -167,8 +168,8 @@ class PartitionedJoin(Join):
         return places
 
     def _step(self) -> Iterator[pa.RecordBatch]:
-        if self._arrived < self._few and self.table.free:
-            for part in self._take(self._few):
+        if len(self._stream) < self._few and self.table.free:
+            for part in self._stream.take(self._few):
                 self.table.pass_by(len(part.keys))
                 yield from self._looked_up(part, self._lookup)
         self._absorb()
@@ -199,7 +200,7 @@ class PartitionedJoin(Join):
             chosen = self.table.next_in_order(self._next_partition, most)
             self._next_partition = int(chosen[-1]) + 1 if chosen.size else 0
             return chosen
-        if self._arrived or not self.table.free:
+        if len(self._stream) or not self.table.free:
             return self.table.fullest(most)
         if self.table.ripe_partitions:
             return self.table.fullest(most, self.table.ripe)

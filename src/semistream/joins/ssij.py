@@ -12,8 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.core.errors import SemistreamError
-from semistream.joins.base import Tuples
 from semistream.joins.ssij_schedule import SsijSchedule
+from semistream.joins.stream_buffer import Tuples
 from semistream.relation.overlay import Change
 from semistream.relation.relation import Relation
 from semistream.relation.spans import locate_spans
@@ -121,11 +121,11 @@ class Ssij(SsijSchedule):
 
     def _absorb(self) -> None:
         limit = self._input_limit
-        while self._inbox and len(self._input) < limit:
-            for part in self._take(limit - len(self._input)):
+        while len(self._stream) and len(self._input) < limit:
+            for part in self._stream.take(limit - len(self._input)):
                 count = self._take_in(part)
                 if count < len(part.keys):
-                    self._put_back(Tuples(part.keys[count:], part.batch.slice(count)))
+                    self._stream.put_back(Tuples(part.keys[count:], part.batch.slice(count)))
                     return
 
     def _take_in(self, part: Tuples) -> int:

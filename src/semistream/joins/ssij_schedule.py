@@ -54,7 +54,7 @@ class SsijSchedule(SsijMemory):
         """Whether a batch has gathered, no more can, no more will, or a deadline presses."""
         if len(self._input) == 0:
             return False
-        full = len(self._input) >= self._input_tuples or self._arrived > 0
+        full = len(self._input) >= self._input_tuples or len(self._stream) > 0
         return full or self._closing or self._clock_is_at(self._online_due())
 
     def _waiting_press(self) -> bool:
@@ -72,7 +72,7 @@ class SsijSchedule(SsijMemory):
         if len(self._index) == 0:
             return False
         # nothing more comes, or nothing more fits into what the waiting tuples have left
-        last = len(self._input) == 0 and (self._closing or self._arrived > 0)
+        last = len(self._input) == 0 and (self._closing or len(self._stream) > 0)
         return last or len(self._index) >= self._buffer_tuples or self._clock_is_at(self._join_due())
 
     def _clock_is_at(self, moment: float | None) -> bool:

@@ -49,11 +49,11 @@ class WaitingJoin(Join):
         if self._serving:
             return 0
         admitted = 0
-        for part in self._take(min(most, self.table.free)):
+        for part in self._stream.take(min(most, self.table.free)):
             count = self.table.insert(part.keys, part.batch)
             admitted += count
             if count < len(part.keys):
-                self._put_back(type(part)(part.keys[count:], part.batch.slice(count)))
+                self._stream.put_back(type(part)(part.keys[count:], part.batch.slice(count)))
                 break
         self._stats.appended += admitted
         return admitted

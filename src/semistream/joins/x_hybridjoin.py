@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.joins.base import Tuples
 from semistream.joins.oldest_first import OldestFirstJoin
+from semistream.joins.stream_buffer import Tuples
 from semistream.relation.overlay import Change
 from semistream.relation.relation import Relation
 from semistream.relation.selection import take_rows
@@ -130,17 +130,17 @@ class XHybridJoin(OldestFirstJoin):
         return np.sort(np.argsort(depth, kind="stable")[:count])
 
     def _step(self) -> Iterator[pa.RecordBatch]:
-        crowded = 2 * self._inbox_bytes > self._inbox_limit
+        crowded = 2 * self._stream.nbytes > self._stream.limit
         yield from self._serve_pinned()
-        if crowded and not self._arrived and self.table.free and not self._closing:
+        if crowded and not len(self._stream) and self.table.free and not self._closing:
             return  # the stream buffer was what kept tuples out: let them come in before the disk is asked
         yield from self._serve_oldest()
 
     def _serve_pinned(self) -> Iterator[pa.RecordBatch]:
         """Match the non-swappable part with the tuples that came, and let the others in (lines 4 to 14)."""
-        while self._arrived and self.table.free:
+        while len(self._stream) and self.table.free:
             # as many as leave so many that do not match as ``H_S`` has room for
-            for part in self._take(min(_PORTION, int(self.table.free / self._miss_share))):
+            for part in self._stream.take(min(_PORTION, int(self.table.free / self._miss_share))):
                 held, matches = self.pinned.look_up(part.keys, self._cap)
                 for match in matches:
                     if self._on_match is not None:
@@ -165,7 +165,7 @@ class XHybridJoin(OldestFirstJoin):
             part = Tuples(part.keys[others], take_rows(part.batch, others))
         count = self.table.insert(part.keys, part.batch)
         self._stats.appended += count
-        self._put_back(Tuples(part.keys[count:], part.batch.slice(count)))
+        self._stream.put_back(Tuples(part.keys[count:], part.batch.slice(count)))
         return count == len(part.keys)
 
     def _fetched(self, pages: Ints) -> Iterator[tuple[Ints, Bytes]]:

@@ -41,6 +41,7 @@ Bytes = NDArray[np.uint8]
 _TUPLES = 1 << 18
 _PORTION = 1 << 14
 _ROUNDS = 5
+_PAGES = 2048
 _ROWS = 400_000
 _TURNS = 100
 _NOT_RECORDED = "looked up, not recorded"
@@ -111,10 +112,11 @@ def _one_round(tuples: int, seed: int) -> dict[str, float]:
     spent["append"] = _time(
         lambda: [table.insert(keys[at : at + _PORTION], batch.slice(at, _PORTION)) for at in range(0, tuples, _PORTION)]
     )
-    frames = relation.frames(256)
-    pages = np.arange(256, dtype=np.int64) * max(1, relation.page_count // 256)
+    count = min(_PAGES, relation.page_count)
+    frames = relation.frames(count)
+    pages = np.arange(count, dtype=np.int64) * (relation.page_count // count)
     relation.read(pages, frames)
-    rows = int(256 * relation.rows_per_page)
+    rows = int(count * relation.rows_per_page)
     cursor = np.array([0, 0, -1], np.int64)
     matched: list[tuple[Any, ...]] = []
 
@@ -123,10 +125,10 @@ def _one_round(tuples: int, seed: int) -> dict[str, float]:
             matched.append(table.probe(frames, relation.layout.stride, cursor, _PORTION))
 
     spent["probe"] = _time(probe) * tuples / rows
-    slots = np.concatenate([found[0] for found in matched])
-    starts = np.concatenate([found[1] for found in matched])
-    times = max(1, _PORTION // max(1, slots.size))
-    slots, starts = np.tile(slots, times), np.tile(starts, times)
+    # pairs from anywhere: rows that lie side by side, or that were just met, would be in the processor's cache
+    drawn = np.random.default_rng(seed)
+    slots = drawn.integers(0, tuples, 4 * _PORTION).astype(np.int32)
+    starts = drawn.choice(np.concatenate([found[1] for found in matched]), slots.size)
 
     def emit() -> None:
         stream, stored = table.rows(slots), relation.rows(frames.reshape(-1), starts)
