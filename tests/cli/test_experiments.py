@@ -124,7 +124,7 @@ def test_a_report_of_no_results_says_where_it_looked_and_writes_nothing(tmp_path
 
 
 def test_a_real_run_is_compared_with_the_model_of_this_machine(tmp_path: Path) -> None:
-    done = run("run", "pcache-3", *options(tmp_path), "--device", "real")
+    done = run("run", "ssij-14", *options(tmp_path), "--device", "real")
     assert done.exit_code == 0, done.output
     kept = json.loads((tmp_path / "data" / "constants.json").read_text())
     lines = [json.loads(line) for line in (tmp_path / "real-test.jsonl").read_text().splitlines()]
