@@ -132,4 +132,6 @@ def test_a_real_run_is_compared_with_the_model_of_this_machine(tmp_path: Path) -
     assert all(line["result"]["rate"] > 0 and line["result"]["model"] > 0 for line in lines[1:])
     reported = run("report", *options(tmp_path), "--device", "real")
     assert reported.exit_code == 0, reported.output
-    assert "the models were given what was measured there" in (tmp_path / "report-real-test" / "report.md").read_text()
+    text = (tmp_path / "report-real-test" / "report.md").read_text()
+    assert "the models were given what was measured there" in text
+    assert "a fixed piece of work took up to" in text

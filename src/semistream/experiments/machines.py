@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import time
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from semistream.core.machine import describe_machine
 from semistream.experiments.spec import DeviceKind
@@ -10,7 +15,9 @@ from semistream.joins.costs import Constants, load_constants, save_constants
 from semistream.joins.costs.constants import DEFAULT
 from semistream.tuner.calibration import calibrate
 
-__all__ = ["constants_of"]
+__all__ = ["constants_of", "pace"]
+
+_LOOKED_UP = 1 << 20
 
 
 def constants_of(device: DeviceKind, data: Path) -> Constants:
@@ -26,3 +33,24 @@ def constants_of(device: DeviceKind, data: Path) -> Constants:
         data.mkdir(parents=True, exist_ok=True)
         save_constants(calibrate("this-machine", directory=data), kept, machine=describe_machine())
     return load_constants(kept)
+
+
+def pace() -> float:
+    """Return the seconds that a fixed piece of work takes now: look-ups all over some megabytes.
+
+    A machine that is shared is not always as fast as when its constants were measured. Noted with every point, it
+    tells how much of what lies between model and measurement is the machine's.
+    """
+    values, places = _work()
+    found = []
+    for _ in range(3):
+        began = time.perf_counter()
+        np.take(values, places).sum()
+        found.append(time.perf_counter() - began)
+    return min(found)
+
+
+@functools.cache
+def _work() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    drawn = np.random.default_rng(1)
+    return np.arange(4 * _LOOKED_UP), drawn.integers(0, 4 * _LOOKED_UP, _LOOKED_UP)

@@ -75,6 +75,13 @@ class Outcome:
         """Whether everything was measured, but for what could not be here; nothing at all is not enough."""
         return not self.missing and bool(self._measured)
 
+    @property
+    def why_not(self) -> str:
+        """Why there is nothing to show, if not `complete`."""
+        if self.missing or not self.skipped:
+            return "Not run."
+        return f"Not measured on this device: {self.skipped[0][1]}."
+
     def measured(self) -> list[tuple[Sample, Found]]:
         """Return what was measured and where it belongs, in the order of the experiment."""
         return list(self._measured)

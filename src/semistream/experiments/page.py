@@ -89,7 +89,7 @@ def _body(judged: Sequence[Judged], environments: Sequence[Record]) -> Iterator[
             yield f"<h2>{e(paper)}</h2>"
         yield from _article(one)
     yield "<h2>How it was measured</h2><ul>"
-    yield from (f"<li>{e(line.removeprefix('- '))}</li>" for line in conditions(environments))
+    yield from (f"<li>{e(line.removeprefix('- '))}</li>" for line in conditions(judged, environments))
     yield "</ul>"
 
 
@@ -110,6 +110,8 @@ def _article(one: Judged) -> Iterator[str]:
         for sample, reason in one.outcome.skipped:
             yield f'<p class="setup">Skipped: {e(sample.series)} at {sample.x:g}: {e(reason)}</p>'
         yield from _numbers(one)
+    else:
+        yield f"<p>{e(one.outcome.why_not)}</p>"
     yield "</article>"
 
 

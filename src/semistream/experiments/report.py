@@ -84,7 +84,7 @@ def markdown(judged: Sequence[Judged], environments: Sequence[Record]) -> str:
         parts += ["", f'<a id="{experiment.id}"></a>', "", f"### {experiment.id}: {experiment.title}", ""]
         parts += [f"{experiment.figure}. {experiment.setup} {experiment.notes}".strip(), ""]
         if not one.outcome.complete:
-            parts += ["Not run.", ""]
+            parts += [one.outcome.why_not, ""]
             continue
         parts += [f"![{experiment.id}]({experiment.id}.png)", ""]
         for claim, verdict in one.verdicts:
@@ -94,5 +94,5 @@ def markdown(judged: Sequence[Judged], environments: Sequence[Record]) -> str:
                 parts.append(f"  *{verdict.reason.strip()}*")
         for sample, reason in one.outcome.skipped:
             parts.append(f"- skipped: {sample.series} at {sample.x:g}: {reason}")
-    parts += ["", "## How it was measured", "", *conditions(environments), ""]
+    parts += ["", "## How it was measured", "", *conditions(judged, environments), ""]
     return "\n".join(parts)

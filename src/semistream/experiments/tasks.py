@@ -11,7 +11,7 @@ import numpy as np
 
 from semistream.experiments.databases import join_rate
 from semistream.experiments.driven import highest_rate, time_of_burst
-from semistream.experiments.machines import constants_of
+from semistream.experiments.machines import constants_of, pace
 from semistream.experiments.running import Run
 from semistream.experiments.sources import key_source, open_sides
 from semistream.experiments.spec import DeviceKind, Point
@@ -46,6 +46,7 @@ def measure_rate(point: Point, device: DeviceKind, directory: Path) -> Record:
     sides = open_sides(point.workload, device, directory, point.seek_seconds)
     with sides.relation:
         run = Run(point, sides, constants_of(device, directory))
+        other: Record = {} if run.simulated else {"pace": pace()}
         warm = run.warm_up()
         windows = list(run.windows())
         rates = [window.rate for window in windows]
@@ -58,7 +59,6 @@ def measure_rate(point: Point, device: DeviceKind, directory: Path) -> Record:
             )
         }  # fmt: skip
         seconds = sum(window.seconds for window in windows)
-        other: Record = {}
         if run.simulated and point.algorithm in ("ssij", "meshjoin"):
             found, model = run.counting(windows)
             mean = sum(found) / len(found)

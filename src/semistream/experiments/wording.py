@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -51,17 +52,21 @@ def introduction(judged: Sequence[Judged]) -> list[str]:
         + ". A claim is judged on the published figure, with a tolerance of a tenth; where it fails, the reason "
         "follows from the cost model or from what was counted in the run."
     )
-    missing = [one.experiment.id for one in judged if not one.outcome.complete]
-    if not missing:
-        return [text]
-    return [
-        text,
-        f"This run is not complete: {len(missing)} of {len(judged)} experiments lack points and are not judged "
-        f"({', '.join(missing)}). The same command measures what is missing.",
-    ]
+    paragraphs = [text]
+    missing = [one.experiment.id for one in judged if one.outcome.missing]
+    if missing:
+        paragraphs.append(
+            f"This run is not complete: {len(missing)} of {len(judged)} experiments lack points and are not judged "
+            f"({', '.join(missing)}). The same command measures what is missing."
+        )
+    elsewhere = [one for one in judged if not one.outcome.complete and not one.outcome.missing]
+    if elsewhere:
+        names = ", ".join(one.experiment.id for one in elsewhere)
+        paragraphs.append(f"Not measured on this device: {names} ({elsewhere[0].outcome.skipped[0][1]}).")
+    return paragraphs
 
 
-def conditions(environments: Sequence[Record]) -> list[str]:
+def conditions(judged: Sequence[Judged], environments: Sequence[Record]) -> list[str]:
     """Return what the results were measured with, as a Markdown list."""
     if not environments:
         return ["Nothing was measured yet."]
@@ -78,6 +83,7 @@ def conditions(environments: Sequence[Record]) -> list[str]:
             f"- {machine['cpu']}, {machine['cores']} cores, {format_bytes(machine['memory_bytes'])}, "
             f"{machine['kernel']}",
             f"- the models were given what was measured there before the first point: {_costs(constants)}",
+            *_paces(judged),
         ]
     commits = list(dict.fromkeys(environment["commit"] for environment in environments))
     if len(commits) > 1:
@@ -85,6 +91,18 @@ def conditions(environments: Sequence[Record]) -> list[str]:
     versions = ", ".join(f"{name} {machine[name]}" for name in ("semistream", "python", "numpy", "numba", "pyarrow"))
     lines.append(f"- {versions}")
     return lines
+
+
+def _paces(judged: Sequence[Judged]) -> list[str]:
+    """Say how fast the machine was while points were measured, if that was noted."""
+    found = [found.record["pace"] for one in judged for _, found in one.outcome.measured() if "pace" in found.record]
+    if not found:
+        return []
+    least = min(found)
+    return [
+        f"- others share the machine: a fixed piece of work took up to {max(found) / least:.1f} times as long before "
+        f"one point as before another, {statistics.median(found) / least:.1f} times the least in the middle"
+    ]
 
 
 def _costs(constants: Record) -> str:
