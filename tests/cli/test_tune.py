@@ -140,6 +140,11 @@ class TestRefusals:
         assert "too small for every algorithm" in message
         assert image.read_bytes() == b"kept"
 
+    def test_too_small_a_budget_leaves_known_constants_as_they_are(self, relation, tmp_path, monkeypatch, capsys):
+        message = refused(monkeypatch, capsys, "tune", relation, "-m", "1KB", "--calibrate")
+        assert "too small for every algorithm" in message
+        assert not (tmp_path / "data").exists()
+
     @pytest.mark.parametrize(
         ("arguments", "part"),
         [
@@ -149,6 +154,8 @@ class TestRefusals:
             (("tune", "RELATION", "-m", "5%", "--curve", "a.txt"), ".svg or .png"),
             (("tune", "RELATION", "-m", "5%", "-a", "nojoin"), "no cost model of 'nojoin'"),
             (("tune", "RELATION", "-m", "lots"), "'lots'"),
+            (("tune", "RELATION", "-m", "5%", "--exponent", "-1"), "from 0 to 4, not -1"),
+            (("tune", "RELATION", "-m", "5%", "--exponent", "99", "--calibrate"), "from 0 to 4, not 99"),
             (("tune", "RELATION", "-m", "5%", "--sample", "SAMPLE", "--exponent", "1"), "not both"),
             (("tune", "RELATION", "-m", "5%", "--constants", "nowhere"), "no constants named 'nowhere'"),
             (("plan", "--relation-rows", "many", "--rate", "1k", "--memory", "1GB"), "'many'"),

@@ -78,7 +78,9 @@ def tune(
     if curve is not None:
         check_image(curve)
     if path is None:
-        _show_constants(_calibrated(name, None), json)
+        measured = _measured(name, None)
+        _keep(measured)
+        _show_constants(measured, json)
         return
     _tune(path, memory, sample, on, exponent, algorithm, constants, calibrate, name, curve, json)
 
@@ -92,10 +94,13 @@ def _tune(
     from semistream.relation.relation import Relation
     from semistream.tuner import describe, skew_of
     from semistream.tuner import tune as find_best
+    from semistream.tuner.skew import MOST_EXPONENT
 
     chosen = None if constants is None else load_constants(constants)
     for one in algorithms or ():
         costs_of(one)
+    if exponent is not None and not 0 <= exponent <= MOST_EXPONENT:
+        raise ValueError(f"the Zipf exponent must be from 0 to {MOST_EXPONENT:g}, not {exponent:g}")
     with Relation.open(path) as relation:
         # all that can be wrong, before anything is measured or written
         total = None if memory is None else parse_bytes(memory, of=relation.nbytes)
@@ -105,9 +110,10 @@ def _tune(
             with errors.status("estimating the skew …"):
                 skew = skew_of(relation, batches, on or relation.key.names)
         if calibrate:
-            chosen = _calibrated(name, relation)
+            chosen = _measured(name, relation)
         if total is None:
             assert chosen is not None
+            _keep(chosen)
             _show_constants(chosen, json)
             return
         with errors.status("comparing joins …") as status:
@@ -116,6 +122,8 @@ def _tune(
                 shape=skew.shape if skew else "random", constants=chosen,
             )  # fmt: skip
             tuning = find_best(relation, total, setting=setting, skew=skew, algorithms=algorithms)
+            if calibrate and chosen is not None:
+                _keep(chosen)  # what went wrong before has changed nothing
             if curve is not None:
                 from semistream.cli.tune_chart import draw
 
@@ -138,17 +146,20 @@ def _sampled(files: list[Path]) -> tuple[Any, Any]:
     return reader.schema, reader
 
 
-def _calibrated(name: str, relation: Relation | None) -> Constants:
-    """Measure, and keep what was measured."""
-    from semistream.core.machine import describe_machine
-    from semistream.joins.costs import save_constants
+def _measured(name: str, relation: Relation | None) -> Constants:
     from semistream.tuner import calibrate
 
     with errors.status("measuring …") as status:
-        found = calibrate(name, relation, progress=lambda text: status.update(f"measuring {text} …"))
-    file = save_constants(found, machine=describe_machine())
-    errors.print(f"[dim]Kept as {name!r}: {file}[/dim]", soft_wrap=True)
-    return found
+        return calibrate(name, relation, progress=lambda text: status.update(f"measuring {text} …"))
+
+
+def _keep(constants: Constants) -> None:
+    """Store what was measured under its name."""
+    from semistream.core.machine import describe_machine
+    from semistream.joins.costs import save_constants
+
+    file = save_constants(constants, machine=describe_machine())
+    errors.print(f"[dim]Kept as {constants.name!r}: {file}[/dim]", soft_wrap=True)
 
 
 def _as_json(constants: Constants) -> dict[str, Any]:

@@ -89,9 +89,13 @@ def above(
             return Verdict(False, "nothing to compare", "no pair of measurements")
         least, most = min(ratios, key=lambda r: r[1]), max(ratios, key=lambda r: r[1])
         missed = [r for r in ratios if r[0] < 1.0]
-        text = f"{least[2]} {_times(least[1])} at {least[3]}, {most[2]} {_times(most[1])} at {most[3]}"
+        text = f"{least[2]} {_times(least[1])} at {least[3]}"
+        if most is not least:
+            text += f", {most[2]} {_times(most[1])} at {most[3]}"
         if missed:
-            text = f"below at {len(missed)} of {len(ratios)} places; {text}"
+            text = f"not so at {len(missed)} of {len(ratios)} places; {text}"
+        elif least[1] < factor:
+            text += "; what is below is so within the intervals"
         return _verdict(not missed, text, because, outcome, *series)
 
     return judge
@@ -128,13 +132,19 @@ def gain(
 
 
 def gain_changes(
-    first: str, second: str, begin: tuple[float, float], end: tuple[float, float], *, because: Because = ""
+    first: str,
+    second: str,
+    begin: tuple[float, float],
+    end: tuple[float, float],
+    *,
+    facet: str = "",
+    because: Because = "",
 ) -> Judge:
     """Judge that the ratio of two lines goes from one published figure to another between two places."""
 
     def judge(outcome: Outcome) -> Verdict:
-        _, at_begin = _best_gain(outcome, first, second, begin[0], "")
-        _, at_end = _best_gain(outcome, first, second, end[0], "")
+        _, at_begin = _best_gain(outcome, first, second, begin[0], facet)
+        _, at_end = _best_gain(outcome, first, second, end[0], facet)
         grows = end[1] > begin[1]
         right_way = at_end > at_begin if grows else at_end < at_begin
         close = all(

@@ -53,10 +53,10 @@ def setting_of(sides: Sides, constants: Constants) -> Setting:
 
 
 class Feed:
-    """The stream, as a join takes it."""
+    """The stream from tuple ``start`` on, as a join takes it."""
 
-    def __init__(self, sides: Sides) -> None:
-        self._batches = sides.batches()
+    def __init__(self, sides: Sides, start: int = 0) -> None:
+        self._batches = sides.batches(start)
         self._batch = next(self._batches)
         self._at = 0
         self.offered = 0
@@ -170,7 +170,7 @@ class Run:
     def _fill_queue(self, others: Sides) -> None:
         """Let tuples that no cache answers enter until the first ones leave: a scanning join's queue is full then."""
         assert self.sides.blankable is not None
-        stream, self.feed = self.feed, Feed(others)
+        self.feed = Feed(others)
         self.sides.blankable.blank = True
         while self.join.stats.evicted == 0:
             # few at a time: what is left of this other stream in the stream buffers would be measured too
@@ -179,7 +179,8 @@ class Run:
             for _ in self.join.step():
                 pass
         self.sides.blankable.blank = False
-        self.feed = stream
+        # other tuples than those that wait: a cache would know the keys it meets again
+        self.feed = Feed(self.sides, self.feed.offered)
         before = self.join.stats
         while not self._far_enough(self.join.stats.since(before), 2 * self.point.passes, self.point.probes):
             self._discard()

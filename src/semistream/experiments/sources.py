@@ -125,7 +125,8 @@ def key_source(workload: Workload, directory: Path) -> KeySource:
 def _tpch_keys(workload: Workload, directory: Path) -> Ints:
     """Return the foreign keys of the first tuples of a TPC-H table, made by the generator, counted from 0."""
     table, column = ("orders", "o_custkey") if workload.kind == "tpch-orders" else ("lineitem", "l_partkey")
-    rows = int(min(4_000_000, workload.scale_factor * (1_500_000 if table == "orders" else 6_000_000)))
+    # of orders twice as many as wait in a queue at most
+    rows = int(min(8e6, workload.scale_factor * 1.5e6) if table == "orders" else min(4e6, workload.scale_factor * 6e6))
     kept = directory / "tpch" / f"{table}-sf{workload.scale_factor}-{rows}.npy"
     if not kept.exists():
         made = TpchTable(table, workload.scale_factor, directory / "tpch", rows)

@@ -30,9 +30,10 @@ Record = dict[str, Any]
 _MEASURED_BY = (
     "core", "stream", "relation", "structures", "joins",
     *(f"experiments/{name}.py" for name in (
-        "databases", "driven", "pages", "queues", "running", "silent", "sources", "steady", "tasks", "timed",
+        "databases", "driven", "machines", "pages", "queues", "running", "silent", "sources", "steady", "tasks",
+        "timed",
     )),
-    "tuner/search.py",
+    "tuner/calibration.py", "tuner/search.py",
 )  # fmt: skip
 
 

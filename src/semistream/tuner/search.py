@@ -1,8 +1,8 @@
 """The options of a join under which its cost model expects the highest rate.
 
 One option after the other is set to its best value while the others stay, until nothing changes; then finer steps are
-tried around what was found. Models have few options and one summit in most of them, so this takes tens of evaluations
-where the full grid takes thousands; a test compares the two.
+tried around what was found. Models have few options and one summit in most of them, so this takes some hundred
+evaluations where the full grid takes thousands; a test compares the two.
 """
 
 from __future__ import annotations

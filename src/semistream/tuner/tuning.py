@@ -19,7 +19,7 @@ from semistream.relation.relation import Relation
 from semistream.relation.simulated import SimulatedDevice
 from semistream.stream.keys import Shape
 from semistream.tuner.search import best_split
-from semistream.tuner.skew import Skew, estimate_shape, estimate_skew
+from semistream.tuner.skew import MOST_EXPONENT, Skew, estimate_shape, estimate_skew
 
 __all__ = ["Tuning", "choose", "describe", "skew_of", "tune"]
 
@@ -185,6 +185,8 @@ def choose(
         tuning = tune(relation, memory, schema=schema, skew=skew_of(relation, sample, on), algorithms=_able(condition))
     else:
         s = 1.0 if exponent is None else exponent
+        if not 0 <= s <= MOST_EXPONENT:
+            raise ValueError(f"the Zipf exponent must be from 0 to {MOST_EXPONENT:g}, not {s:g}")
         tuning = tune(relation, memory, schema=schema, exponent=s, algorithms=_able(condition))
     return tuning.best
 

@@ -140,13 +140,13 @@ def _cache_size(size: Size) -> list[Experiment]:
             setup=f"R {workload.rows / 1e6:g} M tuples, skew 1.",
             x=axis, y=RATE,
             samples=tuple(
-                Sample(f"CMESHJOIN, memory {budget:.0%}", 100 * share,
+                Sample(f"CMESHJOIN, memory {100 * budget:g}%", 100 * share,
                        cmesh(size, workload, budget * workload.nbytes, share))
                 for budget in budgets for share in (shares if budget == 0.01 else shares[::2])
             ),
             claims=(
                 Claim("At each memory budget some cache size between none and all is best.", "interior optimum",
-                      interior(*(f"CMESHJOIN, memory {budget:.0%}" for budget in budgets))),
+                      interior(*(f"CMESHJOIN, memory {100 * budget:g}%" for budget in budgets))),
             ),
         ),
     ]  # fmt: skip

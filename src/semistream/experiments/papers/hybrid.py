@@ -48,9 +48,11 @@ def hybrid(
     size: Size, workload: Workload, memory: int, algorithm: str = "hybridjoin", pages: int | None = None
 ) -> Point:
     """Return a point of HYBRIDJOIN or a relative: partitions of ``pages``, or as the cost model finds best."""
+    # as many as a lap takes, but with much memory, where that would be too many
+    lap = max(min(memory * 8 // 50, 16_000_000), 4 * workload.rows)
     point = Point(
         workload=workload, algorithm=algorithm, memory=memory, windows=size.pick(3, 3, 5),
-        probes=size.pick(min(memory * 8 // 50, 16_000_000), 1 << 40, 1 << 40), seek_seconds=size.seek_seconds(SHARE),
+        probes=size.pick(lap, 1 << 40, 1 << 40), seek_seconds=size.seek_seconds(SHARE),
     )  # fmt: skip
     options = {"in_flight": 1} if size.simulated else {}
     if pages is None:
@@ -166,7 +168,7 @@ def _delays(size: Size) -> list[Experiment]:
         if algorithm == "hybridjoin":
             point = hybrid(size, workload, memory, pages=PARTITION)
         # MESHJOIN's tuples stay until so many others have come as fit into memory, from the first one on
-        tuples = {"meshjoin": int(1.15 * memory / 57), "inlj": 2000}.get(algorithm, int(20 * rate) + 3000)
+        tuples = {"meshjoin": int(1.15 * memory / 57), "inlj": 2000}.get(algorithm, int(60 * rate) + 3000)
         settings = {"rate": rate, "arrivals": "bursty", "tuples": tuples, "results": True}
         if algorithm == "meshjoin":
             settings["window"] = [0.01, 0.1]
