@@ -105,7 +105,7 @@ def test_phases_in_parallel_are_above_phases_in_turn(measured: Measured) -> None
 
 
 def test_dynamic_memory_is_above_every_fixed_split(measured: Measured) -> None:
-    outcome = measured("ssij-10", lambda sample: sample.x == 10)
+    outcome = measured("ssij-10")
     dynamic, *fixed = outcome.names()
     for split in fixed:
         assert min(ratios(outcome, dynamic, split).values()) > 1.0, split

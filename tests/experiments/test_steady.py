@@ -12,6 +12,7 @@ from semistream.experiments.running import Run
 from semistream.experiments.sources import open_sides
 from semistream.experiments.spec import Point, Workload
 from semistream.experiments.steady import missed_by
+from semistream.experiments.tasks import measure
 
 ROWS = 200_000
 SEEK = 0.00085
@@ -74,3 +75,15 @@ def test_joins_without_such_a_queue_are_left_alone():
     run = run_of("partitioned_join")
     assert queue_of(run.join) is None
     assert fill_queue(run.join, missed_by(run.join, run.sides, None)) == 0
+
+
+def test_a_scanning_join_is_measured_on_other_tuples_than_those_that_wait(tmp_path: Path) -> None:
+    # of a uniform stream a cache answers its share of the keys, if it does not meet those of its own queue again
+    workload = Workload(rows=400_000, exponent=0.0, shape="random")
+    point = Point(
+        workload=workload, algorithm="cmeshjoin", memory=workload.nbytes // 10, options={"cache_share": 0.2}, windows=2,
+        passes=0.2,
+    )  # fmt: skip
+    record = measure(point, "simulated", tmp_path)
+    assert record["hit_ratio"] < 0.02
+    assert record["rate"] == pytest.approx(record["model"], rel=0.03)
