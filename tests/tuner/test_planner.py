@@ -6,7 +6,9 @@ import pytest
 
 from semistream.core.errors import BudgetTooSmallError
 from semistream.joins.costs import load_constants
-from semistream.tuner import PlanError, plan
+from semistream.relation.synthetic import synthetic_relation
+from semistream.tuner import PlanError, plan, tune
+from semistream.tuner.skew import SkewError
 
 DISK = load_constants("disk-2010")
 GB = 10**9
@@ -69,12 +71,18 @@ def test_all_of_it_is_json():
     [
         ({"rate": 0}, "above zero"),
         ({"rate": 1, "memory": 0}, "at least one byte"),
-        ({"rate": 1, "exponent": -1}, "from 0 to"),
     ],
 )
 def test_nonsense_is_refused(change, message):
     with pytest.raises(PlanError, match=message):
         planned(**change)
+
+
+def test_an_exponent_that_no_stream_has_is_refused_as_the_tuner_refuses_it():
+    with pytest.raises(SkewError, match="from 0 to 4, not -1"):
+        planned(1, exponent=-1)
+    with pytest.raises(SkewError, match="from 0 to 4, not 99"):
+        tune(synthetic_relation(1_000), "10%", exponent=99)
 
 
 def test_what_is_out_of_reach_says_how_far_one_gets():

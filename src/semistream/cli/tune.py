@@ -94,13 +94,13 @@ def _tune(
     from semistream.relation.relation import Relation
     from semistream.tuner import describe, skew_of
     from semistream.tuner import tune as find_best
-    from semistream.tuner.skew import MOST_EXPONENT
+    from semistream.tuner.skew import check_exponent
 
     chosen = None if constants is None else load_constants(constants)
     for one in algorithms or ():
         costs_of(one)
-    if exponent is not None and not 0 <= exponent <= MOST_EXPONENT:
-        raise ValueError(f"the Zipf exponent must be from 0 to {MOST_EXPONENT:g}, not {exponent:g}")
+    if exponent is not None:
+        check_exponent(exponent)
     with Relation.open(path) as relation:
         # all that can be wrong, before anything is measured or written
         total = None if memory is None else parse_bytes(memory, of=relation.nbytes)
@@ -122,12 +122,12 @@ def _tune(
                 shape=skew.shape if skew else "random", constants=chosen,
             )  # fmt: skip
             tuning = find_best(relation, total, setting=setting, skew=skew, algorithms=algorithms)
-            if calibrate and chosen is not None:
-                _keep(chosen)  # what went wrong before has changed nothing
             if curve is not None:
                 from semistream.cli.tune_chart import draw
 
                 draw(tuning, curve, lambda text: status.update(f"{text} …"))
+        if calibrate and chosen is not None:
+            _keep(chosen)  # what went wrong before has changed nothing
         if json:
             measured = {"measured": _as_json(chosen)} if calibrate and chosen is not None else {}
             print_json({**tuning.as_dict(), **measured})

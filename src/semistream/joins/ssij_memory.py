@@ -43,7 +43,8 @@ _WANTED_BYTES = ReadPlanner.bytes_per_page + 12
 """A wanted page in the read plan, its utility, and that once more among all utilities."""
 _FRAME_EXTRA = FramePool.bytes_per_frame + PageCache.bytes_per_frame + 4
 """What a frame costs beside its bytes; 4 for its utility among all utilities."""
-_READ_EXTRA = 12
+READ_EXTRA = 12
+"""What a frame of the read buffer costs beside its bytes."""
 
 
 class SsijMemory(Join):
@@ -89,7 +90,7 @@ class SsijMemory(Join):
         return (
             self.relation.page_count * PageCache.bytes_per_page
             + frames * (frame + _FRAME_EXTRA)
-            + (frame + _READ_EXTRA)
+            + (frame + READ_EXTRA)
             + frame  # copies of matched rows
             + _LEAST_PORTION * (_PORTION_BYTES + _WANTED_BYTES)
             + ReadPlanner.bytes_for(0, 1)
@@ -102,8 +103,8 @@ class SsijMemory(Join):
 
         self._portion = _LEAST_PORTION + min(spare // 16 // _PORTION_BYTES, _MOST_PORTION)
         self.budget.reserve("look-up", self._portion * _PORTION_BYTES)
-        read = 1 + min(spare // 16 // (frame + _READ_EXTRA), _MOST_READ, max(relation.page_count - 1, 0))
-        self.budget.reserve("read buffer", read * (frame + _READ_EXTRA))
+        read = 1 + min(spare // 16 // (frame + READ_EXTRA), _MOST_READ, max(relation.page_count - 1, 0))
+        self.budget.reserve("read buffer", read * (frame + READ_EXTRA))
         buffers = 2 if self._read_ahead and read >= 4 else 1
         self._copies = np.empty(frame + min(spare // 32, _MOST_COPIES), np.uint8)
         self.budget.reserve("matched rows", self._copies.nbytes)

@@ -16,7 +16,7 @@ from typing import Any
 from semistream.core.errors import BudgetTooSmallError, SemistreamError
 from semistream.core.units import format_count
 from semistream.joins.costs import Constants, Operations, Prediction, Setting, load_constants, simulated_seconds
-from semistream.tuner.skew import MOST_EXPONENT
+from semistream.tuner.skew import check_exponent
 from semistream.tuner.tuning import Tuning, compare
 
 __all__ = ["Plan", "PlanError", "plan"]
@@ -127,8 +127,7 @@ def plan(
         raise PlanError(f"the rate must be above zero, not {rate}")
     if memory < 1:
         raise PlanError(f"memory must be at least one byte, not {memory}")
-    if not 0 <= exponent <= MOST_EXPONENT:
-        raise PlanError(f"the Zipf exponent must be from 0 to {MOST_EXPONENT:g}, not {exponent}")
+    check_exponent(exponent)
     constants = constants or load_constants()
     whole = Setting.planned(
         relation_rows, row_bytes, stream_bytes=stream_bytes, page_bytes=page_bytes, rows_per_key=rows_per_key,

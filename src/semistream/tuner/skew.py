@@ -38,7 +38,13 @@ GOOD_FIT = 0.05
 
 
 class SkewError(SemistreamError, ValueError):
-    """A sample that tells nothing about the stream."""
+    """A sample that tells nothing about the stream, or an exponent that none has."""
+
+
+def check_exponent(exponent: float) -> None:
+    """Refuse a Zipf exponent that no stream has."""
+    if not 0 <= exponent <= MOST_EXPONENT:
+        raise SkewError(f"the Zipf exponent must be from 0 to {MOST_EXPONENT:g}, not {exponent:g}")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from semistream.relation.relation import Relation
 from semistream.relation.simulated import SimulatedDevice
 from semistream.stream.keys import Shape
 from semistream.tuner.search import best_split
-from semistream.tuner.skew import MOST_EXPONENT, Skew, estimate_shape, estimate_skew
+from semistream.tuner.skew import Skew, check_exponent, estimate_shape, estimate_skew
 
 __all__ = ["Tuning", "choose", "describe", "skew_of", "tune"]
 
@@ -92,6 +92,7 @@ def describe(
     constants: Constants | None = None,
 ) -> Setting:  # fmt: skip
     """Return the setting of a relation on its own device; a stream that is not known has the key and 12 bytes more."""
+    check_exponent(exponent)
     if constants is None:
         constants = load_constants()
         if constants.name == DEFAULT or isinstance(relation.device, SimulatedDevice):
@@ -185,8 +186,6 @@ def choose(
         tuning = tune(relation, memory, schema=schema, skew=skew_of(relation, sample, on), algorithms=_able(condition))
     else:
         s = 1.0 if exponent is None else exponent
-        if not 0 <= s <= MOST_EXPONENT:
-            raise ValueError(f"the Zipf exponent must be from 0 to {MOST_EXPONENT:g}, not {s:g}")
         tuning = tune(relation, memory, schema=schema, exponent=s, algorithms=_able(condition))
     return tuning.best
 

@@ -193,7 +193,7 @@ class SsijCosts(DiskCosts):
     def _least_parts(setting: Setting, cache_share: float) -> int:
         """Return the least that the parts after the page map need."""
         frame = setting.frame_bytes
-        least = math.ceil(ssij._LEAST_FRAMES / (1.0 - cache_share)) * (frame + ssij._FRAME_EXTRA) + ssij._READ_EXTRA
+        least = math.ceil(ssij._LEAST_FRAMES / (1.0 - cache_share)) * (frame + ssij._FRAME_EXTRA) + ssij.READ_EXTRA
         least += ssij._LEAST_PORTION * (ssij._PORTION_BYTES + ssij._WANTED_BYTES) + ReadPlanner.bytes_for(0, 1)
         return least + 2 * frame
 
@@ -203,7 +203,7 @@ class SsijCosts(DiskCosts):
     ) -> _Split:  # fmt: skip
         """Give the memory out as `SsijMemory` does."""
         frame, parts = setting.frame_bytes, common_memory(setting, total, index=True)
-        read_extra, frame_extra, wanted_bytes = ssij._READ_EXTRA, ssij._FRAME_EXTRA, ssij._WANTED_BYTES
+        read_extra, frame_extra, wanted_bytes = ssij.READ_EXTRA, ssij._FRAME_EXTRA, ssij._WANTED_BYTES
         portion_bytes, least_portion = ssij._PORTION_BYTES, ssij._LEAST_PORTION
         least = self._least_parts(setting, cache_share or 0.0)
         page_map = parts.give("page map", setting.pages * PageCache.bytes_per_page)
