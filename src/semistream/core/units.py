@@ -75,7 +75,7 @@ def format_bytes(count: float) -> str:
     ('64 MB', '8.19 KB', '12 B')
     """
     for unit, size in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
-        if abs(count) >= size:
+        if abs(count) >= 0.9995 * size:  # 999.5 of the smaller unit are 1000 in three digits
             return f"{count / size:.3g} {unit}"
     return f"{count:.0f} B"
 
@@ -87,6 +87,6 @@ def format_count(count: float) -> str:
     ('12.3 k', '999')
     """
     for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
-        if abs(count) >= size:
+        if abs(count) >= 0.9995 * size:  # 999.5 of the smaller unit are 1000 in three digits
             return f"{count / size:.3g} {unit}"
     return f"{count:.3g}"
