@@ -62,7 +62,11 @@ class Overlay:
         Their content. Rows from ``used`` on are free; a row that is no page's any more is dropped when ``frames`` has
         to grow.
     spare
-        Ids of pages that have no rows left and no place in the index: the next ones to be used.
+        For each shard, ids of its pages that have no rows left and no place in the index: the next ones that it uses.
+        A page never passes from shard to shard: each is also read by itself.
+    claimed
+        How many rows of ``frames`` are taken, by whoever shares them. An overlay that was made of this one and came to
+        nothing, or is yet to be installed, has taken more than ``used``.
     """
 
     file_pages: int
@@ -71,37 +75,43 @@ class Overlay:
     slots: Ints
     frames: Bytes
     used: int
-    spare: Ints
+    spare: tuple[Ints, ...]
+    claimed: list[int]
 
     @classmethod
-    def empty(cls, device: Device) -> Overlay:
+    def empty(cls, device: Device, shards: int) -> Overlay:
         """Return the overlay of an R without updates."""
         none = np.empty(0, np.int64)
         frames = np.empty((0, device.frame_bytes), np.uint8)
-        return cls(device.page_count, device.page_count, none, none, frames, 0, none)
+        return cls(device.page_count, device.page_count, none, none, frames, 0, (none,) * shards, [0])
 
     @property
     def nbytes(self) -> int:
         """Bytes held in memory."""
-        return self.frames.nbytes + self.ids.nbytes + self.slots.nbytes + self.spare.nbytes
+        return self.frames.nbytes + self.ids.nbytes + self.slots.nbytes + sum(one.nbytes for one in self.spare)
 
-    def with_pages(self, ids: Ints, frames: Bytes, spare: Ints) -> Overlay:
-        """Return the overlay in which pages ``ids`` (ascending) are ``frames``, and ``spare`` have no rows."""
+    def with_pages(self, shard: int, ids: Ints, frames: Bytes, spare: Ints) -> Overlay:
+        """Return the overlay in which pages ``ids`` (ascending) of a shard are ``frames``, and ``spare`` have no rows.
+
+        Both share their frames while there is room behind those in use that nobody else has taken.
+        """
         stays = ~np.isin(self.ids, ids, assume_unique=True)
         kept_ids, kept_slots = self.ids[stays], self.slots[stays]
-        store, used = self.frames, self.used
-        if used + len(frames) > len(store):
+        store, used, claimed = self.frames, self.used, self.claimed
+        if used + len(frames) > len(store) or claimed[0] != used:
             # half as much again: copying then costs a constant number of copies a page
             store = np.empty(((kept_ids.size + len(frames)) * 3 // 2, frames.shape[1]), np.uint8)
             np.take(self.frames, kept_slots, axis=0, out=store[: kept_ids.size])
-            kept_slots, used = np.arange(kept_ids.size), kept_ids.size
+            kept_slots, used, claimed = np.arange(kept_ids.size), kept_ids.size, [0]
         store[used : used + len(frames)] = frames
+        claimed[0] = used + len(frames)
         all_ids = np.concatenate([kept_ids, ids])
         all_slots = np.concatenate([kept_slots, np.arange(used, used + len(frames))])
         order = np.argsort(all_ids)
         count = max(self.page_count, int(ids.max(initial=-1)) + 1)
+        spares = (*self.spare[:shard], np.sort(spare), *self.spare[shard + 1 :])
         return Overlay(
-            self.file_pages, count, all_ids[order], all_slots[order], store, used + len(frames), np.sort(spare)
+            self.file_pages, count, all_ids[order], all_slots[order], store, used + len(frames), spares, claimed
         )
 
     def read(self, device: Device, pages: Ints, frames: Bytes) -> None:
@@ -132,6 +142,8 @@ class Overlay:
         assert np.all(np.diff(self.ids) > 0), "ids are not ascending"
         assert self.ids.size == 0 or (self.ids[0] >= 0 and self.ids[-1] < self.page_count)
         assert np.unique(self.slots).size == self.ids.size, "two pages share a row"
-        assert self.slots.size == 0 or self.slots.max() < self.used <= len(self.frames)
+        assert self.slots.size == 0 or self.slots.max() < self.used <= self.claimed[0] <= len(self.frames)
         assert np.isin(np.arange(self.file_pages, self.page_count), self.ids).all(), "a page is nowhere"
-        assert np.isin(self.spare, self.ids).all(), "a spare page is not held"
+        spare = np.concatenate(self.spare)
+        assert np.isin(spare, self.ids).all(), "a spare page is not held"
+        assert np.unique(spare).size == spare.size, "a page is spare twice"

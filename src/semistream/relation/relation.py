@@ -82,7 +82,7 @@ class Relation:
         """Shards of R, of which not all need be open."""
         self._place = np.full(self.shard_count, -1, np.int32)
         self._place[np.arange(self.shard_count) if open_shards is None else list(open_shards)] = np.arange(len(indexes))
-        self.overlay = Overlay.empty(device)
+        self.overlay = Overlay.empty(device, len(self.indexes))
         """Pages changed by `apply`."""
         self.page_order: Ints = np.empty(0, np.int64)
         """Page ids in key order, or nothing while that is their own order."""

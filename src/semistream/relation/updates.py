@@ -66,11 +66,11 @@ class _Changes(NamedTuple):
     gone: pa.RecordBatch
     """Keys to be deleted, and their columns."""
 
-    def of_shard(self, codec: KeyCodec, number: int, count: int) -> _Changes:
-        """Return what concerns one shard."""
-        if count == 1:
+    def of_shard(self, relation: Relation, number: int) -> _Changes:
+        """Return what concerns one of the open shards."""
+        if len(relation.indexes) == 1:
             return self
-        keys, rows, gone = (codec.shards(keys, count) == number for keys in (self.keys, self.row_keys, self.gone_keys))
+        keys, rows, gone = (relation.home(keys) == number for keys in (self.keys, self.row_keys, self.gone_keys))
         return _Changes(
             self.keys[keys],
             self.row_keys[rows],
@@ -154,13 +154,13 @@ def prepare(relation: Relation, upserts: Any, deletes: Any) -> Patch:
     indexes = [index for index in relation.indexes if isinstance(index, ClusteredIndex)]
     overlay, more_rows = relation.overlay, [0] * len(indexes)
     patched, changed = list(indexes), [np.empty(0, np.int64)]
-    for number in np.unique(relation.key.shards(changes.keys, len(indexes))):
-        mine = changes.of_shard(relation.key, int(number), len(indexes))
-        shard = _patch_shard(relation, overlay, int(number), indexes[number], mine)
+    for number in map(int, np.unique(_homes(relation, changes.keys))):
+        mine = changes.of_shard(relation, number)
+        shard = _patch_shard(relation, overlay, number, indexes[number], mine)
         more_rows[number] = shard.more_rows
         patched[number] = shard.now
-        taken = np.isin(overlay.spare, shard.ids)
-        overlay = overlay.with_pages(shard.ids, shard.frames, np.concatenate([overlay.spare[~taken], shard.emptied]))
+        left = np.setdiff1d(overlay.spare[number], shard.ids)
+        overlay = overlay.with_pages(number, shard.ids, shard.frames, np.concatenate([left, shard.emptied]))
         changed.append(shard.ids)
     again = changes.row_keys[1:] == changes.row_keys[:-1]
     return Patch(
@@ -174,6 +174,17 @@ def prepare(relation: Relation, upserts: Any, deletes: Any) -> Patch:
         more_rows=tuple(more_rows),
         unique=relation.unique and not again.any(),
     )
+
+
+def _homes(relation: Relation, keys: Ints) -> NDArray[np.int32]:
+    """Return the open shard of each key; one that is not open cannot be updated."""
+    homes = relation.home(keys)
+    if homes.size and homes.min() < 0:
+        raise RelationBuildError(
+            f"{np.count_nonzero(homes < 0):,} keys of the update belong to shards that are not open: "
+            f"{len(relation.indexes)} of {relation.shard_count} are; open all shards, or update only keys of these"
+        )
+    return homes
 
 
 def page_order(indexes: list[ClusteredIndex], bases: Ints) -> Ints:
@@ -268,7 +279,7 @@ def _patch_shard(relation: Relation, overlay: Overlay, number: int, index: Clust
     _set_whole(all_keys, all_groups, all_flags, breaks)
     packed = pack_pages(relation.layout, all_keys, all_flags, Rows(data, all_starts, lengths), breaks)
 
-    new_ids, emptied = _assign_ids(ids[touched], group_of, active, new_pages, overlay)
+    new_ids, emptied = _assign_ids(ids[touched], group_of, active, new_pages, overlay.spare[number], overlay.page_count)
     nothing = np.zeros((emptied.size, packed.shape[1]), np.uint8)
     nothing[:, 20:24] = np.array([FORMAT], np.uint32).view(np.uint8)
     written = np.concatenate([new_ids, emptied])
@@ -332,10 +343,13 @@ def _lengths(data: Bytes, starts: Ints, stride: int) -> Ints:
     return words.view(np.uint32).reshape(-1).astype(np.int64)
 
 
-def _assign_ids(old: Ints, group_of: Ints, active: Bools, new_pages: Ints, overlay: Overlay) -> tuple[Ints, Ints]:
+def _assign_ids(
+    old: Ints, group_of: Ints, active: Bools, new_pages: Ints, spare: Ints, page_count: int
+) -> tuple[Ints, Ints]:
     """Return the id of each new page, group after group, and the ids that are left over.
 
-    A group keeps its ids as far as it needs them; more come from pages without rows, then from past the end.
+    A group keeps its ids as far as it needs them; more come from pages without rows, ``spare`` of the same shard, then
+    from past the end.
     """
     rank = np.arange(group_of.size) - np.searchsorted(group_of, group_of)
     mine = active[group_of] if group_of.size else np.empty(0, bool)
@@ -348,8 +362,8 @@ def _assign_ids(old: Ints, group_of: Ints, active: Bools, new_pages: Ints, overl
     ids = np.empty(new_group.size, np.int64)
     ids[inherits] = old[keeps]
     wanted = int(np.count_nonzero(~inherits))
-    fresh = np.arange(overlay.page_count, overlay.page_count + max(0, wanted - overlay.spare.size))
-    ids[~inherits] = np.concatenate([overlay.spare, fresh])[:wanted]
+    fresh = np.arange(page_count, page_count + max(0, wanted - spare.size))
+    ids[~inherits] = np.concatenate([spare, fresh])[:wanted]
     return ids, emptied
 
 

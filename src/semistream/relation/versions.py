@@ -115,6 +115,7 @@ def write_shard(
     if after is before:
         return shard
     assert isinstance(after, ClusteredIndex)
+    assert relation.overlay.ids.size == 0, "an update is written on top of the version it was worked out for"
     base, end = (int(bound) for bound in relation.shard_bases[number : number + 2])
     old_total, old_pages = relation.page_count, end - base
     order = np.arange(base, base + after.first.size) if after.ids is None else after.ids
@@ -126,14 +127,15 @@ def write_shard(
     overlay = patch.overlay
     mine = ((overlay.ids >= base) & (overlay.ids < end)) | np.isin(overlay.ids, fresh)
     frames = overlay.frames[overlay.slots[mine]]
-    changed = local(overlay.ids[mine])
+    changed, ordered = local(overlay.ids[mine]), local(order)
+    _check_own(path, number, np.concatenate([changed, ordered]), old_pages + fresh.size)
     old_map = PageMap.plain(shard.pages) if shard.map_file is None else load_map(path / shard.map_file, shard.pages)[1]
     page_map = _merged(old_map, changed, sum(pages for _, pages in shard.deltas), old_pages + fresh.size)
     stem = name or builder.shard_name(number, os.urandom(4).hex())
     seal(frames, 0)
     _write(path / f"{stem}.delta", frames.reshape(-1).data)
     _write(path / f"{stem}.index", index_to_bytes(after.first, after.continues))
-    _write(path / f"{stem}.map", map_to_bytes(local(order), page_map))
+    _write(path / f"{stem}.map", map_to_bytes(ordered, page_map))
     return dataclasses.replace(
         shard,
         index_file=f"{stem}.index",
@@ -239,6 +241,15 @@ def vacuum(path: PathLike, *, keep: Iterable[int] = (), older_than: float = 3600
             file.unlink()
             removed.append(file.name)
     return removed
+
+
+def _check_own(path: Path, number: int, ids: Ints, pages: int) -> None:
+    """Refuse to write a shard that would name pages of another: better no new version than a wrong one."""
+    if ids.size and not (ids.min() >= 0 and ids.max() < pages):
+        raise SemistreamError(
+            f"the update of shard {number} of {path} would use pages {ids.min()} to {ids.max()}, and the shard "
+            f"has pages 0 to {pages - 1}; nothing was changed: please report this"
+        )
 
 
 def _merged(old: PageMap, changed: Ints, delta_pages: int, page_count: int) -> PageMap:
