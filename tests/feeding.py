@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import semistream
-from semistream.stream import ZipfKeys
+from semistream.workloads import ZipfKeys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from semistream import Relation
-from semistream.stream import MasterTable
+from semistream.workloads import MasterTable
 
 PRODUCTS, STORES = 20_000, 350
 REGIONS = ("north", "east", "south", "west")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from semistream.benchmarks import device_rates
 from semistream.cli.bench import app
-from semistream.relation import bench
 
 pytestmark = pytest.mark.xdist_group("bench device")  # one run for all
 
@@ -32,7 +32,7 @@ def test_json(result: dict[str, Any]) -> None:
 
 def test_tables(result: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("semistream.cli.console.out._width", 140)
-    monkeypatch.setattr(bench, "bench_device", lambda *_, **__: result)
+    monkeypatch.setattr(device_rates, "bench_device", lambda *_, **__: result)
     outcome = CliRunner().invoke(app, SMALL)
     assert outcome.exit_code == 0, outcome.output
     for words in ("random pages", "sequential scan", "through the relation", "4 in flight", "Arrow IPC page"):

@@ -14,8 +14,8 @@ from typer.testing import CliRunner, Result
 
 import semistream
 from semistream.cli import app, main
-from semistream.joins.costs import load_constants
-from semistream.stream import ZipfKeys
+from semistream.costs import load_constants
+from semistream.workloads import ZipfKeys
 
 ROWS = 40_000
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from semistream.experiments.analysis import FrontStageGain
 from semistream.experiments.catalog import catalog
-from semistream.experiments.judging import judge
-from semistream.experiments.outcome import Outcome
+from semistream.experiments.judge.analysis import FrontStageGain
+from semistream.experiments.judge.outcome import Outcome
+from semistream.experiments.judge.verdicts import judge
+from semistream.experiments.measure.tasks import measure
 from semistream.experiments.papers.cachejoins import AT_ONCE
 from semistream.experiments.papers.cmesh_reasons import PUBLISHED as PUBLISHED_CMESH
 from semistream.experiments.papers.cmesh_reasons import PUBLISHED_MESH
-from semistream.experiments.papers.ssij import PUBLISHED
+from semistream.experiments.papers.ssij_rates import PUBLISHED
 from semistream.experiments.spec import Sample
-from semistream.experiments.tasks import measure
 
 Record = dict[str, Any]
 Measured = Callable[..., Outcome]

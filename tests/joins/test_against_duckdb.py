@@ -20,9 +20,9 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 import semistream
+from semistream.conformance.expected import assert_same_rows, in_batches, paired, run
 from semistream.joins import find
 from semistream.joins.base import How
-from semistream.joins.checking import assert_same_rows, in_batches, paired, run
 from semistream.relation.relation import Relation
 
 DAY = datetime.date(1970, 1, 1)

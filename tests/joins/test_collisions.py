@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import semistream
-from semistream.joins.checking import assert_same_rows, in_batches, join_pairs, paired
+from semistream.conformance.expected import assert_same_rows, in_batches, join_pairs, paired
 from semistream.relation.keys import KeyCodec
 from semistream.relation.relation import Relation
 

@@ -11,7 +11,7 @@ from semistream.core.errors import UnsupportedJoinError
 from semistream.joins import algorithms, find
 from semistream.joins.front_stage import FrontStage
 from semistream.relation.synthetic import synthetic_relation
-from semistream.stream import ShiftingKeys, ZipfKeys, ZipfLaw
+from semistream.workloads import ShiftingKeys, ZipfKeys, ZipfLaw
 
 ROWS = 200_000
 FRONTS = [name for name in algorithms() if issubclass(find(name), FrontStage)]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import semistream
-from semistream.joins.checking import assert_same_rows, in_batches, run
+from semistream.conformance.expected import assert_same_rows, in_batches, run
 from semistream.joins.partitioned_join import PartitionedJoin
 from semistream.relation.relation import Relation
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import semistream
-from semistream.joins.checking import join_pairs, laboratory
+from semistream.conformance.expected import join_pairs, laboratory
 from semistream.relation.relation import Relation
 
 ROWS = 90

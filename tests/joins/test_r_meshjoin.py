@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import semistream
-from semistream.joins.checking import assert_same_rows
+from semistream.conformance.expected import assert_same_rows
 from semistream.joins.r_meshjoin import RMeshJoin
 from semistream.relation.relation import Relation
 

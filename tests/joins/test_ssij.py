@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from semistream.joins.checking import assert_same_rows, run
+from semistream.conformance.expected import assert_same_rows, run
 from semistream.joins.front_stage import FrontStage
 from semistream.joins.ssij import Ssij
 from semistream.relation.relation import Relation

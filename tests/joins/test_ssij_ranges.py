@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import semistream
+from semistream.conformance.expected import assert_same_rows, run
 from semistream.core.errors import (
     KeyColumnError,
     KeyTypeError,
     UnsupportedJoinError,
 )
 from semistream.joins.base import Join
-from semistream.joins.checking import assert_same_rows, run
 from semistream.joins.ssij import Ssij
 from semistream.relation.relation import Relation
 from ssij_cases import BETWEEN, ssij

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import semistream
+from semistream.conformance.expected import laboratory
 from semistream.joins.base import Join
-from semistream.joins.checking import laboratory
 from semistream.relation.device_base import Device, DeviceProfile
 from semistream.relation.relation import Relation
 

@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 import semistream
+from semistream.conformance.expected import assert_same_rows, in_batches, run
 from semistream.joins.base import Join
-from semistream.joins.checking import assert_same_rows, in_batches, run
 from semistream.joins.x_hybridjoin import XHybridJoin
 from semistream.relation.relation import Relation
 

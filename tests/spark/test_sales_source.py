@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from semistream.spark.sales_source import SalesDataSource, SalesOptions
-from semistream.stream import BurstyArrivals, SalesStream, ZipfKeys
+from semistream.workloads import BurstyArrivals, SalesStream, ZipfKeys
 
 OPTIONS = {
     "size": "5000", "exponent": "1.1", "rows": "90000", "seed": "3", "absentShare": "0.1", "nullShare": "0.05",

@@ -21,7 +21,7 @@ from semistream.relation import versions
 from semistream.spark import warm, warm_cleanup
 from semistream.spark.stream_join import JoinTask
 from semistream.spark.warm import WarmShard, shard_identity
-from semistream.stream import ZipfKeys
+from semistream.workloads import ZipfKeys
 
 ROOM = 1 << 20
 

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 import semistream
 from feeding import MEMORY, ROWS, SHARDS, build_products, feed, price_of, workers
 from semistream.relation import versions
-from semistream.stream import ZipfKeys
+from semistream.workloads import ZipfKeys
 
 pytestmark = pytest.mark.spark
 

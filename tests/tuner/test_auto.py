@@ -8,10 +8,10 @@ import pytest
 
 import semistream
 from semistream.core.errors import BudgetTooSmallError, KeyColumnError
-from semistream.joins.costs import load_constants
+from semistream.costs import load_constants
 from semistream.relation.synthetic import synthetic_relation
-from semistream.stream import ZipfKeys
 from semistream.tuner import choose, tune
+from semistream.workloads import ZipfKeys
 
 ROWS = 50_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from semistream.core.errors import BudgetTooSmallError
-from semistream.joins.costs import load_constants
+from semistream.costs import load_constants
 from semistream.relation.synthetic import synthetic_relation
 from semistream.tuner import PlanError, plan, tune
 from semistream.tuner.skew import SkewError

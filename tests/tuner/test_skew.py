@@ -8,8 +8,8 @@ import pytest
 
 from semistream.core.errors import KeyColumnError
 from semistream.relation.synthetic import synthetic_relation
-from semistream.stream import ZipfKeys
 from semistream.tuner import SkewError, estimate_skew, skew_of
+from semistream.workloads import ZipfKeys
 
 KEYS = 1_000_000
 

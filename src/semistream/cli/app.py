@@ -13,9 +13,6 @@ import typer
 import semistream
 from semistream.cli.algorithms import algorithms
 from semistream.cli.bench import app as bench
-from semistream.cli.bench_joins import chart, joins
-from semistream.cli.bench_memory import memory as bench_memory
-from semistream.cli.bench_spark import spark as bench_spark
 from semistream.cli.build import build
 from semistream.cli.console import is_expected, print_error
 from semistream.cli.demo import demo
@@ -46,10 +43,6 @@ for command in (upsert, delete, compact, history, vacuum, repair):
 app.command()(algorithms)
 app.command()(tune)
 app.command()(plan)
-bench.command()(joins)
-bench.command()(chart)
-bench.command("memory")(bench_memory)
-bench.command("spark")(bench_spark)
 app.add_typer(bench, name="bench")
 app.add_typer(experiments, name="experiments")
 

@@ -81,10 +81,10 @@ def run(
 ) -> None:
     """Measure what the experiments need; go on where an earlier run stopped."""
     from semistream.experiments.catalog import choose
-    from semistream.experiments.runner import plan
-    from semistream.experiments.runner import run as run_points
+    from semistream.experiments.measure.runner import plan
+    from semistream.experiments.measure.runner import run as run_points
+    from semistream.experiments.measure.store import Store
     from semistream.experiments.spec import Point
-    from semistream.experiments.store import Store
 
     chosen = choose(ids, device.value, scale.value)
     store = Store(results, device.value, scale.value)
@@ -121,9 +121,9 @@ def report(
     ] = False,
 ) -> None:
     """Judge every claim by the raw results, and write the report: HTML, and Markdown with pictures."""
-    from semistream.experiments.judging import statuses
-    from semistream.experiments.report import write_report
-    from semistream.experiments.store import ResultsError, Store
+    from semistream.experiments.judge.verdicts import statuses
+    from semistream.experiments.measure.store import ResultsError, Store
+    from semistream.experiments.report.write import write_report
 
     judged = _judged(device, scale, results)
     if as_json:
@@ -146,8 +146,8 @@ def report(
 
 def _judged(device: _Device, scale: _Scale, results: Path, ids: list[str] | None = None) -> list[Any]:
     from semistream.experiments.catalog import choose
-    from semistream.experiments.judging import judge
-    from semistream.experiments.store import Store
+    from semistream.experiments.judge.verdicts import judge
+    from semistream.experiments.measure.store import Store
 
     chosen = choose(ids or ["all"], device.value, scale.value)
     return judge(chosen, Store(results, device.value, scale.value).results())
@@ -159,7 +159,7 @@ def _coloured(status: str) -> str:
 
 
 def _print_verdicts(judged: list[Any]) -> None:
-    from semistream.experiments.wording import summary_rows
+    from semistream.experiments.report.wording import summary_rows
 
     table = Table(box=None, pad_edge=False)
     for title in ("id", "claim", "published", "measured", "verdict"):

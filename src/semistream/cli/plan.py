@@ -39,7 +39,7 @@ def plan(
     Each shard is one task with a disk of its own. Nothing is read: R need not exist.
     """
     from semistream.cli.tune import rate_table, split_text
-    from semistream.joins.costs import costs_of, load_constants
+    from semistream.costs import costs_of, load_constants
     from semistream.tuner import plan as find_plan
 
     costs = load_constants(constants)

@@ -13,7 +13,7 @@ from semistream.cli.console import errors, facts, out, print_json
 from semistream.core.units import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from semistream.joins.costs import Constants, Prediction
+    from semistream.costs import Constants, Prediction
     from semistream.relation.relation import Relation
     from semistream.tuner import Skew, Tuning
 
@@ -90,7 +90,7 @@ def _tune(
     algorithms: list[str] | None, constants: str | None, calibrate: bool, name: str, curve: Path | None, json: bool,
 ) -> None:  # fmt: skip
     from semistream.core.units import parse_bytes
-    from semistream.joins.costs import costs_of, load_constants
+    from semistream.costs import costs_of, load_constants
     from semistream.relation.relation import Relation
     from semistream.tuner import describe, skew_of
     from semistream.tuner import tune as find_best
@@ -156,7 +156,7 @@ def _measured(name: str, relation: Relation | None) -> Constants:
 def _keep(constants: Constants) -> None:
     """Store what was measured under its name."""
     from semistream.core.machine import describe_machine
-    from semistream.joins.costs import save_constants
+    from semistream.costs import save_constants
 
     file = save_constants(constants, machine=describe_machine())
     errors.print(f"[dim]Kept as {constants.name!r}: {file}[/dim]", soft_wrap=True)

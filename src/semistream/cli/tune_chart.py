@@ -125,7 +125,7 @@ def _over_memory(tuning: Tuning, shown: list[str], progress: Callable[[str], Non
 def _over_cache(tuning: Tuning) -> Spec:
     """Return the rate of the recommended join over its cache's share of the memory, other options as they are."""
     from semistream.core.errors import BudgetTooSmallError
-    from semistream.joins.costs import costs_of
+    from semistream.costs import costs_of
 
     best, rows = tuning.best, []
     for share in sorted({*_SHARES, best.options["cache_share"]}):

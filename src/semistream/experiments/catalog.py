@@ -6,13 +6,13 @@ import difflib
 from collections.abc import Iterable
 
 from semistream.core.errors import SemistreamError
-from semistream.experiments.papers import cachejoins, cmesh, hybrid, ssij, ssij_parts, xhybrid
-from semistream.experiments.sizes import Size
+from semistream.experiments.papers import cachejoins, cmesh, hybrid, ssij_parts, ssij_rates, xhybrid
+from semistream.experiments.scales import Size
 from semistream.experiments.spec import DeviceKind, Experiment, Scale
 
 __all__ = ["UnknownExperimentError", "catalog", "choose"]
 
-_PAPERS = (cmesh, cachejoins, ssij, ssij_parts, hybrid, xhybrid)
+_PAPERS = (cmesh, cachejoins, ssij_rates, ssij_parts, hybrid, xhybrid)
 
 
 class UnknownExperimentError(SemistreamError, ValueError):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from semistream.experiments.outcome import Outcome
+    from semistream.experiments.judge.outcome import Outcome
 
 __all__ = ["Axis", "Claim", "DeviceKind", "Experiment", "Point", "Sample", "Scale", "Verdict", "Workload"]
 
@@ -70,7 +70,7 @@ class Point:
     ----------
     task
         How to measure: ``rate`` (a stream that is always there), ``timed`` (tuples that arrive at a rate), or one of
-        the special ones in `semistream.experiments.tasks`.
+        the special ones in `semistream.experiments.measure.tasks`.
     algorithm, memory, options
         The join, its budget in bytes, its options.
     tuned

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from semistream.core.errors import BudgetTooSmallError
 from semistream.core.units import parse_bytes
-from semistream.joins.costs import costs_of
+from semistream.costs import costs_of
 from semistream.relation.manifest import Manifest
 from semistream.relation.relation import Relation
 from semistream.tuner import best_split, describe

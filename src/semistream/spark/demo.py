@@ -33,7 +33,7 @@ from semistream.joins import create
 from semistream.relation.relation import Relation
 from semistream.spark.builder import build
 from semistream.spark.stream_join import join
-from semistream.stream import BurstyArrivals, MasterTable, SalesStream, ZipfKeys
+from semistream.workloads import BurstyArrivals, MasterTable, SalesStream, ZipfKeys
 
 __all__ = [
     "METRICS",

@@ -1,7 +1,7 @@
 """``spark.readStream.format("semistream-sales")``: a bursty stream of sales whose products follow Zipf's law.
 
 A source for trying pipelines, for benchmarks and for tests: sale number ``n`` is a pure function of the options and of
-``n`` (`semistream.stream.SalesStream`), and an offset is such a number. So a micro-batch that is replayed holds the
+``n`` (`semistream.workloads.SalesStream`), and an offset is such a number. So a micro-batch that is replayed holds the
 same rows, on whichever machine, and the whole stream can be read as a batch DataFrame too, to compare with.
 
 ::
@@ -30,7 +30,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from semistream.core.errors import SemistreamError
 from semistream.spark.types import spark_type
-from semistream.stream import ArrivalCursor, Arrivals, BurstyArrivals, ConstantArrivals, SalesStream, ZipfKeys
+from semistream.workloads import ArrivalCursor, Arrivals, BurstyArrivals, ConstantArrivals, SalesStream, ZipfKeys
 
 __all__ = ["SalesDataSource", "SalesOptions", "register_sources"]
 
@@ -55,7 +55,7 @@ class SalesDataSource(DataSource):
 
     ``size``, ``exponent``, ``shape``
         Distinct products, their skew (0 uniform, 1 the papers'), and where frequent ones lie in key order: ``random``
-        or ``noperm``, first. As in `semistream.stream.ZipfKeys`.
+        or ``noperm``, first. As in `semistream.workloads.ZipfKeys`.
     ``rows``
         Sales in all; without it the stream has no end. Needed for a batch DataFrame, and for ``availableNow``.
     ``rowsPerSecond``
@@ -68,7 +68,7 @@ class SalesDataSource(DataSource):
     ``absentShare``, ``nullShare``
         Share of the sales of a product that is not among ``size``, or of none.
     ``key``, ``layout``, ``stores``, ``seed``
-        As in `semistream.stream.SalesStream`.
+        As in `semistream.workloads.SalesStream`.
     ``partitions``
         The most tasks that a micro-batch is cut into; as many as there are cores.
 

@@ -20,18 +20,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.core.compiled import frozen
+from semistream.costs import Constants, load_constants, simulated_seconds
+from semistream.costs.basis.constants import DEFAULT
 from semistream.joins import create
-from semistream.joins.costs import Constants, load_constants, simulated_seconds
-from semistream.joins.costs.constants import DEFAULT
 from semistream.relation.pages import FIRST, LAST, WHOLE
 from semistream.relation.relation import Relation
 from semistream.relation.rows import RowCodec
 from semistream.relation.synthetic import synthetic_relation
-from semistream.stream.keys import ZipfKeys
 from semistream.structures import hot_tuples
 from semistream.structures.candidates import Candidates
 from semistream.structures.hot_tuples import HotTuples
 from semistream.structures.stream_table import StreamTable
+from semistream.workloads.keys.key_source import ZipfKeys
 
 __all__ = ["calibrate", "measure_operations"]
 

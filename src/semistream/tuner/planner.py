@@ -15,7 +15,7 @@ from typing import Any
 
 from semistream.core.errors import BudgetTooSmallError, SemistreamError
 from semistream.core.units import format_count
-from semistream.joins.costs import Constants, Operations, Prediction, Setting, load_constants, simulated_seconds
+from semistream.costs import Constants, Operations, Prediction, Setting, load_constants, simulated_seconds
 from semistream.tuner.skew import check_exponent
 from semistream.tuner.tuning import Tuning, compare
 

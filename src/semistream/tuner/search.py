@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from semistream.core.errors import BudgetTooSmallError
-from semistream.joins.costs import Costs, Prediction, Setting
+from semistream.costs import Costs, Prediction, Setting
 
 __all__ = ["best_of_grid", "best_split"]
 

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from semistream.core.compiled import kernel
 from semistream.core.errors import SemistreamError
-from semistream.joins.costs.constants import load_constants
-from semistream.joins.costs.popularity import key_classes
-from semistream.joins.costs.setting import Setting
-from semistream.stream.keys import Shape
+from semistream.costs.basis.constants import load_constants
+from semistream.costs.basis.popularity import key_classes
+from semistream.costs.basis.setting import Setting
+from semistream.workloads.keys.key_source import Shape
 
 __all__ = ["Skew", "SkewError", "estimate_shape", "estimate_skew"]
 
@@ -84,7 +84,7 @@ def estimate_skew(keys: Ints, distinct_in_relation: int, *, shape: Shape = "rand
 
     Examples
     --------
-    >>> from semistream.stream import ZipfKeys
+    >>> from semistream.workloads import ZipfKeys
     >>> skew = estimate_skew(ZipfKeys(1_000_000, exponent=0.8, shape="random").keys(0, 50_000), 1_000_000)
     >>> abs(skew.exponent - 0.8) < 0.02, skew.fits
     (True, True)

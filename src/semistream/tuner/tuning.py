@@ -12,14 +12,14 @@ import pyarrow as pa
 
 from semistream.core.errors import BudgetTooSmallError, KeyColumnError
 from semistream.core.units import parse_bytes
+from semistream.costs import Constants, Prediction, Setting, costs_of, load_constants, modelled
+from semistream.costs.basis.constants import DEFAULT
 from semistream.joins import find
-from semistream.joins.costs import Constants, Prediction, Setting, costs_of, load_constants, modelled
-from semistream.joins.costs.constants import DEFAULT
 from semistream.relation.relation import Relation
 from semistream.relation.simulated import SimulatedDevice
-from semistream.stream.keys import Shape
 from semistream.tuner.search import best_split
 from semistream.tuner.skew import Skew, check_exponent, estimate_shape, estimate_skew
+from semistream.workloads.keys.key_source import Shape
 
 __all__ = ["Tuning", "choose", "describe", "skew_of", "tune"]
 

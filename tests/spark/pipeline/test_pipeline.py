@@ -23,7 +23,7 @@ from semistream import Relation
 from semistream.cli import app
 from semistream.spark.listening import BatchTotals, JsonLines, PrometheusPage, StatisticsListener
 from semistream.spark.pipeline import PipelineError, load, start
-from semistream.stream import MasterTable
+from semistream.workloads import MasterTable
 
 pytestmark = pytest.mark.spark
 

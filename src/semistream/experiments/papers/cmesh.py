@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from semistream.experiments.analysis import FrontStageGain
-from semistream.experiments.claims import above, falls, gain, gain_changes, interior, model_within
-from semistream.experiments.outcome import Outcome
+from semistream.costs import Setting
+from semistream.costs.basis.model import common_memory
+from semistream.experiments.judge.analysis import FrontStageGain
+from semistream.experiments.judge.claims import above, falls, gain, gain_changes, interior, model_within
+from semistream.experiments.judge.outcome import Outcome
 from semistream.experiments.papers.cmesh_reasons import (
     DISK,
     LEAST_SHARE,
@@ -21,10 +23,8 @@ from semistream.experiments.papers.cmesh_reasons import (
     not_the_model,
     rows_in_many_pages,
 )
-from semistream.experiments.sizes import Size
+from semistream.experiments.scales import Size
 from semistream.experiments.spec import Axis, Claim, Experiment, Point, Sample, Verdict, Workload
-from semistream.joins.costs import Setting
-from semistream.joins.costs.model import common_memory
 
 __all__ = ["experiments"]
 

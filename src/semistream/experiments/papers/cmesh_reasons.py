@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from semistream.experiments.analysis import FrontStageGain, nearest_costs
-from semistream.experiments.outcome import Outcome
-from semistream.joins.costs import Setting, load_constants
+from semistream.costs import Setting, load_constants
+from semistream.experiments.judge.analysis import FrontStageGain, nearest_costs
+from semistream.experiments.judge.outcome import Outcome
 
 __all__ = [
     "DISK",

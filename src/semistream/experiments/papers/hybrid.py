@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from semistream.experiments.claims import above, decays, interior, model_within
-from semistream.experiments.outcome import Outcome
+from semistream.experiments.judge.claims import above, decays, interior, model_within
+from semistream.experiments.judge.outcome import Outcome
 from semistream.experiments.papers.cmesh import RATE
-from semistream.experiments.sizes import Size
+from semistream.experiments.scales import Size
 from semistream.experiments.spec import Axis, Claim, Experiment, Point, Sample, Verdict, Workload
 
 __all__ = ["experiments", "hybrid", "scan"]

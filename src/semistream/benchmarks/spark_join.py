@@ -1,0 +1,240 @@
+"""``semistream bench spark``: our join of a streaming DataFrame against Spark's own, in one run.
+
+Both read the same files, one a micro-batch, and write to nowhere (``noop``), in one session of the same cores and heap:
+
+* *ours*: `semistream.spark.join` with a relation, within ``memory``;
+* *stream-static*: Spark's join of the stream with R as Parquet, at its best: the micro-batch is broadcast and R is
+  scanned, which inner joins allow. The benchmark looks at the plan, and refuses to go on with another.
+
+A rate is the rows of a micro-batch over the median of what Spark reports as ``triggerExecution``, all of a
+micro-batch from looking for files to the commit. The first micro-batches are not counted: they compile, and fill
+our cache. Both outputs are counted, as every row has exactly one partner.
+
+What a micro-batch costs whatever is in it is measured with empty ones and such of a few rows, through our join, through
+``mapInArrow`` of a function that does nothing, with and without a shuffle, and without Python.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shutil
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from semistream.benchmarks.join_rates import BenchError, code_version
+from semistream.benchmarks.spark_data import FEW_ROWS, BenchPlan, build_relation, write_files, write_small
+from semistream.core.machine import describe_machine
+from semistream.relation.relation import Relation
+from semistream.spark.metrics import StreamStatistics, counters_of
+from semistream.spark.sessions import session
+from semistream.spark.stream_join import join
+
+__all__ = ["BenchPlan", "bench_session", "bench_spark", "build_relation", "write_files"]
+
+Note = Callable[[str, int], None]
+Transform = Callable[[DataFrame], DataFrame]
+
+_OURS, _COUNTED = "join", "counted"
+
+
+@contextmanager
+def bench_session(plan: BenchPlan) -> Iterator[SparkSession]:
+    """Start the session that all is measured in, and stop it in the end."""
+    spark = session(
+        "bench", master=f"local[{plan.cores}]", memory=plan.heap,
+        settings={
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.streaming.numRecentProgressUpdates": str(2 * len(plan.file_rows) + 200),
+            # Rows of this stream are of one size, so that no batch on its way to Python has to be weighed row by row.
+            "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+            # a micro-batch is broadcast because we say so, however large it is
+            "spark.sql.autoBroadcastJoinThreshold": "1g",
+            "spark.sql.shuffle.partitions": str(plan.cores),
+        },
+    )  # fmt: skip
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def bench_spark(spark: SparkSession, plan: BenchPlan, directory: Path, note: Note = lambda *_: None) -> dict[str, Any]:
+    """Measure both joins over files that are already there.
+
+    Parameters
+    ----------
+    spark
+        Of `bench_session`.
+    plan, directory
+        What `write_files` and `build_relation` were given.
+    note
+        Told what is done, and 1 each time a micro-batch has ended.
+
+    Returns
+    -------
+    dict
+        Ready for JSON: ``ours`` and ``stream_static``, rows a second; their ``ratio``; ``fixed``, seconds of a
+        micro-batch with little or nothing in it; and what these are made of.
+    """
+    with tempfile.TemporaryDirectory(dir=plan.place(directory)) as temporary:
+        bench = _Bench(spark, plan, directory, Path(temporary), note)
+        ours = bench.ours()
+        static = bench.stream_static()
+        fixed = bench.fixed_costs()
+    with Relation.open(plan.relation(directory)) as relation:
+        described = {"bytes": relation.nbytes, "pages": relation.page_count, "index_bytes": relation.index_bytes}
+    return {
+        "ours": ours["rows_per_second"],
+        "stream_static": static["rows_per_second"],
+        "ratio": ours["rows_per_second"] / static["rows_per_second"],
+        "fixed": fixed,
+        "joins": {"ours": ours, "stream_static": static},
+        "plan": asdict(plan),
+        "relation": described,
+        "machine": describe_machine(directory),
+        "spark": spark.version,
+        "commit": code_version(),
+        "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+class _Bench:
+    """The queries, one after the other."""
+
+    def __init__(self, spark: SparkSession, plan: BenchPlan, directory: Path, work: Path, note: Note) -> None:
+        self.spark = spark
+        self.plan = plan
+        self.work = work
+        self.note = note
+        self._place = plan.place(directory)
+        self._relation = plan.relation(directory)
+        self._master = plan.master(directory)
+        self._files = sorted(plan.stream(directory).glob("part-*.parquet"))[: len(plan.file_rows)]
+        self._key = plan.workload(1).stream_key
+        self._schema = spark.read.parquet(str(self._files[0])).schema
+
+    def ours(self) -> dict[str, Any]:
+        """Run our join."""
+        source = self._linked("ours", self._files)
+        found = self._measured("our join", source, self._joined, self.plan.batches, self.plan.file_rows)
+        last = StreamStatistics()
+        for progress in found.pop("progress"):
+            last.add(counters_of(progress["observedMetrics"][_OURS]) or {})
+        totals = last.totals
+        return found | {
+            "hit_ratio": totals.hit_ratio,
+            "pages_read": totals.pages_read / last.batches,
+            "io_seconds": totals.io_seconds / last.batches,
+            "busy_seconds": totals.busy_seconds / last.batches,
+            "bytes_held": last.bytes_held,
+            "memory": last.memory,
+        }
+
+    def stream_static(self) -> dict[str, Any]:
+        """Run Spark's own join over the files that ours was measured with."""
+        plan = self.plan
+        count = plan.static_warm_up + plan.static_batches
+        source = self._linked("static", self._files[-count:])
+        master = self.spark.read.parquet(str(self._master))
+
+        def joined(stream: DataFrame) -> DataFrame:
+            return F.broadcast(stream).join(master, self._key)
+
+        found = self._measured(
+            "Spark's join", source, joined, plan.static_batches, [plan.batch_rows] * count, explain=True
+        )
+        del found["progress"]
+        if "BroadcastHashJoin" not in found["explained"] or "BuildLeft" not in found["explained"]:
+            raise BenchError(f"Spark does not broadcast the micro-batch but plans this:\n{found['explained']}")
+        return found
+
+    def fixed_costs(self) -> dict[str, Any]:
+        """Measure micro-batches of no rows and of a few."""
+        contestants: dict[str, Transform] = {
+            "no_python": lambda stream: stream,
+            "identity": lambda stream: stream.mapInArrow(_same, stream.schema),
+            "shuffled_identity": lambda stream: stream.repartition(self.plan.shards, self._key).mapInArrow(
+                _same, stream.schema
+            ),
+            "ours": self._joined,
+        }
+        fixed: dict[str, Any] = {}
+        for name, rows in (("empty", 0), (f"{FEW_ROWS}_rows", FEW_ROWS)):
+            source = self.work / name
+            count = self.plan.small_warm_up + self.plan.small_batches
+            write_small(self.plan, source, rows, count)
+            raw = {
+                key: self._measured(
+                    f"{name.replace('_', ' ')}: {key}", source, transform, self.plan.small_batches, [rows] * count
+                )["seconds"]
+                for key, transform in contestants.items()
+            }
+            medians = {key: statistics.median(seconds) for key, seconds in raw.items()}
+            fixed[name] = medians | {"over_identity": medians["ours"] / medians["identity"], "seconds": raw}
+        return fixed
+
+    def _joined(self, stream: DataFrame) -> DataFrame:
+        named: dict[str, Any] = {} if self.plan.algorithm is None else {"algorithm": self.plan.algorithm}
+        return join(stream, self._relation, on=self._key, memory=self.plan.memory, metrics=_OURS, **named)
+
+    def _linked(self, name: str, files: list[Path]) -> Path:
+        """Return a directory of these files alone."""
+        folder = self.work / name
+        folder.mkdir()
+        for file in files:
+            os.link(file, folder / file.name)
+        return folder
+
+    def _measured(
+        self, title: str, source: Path, transform: Transform, measured: int, rows: list[int], *, explain: bool = False
+    ) -> dict[str, Any]:
+        """Run a query over all files of a directory, of ``rows`` each; return the times of the last micro-batches."""
+        checkpoint = Path(tempfile.mkdtemp(dir=self.work))
+        stream = self.spark.readStream.schema(self._schema).option("maxFilesPerTrigger", 1).parquet(str(source))
+        counted = transform(stream).observe(_COUNTED, F.count(F.lit(1)).alias("rows"))
+        self.note(title, 0)
+        query = (
+            counted.writeStream.format("noop")
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        seen = 0
+        while not query.awaitTermination(1):
+            done = len(query.recentProgress)
+            self.note("", done - seen)
+            seen = done
+        self.note("", len(rows) - seen)
+        shutil.rmtree(checkpoint)
+        progress = [one for one in query.recentProgress if "addBatch" in one["durationMs"]]
+        counts = [one["observedMetrics"][_COUNTED]["rows"] for one in progress]
+        if counts != rows:
+            raise BenchError(f"{title} gave {counts} rows in its micro-batches, of {rows}: please report this as a bug")
+        seconds = [one["durationMs"]["triggerExecution"] / 1e3 for one in progress]
+        found = {
+            "rows_per_second": rows[-1] / statistics.median(seconds[-measured:]),
+            "median_seconds": statistics.median(seconds[-measured:]),
+            "seconds": seconds[-measured:],
+            "warm_up_seconds": seconds[:-measured],
+            "milliseconds": [one["durationMs"] for one in progress[-measured:]],
+            "progress": progress[-measured:],
+        }
+        if explain:
+            # a result is to be shown, and says nothing of whose machine it is from
+            found["explained"] = query._jsq.explainInternal(False).replace(str(self._place), "DIRECTORY")
+        return found
+
+
+def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Do nothing with the rows that come by."""
+    yield from batches

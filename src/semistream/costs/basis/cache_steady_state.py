@@ -1,0 +1,180 @@
+"""What the front stage's cache holds in its steady state, and so what share of the stream it answers.
+
+The papers take the ``h_R`` most frequent tuples to be cached: ``p(h_R) = H(h_R, s) / H(R_t, s)`` (CMESHJOIN Eq. 1).
+Our cache decides by counts of what it has seen lately (`semistream.structures.hot_tuples`), and a key near the border
+is seen once or never in that time, so the border is blurred and a few percent of the stream are lost. This is a model
+of that, too: for each class of keys, the share that is cached with a count of 0, 1, 2, … follows the cache's rules
+
+- a hit adds one to the count;
+- a key that the join behind matches with ``f`` tuples at once comes in with a count of ``f``, if ``f`` reaches the
+  threshold and some key with a smaller count can go;
+- counts are halved after ``aging`` look-ups for each row of capacity;
+- the threshold falls while the cache has room or little goes, and rises while much goes
+
+in expectation, step by step, until it repeats itself.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.core.compiled import kernel
+from semistream.costs.basis.popularity import KeyClasses
+
+__all__ = ["Counts", "cached_shares"]
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.float64]
+"""Share of the keys of each class (rows) that is cached with each count (columns)."""
+
+_LEVELS = 24
+_STEPS = 8
+"""Steps of a time between two halvings."""
+
+
+@kernel
+def _arrivals(mean: float, out: Floats) -> None:
+    """Write the chances of 0, 1, 2, … arrivals; the last entry has all that are more."""
+    left = 1.0
+    chance = math.exp(-mean)
+    for n in range(out.size - 1):
+        out[n] = chance
+        left -= chance
+        chance *= mean / (n + 1)
+    out[-1] = max(left, 0.0)
+
+
+@kernel
+def _advance(
+    count: Floats,
+    popularity: Floats,
+    events: Floats,
+    shares: Floats,
+    capacity: float,
+    aging: float,
+    threshold: int,
+    periods: int,
+) -> tuple[Floats, int]:
+    """Let ``periods`` times between halvings pass; return the mean share cached, and the threshold."""
+    classes, levels = shares.shape
+    window = capacity / 4 + 1024.0
+    noticed, gone = 0.0, 0.0
+    mean = np.zeros(classes)
+    added = np.empty(levels)
+    coming = np.zeros((classes, levels))
+    step = aging / _STEPS
+    for turn in range(periods * _STEPS):
+        # hits
+        for r in range(classes):
+            _arrivals(popularity[r] * step, added)
+            for c in range(levels - 1, -1, -1):
+                total = 0.0
+                for a in range(c + 1):
+                    total += shares[r, c - a] * added[a]
+                if c == levels - 1:
+                    # whatever would be beyond the last level stays there
+                    total = 0.0
+                    tail = 0.0
+                    for a in range(levels - 1, -1, -1):
+                        tail += added[a]
+                        total += shares[r, levels - 1 - a] * tail
+                coming[r, c] = total
+            for c in range(levels):
+                shares[r, c] = coming[r, c]
+        # candidates: keys that are not cached and are matched, by the number of tuples
+        wishing = np.zeros(levels)
+        held = np.zeros(levels)
+        missed = 0.0
+        for r in range(classes):
+            inside = 0.0
+            for c in range(levels):
+                inside += shares[r, c]
+                held[c] += count[r] * shares[r, c]
+            outside = max(0.0, 1.0 - inside)
+            missed += count[r] * popularity[r] * outside
+            matched = outside * -math.expm1(-events[r] * step)
+            group = max(1.0, popularity[r] / events[r]) if events[r] > 0 else 1.0
+            _arrivals(group - 1.0, added)
+            coming[r, 0] = 0.0
+            for f in range(1, levels):
+                chance = added[f - 1]
+                if f == levels - 1:
+                    chance += added[levels - 1]
+                coming[r, f] = matched * chance if f >= threshold else 0.0
+                wishing[f] += count[r] * coming[r, f]
+        # room, then those with smaller counts, make place: for the most frequent first
+        room = max(0.0, capacity - held.sum())
+        left = held.copy()
+        accepted = np.zeros(levels)
+        evicted = 0.0
+        for f in range(levels - 1, 0, -1):
+            need = wishing[f]
+            taken = min(need, room)
+            room -= taken
+            for c in range(f):
+                more = min(need - taken, left[c])
+                left[c] -= more
+                taken += more
+                evicted += more
+            accepted[f] = taken / need if need > 0 else 0.0
+        for r in range(classes):
+            for c in range(levels):
+                if held[c] > 0:
+                    shares[r, c] *= left[c] / held[c]
+                shares[r, c] += coming[r, c] * accepted[c]
+        # the threshold
+        noticed += missed * step
+        gone += evicted
+        if noticed >= window:
+            if room > 0 or gone * 8 < noticed:
+                threshold = max(1, threshold - 1)
+            elif gone * 2 > noticed:
+                threshold += 1
+            noticed, gone = 0.0, 0.0
+        if turn % _STEPS == _STEPS - 1:
+            for r in range(classes):
+                for c in range(levels):
+                    value = shares[r, c]
+                    shares[r, c] = 0.0
+                    shares[r, c // 2] += value
+        for r in range(classes):
+            inside = 0.0
+            for c in range(levels):
+                inside += shares[r, c]
+            mean[r] += inside
+    return mean / (periods * _STEPS), threshold
+
+
+def ideal(keys: KeyClasses, capacity: float, aging: float) -> Counts:
+    """Return the state in which the most popular keys are cached, with the counts they should have."""
+    shares = np.zeros((keys.count.size, _LEVELS))
+    level = np.clip((keys.popularity * aging * 1.5).astype(np.int64), 0, _LEVELS - 1)
+    shares[np.arange(level.size), level] = 1.0 - keys.top(capacity).missing
+    return shares
+
+
+def cached_shares(
+    keys: KeyClasses, events: Floats, capacity: float, aging: float, state: Counts, threshold: int = 1, periods: int = 6
+) -> tuple[Floats, int]:
+    """Return the share of each class that is cached, after some time from ``state`` on, which is moved.
+
+    Parameters
+    ----------
+    events
+        How often a key of each class, not cached, is matched by the join behind, for each tuple of the stream.
+    capacity
+        Keys that fit.
+    aging
+        Tuples of the stream between two halvings of the counts.
+    threshold
+        Tuples that a key must be matched with; adapted on the way and returned.
+    periods
+        Halvings to go through.
+    """
+    shares, threshold = _advance(
+        keys.count, keys.popularity, events, state, float(capacity), float(aging), threshold, periods
+    )
+    return np.clip(shares, 0.0, 1.0), threshold

@@ -1,0 +1,183 @@
+"""What a cost model is: from a setting, a budget and options to memory parts and a service rate.
+
+Every algorithm of the registry that has a model has one object here, found by `costs_of`. A model prices *our*
+algorithm: bytes are those of our structures, counts those that our loops make.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from semistream.core.errors import BudgetTooSmallError
+from semistream.core.units import format_bytes
+from semistream.costs.basis.pricing import Operations, simulated_seconds
+from semistream.costs.basis.setting import Setting
+
+__all__ = ["Costs", "Memory", "Prediction", "common_memory", "least_memory"]
+
+Options = Mapping[str, Any]
+
+# As `semistream.joins.base` takes them; a test compares the parts with those of the joins themselves.
+_LEAST_INBOX, _MOST_INBOX = 4096, 1 << 23
+_PAIR_BYTES, _LEAST_PAIRS, _MOST_PAIRS = 24, 64, 1 << 16
+
+
+@dataclass
+class Memory:
+    """A budget being given out: what each part takes, and what is still free."""
+
+    total: int
+    parts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def free(self) -> int:
+        """Bytes not given out yet; negative if the budget is too small."""
+        return self.total - sum(self.parts.values())
+
+    def give(self, name: str, size: float) -> int:
+        """Give ``size`` bytes to a part and return them."""
+        self.parts[name] = self.parts.get(name, 0) + int(size)
+        return int(size)
+
+    @property
+    def pairs(self) -> int:
+        """Matches held at once."""
+        return self.parts["matches"] // _PAIR_BYTES
+
+
+def common_memory(setting: Setting, total: int, *, index: bool) -> Memory:
+    """Give out what every join takes first: index, stream buffer, matches and a page for single look-ups."""
+    memory = Memory(total)
+    if index:
+        memory.give("index", setting.index_bytes)
+    share = total // 16
+    memory.give("stream buffer", min(max(share, _LEAST_INBOX), _MOST_INBOX))
+    memory.give("matches", min(max(share // _PAIR_BYTES, _LEAST_PAIRS), _MOST_PAIRS) * _PAIR_BYTES)
+    memory.give("look-up page", setting.frame_bytes)
+    return memory
+
+
+def least_memory(setting: Setting, own: int, *, index: bool) -> int:
+    """Return the smallest budget of a join whose own parts need ``own`` bytes, as the joins reckon it."""
+    others = own + setting.frame_bytes + (setting.index_bytes if index else 0)
+    matches = _LEAST_PAIRS * _PAIR_BYTES
+    return max(
+        others + _LEAST_INBOX + matches,
+        -(-(others + _LEAST_INBOX) * 16 // 15),
+        -(-(others + matches) * 16 // 15),
+        -(-others * 16 // 14),
+    )
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model expects of a join."""
+
+    algorithm: str
+    memory: int
+    """The budget, bytes."""
+    parts: dict[str, int]
+    """Bytes of each part of it."""
+    options: dict[str, Any]
+    """Options of the join, ready for `semistream.create`."""
+    operations: Operations
+    """Expected counts for each stream tuple."""
+    reads: float
+    """Seeks for each stream tuple."""
+    pages_read: float
+    """Pages read for each stream tuple."""
+    io_seconds: float
+    """Time of the device for each stream tuple."""
+    seconds: float
+    """Time for each stream tuple."""
+    details: dict[str, float] = field(default_factory=dict)
+    """What the model found on its way: ``w``, ``h_S``, ``h_R`` and the like."""
+
+    @property
+    def rate(self) -> float:
+        """``μ``: stream tuples a second."""
+        return 1.0 / self.seconds
+
+    @property
+    def hit_ratio(self) -> float:
+        """Share of the stream that a cache answers."""
+        return self.operations.cache_hits
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as numbers and text, for JSON."""
+        return {
+            "algorithm": self.algorithm, "rate": self.rate, "hit_ratio": self.hit_ratio, "memory": self.memory,
+            "options": self.options, "parts": self.parts, "reads": self.reads, "pages_read": self.pages_read,
+            "io_seconds": self.io_seconds, "seconds": self.seconds, "details": self.details,
+        }  # fmt: skip
+
+
+class Costs(ABC):
+    """The cost model of one algorithm."""
+
+    id: ClassVar[str]
+    """The algorithm, as the registry names it."""
+
+    @abstractmethod
+    def memory(self, setting: Setting, memory: int, **options: Any) -> dict[str, int]:
+        """Return how the join splits a budget, by the names of its reservations.
+
+        Raises
+        ------
+        BudgetTooSmallError
+            When the budget does not suffice for these options.
+        """
+
+    @abstractmethod
+    def predict(self, setting: Setting, memory: int, **options: Any) -> Prediction:
+        """Return what the join will do with a budget and options, in its steady state."""
+
+    def quick(self, setting: Setting, memory: int, **options: Any) -> Prediction:
+        """Return `predict`, or something near it that takes less time, for a search."""
+        return self.predict(setting, memory, **options)
+
+    def rate(self, setting: Setting, memory: int, **options: Any) -> float:
+        """Return ``μ``, the stream tuples a second."""
+        return self.predict(setting, memory, **options).rate
+
+    @abstractmethod
+    def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
+        """Return the options worth tuning and the values worth trying, the coarse grid of a tuner."""
+
+    def grid(self, setting: Setting, memory: int) -> Iterator[dict[str, Any]]:
+        """Yield all combinations of `choices`."""
+        combined: list[dict[str, Any]] = [{}]
+        for name, values in self.choices(setting, memory).items():
+            combined = [{**chosen, name: value} for chosen in combined for value in values]
+        yield from combined
+
+    def _result(
+        self,
+        setting: Setting,
+        memory: Memory,
+        options: Options,
+        operations: Operations,
+        *,
+        reads: float,
+        pages: float,
+        seek: float | None = None,
+        details: Mapping[str, float],
+    ) -> Prediction:
+        io_seconds = reads * (setting.queued_seek if seek is None else seek) + pages * setting.transfer
+        return Prediction(
+            self.id, memory.total, memory.parts, dict(options), operations, reads, pages, io_seconds,
+            simulated_seconds(self.id, operations, io_seconds, setting.constants), dict(details),
+        )  # fmt: skip
+
+    def _too_small(self, setting: Setting, memory: Memory, needed: float) -> BudgetTooSmallError:
+        """Return the error for a budget of which ``needed`` bytes more than are free were wanted."""
+        minimum = int((memory.total - memory.free + needed) * 16 / 14) + 1
+        return BudgetTooSmallError(
+            f"memory of {memory.total:,} B is too small for {self.id}: it needs about {minimum:,} B "
+            f"({format_bytes(minimum)}) for a relation of {setting.pages:,} pages with these options; "
+            "give more memory, or choose smaller parts",
+            minimum,
+        )

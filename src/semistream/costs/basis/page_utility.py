@@ -1,0 +1,109 @@
+"""The pages of R as SSIJ sees them: how many tuples want each, and which of them stay cached."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.core.compiled import kernel
+from semistream.costs.basis.popularity import KeyClasses
+from semistream.costs.basis.setting import Setting
+from semistream.structures.inverted_kernels import SEARCHED
+
+__all__ = ["PageClasses", "kept_pages"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PageClasses:
+    """Pages of R in classes, and the keys on them."""
+
+    count: Floats
+    """Pages of each class, the most popular first."""
+    popularity: Floats
+    """Share of the tuples that find their rows on a page, each on one."""
+    demand: Floats
+    """Tuples that want the page; one whose rows are on several wants them all."""
+    keys: Floats
+    """Keys of each class that a cache before the join does not hold."""
+    own: Floats
+    """Share of the tuples that ask for a key."""
+    page_of_key: Floats
+    """Popularity of the page of a key."""
+    pages_a_key: float
+    run: int
+    """Pages next to each other that are wanted together."""
+    together: int
+    """Tuples looked up together."""
+    unique: bool
+
+    @classmethod
+    def of(cls, setting: Setting, keys: KeyClasses, together: int) -> PageClasses:
+        """Return the pages of a setting for tuples that ``keys`` says no cache answers before."""
+        classes = keys.units(setting, 1).items()
+        a_key = 1.0 + (setting.rows_per_key - 1.0) / setting.rows_per_page
+        each = max(1.0, setting.pages / setting.keys)  # a frequent key has pages of its own, as popular as itself
+        own, page = keys.in_units(setting, 1)
+        return cls(
+            classes.count * each, classes.popularity / each, classes.popularity * a_key / each,
+            keys.count * keys.missing, own, page / each, a_key, max(1, round(each)), together,
+            setting.rows_per_key <= 1.0,
+        )  # fmt: skip
+
+    def of_keys(self, shares: Floats) -> Floats:
+        """Return for each class of keys what is known for pages."""
+        return np.interp(self.page_of_key, self.popularity[::-1], shares[::-1])
+
+    def leaders(self, shares: Floats, cycle: float, waiting: float, wanted: float) -> float:
+        """Return how many of the waiting tuples lead."""
+        absent = self.keys * (1.0 - self.of_keys(shares))
+        apart = float(np.dot(absent, -np.expm1(-self.own * self.together))) * cycle / self.together
+        every = float(np.dot(absent, -np.expm1(-self.own * cycle)))
+        searched = 0.0 if self.unique else min(1.0, SEARCHED * wanted / max(every * self.pages_a_key, 1e-9))
+        return min(waiting, searched * every + (1.0 - searched) * apart)
+
+
+def kept_pages(items: PageClasses, room: float, cycle: float, kept: float) -> Floats:
+    """Return the chance of each page to be cached, if ``room`` of most utility are."""
+    if room >= items.count.sum():
+        return np.ones(items.count.size)
+    mean = items.demand * cycle
+    chances = np.empty(mean.size)
+    threshold = _threshold(items.count, mean, kept, room, chances)
+    _cached_with(mean, kept, threshold, chances)
+    return chances
+
+
+@kernel
+def _above(mean: float, spread: float, threshold: float) -> float:
+    """Return the chance that a count reaches a threshold, by the logistic curve nearest to the normal one."""
+    scaled = min(max((mean - threshold + 0.5) / max(spread, 0.3) * 1.702, -40.0), 40.0)
+    return 1.0 / (1.0 + math.exp(-scaled))
+
+
+@kernel
+def _cached_with(mean: Floats, kept: float, threshold: float, out: Floats) -> None:
+    """Write the chance of each page to be cached, if utilities from ``threshold`` on are."""
+    for i in range(mean.size):
+        comes = _above(mean[i], math.sqrt(mean[i]), threshold)
+        stays = _above(mean[i] / (1.0 - kept), math.sqrt(mean[i] / (1.0 - kept * kept)), threshold)
+        out[i] = comes / max(comes + 1.0 - stays, 1e-12)
+
+
+@kernel
+def _threshold(count: Floats, mean: Floats, kept: float, room: float, chances: Floats) -> float:
+    """Return the utility from which on ``room`` pages are cached."""
+    most = mean.max() / (1.0 - kept)
+    low, high = 0.25, most + 12.0 * math.sqrt(most) + 12.0
+    while high - low > 1e-6 * high:
+        middle = math.sqrt(low * high)
+        _cached_with(mean, kept, middle, chances)
+        if np.sum(count * chances) > room:
+            low = middle
+        else:
+            high = middle
+    return math.sqrt(low * high)

@@ -1,0 +1,183 @@
+"""How often keys and pages of R are asked for, in a few hundred classes instead of one by one.
+
+Zipf's law over a hundred million keys is smooth past its first ranks, so ranks are taken together in classes that
+grow by a few percent. A cache before the join takes keys away from it: each class says what share of its keys is
+left (``missing``). What a join reads are *units*, pages or partitions of several, and how often a unit is wanted
+depends on where its keys lie in R:
+
+- ``noperm``: neighbours in R are neighbours in rank, so a unit is as popular as its ranks together;
+- ``random``: a unit is a random draw of keys. The most popular of them matters by itself, the others by their
+  mean, which is close because they are many.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.costs.basis.setting import Setting
+from semistream.workloads.keys.key_source import Shape
+from semistream.workloads.keys.zipf import harmonic
+
+__all__ = ["KeyClasses", "Units", "key_classes"]
+
+Floats = NDArray[np.float64]
+
+_SINGLE = 64
+_GROWTH = 1.08
+_NEVER = 1e-15
+
+
+@dataclass(frozen=True)
+class Units:
+    """What is read at once, in classes of equal popularity."""
+
+    popularity: Floats
+    """Share of the tuples that want one unit of the class."""
+    count: Floats
+    """Units of the class."""
+    neighbours: bool
+    """Whether the units next to each other in R are of the same class, or of any."""
+
+    def __post_init__(self) -> None:
+        np.maximum(self.popularity, _NEVER, out=self.popularity)  # what is all cached is asked for nearly never
+
+    def mean(self, values: Floats) -> float:
+        """Return the mean of something known for each class, over all units."""
+        return float(np.dot(values, self.count) / self.count.sum())
+
+    def total(self, values: Floats) -> float:
+        """Return the sum of something known for each class, over all units."""
+        return float(np.dot(values, self.count))
+
+    def items(self) -> KeyClasses:
+        """Return the units as items to be cached or grouped, the most popular first."""
+        order = np.argsort(-self.popularity, kind="stable")
+        count, popularity = self.count[order], self.popularity[order]
+        return KeyClasses(np.cumsum(count) - count, count, popularity, np.ones(count.size))
+
+    def adjacent(self, chance: Floats) -> float:
+        """Return how many neighbours both occur in a read, if units occur independently with ``chance``."""
+        if self.neighbours:
+            return self.total(chance * chance)
+        return self.mean(chance) ** 2 * float(self.count.sum())
+
+
+@dataclass(frozen=True)
+class KeyClasses:
+    """The distinct keys of R, or other items, by popularity, the most popular first.
+
+    ``popularity`` is of one key, as a share of the whole stream; ``missing`` the share of the keys of a class that a
+    cache does not hold, so that ``Σ count·popularity·missing`` is the share of the stream that gets past it.
+    """
+
+    first: Floats
+    """Keys before the class."""
+    count: Floats
+    popularity: Floats
+    missing: Floats
+
+    @property
+    def miss_share(self) -> float:
+        """The share of the stream that no cache answers."""
+        return float(np.sum(self.count * self.popularity * self.missing))
+
+    def without(self, missing: Floats) -> KeyClasses:
+        """Return the classes behind a cache."""
+        return dataclasses.replace(self, missing=missing)
+
+    def top(self, keys: float) -> KeyClasses:
+        """Return the classes behind an ideal cache, which holds the most popular ``keys``."""
+        return self.without(1.0 - np.clip(keys - self.first, 0.0, self.count) / self.count)
+
+    def units(self, setting: Setting, width: int) -> Units:
+        """Return the units of ``width`` pages, as popular as those tuples make them that no cache answers.
+
+        Popularities are shares of these tuples, so they sum to 1.
+        """
+        keys_a_unit = setting.keys / setting.pages * width
+        if keys_a_unit < 1.0:  # a key has units of its own
+            return self.grouped(1.0, setting.shape)
+        return self.grouped(keys_a_unit, setting.shape)
+
+    def in_units(self, setting: Setting, width: int) -> tuple[Floats, Floats]:
+        """Return for each class the popularity of a key and of the unit it lies in, among tuples not answered yet."""
+        own = self.popularity / max(self.miss_share, 1e-12)
+        a_unit = max(1.0, setting.keys / setting.pages * width)
+        if setting.shape == "noperm":
+            return own, np.maximum(own * a_unit * self.missing, own)
+        return own, own + (a_unit - 1.0) / float(self.count.sum())
+
+    def grouped(self, together: float, shape: Shape) -> Units:
+        """Return units of ``together`` items each, neighbours in rank or drawn at random."""
+        total = max(self.miss_share, 1e-300)
+        count = float(self.count.sum()) / together
+        if shape == "noperm":
+            return self._in_order(together, count, total)
+        return self._at_random(together, count, total)
+
+    def _in_order(self, keys_a_unit: float, count: float, total: float) -> Units:
+        edges = _edges(count)
+        ranks = np.append(self.first, self.first[-1] + self.count[-1])
+        shares = np.append(0.0, np.cumsum(self.count * self.popularity * self.missing)) / total
+        within = np.interp(np.minimum(edges * keys_a_unit, ranks[-1]), ranks, shares)
+        units = np.diff(edges)
+        return Units(np.diff(within) / units, units, neighbours=True)
+
+    def _at_random(self, keys_a_unit: float, count: float, total: float) -> Units:
+        # keys in the order of what is left of them: those that are cached come last, with nothing
+        held = self.count * (1.0 - self.missing)
+        left = self.count * self.missing
+        popularity = np.append(self.popularity, 0.0)
+        number = np.append(left, held.sum())
+        all_keys = number.sum()
+        before = np.append(0.0, np.cumsum(number))[:-1]
+        after = np.maximum(all_keys - before - number / 2, 1e-300)  # keys past the middle of the class
+        weight = number * popularity
+        rest = np.maximum(weight.sum() - np.cumsum(weight) + weight / 2, 0.0) / after
+        # keys come by popularity: those past the middle of a class are not more popular than it, whatever rounding says
+        rest = np.minimum(rest, popularity)
+        # chance that none of a unit's keys is before the class, nor in it
+        none_before = np.clip(1.0 - before / all_keys, 0.0, 1.0) ** keys_a_unit
+        none_within = np.clip(1.0 - (before + number) / all_keys, 0.0, 1.0) ** keys_a_unit
+        units = count * (none_before - none_within)
+        wanted = (popularity + (keys_a_unit - 1.0) * rest) / total
+        kept = units > 0
+        units, wanted = units[kept], wanted[kept]
+        # what the means leave out, so that popularities sum to 1
+        return Units(wanted / max(float(np.dot(units, wanted)), 1e-300), units, neighbours=False)
+
+
+def _edges(size: float) -> Floats:
+    """Return borders of classes: single ones first, then ever longer ones."""
+    if size <= _SINGLE:
+        return np.append(np.arange(math.ceil(size)), size).astype(np.float64)
+    steps = math.ceil(math.log(size / _SINGLE) / math.log(_GROWTH))
+    tail = _SINGLE * (size / _SINGLE) ** (np.arange(1, steps + 1) / steps)
+    return np.append(np.arange(_SINGLE + 1), np.maximum(tail, _SINGLE + np.arange(1, steps + 1))).astype(np.float64)
+
+
+@functools.lru_cache(maxsize=64)
+def _zipf_classes(keys: int, exponent: float) -> KeyClasses:
+    edges = np.unique(np.minimum(np.round(_edges(float(keys))), keys))
+    sums = np.array([harmonic(int(edge), exponent) if edge else 0.0 for edge in edges])
+    count = np.diff(edges)
+    popularity = np.diff(sums) / sums[-1] / count
+    return KeyClasses(edges[:-1], count, popularity, np.ones(count.size))
+
+
+def key_classes(setting: Setting) -> KeyClasses:
+    """Return the keys of a setting's stream, with nothing cached.
+
+    >>> from semistream.costs.basis.constants import load_constants
+    >>> setting = Setting.planned(1_000_000, exponent=1.0, constants=load_constants("disk-2010"))
+    >>> keys = key_classes(setting)
+    >>> round(keys.miss_share, 6), round(keys.top(10_000).miss_share, 3), round(setting.law.share(10_000), 3)
+    (1.0, 0.32, 0.68)
+    """
+    return _zipf_classes(setting.keys, setting.exponent)

@@ -1,0 +1,219 @@
+"""The steady state of a join that serves its oldest tuple first: how many tuples each read serves.
+
+The papers put ``w = κ·h_S·d / R_t`` and fit ``κ`` (HYBRIDJOIN Eq. 2: 1.36 at exponent 1). Here it is derived.
+
+Time is counted in tuples admitted. A unit of R (a page, or a partition of some) is wanted by a share ``q`` of them.
+While nobody waits for it, it takes ``1/q`` tuples on average until somebody does; then it is read when that first
+tuple has become the oldest of all, ``τ`` tuples later, and serves the ``1 + q·τ`` tuples that have come for it. In a
+queue of many tuples ``τ`` is the same for all units, and follows from the queue's being full::
+
+    Σ_units  (share of the time that somebody waits) · (tuples waiting then)  =  h_S
+             z/(1+z)                                   1 + z/2                      with z = q·τ
+
+The units read for each tuple admitted are ``Σ q/(1+z)``, so ``w = 1 / Σ q/(1+z)``. For a uniform stream and many
+waiting tuples that is ``2·h_S·d/R_t``: the oldest unit has waited twice as long as the average one.
+
+(The same reasoning gives the hit ratio of a cache with a time to live; ``τ`` is its characteristic time.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.core.compiled import kernel
+from semistream.costs.basis.popularity import Units
+
+__all__ = ["SteadyState", "both_ends", "oldest_first", "root"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SteadyState:
+    """What a turn does once the queue is full."""
+
+    wait: float
+    """``τ``: tuples admitted between a unit's first tuple and its read."""
+    served: float
+    """``w``: tuples that a unit serves when it is read."""
+    units: float
+    """Units read in a turn."""
+    runs: float
+    """Seeks in a turn: neighbours are read together."""
+
+    @property
+    def tuples(self) -> float:
+        """Tuples that leave, and enter, in a turn."""
+        return self.units * self.served
+
+
+def oldest_first(units: Units, waiting: float, keys_a_turn: float, keys_a_unit: float) -> SteadyState:
+    """Return the steady state of a queue of ``waiting`` tuples of which ``keys_a_turn`` oldest keys are served at once.
+
+    All tuples of a turn leave together and others enter together, so the queue is not full all the time: half a turn's
+    tuples are lacking, on the average over tuples admitted, which sees long turns more often than short ones. A unit
+    that a large part of the stream wants makes a long turn.
+    """
+    lacking = 0.0
+    turn = 0.0
+    state = SteadyState(0.0, 1.0, keys_a_turn, keys_a_turn)
+    for _ in range(24):
+        wait = characteristic_time(units, max(waiting - lacking, waiting / 2))
+        z = units.popularity * waits(units, wait)
+        rate = units.popularity / (1.0 + z)
+        reads = units.total(rate)
+        served = 1.0 / reads
+        spread = units.total(rate * (1.0 + z) ** 2) / reads - served**2
+        # keys of the turn that share a unit: those that came for it within the turn's part of the queue
+        chance = np.minimum(rate * turn, 1.0)
+        more = keys_a_unit * -np.expm1(-units.popularity * turn / 2 / keys_a_unit)
+        share = units.total(chance) / max(units.total(chance * (1.0 + more)), 1e-300) if turn else 1.0
+        read = max(1.0, keys_a_turn * share)
+        before, turn = turn, min(read * served, waiting)
+        lacking = (lacking + (turn + spread / served) / 2) / 2 if before else (turn + spread / served) / 2
+        adjacent = min(units.adjacent(np.minimum(rate * turn, 1.0)), read - 1.0)
+        state = SteadyState(wait, turn / read, read, read - adjacent)
+        if abs(turn - before) <= 1e-4 * turn:
+            break
+    return state
+
+
+@kernel
+def _cycle(popularity: Floats, count: Floats, often: Floats, wait: float) -> tuple[float, float, float, float, float]:
+    """Return sums over all units of one that waits ``wait`` at most and is read ``often`` before: see `both_ends`.
+
+    They are the tuples that wait; reads; reads at the old end; time waited; and squares of the tuples served.
+    """
+    waiting, reads, old, waited, squares = 0.0, 0.0, 0.0, 0.0, 0.0
+    for i in range(popularity.size):
+        q, g = popularity[i], often[i]
+        x = g * wait
+        if x < 1e-4:  # too small for differences of exponentials
+            none, mean, square = 1.0 - x, wait * (1.0 - x / 2), wait * wait * (1.0 - 2.0 * x / 3.0)
+        else:
+            none = math.exp(-x)
+            mean = (1.0 - none) / g
+            square = 2.0 * (1.0 - none * (1.0 + x)) / (g * g)
+        later = 1.0 - g / q  # the first tuple is not among the newest
+        rate = 1.0 / (1.0 / q + later * mean)
+        waiting += count[i] * rate * later * (mean + q * later * square / 2.0)
+        reads += count[i] * rate
+        old += count[i] * rate * later * none
+        waited += count[i] * rate * later * mean
+        squares += count[i] * q * q / rate
+    return waiting, reads, old, waited, squares
+
+
+@kernel
+def _old_end(popularity: Floats, count: Floats, often: Floats, goal: float) -> float:
+    """Return ``τ`` for which ``goal`` tuples wait."""
+    low, high = goal / 4, 4 * goal
+    while _cycle(popularity, count, often, low)[0] > goal and low > 1e-9:
+        low /= 4
+    while _cycle(popularity, count, often, high)[0] < goal and high < 1e15:
+        high *= 4
+    while high - low > 1e-4 * high:
+        middle = math.sqrt(low * high)
+        if _cycle(popularity, count, often, middle)[0] < goal:
+            low = middle
+        else:
+            high = middle
+    return math.sqrt(low * high)
+
+
+def both_ends(units: Units, waiting: float, oldest: float, newest: float, keys_a_unit: float) -> SteadyState:
+    """Return the steady state of a queue that is served from its old and from its new end, as OP-CACHEJOIN's is.
+
+    Each turn reads the units of ``oldest`` keys and of the ``newest`` keys. Of the ``B`` tuples that entered last, the
+    newest keys are those of the last ``n``. So a unit is read at its new end when one of those wants it, at a rate of
+    ``g = (1 - e^{-qn}) / B`` for each tuple admitted, and at its old end if that does not happen for ``τ`` tuples.
+    With ``D = min(τ, time to the first)`` its cycle is ``1/q + (1 - g/q)·E[D]``. The wait of the state returned is what
+    an average unit waits.
+    """
+    q, count = units.popularity, units.count
+    recent = root(lambda n: units.total(keys_a_unit * -np.expm1(-q * n / keys_a_unit)) - newest, newest / 2, newest * 4)
+    wanted = -np.expm1(-q * recent)
+    spread = 0.0
+
+    def often(turn: float) -> Floats:
+        return np.asarray(np.minimum(wanted / turn, q * (1.0 - 1e-9)))
+
+    def wait(turn: float) -> float:
+        return _old_end(q, count, often(turn), max(waiting - (turn / 2 + spread) / 2, waiting / 2))
+
+    turn, found = oldest + newest, (0.0, 1.0, 0.0, 0.0, 1.0)
+    for _ in range(2):
+        turn = root(
+            lambda turn: turn * _cycle(q, count, often(turn), wait(turn))[2] - oldest,
+            max(1.0, recent), max(2.0 * recent, waiting), exact=1e-4,
+        )  # fmt: skip
+        found = _cycle(q, count, often(turn), wait(turn))
+        spread = max(0.0, found[4] - 1.0 / found[1])
+    reads = found[1]
+    read = turn * reads
+    adjacent = min(2.0 * units.adjacent(np.minimum(q * turn / 2 / (1.0 + q * found[3] / reads), 1.0)), read - 1.0)
+    return SteadyState(found[3] / reads, 1.0 / reads, read, read - adjacent)
+
+
+def waits(units: Units, wait: float) -> Floats:
+    """Return how long each unit is waited for, if the wait is ``wait`` at a moment taken at random.
+
+    A unit that a large share of the stream wants is wanted again by the first of the tuples that its own read lets in.
+    All of these come at one moment of the queue's order, so that this first one waits half of them less than others.
+    """
+    again = -np.expm1(-np.minimum(units.popularity * units.popularity * min(wait, 1e200), 700.0))
+    return wait / (1.0 + again * units.popularity / 2)
+
+
+@kernel
+def _held(popularity: Floats, count: Floats, wait: float) -> float:
+    """Return how many tuples wait, if units are waited for as `waits` says."""
+    total = 0.0
+    for i in range(popularity.size):
+        q = popularity[i]
+        z = q * wait / (1.0 - math.expm1(-q * q * wait) * q / 2)
+        total += count[i] * z * (1.0 + z / 2.0) / (1.0 + z)
+    return total
+
+
+@kernel
+def _characteristic_time(popularity: Floats, count: Floats, waiting: float) -> float:
+    low, high = waiting / 2, 4 * waiting
+    while _held(popularity, count, low) > waiting and low > 1e-9:
+        low /= 4
+    while _held(popularity, count, high) < waiting and high < 1e30:
+        high *= 4
+    while high - low > 1e-6 * high:
+        middle = math.sqrt(low * high)
+        if _held(popularity, count, middle) < waiting:
+            low = middle
+        else:
+            high = middle
+    return math.sqrt(low * high)
+
+
+def characteristic_time(units: Units, waiting: float) -> float:
+    """Return ``τ`` for which ``waiting`` tuples wait."""
+    return float(_characteristic_time(units.popularity, units.count, waiting))
+
+
+def root(function: Callable[[float], float], low: float, high: float, exact: float = 1e-6) -> float:
+    """Return where a growing function is zero, by bisection in ratios; the ends are moved outwards as needed."""
+    while function(low) > 0 and low > 1e-12:
+        low /= 4
+    while function(high) < 0 and high < 1e30:
+        high *= 4
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        if high - low <= exact * high:
+            break
+        if function(middle) < 0:
+            low = middle
+        else:
+            high = middle
+    return math.sqrt(low * high)

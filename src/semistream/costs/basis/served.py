@@ -1,0 +1,82 @@
+"""Models of the joins that work on the disk, by themselves or behind a cache that answers part of the stream."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.costs.basis.model import Costs, Memory, Prediction, least_memory
+from semistream.costs.basis.popularity import KeyClasses, key_classes
+from semistream.costs.basis.pricing import Operations
+from semistream.costs.basis.setting import Setting
+
+__all__ = ["DiskCosts", "Served", "matched_in_passes"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a join does for each tuple that it gets."""
+
+    memory: Memory
+    options: dict[str, Any]
+    probes: float
+    reads: float
+    pages: float
+    seek: float
+    """Seconds of each read before its first page."""
+    turns: float
+    """Turns of the loop."""
+    events: Floats
+    """How often each class of keys is matched, in events for each tuple of the *whole* stream."""
+    waits: bool = True
+    """Whether tuples go through hash table and queue."""
+    recorded: float = 0.0
+    buffered: float = 0.0
+    cache_hits: float = 0.0
+    details: dict[str, float] = field(default_factory=dict)
+
+
+class DiskCosts(Costs):
+    """A model that can also stand behind a cache."""
+
+    @abstractmethod
+    def serve(self, setting: Setting, memory: int, keys: KeyClasses, **options: Any) -> Served:
+        """Return what the join does with a budget for the tuples that ``keys`` says are not answered before."""
+
+    index: ClassVar[bool] = True
+    """Whether the join uses R's index."""
+
+    @abstractmethod
+    def least(self, setting: Setting, **options: Any) -> int:
+        """Return what the join's own parts need at least."""
+
+    def least_memory(self, setting: Setting, **options: Any) -> int:
+        """Return the smallest budget, which a cache before the join must leave."""
+        return least_memory(setting, self.least(setting, **options), index=self.index)
+
+    def memory(self, setting: Setting, memory: int, **options: Any) -> dict[str, int]:
+        return self.serve(setting, memory, key_classes(setting), **options).memory.parts
+
+    def predict(self, setting: Setting, memory: int, **options: Any) -> Prediction:
+        served = self.serve(setting, memory, key_classes(setting), **options)
+        entering = (1.0 - served.cache_hits) if served.waits else 0.0
+        operations = Operations(
+            rows_out=setting.rows_per_key, probes=served.probes, appended=entering, evicted=entering,
+            recorded=served.recorded, cache_hits=served.cache_hits, buffered=served.buffered,
+            steps=served.turns,
+        )  # fmt: skip
+        return self._result(
+            setting, served.memory, served.options, operations,
+            reads=served.reads, pages=served.pages, seek=served.seek, details=served.details,
+        )  # fmt: skip
+
+
+def matched_in_passes(keys: KeyClasses, every: float) -> Floats:
+    """Return match events of keys whose page comes by after each ``every`` tuples of the stream."""
+    return -np.expm1(-keys.popularity * every) / every

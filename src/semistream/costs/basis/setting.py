@@ -1,0 +1,216 @@
+"""What a cost model is told: R, the stream, the machine. In bytes and counts of our own structures."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.costs.basis.constants import Constants, load_constants
+from semistream.relation.keys import KeyCodec
+from semistream.relation.pages import FIRST, PageLayout, page_keys
+from semistream.relation.relation import Relation
+from semistream.relation.rows import RowCodec
+from semistream.relation.writer import stored_schema
+from semistream.structures.hot_tuples import HotTuples
+from semistream.structures.stream_table import StreamTable
+from semistream.workloads.keys.key_source import Shape
+from semistream.workloads.keys.zipf import ZipfLaw
+
+__all__ = ["Setting"]
+
+_SAMPLED_PAGES = 64
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A relation, a stream and a machine, as far as a cost model needs to know them.
+
+    ===================  ==========  ========================================================================
+    field                symbol      what
+    ===================  ==========  ========================================================================
+    rows                 ``R_t``     tuples of R
+    pages                ``N_R``     pages of R
+    page_bytes           ``v_P``     bytes of a page on the device
+    frame_bytes                      bytes of a page in memory (the same, but for simulations)
+    index_bytes                      what the index of R takes in memory
+    waiting_bytes                    one stream tuple in ``H_S`` and queue (the papers' ``f·v_S`` + queue node)
+    cached_bytes         ``u``       one tuple of R in ``H_R``, frequency and hash entry included
+    buffered_bytes       ``v_S``     one stream tuple in a buffer of Arrow batches
+    rows_per_key         ``K``       tuples of R with the same key
+    exponent             ``s``       Zipf exponent of the stream's keys, 0 = uniform
+    shape                            where frequent keys lie in R: ``noperm`` first, ``random`` anywhere
+    ===================  ==========  ========================================================================
+
+    Made by `of` from a relation, by `planned` from numbers alone.
+    """
+
+    rows: int
+    pages: int
+    page_bytes: int
+    frame_bytes: int
+    index_bytes: int
+    waiting_bytes: int
+    cached_bytes: int
+    buffered_bytes: float
+    constants: Constants
+    rows_per_key: float = 1.0
+    exponent: float = 1.0
+    shape: Shape = "random"
+
+    @classmethod
+    def of(
+        cls,
+        relation: Relation,
+        schema: pa.Schema,
+        *,
+        exponent: float = 1.0,
+        shape: Shape = "random",
+        rows_per_key: float | None = None,
+        row_bytes: float | None = None,
+        constants: Constants | None = None,
+    ) -> Setting:
+        """Describe a join of a stream of ``schema`` with ``relation``.
+
+        Parameters
+        ----------
+        exponent, shape
+            Skew of the stream, and where its frequent keys lie in R.
+        rows_per_key
+            ``K``; by default 1 for a unique key, else what some pages of R tell.
+        row_bytes
+            Average bytes of a stored stream row, if its length varies.
+        constants
+            By default those measured on this machine, else the package's, with a simulated device's own read costs.
+        """
+        stream = RowCodec(schema)
+        width = float(stream.stride if not stream.variable else row_bytes or stream.stride + 16.0)
+        stored = min(relation.page_bytes / max(1.0, relation.rows_per_page), float(relation.page_bytes))
+        if constants is None:
+            constants = load_constants()
+            device = relation.device
+            if hasattr(device, "clock"):  # simulated: it knows its costs, and asking takes no time
+                constants = constants.on(device.measure(), relation.page_bytes)
+        if rows_per_key is None:
+            rows_per_key = 1.0 if relation.unique else _rows_per_key(relation)
+        return cls(
+            rows=relation.row_count,
+            pages=max(1, relation.page_count),
+            page_bytes=relation.page_bytes,
+            frame_bytes=relation.device.frame_bytes,
+            index_bytes=relation.index_bytes,
+            waiting_bytes=StreamTable.bytes_per_tuple(stream, width),
+            cached_bytes=HotTuples.bytes_per_tuple(relation.codec, stored),
+            buffered_bytes=_arrow_bytes(schema, width),
+            constants=constants,
+            rows_per_key=rows_per_key,
+            exponent=exponent,
+            shape=shape,
+        )
+
+    @classmethod
+    def planned(
+        cls,
+        rows: int,
+        row_bytes: int = 120,
+        *,
+        stream_bytes: int = 20,
+        page_bytes: int = 8192,
+        fill: float = 1.0,
+        rows_per_key: float = 1.0,
+        exponent: float = 1.0,
+        shape: Shape = "random",
+        constants: Constants | None = None,
+    ) -> Setting:
+        """Describe a join that does not exist yet, from the sizes the papers give.
+
+        >>> setting = Setting.planned(100_000_000, constants=load_constants("disk-2010"))
+        >>> setting.pages, round(setting.law.share(setting.keys // 100), 2)
+        (1515152, 0.76)
+        """
+        if rows < 1 or row_bytes < 9 or stream_bytes < 8:
+            raise ValueError(
+                f"a relation needs at least 1 row and 9 bytes a row, a stream 8 bytes a row, not {rows}, {row_bytes} "
+                f"and {stream_bytes}"
+            )
+        key = pa.field("key", pa.int64())
+        schema = pa.schema([key, pa.field("values", pa.binary(row_bytes - 8))])
+        codec = RowCodec(stored_schema(schema, KeyCodec.for_schema(schema, "key")))
+        fields = [key, pa.field("values", pa.binary(stream_bytes - 8))] if stream_bytes > 8 else [key]
+        stream = RowCodec(pa.schema(fields))
+        pages = math.ceil(rows / max(1, PageLayout(page_bytes, codec.stride).capacity(int(page_bytes * fill))))
+        return cls(
+            rows=rows,
+            pages=pages,
+            page_bytes=page_bytes,
+            frame_bytes=page_bytes,
+            index_bytes=9 * pages,
+            waiting_bytes=StreamTable.bytes_per_tuple(stream),
+            cached_bytes=HotTuples.bytes_per_tuple(codec),
+            buffered_bytes=float(stream_bytes),
+            constants=constants or load_constants(),
+            rows_per_key=rows_per_key,
+            exponent=exponent,
+            shape=shape,
+        )
+
+    def replace(self, **changes: object) -> Setting:
+        """Return this setting with something changed."""
+        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
+
+    @property
+    def keys(self) -> int:
+        """Distinct keys of R."""
+        return max(1, round(self.rows / self.rows_per_key))
+
+    @property
+    def law(self) -> ZipfLaw:
+        """How often each key occurs in the stream."""
+        return ZipfLaw(self.keys, self.exponent)
+
+    @property
+    def rows_per_page(self) -> float:
+        """Tuples of R on a page."""
+        return self.rows / self.pages
+
+    @property
+    def transfer(self) -> float:
+        """``T``: seconds to transfer a page."""
+        return self.constants.transfer(self.page_bytes)
+
+    @property
+    def seek(self) -> float:
+        """``S``: seconds a read takes to start, when it is waited for."""
+        return self.constants.seek_seconds
+
+    @property
+    def queued_seek(self) -> float:
+        """Seconds each read takes to start, when many are asked for together."""
+        return self.constants.queued_seek_seconds
+
+    def seek_with(self, reads: float) -> float:
+        """Return the seconds each of ``reads`` takes to start, when they are asked for together."""
+        return max(self.queued_seek, self.seek / max(1.0, reads))
+
+
+def _arrow_bytes(schema: pa.Schema, stored: float) -> float:
+    """Return bytes of a row in Arrow batches; where types vary in length, about those it has when stored."""
+    try:
+        return float(sum(field.type.bit_width for field in schema) / 8)
+    except ValueError:
+        return stored + 4.0 * len(schema)
+
+
+def _rows_per_key(relation: Relation) -> float:
+    """Return rows for each key of R, from pages spread evenly over it: each key has one row that is its first."""
+    count = min(_SAMPLED_PAGES, relation.page_count)
+    if count == 0:
+        return 1.0
+    pages = np.unique(np.linspace(0, relation.page_count - 1, count).astype(np.int64))
+    frames = relation.frames(pages.size)
+    relation.read(pages, frames)
+    _, flags, _ = page_keys(frames, relation.layout.stride)
+    return max(1.0, flags.size / max(1, int(np.count_nonzero(flags & FIRST))))

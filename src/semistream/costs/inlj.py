@@ -1,0 +1,76 @@
+"""INLJ: a read for each tuple (the baseline of all five papers).
+
+``μ = 1 / (c_S + S + T + c_H + c_O)`` if every read is waited for. Our INLJ looks up as many tuples at once as it may
+hold matches, in the order of their keys, so that of two tuples for neighbouring pages the second needs no seek. With
+``n`` tuples at once and ``q`` the popularity of a page, both of two neighbours are asked for with probability
+``(1-e^{-nq})²``, and each such pair saves one seek.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from semistream.costs.basis.model import common_memory
+from semistream.costs.basis.popularity import KeyClasses
+from semistream.costs.basis.served import DiskCosts, Served, matched_in_passes
+from semistream.costs.basis.setting import Setting
+
+__all__ = ["InljCosts"]
+
+
+class InljCosts(DiskCosts):
+    """Reads of single pages; some are next to each other by chance."""
+
+    id = "inlj"
+
+    def serve(
+        self, setting: Setting, memory: int, keys: KeyClasses, *,
+        in_flight: int = 256, arriving: float = math.inf, **options: Any,
+    ) -> Served:  # fmt: skip
+        """Return what the join does if so many tuples arrive at once, by default as many as it takes."""
+        parts = common_memory(setting, memory, index=True)
+        frames = max(1, min(in_flight, parts.free // setting.frame_bytes))
+        if parts.free < setting.frame_bytes:
+            raise self._too_small(setting, parts, setting.frame_bytes)
+        parts.give("disk buffer", frames * setting.frame_bytes)
+        together = self._together(parts.pairs, parts.parts["stream buffer"] / setting.buffered_bytes)
+        together = min(together, arriving)
+        pages_a_key = 1.0 + (setting.rows_per_key - 1.0) / setting.rows_per_page
+        units = keys.units(setting, 1)
+        saved = units.adjacent(-np.expm1(-units.popularity * together)) / together
+        # neighbours that fall into different loads of the disk buffer are read apart
+        saved *= max(0.0, 1.0 - 1.0 / frames)
+        reads = max(0.0, 1.0 - saved)
+        return Served(
+            parts,
+            {**options, "in_flight": in_flight},
+            probes=1.0,
+            reads=reads,
+            pages=pages_a_key,
+            seek=setting.seek_with(frames),
+            turns=1.0 / min(together, frames),
+            events=matched_in_passes(keys, together / max(keys.miss_share, 1e-12)),
+            waits=False,
+            details={"together": together},
+        )
+
+    @staticmethod
+    def _together(pairs: float, buffered: float) -> float:
+        """Return how many tuples are looked up together, on average over tuples.
+
+        As many leave the stream buffer at once as there may be matches, and as many come in; so the buffer is cut into
+        parts at two places, and each part is looked up by itself.
+        """
+        if buffered <= pairs:
+            return max(1.0, buffered)
+        one = buffered % pairs
+        return float(max(1.0, (one**2 + (pairs - one) ** 2) / pairs))
+
+    def least(self, setting: Setting, **options: Any) -> int:
+        return setting.frame_bytes
+
+    def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
+        return {"in_flight": [1, 16, 64, 256]}

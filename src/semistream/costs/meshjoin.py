@@ -1,0 +1,111 @@
+"""MESHJOIN and R-MESHJOIN: R is read in a circle (CMESHJOIN §2; HYBRIDJOIN §3; X-HYBRIDJOIN §5.1).
+
+=============  =============================================================================================
+symbol         meaning
+=============  =============================================================================================
+``b``          pages of a partition (``d`` for R-MESHJOIN)
+``k``          partitions of R: ``ceil(N_R / b)``, turns that a tuple waits
+``w``          stream tuples that enter, and leave, in a turn
+``h_S``        stream tuples that fit: those of ``k`` partitions of the queue and the one that forms
+=============  =============================================================================================
+
+Memory is ``M = b·v_P + (k + 1)·w·(bytes of a waiting tuple)`` beside what every join holds. A turn takes
+``S + T·b + c_H·(R_t / k) + w·(c_S + c_A + c_E + K·c_O)`` and ``μ = w / turn``; skew plays no part.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from semistream.costs.basis.model import Memory, common_memory
+from semistream.costs.basis.popularity import KeyClasses
+from semistream.costs.basis.served import DiskCosts, Served, matched_in_passes
+from semistream.costs.basis.setting import Setting
+from semistream.structures.stream_table import StreamTable
+
+__all__ = ["MeshJoinCosts", "RMeshJoinCosts"]
+
+_PAGES_A_SEEK = 8
+
+
+class MeshJoinCosts(DiskCosts):
+    """The published model (M = b·v_P + w·v_S + k·w·(f·v_S + q)), with our bytes for a waiting tuple."""
+
+    id = "meshjoin"
+    index = False
+    pages_option = "partition_pages"
+
+    def serve(self, setting: Setting, memory: int, keys: KeyClasses, **options: Any) -> Served:
+        parts, b, capacity = self._split(setting, memory, **options)
+        turns = math.ceil(setting.pages / b)
+        w = max(1, capacity // (turns + 1))
+        return Served(
+            parts,
+            {**options, self.pages_option: b},
+            probes=setting.rows / turns / w,
+            reads=1.0 / w,
+            pages=setting.pages / turns / w,
+            seek=setting.seek,
+            turns=1.0 / w,
+            events=matched_in_passes(keys, w * turns / max(keys.miss_share, 1e-12)),
+            details={"w": w, "h_S": w * turns, "k": turns},
+        )
+
+    def least(self, setting: Setting, **options: Any) -> int:
+        given = options.get(self.pages_option)
+        if given is not None:
+            return self._needed(setting, given)
+        # buffer and table cost the same there, but for what turns are rounded up
+        near = math.sqrt(setting.pages * setting.waiting_bytes / setting.frame_bytes)
+        sizes = range(max(1, int(near / 2)), min(setting.pages, int(near * 4) + 1) + 1)
+        return min((self._needed(setting, b) for b in sizes), default=self._needed(setting, setting.pages))
+
+    def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
+        """Return partition sizes in steps of a quarter, as far as a tuple a turn can enter."""
+        values: list[int] = []
+        b = 1
+        room = common_memory(setting, memory, index=False).free
+        while b <= setting.pages and b * setting.frame_bytes < room:
+            if self._needed(setting, b) <= room:
+                values.append(b)
+            b = max(b + 1, int(b * 1.25))
+        return {self.pages_option: values}
+
+    @staticmethod
+    def _needed(setting: Setting, b: int) -> int:
+        """Return the bytes of a disk buffer of ``b`` pages and a table that lets one tuple in a turn."""
+        table = (math.ceil(setting.pages / b) + 1) * setting.waiting_bytes + StreamTable.fixed_bytes()
+        return b * setting.frame_bytes + table
+
+    def _split(
+        self, setting: Setting, total: int, *, seek_pages: float = 16.0, **options: int | None
+    ) -> tuple[Memory, int, int]:
+        """Return the parts, ``b``, and the capacity of the stream table."""
+        memory = common_memory(setting, total, index=False)
+        b = options.get(self.pages_option)
+        if b is None:
+            least = 1
+            while least < setting.pages and self._needed(setting, least) > memory.free:
+                least = max(least + 1, int(least * 1.25))
+            b = min(max(self._default(setting, memory.free, seek_pages), least), setting.pages)
+        if self._needed(setting, b) > memory.free:
+            raise self._too_small(setting, memory, self._needed(setting, b))
+        memory.give("disk buffer", b * setting.frame_bytes)
+        capacity = (memory.free - StreamTable.fixed_bytes()) // setting.waiting_bytes
+        memory.give("stream table", capacity * setting.waiting_bytes + StreamTable.fixed_bytes())
+        return memory, b, capacity
+
+    def _default(self, setting: Setting, room: int, seek: float) -> int:
+        """Return what the join chooses by itself: the maximum of ``h_S·b / (S/T + b)``."""
+        return int(math.sqrt(seek * seek + seek * room / setting.frame_bytes) - seek)
+
+
+class RMeshJoinCosts(MeshJoinCosts):
+    """The same loop; the disk buffer is what the disk likes, whatever R is."""
+
+    id = "r_meshjoin"
+    pages_option = "disk_pages"
+
+    def _default(self, setting: Setting, room: int, seek: float) -> int:
+        return min(int(_PAGES_A_SEEK * seek), room // 4 // setting.frame_bytes)

@@ -1,0 +1,74 @@
+"""P- and OP-CACHEJOIN: stream probing and disk probing at the same time (P-/OP-CACHEJOIN, Eq. 1 to 3).
+
+=============  =============================================================================================
+symbol         meaning
+=============  =============================================================================================
+``i_B``        tuples that the intermediate buffer holds
+``d``          pages of a disk buffer; OP-CACHEJOIN has two
+``w_N, w_S``   as for CACHEJOIN
+=============  =============================================================================================
+
+Stream probing costs each tuple ``c_S + c_H``, a hit ``c_F + K·c_O``, a miss ``c_AI``; disk probing costs each miss its
+part of a read and ``c_A + c_E + K·c_O`` and its probes. The phases overlap, so the slower one decides; with
+OP-CACHEJOIN the device is a third, as loading goes on while the other buffer is probed. (The papers add the phases up,
+and halve ``c_IO`` for OP.)
+
+A small ``i_B`` takes no memory but lets few tuples through between two turns on the disk: as soon as it holds fewer
+than a turn serves, the table behind does not fill up, and each read serves less. That is the optimum of ``i_B``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from semistream.costs.basis.model import Memory
+from semistream.costs.basis.popularity import KeyClasses
+from semistream.costs.basis.served import Served
+from semistream.costs.basis.setting import Setting
+from semistream.costs.front_stage import FrontCosts
+from semistream.costs.hybridjoin import BothEnds, HybridJoinCosts
+
+__all__ = ["ParallelFrontCosts", "TwoBufferCosts"]
+
+_LEAST_BUFFER, _LEAST_RESULTS = 4096, 8192
+_KEY_BYTES = 8
+"""Tuples lie in the intermediate buffer with their encoded keys."""
+
+
+class TwoBufferCosts(HybridJoinCosts):
+    """HYBRIDJOIN's disk side, the frames in two buffers."""
+
+    id = "two_buffers"
+    side = BothEnds
+
+    def least(self, setting: Setting, **options: Any) -> int:
+        return super().least(setting, **options) + (options.get("partition_pages") or 1) * setting.frame_bytes
+
+    def give_disk_buffer(
+        self, setting: Setting, parts: Memory, partition_pages: int | None, in_flight: int, share: int
+    ) -> int:
+        frames = super().give_disk_buffer(setting, parts, partition_pages, in_flight, share)
+        if frames == 1:  # there are two buffers all the same
+            parts.give("second disk buffer", setting.frame_bytes)
+            return 2
+        return frames
+
+
+class ParallelFrontCosts(FrontCosts):
+    """The front stage with an intermediate buffer behind it."""
+
+    def _before(self, setting: Setting, parts: Memory, *, buffer_share: float = 0.02, **options: Any) -> None:
+        least = self._least(setting, **options)
+        results = max(_LEAST_RESULTS, parts.total // 64)
+        parts.give("results ahead", min(results, max(_LEAST_RESULTS, parts.free - least - _LEAST_BUFFER)))
+        size = max(_LEAST_BUFFER, int(parts.total * buffer_share))
+        parts.give("intermediate buffer", min(size, max(_LEAST_BUFFER, parts.free - least)))
+
+    def _behind(self, setting: Setting, parts: Memory, keys: KeyClasses, **options: Any) -> Served:
+        most = parts.parts["intermediate buffer"] / (setting.buffered_bytes + _KEY_BYTES)
+        options = {name: value for name, value in options.items() if name not in ("buffer_share", "threads")}
+        return super()._behind(setting, parts, keys, most=most, **options)
+
+    def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
+        shares = [0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.08]
+        return {**super().choices(setting, memory), "buffer_share": shares}

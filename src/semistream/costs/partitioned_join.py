@@ -1,0 +1,132 @@
+"""The partition-based join: the partition that most tuples wait for is read (cited in X-HYBRIDJOIN §2).
+
+=============  =============================================================================================
+symbol         meaning
+=============  =============================================================================================
+``h_S``        tuples that the wait buffer holds
+``P``          partitions of R
+``θ``          tuples that wait for a partition when it is read
+=============  =============================================================================================
+
+With the buffer full, a partition is read as soon as no other has more tuples. So all of them grow until they have
+``θ``, the frequent ones soon and the rare ones late, and at any time hold half of that on average:
+``P·(θ - 1)/2 = h_S``, and a read serves ``w = θ = 1 + 2·h_S / P`` tuples, whatever the skew. A turn reads several
+partitions and lets ``u`` tuples in, so a partition that a share ``q`` of them wants is read every ``θ/q + u/2`` tuples,
+but at most once a turn, and a frequent one has more than ``θ`` by then. That is the limit after a long time; until the
+rarest partition has ``θ`` tuples it is not reached.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.costs.basis.model import common_memory
+from semistream.costs.basis.popularity import KeyClasses, Units
+from semistream.costs.basis.queue_steady_state import root
+from semistream.costs.basis.served import DiskCosts, Served, matched_in_passes
+from semistream.costs.basis.setting import Setting
+from semistream.structures.directory import ENTRY_BYTES
+from semistream.structures.wait_buffer import WaitBuffer
+
+__all__ = ["PartitionedJoinCosts"]
+
+Floats = NDArray[np.float64]
+
+_LEAST_TUPLES = 16
+_TUPLE_BYTES = 17
+"""A waiting tuple beside its row; in the other joins' table it takes 25 and a hash entry."""
+
+
+class PartitionedJoinCosts(DiskCosts):
+    """The wait buffer in its last state: as many tuples of rare keys as of frequent ones."""
+
+    id = "partitioned_join"
+
+    def serve(
+        self, setting: Setting, memory: int, keys: KeyClasses, *,
+        partition_pages: int | None = None, in_flight: int = 256, **options: Any,
+    ) -> Served:  # fmt: skip
+        parts = common_memory(setting, memory, index=True)
+        tuple_bytes = _tuple_bytes(setting)
+        free, frame = parts.free, setting.frame_bytes
+        sizes = self._sizes(setting, partition_pages)
+        fitting = [size for size in sizes if _needed(setting, size) <= free]
+        if not fitting:
+            raise self._too_small(setting, parts, self.least(setting, partition_pages=partition_pages))
+        small = (size for size in fitting if WaitBuffer.fixed_bytes(math.ceil(setting.pages / size)) <= free // 32)
+        pages = next(small, min(fitting, key=functools.partial(_needed, setting)))
+        count = 1 + min(in_flight - 1, min(free - _needed(setting, pages), free // 8) // (pages * frame))
+        parts.give("disk buffer", count * pages * frame)
+        parts.give("INLJ page", frame)
+        places = math.ceil(setting.pages / pages)
+        capacity = (parts.free - WaitBuffer.fixed_bytes(places)) // tuple_bytes
+        parts.give("wait buffer", capacity * tuple_bytes + WaitBuffer.fixed_bytes(places))
+
+        units = keys.units(setting, pages)
+        read = min(count, places)
+        served = _served(units, capacity, read)
+        chance = np.minimum(units.popularity * read, 1.0)
+        runs = read - min(units.adjacent(chance), read - 1.0)
+        beyond = (setting.rows_per_key - 1.0) / setting.rows_per_page
+        return Served(
+            parts,
+            {**options, "partition_pages": pages, "in_flight": in_flight},
+            probes=float(pages),
+            reads=runs / (read * served),
+            pages=(pages + beyond) / served,
+            seek=setting.seek_with(read),
+            turns=1.0 / (read * served),
+            events=matched_in_passes(keys, served * places / max(keys.miss_share, 1e-12)),
+            details={"w": served, "h_S": capacity, "P": places},
+        )
+
+    @staticmethod
+    def _sizes(setting: Setting, partition_pages: int | None) -> list[int]:
+        if partition_pages is not None:
+            return [min(partition_pages, setting.pages)]
+        return [1 << power for power in range(setting.pages.bit_length())]
+
+    def least(self, setting: Setting, **options: Any) -> int:
+        return min(_needed(setting, size) for size in self._sizes(setting, options.get("partition_pages")))
+
+    def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
+        room = common_memory(setting, memory, index=True).free // 2 // setting.frame_bytes
+        return {"partition_pages": [1 << power for power in range(max(1, min(room, setting.pages)).bit_length())]}
+
+
+def _tuple_bytes(setting: Setting) -> int:
+    return setting.waiting_bytes - 25 - ENTRY_BYTES + _TUPLE_BYTES
+
+
+def _needed(setting: Setting, pages: int) -> int:
+    """Return the least bytes of the join's parts with partitions of so many pages."""
+    places = WaitBuffer.fixed_bytes(math.ceil(setting.pages / pages))
+    return (pages + 1) * setting.frame_bytes + places + _LEAST_TUPLES * _tuple_bytes(setting)
+
+
+def _served(units: Units, capacity: float, read: int) -> float:
+    """Return ``w``, if ``read`` partitions are read in a turn."""
+    popularity = units.popularity
+    turn, served = float(read), 1.0
+
+    def lacking(turn: float, level: float) -> float:
+        """How many more would wait if partitions were read with ``level`` tuples than do."""
+        held = units.total(np.maximum(popularity * _cycles(popularity, level, turn) - 1.0, 0.0) / 2)
+        # half a turn's tuples are missing on average, as the turn's partitions are emptied together
+        return held - max(capacity - turn / 2, capacity / 2)
+
+    for _ in range(16):
+        level = root(functools.partial(lacking, turn), 1.0, 2.0 + 4.0 * capacity)
+        served = 1.0 / units.total(1.0 / _cycles(popularity, level, turn))
+        turn = (turn + min(read * served, capacity)) / 2
+    return max(1.0, served)
+
+
+def _cycles(popularity: Floats, level: float, turn: float) -> Floats:
+    """Return the tuples between two reads of a partition."""
+    return np.asarray(np.maximum(level / popularity + turn / 2, turn))

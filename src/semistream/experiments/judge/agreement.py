@@ -1,0 +1,54 @@
+"""How near the cost models are to what was measured, join by join, over all points of a run."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from semistream.experiments.judge.verdicts import Judged
+
+__all__ = ["AGREEMENT", "Agreement", "agreement"]
+
+AGREEMENT = ("join", "points", "half of them within", "all within", "furthest")
+"""What the columns of the table are."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """One join's measurements against its model."""
+
+    algorithm: str
+    points: int
+    median: float
+    """Relative distance of the measured rate from the model's: half of the points are nearer."""
+    worst: float
+    where: str
+    """The experiment and the place of the worst."""
+
+    def cells(self) -> list[str]:
+        """Return what a table shows."""
+        return [self.algorithm, str(self.points), f"{self.median:.1%}", f"{self.worst:.1%}", self.where]
+
+
+def agreement(judged: Iterable[Judged]) -> list[Agreement]:
+    """Return how each join agrees with its model, every point counted once."""
+    seen: set[str] = set()
+    apart: dict[str, list[tuple[float, str]]] = {}
+    for one in judged:
+        outcome = one.outcome
+        if outcome.experiment.metric != "rate" or not outcome.experiment.modelled:
+            continue
+        for sample, found in outcome.measured():
+            name = sample.point.digest()
+            if found.model and not sample.metric and name not in seen:
+                seen.add(name)
+                place = f"{outcome.experiment.id}: {sample.series}, {outcome.experiment.x.title} {sample.x:g}"
+                apart.setdefault(sample.point.algorithm, []).append((abs(found.y / found.model - 1), place))
+    rows = []
+    for algorithm, distances in sorted(apart.items()):
+        worst = max(distances)
+        rows.append(
+            Agreement(algorithm, len(distances), statistics.median(d for d, _ in distances), worst[0], worst[1])
+        )
+    return rows

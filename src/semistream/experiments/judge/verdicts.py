@@ -1,0 +1,49 @@
+"""Verdicts of whole experiments: ``holds``, ``fails`` or ``not run``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from semistream.experiments.judge.outcome import Outcome
+from semistream.experiments.spec import Claim, Experiment, Verdict
+
+__all__ = ["Judged", "Status", "judge", "statuses"]
+
+Status = Literal["holds", "fails", "not run"]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An experiment with its results and the verdict on each of its claims."""
+
+    outcome: Outcome
+    verdicts: list[tuple[Claim, Verdict]]
+
+    @property
+    def experiment(self) -> Experiment:
+        """What was run."""
+        return self.outcome.experiment
+
+    @property
+    def status(self) -> Status:
+        """``holds`` if every claim does; ``not run`` if something was not measured."""
+        if not self.outcome.complete:
+            return "not run"
+        return "holds" if all(verdict.holds for _, verdict in self.verdicts) else "fails"
+
+
+def judge(experiments: Iterable[Experiment], results: Mapping[str, dict[str, Any]]) -> list[Judged]:
+    """Judge the claims of experiments by the results there are."""
+    judged = []
+    for experiment in experiments:
+        outcome = Outcome(experiment, results)
+        verdicts = [(claim, claim.judge(outcome)) for claim in experiment.claims] if outcome.complete else []
+        judged.append(Judged(outcome, verdicts))
+    return judged
+
+
+def statuses(judged: Iterable[Judged]) -> dict[str, Status]:
+    """Return the status of each experiment, by id."""
+    return {one.experiment.id: one.status for one in judged}

@@ -1,0 +1,276 @@
+"""A join being fed as fast as it takes tuples: into the steady state, then window after window."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from semistream.core.statistics import JoinStatistics
+from semistream.costs import Constants, Setting, costs_of, load_constants, modelled, simulated_seconds
+from semistream.costs.basis.constants import DEFAULT
+from semistream.costs.front_stage import FrontCosts
+from semistream.experiments.measure.both_sides import KEY, Sides, stream_schema
+from semistream.experiments.measure.settled_cache import arrived, missed_by, warm_front_stage
+from semistream.experiments.measure.settled_queue import (
+    fill_queue,
+    newest_number,
+    oldest_first,
+    oldest_number,
+    queue_of,
+)
+from semistream.experiments.measure.silent import silent
+from semistream.experiments.spec import Point
+from semistream.joins import find
+from semistream.joins.base import Join
+from semistream.joins.front_stage import FrontStage
+from semistream.joins.ssij import Ssij
+from semistream.tuner.search import best_split
+
+__all__ = ["Feed", "Run", "Window", "setting_of"]
+
+_ONE_BY_ONE = 64
+_PARALLEL = ("p_cachejoin", "op_cachejoin")
+_SCANNING = ("meshjoin", "r_meshjoin", "cmeshjoin")
+_OF_THE_MODEL = ("seek_pages", "in_flight", "buffer_share", "by_frequency", "replacement", "max_scan")
+_PORTION = 2048
+_FIRST_TURNS = 8
+_REAL_WINDOW_SECONDS = 0.25
+_REAL_LAP_SECONDS = 1.5
+_REAL_WARM_SECONDS = 1.0
+
+
+def setting_of(sides: Sides, constants: Constants) -> Setting:
+    """Describe a workload to the cost models."""
+    workload = sides.workload
+    return Setting.of(
+        sides.relation,
+        stream_schema(workload.stream_bytes),
+        exponent=workload.exponent,
+        shape=workload.shape,
+        rows_per_key=float(workload.rows_per_key),
+        constants=constants,
+    )
+
+
+class Feed:
+    """The stream from tuple ``start`` on, as a join takes it."""
+
+    def __init__(self, sides: Sides, start: int = 0) -> None:
+        self._batches = sides.batches(start)
+        self._batch = next(self._batches)
+        self._at = 0
+        self.offered = 0
+
+    def offer(self, join: Join, most: int) -> bool:
+        """Offer up to ``most`` tuples; False once the join takes no more."""
+        while most > 0:
+            if self._at == self._batch.num_rows:
+                self._batch, self._at = next(self._batches), 0
+            rest = self._batch.slice(self._at, most)
+            taken = join.offer(rest)
+            self._at += taken
+            self.offered += taken
+            most -= taken
+            if taken < rest.num_rows:
+                return False
+        return True
+
+
+@dataclass(frozen=True)
+class Window:
+    """What was done in a window, and how long it took."""
+
+    done: JoinStatistics
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Stream tuples a second."""
+        return self.done.rows_done / self.seconds if self.seconds else 0.0
+
+
+class Run:
+    """A join at work, with a clock.
+
+    On a simulated device time is that of the device plus the price of what was counted; on a real one it is real.
+
+    Parameters
+    ----------
+    point, sides
+        What to measure, and what it joins.
+    constants
+        What operations and reads cost, for the model and the simulated clock; reads of a simulated device are its own.
+    """
+
+    def __init__(self, point: Point, sides: Sides, constants: Constants | None = None) -> None:
+        self.point, self.sides = point, sides
+        self.simulated = sides.blankable is not None
+        self.constants = constants or load_constants(DEFAULT)
+        if self.simulated:
+            self.constants = self.constants.on(sides.relation.device.measure(), sides.relation.page_bytes)
+        self.setting = setting_of(sides, self.constants)
+        self.options = self._options()
+        algorithm = find(point.algorithm)
+        if self.simulated and not point.settings.get("results"):
+            algorithm = silent(algorithm)
+        schema = stream_schema(sides.workload.stream_bytes)
+        self.join: Join = algorithm(sides.relation, on=KEY, memory=point.memory, schema=schema, **self.options)
+        self._queue = queue_of(self.join) if self.simulated else oldest_first(self.join)
+        self.feed = Feed(sides)
+        self._most = _ONE_BY_ONE if point.algorithm == "inlj" else 1 << 40
+        self._phases = 0
+        self._newest: int | None = None
+
+    def _options(self) -> dict[str, Any]:
+        """Return the point's options, with those to be tuned chosen by the cost model."""
+        options = dict(self.point.options)
+        if self.simulated and self.point.algorithm in _PARALLEL:
+            options["threads"] = False
+        if self.point.tuned:
+            options |= best_options(self.point, self.setting)
+        if self.point.settings.get("pinned") == "as partition":  # X-HYBRIDJOIN untuned: both parts alike
+            options["pinned_pages"] = options["partition_pages"]
+        return options
+
+    def advance(self) -> Iterator[pa.RecordBatch]:
+        """Fill the join's buffer and let it take a turn."""
+        self.feed.offer(self.join, self._most)
+        yield from self.join.step()
+
+    def warm_up(self) -> int:
+        """Run into the steady state; return the tuples it took."""
+        if self.simulated:
+            steady = None
+            if isinstance(self.join, FrontStage) and self.setting.exponent > 0.0:
+                costs = costs_of(self.point.algorithm)
+                assert isinstance(costs, FrontCosts)
+                steady = costs.steady_cache(self.setting, self.point.memory, **self._modelled_options())
+                warm_front_stage(self.join, self.sides, steady)
+            others = missed_by(self.join, self.sides, steady)
+            if self.point.algorithm in _SCANNING:
+                self._fill_queue(others)
+            elif fill_queue(self.join, others):
+                for _ in range(_FIRST_TURNS):
+                    self._discard()
+                if isinstance(self.join, FrontStage):
+                    self._window()  # until what is cached and what waits suit each other
+            else:
+                self._turn_over()
+        else:
+            began, counters = time.perf_counter(), self.sides.relation.counters
+            pages = self.sides.relation.page_count
+            while time.perf_counter() - began < _REAL_WARM_SECONDS or (
+                self.point.algorithm in _SCANNING and (self.sides.relation.counters - counters).pages < 1.2 * pages
+            ):
+                self._discard()
+            if self._queue is not None:
+                self._window()
+        return self.feed.offered
+
+    def _fill_queue(self, others: Sides) -> None:
+        """Let tuples that no cache answers enter until the first ones leave: a scanning join's queue is full then."""
+        assert self.sides.blankable is not None
+        self.feed = Feed(others)
+        self.sides.blankable.blank = True
+        while self.join.stats.evicted == 0:
+            # few at a time: what is left of this other stream in the stream buffers would be measured too
+            if arrived(self.join) < _PORTION:
+                self.feed.offer(self.join, _PORTION)
+            for _ in self.join.step():
+                pass
+        self.sides.blankable.blank = False
+        # other tuples than those that wait: a cache would know the keys it meets again
+        self.feed = Feed(self.sides, self.feed.offered)
+        before = self.join.stats
+        while not self._far_enough(self.join.stats.since(before), 2 * self.point.passes, self.point.probes):
+            self._discard()
+
+    def _turn_over(self) -> None:
+        """Read as much as all of R, some times over, unless that takes too many look-ups."""
+        probes = int(max(1.0, self.point.warm_passes) * self.point.probes)
+        while not self._far_enough(self.join.stats, self.point.warm_passes, probes):
+            self._discard()
+
+    def _discard(self) -> None:
+        for _ in self.advance():
+            pass
+
+    def windows(self) -> Iterator[Window]:
+        """Measure window after window."""
+        for _ in range(self.point.windows):
+            yield self._window()
+
+    def _window(self) -> Window:
+        before, began = self.join.stats, time.perf_counter()
+        self._phases = self.join.join_phases if isinstance(self.join, Ssij) else 0
+        self._newest = None if self._queue is None else newest_number(self._queue)
+        while True:
+            self._discard()
+            done = self.join.stats.since(before)
+            if self._complete(done, time.perf_counter() - began):
+                break
+        return Window(done, self.seconds(done) if self.simulated else time.perf_counter() - began)
+
+    def _complete(self, done: JoinStatistics, wall: float) -> bool:
+        lap = None if self._queue is None or self._newest is None else oldest_number(self._queue) > self._newest
+        if not self.simulated:
+            late = wall >= _REAL_LAP_SECONDS
+            return done.rows_done > 0 and wall >= _REAL_WINDOW_SECONDS and (lap is None or lap or late)
+        if lap is not None:
+            return lap or done.probes >= self.point.probes
+        return self._far_enough(done, self.point.passes, self.point.probes)
+
+    def _far_enough(self, done: JoinStatistics, passes: float, probes: int) -> bool:
+        if self.point.algorithm == "inlj":  # no state, and a read for each tuple
+            return done.reads >= _ONE_BY_ONE
+        if isinstance(self.join, Ssij):
+            # join phases, beyond those there had been when the counting began
+            return self.join.join_phases - self._phases >= math.ceil(passes) or done.rows_done >= probes
+        return done.pages_read >= passes * self.sides.relation.page_count or done.probes >= probes
+
+    def seconds(self, done: JoinStatistics) -> float:
+        """Return what the simulated machine takes for something done."""
+        return simulated_seconds(self.point.algorithm, done, done.io_seconds, self.constants)
+
+    def counting(self, windows: Sequence[Window]) -> tuple[list[float], float | None]:
+        """Return the rates of windows, and the model's, if results were counted and not put together."""
+        constants = dataclasses.replace(self.constants, emit=0.0)
+        rates = [self._rate(window, 1.0, constants) for window in windows]
+        return rates, self.predicted(setting_of(self.sides, constants))
+
+    def loading_at_once(self, windows: Sequence[Window]) -> list[float]:
+        """Return the rates of windows on a device that does two reads in the time of one."""
+        return [self._rate(window, 0.5, self.constants) for window in windows]
+
+    def _rate(self, window: Window, reading: float, constants: Constants) -> float:
+        done = window.done
+        seconds = simulated_seconds(self.point.algorithm, done, done.io_seconds * reading, constants)
+        return done.rows_done / seconds
+
+    def _modelled_options(self) -> dict[str, Any]:
+        return {name: value for name, value in self.options.items() if name != "threads"}
+
+    def predicted(self, setting: Setting | None = None) -> float | None:
+        """Return the rate that the cost model gives for what was run; in another setting, if one is given."""
+        options = self._modelled_options()
+        if self.point.algorithm not in modelled() or options.get("replacement") == "lru":
+            return None
+        if self.point.algorithm == "inlj":
+            options["arriving"] = self._most
+        return costs_of(self.point.algorithm).rate(setting or self.setting, self.point.memory, **options)
+
+
+def best_options(point: Point, setting: Setting) -> dict[str, Any]:
+    """Return the options at which the cost model expects the highest rate, those of the point being given."""
+    # one join may be given what suits another
+    costs = costs_of(point.settings.get("tuned_as", point.algorithm))
+    known = costs.choices(setting, point.memory)
+    fixed = {name: value for name, value in point.options.items() if name in (*known, *_OF_THE_MODEL)}
+    found = best_split(costs, setting, point.memory, fixed=fixed)
+    return {name: found.options[name] for name in known if name not in fixed}

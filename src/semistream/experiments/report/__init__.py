@@ -1,0 +1,1 @@
+"""From verdicts to a page: charts, words, pictures."""

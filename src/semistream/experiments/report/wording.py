@@ -1,0 +1,122 @@
+"""What the page and the Markdown report say in the same words."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from semistream.core.units import format_bytes
+from semistream.experiments.judge.verdicts import Judged
+
+__all__ = ["MODELS", "SummaryRow", "conditions", "introduction", "summary_rows"]
+
+Record = dict[str, Any]
+
+MODELS = (
+    "Models against measurements: how far the measured service rate is from what the join's cost model gives for the "
+    "same split of memory, over all points of the experiments that draw a model. On the simulated device both price "
+    "operations alike; how many there are is counted in the one and derived in the other."
+)
+
+
+class SummaryRow(NamedTuple):
+    """One claim in the table at the top."""
+
+    id: str
+    claim: str
+    published: str
+    measured: str
+    verdict: str
+
+
+def summary_rows(judged: Sequence[Judged]) -> Iterator[SummaryRow]:
+    """Yield a row for each claim."""
+    for one in judged:
+        name = one.experiment.id
+        if not one.outcome.complete:
+            for claim in one.experiment.claims:
+                yield SummaryRow(name, claim.text, claim.published, "", "not run")
+        for claim, verdict in one.verdicts:
+            word = "holds" if verdict.holds else "fails"
+            yield SummaryRow(name, claim.text, claim.published, verdict.measured, word)
+
+
+def introduction(judged: Sequence[Judged]) -> list[str]:
+    """Return the first paragraphs."""
+    rows = list(summary_rows(judged))
+    count = {word: sum(row.verdict == word for row in rows) for word in ("holds", "fails", "not run")}
+    text = (
+        f"{len(judged)} experiments of five papers, {len(rows)} claims: {count['holds']} hold, {count['fails']} fail"
+        + (f", {count['not run']} were not judged" if count["not run"] else "")
+        + ". A claim is judged on the published figure, with a tolerance of a tenth; where it fails, the reason "
+        "follows from the cost model or from what was counted in the run."
+    )
+    paragraphs = [text]
+    missing = [one.experiment.id for one in judged if one.outcome.missing]
+    if missing:
+        paragraphs.append(
+            f"This run is not complete: {len(missing)} of {len(judged)} experiments lack points and are not judged "
+            f"({', '.join(missing)}). The same command measures what is missing."
+        )
+    elsewhere = [one for one in judged if not one.outcome.complete and not one.outcome.missing]
+    if elsewhere:
+        names = ", ".join(one.experiment.id for one in elsewhere)
+        paragraphs.append(f"Not measured on this device: {names} ({elsewhere[0].outcome.skipped[0][1]}).")
+    return paragraphs
+
+
+def conditions(judged: Sequence[Judged], environments: Sequence[Record]) -> list[str]:
+    """Return what the results were measured with, as a Markdown list."""
+    if not environments:
+        return ["Nothing was measured yet."]
+    last = environments[-1]
+    machine, constants = last["machine"], last["constants"]
+    lines = [f"- device: {last['device']}, scale: {last['scale']}, commit {last['commit']}, {last['began']}"]
+    if last["device"] == "simulated":
+        lines += [
+            f"- simulated: {_costs(constants)}",
+            "- counts are those of the joins themselves; time is that of the disk plus the price of the counts",
+        ]
+    else:
+        lines += [
+            f"- {machine['cpu']}, {machine['cores']} cores, {format_bytes(machine['memory_bytes'])}, "
+            f"{machine['kernel']}",
+            f"- the models were given what was measured there before the first point: {_costs(constants)}",
+            *_paces(judged),
+        ]
+    commits = list(dict.fromkeys(environment["commit"] for environment in environments))
+    if len(commits) > 1:
+        lines.append(f"- points were measured in several runs, at the commits {', '.join(commits)}")
+    versions = ", ".join(f"{name} {machine[name]}" for name in ("semistream", "python", "numpy", "numba", "pyarrow"))
+    lines.append(f"- {versions}")
+    return lines
+
+
+def _paces(judged: Sequence[Judged]) -> list[str]:
+    """Say how fast the machine was while points were measured, if that was noted."""
+    found = [found.record["pace"] for one in judged for _, found in one.outcome.measured() if "pace" in found.record]
+    if not found:
+        return []
+    least = min(found)
+    return [
+        f"- others share the machine: a fixed piece of work took up to {max(found) / least:.1f} times as long before "
+        f"one point as before another, {statistics.median(found) / least:.1f} times the least in the middle"
+    ]
+
+
+def _costs(constants: Record) -> str:
+    """Say what reads and operations cost."""
+    return (
+        f"a seek takes {_seconds(constants['seek_seconds'])} ({_seconds(constants['queued_seek_seconds'])} each when "
+        f"many are asked for together), a page of {constants['page_bytes']} bytes "
+        f"{_seconds(constants['transfer_seconds'])}; in ns, a look-up takes {constants['probe']:.3g}, a result "
+        f"{constants['emit']:.3g}, reading a stream tuple {constants['admit']:.3g}, letting it wait "
+        f"{constants['append']:.3g}, removing it {constants['evict']:.3g}, recording a frequency "
+        f"{constants['record']:.3g}, buffering {constants['buffer']:.3g}, a turn beside all that "
+        f"{constants.get('turn', 0.0):.3g}"
+    )
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1e3:.3g} ms" if value >= 1e-3 else f"{value * 1e6:.3g} µs"

@@ -1,0 +1,98 @@
+"""The report: one page that needs no network, and Markdown with pictures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from semistream.core.errors import MissingExtraError
+from semistream.experiments.judge.agreement import AGREEMENT, agreement
+from semistream.experiments.judge.verdicts import Judged
+from semistream.experiments.report.charts import chart
+from semistream.experiments.report.html import page
+from semistream.experiments.report.png import smaller
+from semistream.experiments.report.wording import MODELS, conditions, introduction, summary_rows
+
+__all__ = ["write_report"]
+
+Record = dict[str, Any]
+
+
+def _vega() -> Any:
+    try:
+        import vl_convert
+    except ImportError:
+        raise MissingExtraError("vl-convert-python", "report") from None
+    return vl_convert
+
+
+def write_report(
+    judged: Sequence[Judged],
+    environments: Sequence[Record],
+    directory: Path,
+    *,
+    progress: Callable[[str], None] = lambda _: None,
+) -> list[Path]:
+    """Write ``report.html``, ``report.md`` and a picture for each experiment; return the files.
+
+    Parameters
+    ----------
+    judged
+        Experiments and verdicts, in the order of the report. Those that were not run are listed, without a chart.
+    environments
+        What the results were measured with.
+    directory
+        Where to write; files of these names are replaced there, others left alone.
+    """
+    vega = _vega()
+    specs = {one.experiment.id: chart(one.outcome) for one in judged if one.outcome.complete}
+    pictures: dict[str, bytes] = {}
+    for name, spec in specs.items():
+        progress(name)
+        pictures[name] = smaller(vega.vegalite_to_png(json.dumps(spec), vl_version="6.4", scale=1.5))
+    written = {
+        "report.html": page(judged, environments, specs, vega.javascript_bundle(vl_version="6.4")).encode(),
+        "report.md": markdown(judged, environments).encode(),
+        **{f"{name}.png": data for name, data in pictures.items()},
+    }
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, data in written.items():
+        beside = directory / f".{name}.unfinished"
+        beside.write_bytes(data)
+        beside.replace(directory / name)
+    return [directory / name for name in written]
+
+
+def markdown(judged: Sequence[Judged], environments: Sequence[Record]) -> str:
+    """Return the report as Markdown; pictures lie beside it."""
+    parts = ["# The papers' experiments", "", *introduction(judged), ""]
+    parts += ["| experiment | claim | published | measured | verdict |", "|---|---|---|---|---|"]
+    for row in summary_rows(judged):
+        cells = [f"[{row.id}](#{row.id})", row.claim, row.published, row.measured, f"**{row.verdict}**"]
+        parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    parts += ["", MODELS, ""]
+    parts += ["| " + " | ".join(AGREEMENT) + " |", "|---|---:|---:|---:|---|"]
+    parts += ["| " + " | ".join(row.cells()) + " |" for row in agreement(judged)]
+    paper = ""
+    for one in judged:
+        experiment = one.experiment
+        if experiment.paper != paper:
+            paper = experiment.paper
+            parts += ["", f"## {paper}"]
+        parts += ["", f'<a id="{experiment.id}"></a>', "", f"### {experiment.id}: {experiment.title}", ""]
+        parts += [f"{experiment.figure}. {experiment.setup} {experiment.notes}".strip(), ""]
+        if not one.outcome.complete:
+            parts += [one.outcome.why_not, ""]
+            continue
+        parts += [f"![{experiment.id}]({experiment.id}.png)", ""]
+        for claim, verdict in one.verdicts:
+            word = "holds" if verdict.holds else "fails"
+            parts.append(f"- **{word}**: {claim.text} Published: {claim.published}. Measured: {verdict.measured}.")
+            if verdict.reason:
+                parts.append(f"  *{verdict.reason.strip()}*")
+        for sample, reason in one.outcome.skipped:
+            parts.append(f"- skipped: {sample.series} at {sample.x:g}: {reason}")
+    parts += ["", "## How it was measured", "", *conditions(judged, environments), ""]
+    return "\n".join(parts)

@@ -1,0 +1,57 @@
+"""Workload generators: keys, arrivals, streams and master tables, seeded, vectorised, Arrow out.
+
+========================  ============================================================================
+keys of a stream          `UniformKeys`, `ZipfKeys`, `LocalityKeys`, `ShiftingKeys`
+arrival times             `ConstantArrivals`, `PoissonArrivals`, `BurstyArrivals`
+tables as Arrow batches   `SalesStream`, `MasterTable`, `WeatherReports`, `TpchTable`
+both sides of a join      `Workload`, and the papers' own in `semistream.workloads.workload`
+========================  ============================================================================
+
+Everything is a small, frozen, picklable description; what it describes is made on demand and depends on the
+description alone, not on how much of it is asked for at a time.
+
+Example
+-------
+>>> stream = SalesStream(ZipfKeys(size=1_000_000), rows=1000, arrivals=BurstyArrivals(rate=5000.0), seed=1)
+>>> master = MasterTable(rows=1_000_000, seed=1)
+>>> next(stream.batches()).num_rows, master.batch(0, 10).num_rows
+(1000, 10)
+"""
+
+from semistream.workloads.arrivals import ArrivalCursor, Arrivals, ConstantArrivals, PoissonArrivals
+from semistream.workloads.bursty import BurstyArrivals
+from semistream.workloads.keys.key_source import KeySource, UniformKeys, ZipfKeys
+from semistream.workloads.keys.key_space import KeySpace
+from semistream.workloads.keys.locality import LocalityKeys
+from semistream.workloads.keys.permutation import Permutation
+from semistream.workloads.keys.shifting import ShiftingKeys
+from semistream.workloads.keys.zipf import ZipfLaw, harmonic
+from semistream.workloads.master_table import MasterTable
+from semistream.workloads.sales import SalesStream
+from semistream.workloads.table_source import TableSource
+from semistream.workloads.tpch import TpchTable
+from semistream.workloads.weather import WeatherReports
+from semistream.workloads.workload import Workload
+
+__all__ = [
+    "ArrivalCursor",
+    "Arrivals",
+    "BurstyArrivals",
+    "ConstantArrivals",
+    "KeySource",
+    "KeySpace",
+    "LocalityKeys",
+    "MasterTable",
+    "Permutation",
+    "PoissonArrivals",
+    "SalesStream",
+    "ShiftingKeys",
+    "TableSource",
+    "TpchTable",
+    "UniformKeys",
+    "WeatherReports",
+    "Workload",
+    "ZipfKeys",
+    "ZipfLaw",
+    "harmonic",
+]
