@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import Progress
 
+from semistream.cli.arguments import RelationPath
 from semistream.cli.console import out, polled, progress, step
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def build(
             show_default=False,
         ),
     ],
-    path: Annotated[Path, typer.Argument(help="Directory of the relation.", show_default=False)],
+    path: RelationPath,
     key: Annotated[
         list[str], typer.Option("--key", "-k", help="Key column; repeat it for several.", show_default=False)
     ],

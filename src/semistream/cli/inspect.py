@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
+from semistream.cli.arguments import RelationPath
 from semistream.cli.console import errors, facts, out, print_json, progress, step
 from semistream.core.units import format_bytes
 
@@ -19,7 +19,7 @@ __all__ = ["describe", "inspect", "summary"]
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(help="Directory of the relation.", show_default=False)],
+    path: RelationPath,
     check: Annotated[bool, typer.Option("--check", help="Read every page and verify its checksum.")] = False,
     version: Annotated[int | None, typer.Option(help="Which version; the newest by default.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

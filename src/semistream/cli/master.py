@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from semistream.cli.sources import InputError, InputFiles
+from semistream.core.paths import is_address, local_path
 
 __all__ = ["MasterInput", "find_master"]
 
@@ -43,7 +44,7 @@ def find_master(
         The columns to read; none for all.
     """
     first = sources[0]
-    if "://" in first:
+    if is_address(first):
         if len(sources) > 1:
             raise InputError(f"a relation is built from one table; {len(sources)} sources were given")
         if not table:
@@ -53,9 +54,9 @@ def find_master(
         raise InputError(f"--table {table} is of a database, and {first} is a path; give the database's address")
     from semistream.relation.delta import is_delta
 
-    if len(sources) == 1 and is_delta(Path(first)):
-        return _DeltaInput(Path(first), columns)
-    return _FileInput(InputFiles.find([Path(source) for source in sources], types), columns)
+    if len(sources) == 1 and is_delta(local_path(first)):
+        return _DeltaInput(local_path(first), columns)
+    return _FileInput(InputFiles.find([local_path(source, "file") for source in sources], types), columns)
 
 
 class _FileInput(MasterInput):

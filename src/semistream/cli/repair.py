@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from semistream.cli.arguments import RelationPath
 from semistream.cli.console import out
+from semistream.core.paths import is_address, local_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,7 +17,7 @@ __all__ = ["repair"]
 
 
 def repair(
-    path: Annotated[Path, typer.Argument(help="Directory of the relation.", show_default=False)],
+    path: RelationPath,
     sources: Annotated[
         list[str] | None,
         typer.Option(
@@ -45,8 +46,9 @@ def repair(
     from semistream.relation.repair import repair as make_whole
 
     manifest = manifests.load(path)
-    copies = [Path(source) for source in sources or () if "://" not in source and manifests.versions(Path(source))]
-    data = [source for source in sources or () if Path(source) not in copies]
+    given = {source: None if is_address(source) else local_path(source) for source in sources or ()}
+    copies = [place for place in given.values() if place is not None and manifests.versions(place)]
+    data = [source for source, place in given.items() if place not in copies]
 
     def reader() -> pa.RecordBatchReader:
         from semistream.cli.master import find_master

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from semistream.cli.arguments import read_path
 from semistream.cli.console import facts, out
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ __all__ = ["run"]
 
 
 def run(
-    path: Annotated[Path, typer.Argument(help="The pipeline: a TOML file.", show_default=False)],
+    path: Annotated[
+        Path, typer.Argument(help="The pipeline: a TOML file.", show_default=False, parser=read_path, metavar="PATH")
+    ],
     check: Annotated[bool, typer.Option("--check", help="Only check the file; exit code 2 if it is wrong.")] = False,
 ) -> None:
     """Run a pipeline: a stream, joined with relations, into a sink.

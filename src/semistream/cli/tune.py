@@ -9,6 +9,7 @@ import typer
 from rich import box
 from rich.table import Table
 
+from semistream.cli.arguments import read_path
 from semistream.cli.console import errors, facts, out, print_json
 from semistream.core.units import format_bytes, format_count
 
@@ -32,7 +33,8 @@ _SYMBOLS = {
 
 def tune(
     path: Annotated[
-        Path | None, typer.Argument(metavar="[RELATION]", help="Directory of the relation.", show_default=False)
+        Path | None,
+        typer.Argument(metavar="[RELATION]", help="Directory of the relation.", show_default=False, parser=read_path),
     ] = None,
     memory: Annotated[
         str | None, typer.Option("--memory", "-m", help="The join's budget: 64MB, or 5% of R.", show_default=False)

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from semistream.cli.arguments import RelationPath
 from semistream.cli.console import out
+from semistream.core.paths import is_address, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["compact", "delete", "history", "upsert", "vacuum"]
 
-_Relation = Annotated[Path, typer.Argument(help="Directory of the relation.", show_default=False)]
 _Sources = Annotated[
     list[str],
     typer.Argument(help="As for [bold]build[/bold]: files, a Delta table, or a database.", show_default=False),
@@ -44,7 +45,7 @@ _Spark = Annotated[
 
 
 def upsert(
-    sources: _Sources, path: _Relation, table: _Table = None, types: _Types = None, spark: _Spark = None
+    sources: _Sources, path: RelationPath, table: _Table = None, types: _Types = None, spark: _Spark = None
 ) -> None:
     """Give keys new rows, or their first, as a new version.
 
@@ -63,7 +64,7 @@ def upsert(
 
 
 def delete(
-    sources: _Sources, path: _Relation, table: _Table = None, types: _Types = None, spark: _Spark = None
+    sources: _Sources, path: RelationPath, table: _Table = None, types: _Types = None, spark: _Spark = None
 ) -> None:
     """Remove the keys in the sources, with all their rows, as a new version. Other columns are not looked at."""
     if spark is not None:
@@ -77,7 +78,7 @@ def delete(
     _announce(path, commit(path, _read(sources, path, table, types, keys_only=True)))
 
 
-def compact(path: _Relation, spark: _Spark = None) -> None:
+def compact(path: RelationPath, spark: _Spark = None) -> None:
     """Write the relation anew without the traces of updates, as a new version."""
     if spark is not None:
         from semistream.spark.updates import compact as by_job
@@ -91,7 +92,7 @@ def compact(path: _Relation, spark: _Spark = None) -> None:
 
 
 def history(
-    path: _Relation, as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
+    path: RelationPath, as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
 ) -> None:
     """List the versions that can be opened."""
     from semistream.relation.versions import history as versions
@@ -112,7 +113,7 @@ def history(
 
 
 def vacuum(
-    path: _Relation,
+    path: RelationPath,
     keep: Annotated[
         list[int] | None, typer.Option("--keep", help="Version to keep; repeatable.", show_default=False)
     ] = None,
@@ -158,9 +159,9 @@ def _frame(
     from semistream.relation import manifest as manifests
     from semistream.spark.types import spark_type
 
-    if table or any("://" in source for source in sources):
+    if table or any(is_address(source) for source in sources):
         raise InputError("--spark reads Parquet and CSV files; leave it out to read from a database")
-    names = [str(Path(source).absolute()) for source in sources]
+    names = [str(local_path(source).absolute()) for source in sources]
     if not all(name.endswith(".csv") for name in names):
         return spark.read.parquet(*names)
     manifest = manifests.load(path)

@@ -21,6 +21,7 @@ __all__ = [
     "SemistreamError",
     "UnknownAlgorithmError",
     "UnsupportedJoinError",
+    "UnsupportedPathError",
     "UpdateRefusedError",
 ]
 
@@ -39,6 +40,10 @@ class KeyTypeError(SemistreamError, ValueError):
 
 class UnsupportedJoinError(SemistreamError, ValueError):
     """An algorithm was asked for something it does not do."""
+
+
+class UnsupportedPathError(SemistreamError, ValueError):
+    """A path of a kind that cannot be used: an object store's, or on another machine."""
 
 
 class UpdateRefusedError(SemistreamError):

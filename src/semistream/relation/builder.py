@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.core.errors import RelationBuildError
+from semistream.core.paths import local_path
 from semistream.core.units import parse_bytes
 from semistream.relation import manifest as manifests
 from semistream.relation.keys import KeyCodec
@@ -104,7 +105,7 @@ def build(
 
     ``properties`` are kept in the manifest. With ``follows`` the new version replaces just that one, or nothing.
     """
-    path = Path(path)
+    path = local_path(path, "relation")
     page_bytes = parse_bytes(page_size)
     check_page_bytes(page_bytes, fill)
     if shards < 1:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.core.errors import NotARelationError, SemistreamError
+from semistream.core.paths import local_path
 from semistream.core.units import format_bytes, format_count
 from semistream.relation import builder, updates
 from semistream.relation import manifest as manifests
@@ -163,7 +164,7 @@ class Relation:
         depth
             Reads in flight at once.
         """
-        path = Path(path)
+        path = local_path(path, "relation")
         manifest = manifests.load(path, version)
         numbers = range(len(manifest.shards)) if shards is None else shards
         if any(not 0 <= number < len(manifest.shards) for number in numbers):

@@ -21,6 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.core.errors import CorruptPageError, NotARelationError
+from semistream.core.paths import local_path
 from semistream.relation import manifest as manifests
 from semistream.relation.checksum import seal, verify
 from semistream.relation.index_file import index_to_bytes, load_index
@@ -89,8 +90,8 @@ def repair(
     ...     [(one.page, one.proof) for one in repair(f"{folder}/products", products.to_reader)]
     [(3, 'checksum')]
     """
-    path = Path(path)
-    copy = None if copy is None else Path(copy)
+    path = local_path(path, "relation")
+    copy = None if copy is None else local_path(copy, "relation")
     numbers = manifests.versions(path)
     if not numbers:
         manifests.load(path)  # says why this is not a relation

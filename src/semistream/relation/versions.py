@@ -19,6 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.core.errors import NotARelationError, SemistreamError
+from semistream.core.paths import local_path
 from semistream.relation import builder
 from semistream.relation import manifest as manifests
 from semistream.relation.checksum import seal
@@ -86,7 +87,7 @@ def delete(path: PathLike, keys: Any) -> int:
 
 def update(path: PathLike, *, upserts: Any = None, deletes: Any = None) -> int:
     """Delete and upsert in one version; see `upsert` and `delete`. Deleted first, then upserted."""
-    path = Path(path)
+    path = local_path(path, "relation")
     if upserts is not None:
         upserts = builder.as_reader(upserts).read_all()  # may be needed again
     for _ in range(_TRIES):
@@ -168,7 +169,7 @@ def rewrite_shard(path: Path, relation: Relation, manifest: Manifest, name: str)
 
 def compact(path: PathLike) -> int:
     """Write R anew without the traces of updates; return the number of that version. Old versions stay readable."""
-    path = Path(path)
+    path = local_path(path, "relation")
     for _ in range(_TRIES):
         manifest = manifests.load(path)
         with Relation.open(path, version=manifest.version) as relation:
@@ -187,7 +188,7 @@ def compact(path: PathLike) -> int:
 
 def history(path: PathLike) -> list[Version]:
     """Return all versions that can still be opened, the oldest first."""
-    path = Path(path)
+    path = local_path(path, "relation")
     numbers = manifests.versions(path)
     if not numbers:
         manifests.load(path)  # says why this is not a relation
@@ -220,7 +221,7 @@ def vacuum(path: PathLike, *, keep: Iterable[int] = (), older_than: float = 3600
         Seconds. What was written since is left alone: it may belong to an update that is just being committed, or to
         a version that somebody has just opened.
     """
-    path = Path(path)
+    path = local_path(path, "relation")
     newest = manifests.latest(path)
     if newest is None:
         raise NotARelationError(f"there is no relation at {path} to vacuum")

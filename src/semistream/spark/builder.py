@@ -26,6 +26,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from semistream.core.errors import RelationBuildError, SemistreamError
+from semistream.core.paths import local_path
 from semistream.core.units import parse_bytes
 from semistream.relation import manifest as manifests
 from semistream.relation.builder import NULL_KEYS, prepare_directory, shard_name
@@ -81,7 +82,7 @@ def build(
     """
     if df.isStreaming:
         raise RelationBuildError("a streaming DataFrame never ends; build a relation from a batch one")
-    path = Path(path).absolute()
+    path = local_path(path, "relation").absolute()
     page_bytes = parse_bytes(page_size)
     check_page_bytes(page_bytes, fill)
     if shards < 1:

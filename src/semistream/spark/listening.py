@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql.streaming.listener import (
@@ -26,6 +25,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from semistream.core.errors import SemistreamError
+from semistream.core.paths import local_path
 from semistream.core.statistics import JoinStatistics
 from semistream.spark.metrics import StreamStatistics, counters_of
 
@@ -131,7 +131,7 @@ class JsonLines(BatchReport):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = local_path(path, "file of statistics")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 - kept open until close
         self._lock = threading.Lock()

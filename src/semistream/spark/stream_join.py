@@ -33,6 +33,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, Observation
 
 from semistream.core.errors import BudgetTooSmallError, KeyColumnError, UnsupportedJoinError
+from semistream.core.paths import local_path
 from semistream.core.units import format_bytes, parse_bytes
 from semistream.joins import How, Join, create, find
 from semistream.joins.front_stage import FrontStage
@@ -299,7 +300,7 @@ def set_modules_apart() -> None:
 def _located(relation: Relation | str | os.PathLike[str]) -> tuple[Path, Manifest]:
     """Return the path of a relation and the manifest of the version to read."""
     if not isinstance(relation, Relation):
-        path = Path(relation).absolute()
+        path = local_path(relation, "relation").absolute()
         return path, manifests.load(path)
     if relation.path is None:
         raise UnsupportedJoinError(

@@ -23,6 +23,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from semistream.core.errors import RelationBuildError, SemistreamError, UnsupportedJoinError
+from semistream.core.paths import local_path
 from semistream.relation import manifest as manifests
 from semistream.relation.builder import shard_name
 from semistream.relation.keys import KeyCodec
@@ -79,7 +80,7 @@ def compact(spark: SparkSession, path: PathLike) -> int:
         numbers = spark.range(0, len(manifest.shards), 1, len(manifest.shards)).selectExpr("cast(id AS int) AS shard")
         return _collected(numbers.mapInArrow(task, _REPORT), manifest)
 
-    return _committed(Path(path).absolute(), run)
+    return _committed(local_path(path, "relation").absolute(), run)
 
 
 def _update(df: DataFrame, path: PathLike, *, gone: bool) -> int:
@@ -101,7 +102,7 @@ def _update(df: DataFrame, path: PathLike, *, gone: bool) -> int:
         sharded = positional(rows).repartitionById(len(manifest.shards), shard)
         return _collected(sharded.mapInArrow(task, _REPORT), manifest)
 
-    return _committed(Path(path).absolute(), run)
+    return _committed(local_path(path, "relation").absolute(), run)
 
 
 def _committed(path: Path, run: Callable[[Path, Manifest, str], list[ShardFiles]]) -> int:

@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from semistream.core.errors import NotARelationError, UnknownAlgorithmError, UnsupportedJoinError
+from semistream.core.errors import NotARelationError, UnknownAlgorithmError, UnsupportedJoinError, UnsupportedPathError
+from semistream.core.paths import is_address, local_path
 from semistream.core.units import parse_bytes
 from semistream.joins import How, find
 from semistream.relation import manifest as manifests
@@ -60,7 +61,7 @@ class _Reader:
     def plan(self) -> PipelinePlan:
         root = self.root
         name = root.text("name", self.document.path.stem)
-        checkpoint = root.text("checkpoint", required=True)
+        checkpoint = self._path(root, "checkpoint", required=True)
         trigger = root.read("trigger", _read_trigger)
         memory = root.read("memory", parse_bytes)
         source = self._source()
@@ -74,17 +75,23 @@ class _Reader:
         master, heap, settings = self._spark()
         root.finish()
         return PipelinePlan(
-            name or "pipeline", self._path(checkpoint), trigger, source, deduplicate, joins, derive, sink, dead_letters,
+            name or "pipeline", checkpoint, trigger, source, deduplicate, joins, derive, sink, dead_letters,
             statistics, settings, master, heap,
         )  # fmt: skip
 
-    def _path(self, text: str | None) -> Path | None:
+    def _path(self, section: Section, name: str, *, required: bool = False) -> Path | None:
         """Return a path as seen from the file's directory."""
-        return None if text is None else (self.document.path.parent / text).absolute()
+        text = section.text(name, required=required)
+        try:
+            return None if text is None else (self.document.path.parent / local_path(text, name)).absolute()
+        except UnsupportedPathError as error:
+            section.note(str(error), name)
+            return None
 
-    def _address(self, text: str | None) -> str | None:
-        """Return a path, or the address of an object store as it is."""
-        return text if text is None or "://" in text else str(self._path(text))
+    def _address(self, section: Section) -> str | None:
+        """Return a path, or the address of an object store as it is: Spark and Delta can read those."""
+        text = section.text("path", required=True)
+        return text if text is None or is_address(text) else str(self._path(section, "path"))
 
     def _source(self) -> SourcePlan | None:
         section = self.root.section("source", required=True)
@@ -94,7 +101,7 @@ class _Reader:
         options: dict[str, str] = {}
         path = None
         if kind in FILES:
-            path = self._address(section.text("path", required=True))
+            path = self._address(section)
             if (files := section.integer("files_per_batch")) is not None:
                 options["maxFilesPerTrigger"] = str(files)
         schema = section.text("schema", required=kind in ("kafka", "csv", "json"))
@@ -147,7 +154,7 @@ class _Reader:
         return tuple(self._shared(found, memory, sizes))
 
     def _join(self, section: Section, sizes: dict[Place, int]) -> JoinPlan | None:
-        path = self._path(section.text("relation", required=True))
+        path = self._path(section, "relation", required=True)
         on = section.texts("on", required=True)
         name = section.text("name", path.name if path else "join")
         missing = self._missing(section)
@@ -263,7 +270,7 @@ class _Reader:
         key: tuple[str, ...] = ()
         options: dict[str, str] = {}
         if kind in ("parquet", "delta"):
-            path = self._address(section.text("path", required=True))
+            path = self._address(section)
             partition_by = section.texts("partition_by")
         if kind in ("postgresql", "mariadb"):
             url, password = self._database(section, kind)
@@ -305,7 +312,7 @@ class _Reader:
         section = self.root.section("statistics")
         if section is None:
             return StatisticsPlan()
-        file, port = self._path(section.text("file")), section.integer("port", least=0)
+        file, port = self._path(section, "file"), section.integer("port", least=0)
         if port is not None and port > 65_535:
             section.note(f"port must be at most 65535, not {port}", "port")
         section.finish()

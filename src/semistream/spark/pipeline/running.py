@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from semistream.core.paths import local_path
 from semistream.spark.pipeline.assembly import assemble, make_sink
 from semistream.spark.pipeline.document import Document, PipelineError, Problem
 from semistream.spark.pipeline.plan import AVAILABLE_NOW, PipelinePlan
@@ -38,7 +38,7 @@ def load(path: str | os.PathLike[str], environment: Mapping[str, str] = os.envir
     PipelineError
         Everything that is wrong with it, with lines. Nothing has been started then but the session.
     """
-    path = Path(path)
+    path = local_path(path, "pipeline")
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from semistream.core.errors import MissingExtraError
+from semistream.core.paths import is_address, local_path
 from semistream.spark.sinks.base import BatchSink, SinkError
 
 __all__ = ["DeltaSink"]
@@ -42,7 +43,7 @@ class DeltaSink(BatchSink):
         except ImportError:
             raise MissingExtraError("deltalake", "delta") from None
         self._deltalake = deltalake
-        self.path = os.fspath(path)
+        self.path = os.fspath(path) if is_address(path) else str(local_path(path, "sink").absolute())
         self.partition_by = list(partition_by)
         self._storage = storage_options
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from semistream.core.paths import local_path
 from semistream.relation.manifest import sync_directory
 from semistream.spark.sinks.base import BatchSink, SinkError
 
@@ -40,7 +41,7 @@ class ParquetSink(BatchSink):
     """
 
     def __init__(self, path: str | os.PathLike[str], *, partition_by: Sequence[str] = ()) -> None:
-        self.path = Path(path).absolute()
+        self.path = local_path(path, "sink").absolute()
         self.partition_by = list(partition_by)
 
     def check(self, schema: pa.Schema) -> None:
