@@ -21,7 +21,7 @@ MANIFEST = Manifest(
     page_bytes=4096,
     fill=0.8,
     clustered=True,
-    shards=(SHARD, replace(SHARD, rows=4, unique=False)),
+    shards=(SHARD, replace(SHARD, pages_file="t.pages", index_file="t.index", rows=4, unique=False)),
     version=7,
     properties={"a": "b"},
 )

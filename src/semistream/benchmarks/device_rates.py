@@ -129,6 +129,7 @@ def raw_reads(
     reader = PageReader(
         [os.open(path, flags) for path in device.paths],
         np.array([0, device.page_count]),
+        np.zeros(1, np.uint64),
         device.page_bytes,
         depth or device.depth,
         method,

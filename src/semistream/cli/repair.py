@@ -1,7 +1,8 @@
-"""``semistream repair``: damaged pages made whole again."""
+"""``semistream repair``: damaged files made whole again."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -37,15 +38,16 @@ def repair(
         bool, typer.Option("--trust", help="Take rows that a page's checksum does not prove, if keys and counts fit.")
     ] = False,
 ) -> None:
-    """Make damaged pages and indexes of all versions whole again, from a copy or from the data.
+    """Make all files of all versions whole again, from what remains of them, from a copy, or from the data.
 
-    Every page is read. What is damaged is taken from the source, compared with what is known of it, and written in its
-    place; queries that stopped at it go on when they are started again.
+    Every page is read. What is damaged is mended if a single bit is wrong, or made of other files, or taken from the
+    source and compared with what is known of it; nothing is written that is not proved. Queries that stopped at it go
+    on when they are started again. What cannot be repaired is said, with exit code 2.
     """
     from semistream.relation import manifest as manifests
+    from semistream.relation.repair import Repaired, RepairError
     from semistream.relation.repair import repair as make_whole
 
-    manifest = manifests.load(path)
     given = {source: None if is_address(source) else local_path(source) for source in sources or ()}
     copies = [place for place in given.values() if place is not None and manifests.versions(place)]
     data = [source for source, place in given.items() if place not in copies]
@@ -54,13 +56,25 @@ def repair(
         from semistream.cli.master import find_master
         from semistream.cli.sources import parse_types
 
+        manifest = manifests.load(path)  # repaired by now, if it had to be
         known = dict(zip(manifest.schema.names, manifest.schema.types, strict=True)) | parse_types(types or [])
         return find_master(data, known, table, manifest.schema.names).reader()
 
     if len(copies) > 1:
         raise typer.BadParameter(f"{len(copies)} copies were given; give one of them", param_hint="--from")
-    repaired = make_whole(path, reader if data else None, copy=copies[0] if copies else None, trust=trust)
-    for one in repaired:
-        what = "index" if one.page < 0 else f"page {one.page}"
-        out.print(f"{what} of {one.file}: {one.rows:,} rows, proved by {one.proof}", soft_wrap=True)
-    out.print(f"[green]Repaired[/green] {len(repaired)} of them." if repaired else "Nothing is damaged.")
+
+    def report(repaired: Sequence[Repaired]) -> None:
+        for one in repaired:
+            what = "all" if one.page < 0 else f"page {one.page}"
+            out.print(f"{what} of {one.file}: {one.rows:,} rows, proved by {one.proof}", soft_wrap=True)
+        if repaired:
+            out.print(f"[green]Repaired[/green] {len(repaired)} of them.")
+
+    try:
+        repaired = make_whole(path, reader if data else None, copy=copies[0] if copies else None, trust=trust)
+    except RepairError as error:
+        report(error.repaired)
+        raise
+    report(repaired)
+    if not repaired:
+        out.print("Nothing is damaged.")

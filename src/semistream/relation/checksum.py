@@ -15,8 +15,9 @@ it busy, so a page in the cache is checked many times faster than a device can d
 What it promises: a step can be undone, in the lane and in the word, and so can the way lanes are folded
 together and the last mix. Two pages that differ in a single word (so in any single bit or byte, or any burst
 inside one word) therefore *never* share a checksum, and any other difference goes unnoticed once in 2⁶⁴. The
-page's id within its file takes the place of the first word, so a page that was written to, or read from, the
-wrong place of its file never passes either. It is no defence against an adversary.
+page's id within its file, mixed with a hash of the file's name, takes the place of the first word: a page that was
+written to, or read from, the wrong place of its file or the wrong file never passes either. It is no defence against
+an adversary.
 
 Words are read in the byte order of the machine; files are little-endian, as everything Arrow runs on.
 
@@ -34,12 +35,14 @@ Example
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 from numpy.typing import NDArray
 
 from semistream.core.compiled import frozen, kernel
 
-__all__ = ["checksum_words", "first_bad_page", "page_checksum", "seal", "verify"]
+__all__ = ["checksum_words", "file_seed", "first_bad_page", "flipped_bit", "page_checksum", "seal", "verify"]
 
 # Odd, so that multiplying by them can be undone, and with bits spread evenly: fractions of the golden ratio
 # and of square roots of small primes.
@@ -70,7 +73,7 @@ def _fold(total: np.uint64, lane: np.uint64) -> np.uint64:
 
 
 @kernel
-def checksum_words(words: NDArray[np.uint64], seed: int) -> np.uint64:
+def checksum_words(words: NDArray[np.uint64], seed: int | np.uint64) -> np.uint64:
     """Return the checksum of a page given as 64-bit words; word 0, where the checksum lives, is not read."""
     # Lane 0 starts so that swallowing word 0 leaves the seed in its place: no exception in the loop.
     lane0, lane1, lane2, lane3 = np.uint64(seed) ^ words[0], _LANE_1, _LANE_2, _LANE_3
@@ -94,7 +97,7 @@ def checksum_words(words: NDArray[np.uint64], seed: int) -> np.uint64:
 
 
 @kernel
-def page_checksum(page: NDArray[np.uint8], seed: int) -> np.uint64:
+def page_checksum(page: NDArray[np.uint8], seed: int | np.uint64) -> np.uint64:
     """Return the checksum of the bytes 8.. of ``page`` (contiguous, a multiple of 8 bytes and at least 64).
 
     Parameters
@@ -102,26 +105,66 @@ def page_checksum(page: NDArray[np.uint8], seed: int) -> np.uint64:
     page
         The page, its first eight bytes being of no account.
     seed
-        The page's id within its file.
+        The page's id within its file, exclusive-or the seed of the file.
     """
     return checksum_words(page.view(np.uint64), seed)
 
 
 @kernel
-def first_bad_page(words: NDArray[np.uint64], ids: NDArray[np.int64]) -> int:
+def first_bad_page(words: NDArray[np.uint64], ids: NDArray[np.int64], seed: np.uint64) -> int:
     """Return the first i for which ``words[i]`` is not page ``ids[i]`` as it was sealed, or -1."""
     for i in range(ids.size):
-        if checksum_words(words[i], ids[i]) != words[i, 0]:
+        if checksum_words(words[i], seed ^ np.uint64(ids[i])) != words[i, 0]:
             return i
     return -1
 
 
 @kernel
-def _seal(words: NDArray[np.uint64], first_id: int) -> None:
+def _seal(words: NDArray[np.uint64], first_id: int, seed: np.uint64) -> None:
     for i in range(words.shape[0]):
         # Little-endian: bytes 8..12 are the low half of word 1.
         words[i, 1] = (words[i, 1] >> _HALF << _HALF) | np.uint64(first_id + i)
-        words[i, 0] = checksum_words(words[i], first_id + i)
+        words[i, 0] = checksum_words(words[i], seed ^ np.uint64(first_id + i))
+
+
+@kernel
+def _flipped_bit(words: NDArray[np.uint64], seed: np.uint64) -> int:
+    stored = words[0]
+    difference = checksum_words(words, seed) ^ stored
+    if difference & (difference - np.uint64(1)) == 0:  # one bit, and that in the checksum itself; or none
+        for bit in range(64):
+            if difference == np.uint64(1) << np.uint64(bit):
+                return bit
+        return -1
+    for word in range(1, words.size):
+        for bit in range(64):
+            mask = np.uint64(1) << np.uint64(bit)
+            words[word] ^= mask
+            found = checksum_words(words, seed) == stored
+            words[word] ^= mask
+            if found:
+                return word * 64 + bit
+    return -1
+
+
+def flipped_bit(page: NDArray[np.uint8], seed: int) -> int:
+    """Return the one bit by which ``page`` differs from what was sealed, or -1 if that is not all that is wrong.
+
+    Tries every bit, so a page that is damaged in any other way is taken for one with a single flipped bit less than
+    once in 2⁴⁰; ``seed`` is `page_checksum`'s.
+
+    >>> frames = np.zeros((1, 512), np.uint8)
+    >>> seal(frames, first_id=7)
+    >>> frames[0, 100] ^= 8
+    >>> flipped_bit(frames[0], 7)
+    803
+    """
+    return int(_flipped_bit(page.copy().view(np.uint64), np.uint64(seed)))
+
+
+def file_seed(name: str) -> int:
+    """Return what binds pages to the file of that name: their checksums are seeded with it and their id."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
 def _as_words(frames: NDArray[np.uint8]) -> NDArray[np.uint64]:
@@ -137,7 +180,7 @@ def _as_words(frames: NDArray[np.uint8]) -> NDArray[np.uint64]:
     return frames.view(np.uint64)
 
 
-def seal(frames: NDArray[np.uint8], first_id: int) -> None:
+def seal(frames: NDArray[np.uint8], first_id: int, seed: int = 0) -> None:
     """Write id and checksum into consecutive pages, in place.
 
     Parameters
@@ -146,16 +189,18 @@ def seal(frames: NDArray[np.uint8], first_id: int) -> None:
         One page a row.
     first_id
         The id within its file of the page in the first row; ids are 32 bits wide.
+    seed
+        The `file_seed` of the file they are for; 0 binds them to no file.
     """
     words = _as_words(frames)
     if not 0 <= first_id <= 2**32 - max(len(frames), 1):
         raise ValueError(f"page ids {first_id}..{first_id + len(frames) - 1} do not fit into 0..{2**32 - 1}")
-    _seal(words, first_id)
+    _seal(words, first_id, np.uint64(seed))
 
 
-def verify(frames: NDArray[np.uint8], ids: NDArray[np.int64]) -> int:
-    """Return the first row of ``frames`` that is not the sealed page of id ``ids[row]``, or -1 if all are."""
+def verify(frames: NDArray[np.uint8], ids: NDArray[np.int64], seed: int = 0) -> int:
+    """Return the first row of ``frames`` that is not the page of id ``ids[row]`` as `seal` left it, or -1."""
     words = frozen(_as_words(frames))
     if ids.shape != (len(frames),):
         raise ValueError(f"{len(frames)} pages need as many ids, not an array of shape {ids.shape}")
-    return first_bad_page(words, frozen(ids.astype(np.int64, copy=False)))
+    return first_bad_page(words, frozen(ids.astype(np.int64, copy=False)), np.uint64(seed))

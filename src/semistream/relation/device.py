@@ -17,7 +17,7 @@ import numpy as np
 
 from semistream.core.errors import CorruptPageError
 from semistream.relation import transfers
-from semistream.relation.checksum import page_checksum
+from semistream.relation.checksum import file_seed, page_checksum
 from semistream.relation.device_base import (
     Device,
     DeviceCounters,
@@ -44,6 +44,8 @@ class FileDevice(Device):
     ----------
     files
         Path and number of pages of each file. A file that is too short is refused at once.
+    bound
+        For each file, whether its pages were sealed with the seed of its name; by default none were.
     page_bytes
         Size of a page, a multiple of 8 from 64 on. Small pages waste less of a random read, large ones cost
         fewer requests. Direct reads need a multiple of 512.
@@ -81,6 +83,7 @@ class FileDevice(Device):
         files: Sequence[tuple[Path, int]],
         page_bytes: int,
         *,
+        bound: Sequence[bool] | None = None,
         direct: bool = True,
         depth: int = 16,
         method: Method | None = None,
@@ -96,6 +99,10 @@ class FileDevice(Device):
         self.depth = depth
         self.counters = DeviceCounters()
         self._starts = np.cumsum([0, *(pages for _, pages in files)], dtype=np.int64)
+        bound = [False] * len(self.paths) if bound is None else bound
+        self._seeds = [
+            file_seed(path.name) if is_bound else 0 for path, is_bound in zip(self.paths, bound, strict=True)
+        ]
         self.page_count = int(self._starts[-1])
         descriptors = self._open(os.O_DIRECT) if direct and page_bytes % 512 == 0 else None
         self.direct = descriptors is not None
@@ -103,7 +110,9 @@ class FileDevice(Device):
             descriptors = self._open(0)
             assert descriptors is not None
             method = method or "readahead"
-        self._reader = PageReader(descriptors, self._starts, page_bytes, depth, method)
+        self._reader = PageReader(
+            descriptors, self._starts, np.array(self._seeds, np.uint64), page_bytes, depth, method
+        )
         weakref.finalize(self, self._reader.close)  # files of a forgotten device
 
     def _open(self, flags: int) -> list[int] | None:
@@ -180,7 +189,7 @@ class FileDevice(Device):
         if outcome == transfers.ENDED:
             return self._truncated(file, local, path.stat().st_size)
         if outcome == transfers.BAD_CHECKSUM:
-            what = _what_is_wrong(bad, local)
+            what = _what_is_wrong(bad, local, self._seeds[file])
             return CorruptPageError(f"page {local} of {path} is corrupt: {what}; {_REMEDY}", file=path, page=local)
         if number == errno.EINVAL and not aligned:
             return ValueError("direct reads need aligned frames; use rows of what Device.allocate returned")
@@ -252,11 +261,11 @@ class FileDevice(Device):
         )
 
 
-def _what_is_wrong(page: Frames, expected: int) -> str:
+def _what_is_wrong(page: Frames, expected: int, seed: int) -> str:
     """Say what a page that failed its checksum looks like."""
     if not page.any():
         return "it holds only zeros, as if it was never written"
     found = int(page[8:12].view(np.uint32)[0])
-    if found != expected and page_checksum(page, found) == page[:8].view(np.uint64)[0]:
+    if found != expected and page_checksum(page, np.uint64(seed ^ found)) == page[:8].view(np.uint64)[0]:
         return f"it is page {found}, misplaced"
-    return "its checksum does not match its bytes"
+    return "its checksum does not match its bytes, or they are those of another file"

@@ -1,61 +1,50 @@
-"""The file of an index.
+"""The file of an index, read whole, once.
 
 ::
 
     0  u64 pages n
     8  i64 first key of each page[n]
     .  u8  whether the page before ends with that key too[n]
-    .  u32 CRC-32 of all before
 
-An index is read whole, once. Damage to it would lead joins to the wrong pages, and rows would silently be missing;
-hence the checksum.
+sealed with the file's name (relation/sealed_file.py).
 """
 
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.core.errors import NotARelationError
+from semistream.relation.sealed_file import damaged, sealed, unsealed
 
 __all__ = ["index_to_bytes", "load_index"]
 
 Ints = NDArray[np.int64]
-_COUNT_BYTES, _PAGE_BYTES, _CHECKSUM_BYTES = 8, 9, 4
+_COUNT_BYTES, _PAGE_BYTES = 8, 9
 
 
-def index_to_bytes(first: Ints, continues: NDArray[np.bool_]) -> bytes:
-    """Return what the file of an index holds."""
+def index_to_bytes(name: str, first: Ints, continues: NDArray[np.bool_], *, bound: bool = True) -> bytes:
+    """Return what the file of that name holds; see `unsealed` for ``bound``."""
     content = first.size.to_bytes(_COUNT_BYTES, "little") + first.astype("<i8").tobytes() + continues.tobytes()
-    return content + zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "little")
+    return sealed(name, "index", content, bound=bound)
 
 
-def load_index(path: Path, pages: int) -> tuple[Ints, NDArray[np.bool_]]:
-    """Read the index of so many pages, or raise `NotARelationError`.
+def load_index(path: Path, pages: int, *, bound: bool = True) -> tuple[Ints, NDArray[np.bool_]]:
+    """Read the index of so many pages, or raise `NotARelationError`; see `unsealed` for ``bound``.
 
     >>> import tempfile
-    >>> with tempfile.NamedTemporaryFile() as file:
-    ...     _ = file.write(index_to_bytes(np.array([-5, 70]), np.array([False, True])))
-    ...     _ = file.flush()
-    ...     load_index(Path(file.name), 2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "shard.index"
+    ...     _ = file.write_bytes(index_to_bytes("shard.index", np.array([-5, 70]), np.array([False, True])))
+    ...     load_index(file, 2)
     (array([-5, 70]), array([False,  True]))
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise _damaged(path, f"cannot be read ({error})") from error
-    size = _COUNT_BYTES + _PAGE_BYTES * pages + _CHECKSUM_BYTES
-    if len(content) != size:
-        raise _damaged(path, f"has {len(content):,} bytes instead of the {size:,} of {pages:,} pages")
-    body, checksum = content[:-_CHECKSUM_BYTES], int.from_bytes(content[-_CHECKSUM_BYTES:], "little")
-    if zlib.crc32(body) != checksum:
-        raise _damaged(path, "is not what was written: its checksum differs")
-    first = np.frombuffer(body, "<i8", pages, _COUNT_BYTES)
-    return first.astype(np.int64), np.frombuffer(body, np.bool_, pages, _COUNT_BYTES + 8 * pages).copy()
-
-
-def _damaged(path: Path, why: str) -> NotARelationError:
-    return NotARelationError(f"the index {path} {why}; run semistream repair, or build the relation again")
+    size = _COUNT_BYTES + _PAGE_BYTES * pages
+    content = unsealed(path, "index", size, size, bound=bound)
+    if len(content) != size or int.from_bytes(content[:_COUNT_BYTES], "little") != pages:
+        raise damaged(path, "index", f"is not that of {pages:,} pages")
+    first = np.frombuffer(content, "<i8", pages, _COUNT_BYTES).astype(np.int64)
+    if np.any(first[1:] < first[:-1]):
+        raise damaged(path, "index", "does not ascend")
+    return first, np.frombuffer(content, np.uint8, pages, _COUNT_BYTES + 8 * pages) != 0

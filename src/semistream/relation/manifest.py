@@ -11,18 +11,21 @@ import json
 import os
 import re
 import uuid
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from semistream.core.errors import NotARelationError
+from semistream.relation import manifest_check
 
 __all__ = ["Manifest", "ShardFiles", "commit", "latest", "load", "name_of", "versions"]
 
 _NAME = re.compile(r"manifest-(\d{8})\.json")
-_FORMAT = 1
+_FORMAT = 2
+_UNSEALED = 1
+"""The first format, whose manifests have no checksum and whose files are not bound to their names."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +47,31 @@ class ShardFiles:
     indexed: int | None = None
     """Pages in the index, if not all: those without rows are not."""
 
+    unbound: tuple[str, ...] = ()
+    """Files of the first format, whose checksums do not say which file they are of."""
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "deltas", tuple((name, pages) for name, pages in self.deltas))
+        object.__setattr__(self, "unbound", tuple(self.unbound))
 
     @property
     def files(self) -> list[str]:
         """Names of all files of the shard."""
         names = [self.pages_file, self.index_file, self.leaves_file, self.map_file, *(name for name, _ in self.deltas)]
         return [name for name in names if name is not None]
+
+    @property
+    def page_files(self) -> list[tuple[str, int]]:
+        """Names of the files that are pages, and their numbers of pages."""
+        leaves = [] if self.leaves_file is None else [(self.leaves_file, self.leaves)]
+        return [(self.pages_file, self.pages), *leaves, *self.deltas]
+
+    @property
+    def index_entries(self) -> int:
+        """Pages, or leaves, in the index."""
+        if self.leaves_file is not None:
+            return self.leaves
+        return self.pages if self.indexed is None else self.indexed
 
 
 @dataclass(frozen=True)
@@ -66,6 +86,8 @@ class Manifest:
     shards: tuple[ShardFiles, ...]
     version: int = 1
     properties: dict[str, str] = field(default_factory=dict)
+    sealed: bool = field(default=True, compare=False)
+    """Whether it was read with a checksum; what is written has one."""
 
     @property
     def rows(self) -> int:
@@ -94,34 +116,57 @@ class Manifest:
             "shards": [asdict(shard) for shard in self.shards],
             "properties": self.properties,
         }
-        return json.dumps(document, indent=1)
+        return manifest_check.sealed(json.dumps(document, indent=1))
 
     @classmethod
-    def from_json(cls, text: str, origin: Path) -> Manifest:
-        """Read a manifest; ``origin`` is named in errors."""
+    def from_json(cls, text: str | bytes, origin: Path, version: int | None = None) -> Manifest:
+        """Read a manifest; ``origin`` is named in errors, and ``version`` is what it must be of."""
+        text = text.encode() if isinstance(text, str) else text
         try:
             document = json.loads(text)
-            if document["format"] != "semistream relation" or document["format_version"] != _FORMAT:
+            found = document["format"], document["format_version"]
+            if found not in (("semistream relation", _UNSEALED), ("semistream relation", _FORMAT)):
                 raise NotARelationError(
-                    f"{origin} has format {document.get('format')!r} version {document.get('format_version')!r}; "
-                    f"this release reads 'semistream relation' version {_FORMAT}: rebuild it, or use a newer release"
+                    f"{origin} has format {found[0]!r} version {found[1]!r}; this release reads 'semistream relation' "
+                    f"version {_UNSEALED} and version {_FORMAT}: rebuild it, or use a newer release"
                 )
-            return cls(
+            is_sealed = found[1] != _UNSEALED or "checksum" in document
+            if is_sealed and not manifest_check.is_sealed(text):
+                raise ValueError("its checksum differs")
+            shards = tuple(ShardFiles(**shard) for shard in document["shards"])
+            if not is_sealed:
+                shards = tuple(replace(shard, unbound=tuple(shard.files)) for shard in shards)
+            manifest = cls(
                 schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["arrow_schema"]))),
                 key=tuple(document["key"]),
-                page_bytes=int(document["page_bytes"]),
+                page_bytes=document["page_bytes"],
                 fill=float(document["fill"]),
-                clustered=bool(document["clustered"]),
-                shards=tuple(ShardFiles(**shard) for shard in document["shards"]),
-                version=int(document["version"]),
+                clustered=document["clustered"],
+                shards=shards,
+                version=document["version"],
                 properties=dict(document["properties"]),
+                sealed=is_sealed,
             )
-        except (KeyError, TypeError, ValueError, pa.ArrowInvalid) as error:
-            if isinstance(error, NotARelationError):
-                raise
+            manifest_check.check(manifest)
+            if document["rows"] != manifest.rows:
+                raise ValueError(f"it says {document['rows']!r} rows, and its shards {manifest.rows:,}")
+            if version is not None and manifest.version != version:
+                raise ValueError(f"it is the manifest of version {manifest.version}")
+            return manifest
+        except NotARelationError:
+            raise
+        except (
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+            RecursionError,
+            OSError,
+            pa.ArrowException,
+        ) as error:
             raise NotARelationError(
-                f"the manifest {origin} is damaged ({type(error).__name__}: {error}); restore it from a backup "
-                "or build the relation again"
+                f"the manifest {origin} is damaged ({type(error).__name__}: {error}); run semistream repair, best with "
+                "a copy of the relation, open another version, or build the relation again"
             ) from error
 
 
@@ -151,12 +196,14 @@ def load(path: Path, version: int | None = None) -> Manifest:
         raise NotARelationError(_why_not(path))
     file = path / name_of(number)
     try:
-        text = file.read_text(errors="replace")  # what is not text is not JSON either, and refused as such
+        text = file.read_bytes()
     except FileNotFoundError:
         raise NotARelationError(
             f"{path} has no version {number}; the newest is {latest(path)}: open that, or leave the version out"
         ) from None
-    return Manifest.from_json(text, file)
+    except OSError as error:
+        raise NotARelationError(f"the manifest {file} cannot be read ({error.strerror}); restore it") from error
+    return Manifest.from_json(text, file, number)
 
 
 def commit(path: Path, manifest: Manifest) -> None:

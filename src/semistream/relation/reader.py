@@ -116,8 +116,8 @@ class PageReader:
     ----------
     descriptors
         Open files, which the reader now owns.
-    starts
-        Global id of the first page of each file, and the number of all pages.
+    starts, seeds
+        Global id of the first page of each file, and the number of all pages; what checksums of each are seeded with.
     page_bytes, depth
         As in `semistream.relation.device.FileDevice`.
     method
@@ -131,6 +131,7 @@ class PageReader:
         self,
         descriptors: Sequence[int],
         starts: Ints,
+        seeds: NDArray[np.uint64],
         page_bytes: int,
         depth: int,
         method: Method | None,
@@ -141,6 +142,7 @@ class PageReader:
         self._descriptors = list(descriptors)
         self._files = frozen(np.array(descriptors, np.int32))
         self._starts = frozen(starts)
+        self._seeds = frozen(seeds)
         self._page_bytes = page_bytes
         self._request_bytes = request_bytes
         self._closed = False
@@ -186,7 +188,7 @@ class PageReader:
         most, window = self._limits(len(ids), depth)
         if self.method == "readahead":
             outcome = transfers.read_simple(
-                self._files, self._starts, ids, words, 0, len(ids), most, depth, verify, report
+                self._files, self._starts, self._seeds, ids, words, 0, len(ids), most, depth, verify, report
             )
             return outcome, report
         outcome = transfers.NO_QUEUE
@@ -213,7 +215,7 @@ class PageReader:
         if queue is None:
             return transfers.NO_QUEUE
         outcome = transfers.read_queued(
-            queue.handle, self._files, self._starts, ids, words, most, depth, window, verify,
+            queue.handle, self._files, self._starts, self._seeds, ids, words, most, depth, window, verify,
             queue.control, queue.pointers, queue.events, queue.slots, report,
         )  # fmt: skip
         if outcome == transfers.NO_QUEUE:
@@ -239,7 +241,7 @@ class PageReader:
 
         def part(share: int) -> int:
             return transfers.read_simple(
-                self._files, self._starts, ids, words, ends[share], ends[share + 1],
+                self._files, self._starts, self._seeds, ids, words, ends[share], ends[share + 1],
                 most, 0, verify, reports[share],
             )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from semistream.relation.device import Device, DeviceCounters, FileDevice
 from semistream.relation.index import ClusteredIndex, Index, Located, ScatteredIndex
 from semistream.relation.index_file import load_index
 from semistream.relation.keys import KeyCodec
-from semistream.relation.manifest import Manifest, ShardFiles
+from semistream.relation.manifest import ShardFiles
 from semistream.relation.map_file import load_map
 from semistream.relation.mapped_device import MappedDevice, PageMap
 from semistream.relation.overlay import Change, Listener, Overlay
@@ -171,24 +172,27 @@ class Relation:
             raise ValueError(f"{path} has shards 0 to {len(manifest.shards) - 1}, and {list(numbers)} was asked for")
         files = [manifest.shards[number] for number in numbers]
         key = KeyCodec.for_schema(manifest.schema, manifest.key)
-        _check_files(path, manifest)
+        _check_files(path, files, manifest.page_bytes)
         maps, orders = _page_maps(path, files)
+        named = [(shard, name, size) for shard in files for name, size in shard.page_files if name != shard.leaves_file]
         device: Device = FileDevice(
-            [(path / name, size) for shard in files for name, size in ((shard.pages_file, shard.pages), *shard.deltas)],
-            manifest.page_bytes, direct=direct, depth=depth,
+            [(path / name, size) for _, name, size in named], manifest.page_bytes,
+            bound=[name not in shard.unbound for shard, name, _ in named], direct=direct, depth=depth,
         )  # fmt: skip
         if any(shard.deltas for shard in files):
             device = MappedDevice(device, maps, [sum(pages for _, pages in shard.deltas) for shard in files])
         bases = np.cumsum([0, *(one.page_count for one in maps)])
         indexes: list[Index] = []
         for shard, order, base in zip(files, orders, bases, strict=False):
-            pages = shard.pages if shard.leaves_file is None else shard.leaves
-            first, continues = load_index(path / shard.index_file, pages if shard.indexed is None else shard.indexed)
+            first, continues = load_index(
+                path / shard.index_file, shard.index_entries, bound=shard.index_file not in shard.unbound
+            )
             index: Index = ClusteredIndex(first, continues, shard.last_key, None if order is None else order + base)
             if shard.leaves_file is not None:
                 leaves = FileDevice(
-                    [(path / shard.leaves_file, shard.leaves)], manifest.page_bytes, direct=direct, depth=depth
-                )
+                    [(path / shard.leaves_file, shard.leaves)], manifest.page_bytes,
+                    bound=[shard.leaves_file not in shard.unbound], direct=direct, depth=depth,
+                )  # fmt: skip
                 index = ScatteredIndex(ClusteredIndex(first, continues, shard.last_key), leaves)
             indexes.append(index)
         relation = cls(
@@ -399,24 +403,26 @@ def _page_maps(path: Path, shards: Sequence[ShardFiles]) -> tuple[list[PageMap],
     for shard in shards:
         order, page_map = None, PageMap.plain(shard.pages)
         if shard.map_file is not None:
-            order, page_map = load_map(path / shard.map_file, shard.pages)
+            order, page_map = load_map(path, shard)
         maps.append(page_map)
         orders.append(order)
     return maps, orders
 
 
-def _check_files(path: Path, manifest: Manifest) -> None:
-    for shard in manifest.shards:
-        for name, pages in ((shard.pages_file, shard.pages), (shard.leaves_file, shard.leaves), *shard.deltas):
-            if name is None:
-                continue
-            expected = pages * manifest.page_bytes
+def _check_files(path: Path, shards: Sequence[ShardFiles], page_bytes: int) -> None:
+    for shard in shards:
+        for name, pages in shard.page_files:
+            expected = pages * page_bytes
             try:
-                size = (path / name).stat().st_size
-            except FileNotFoundError:
+                status = (path / name).stat()
+            except OSError as error:
+                what = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
                 raise NotARelationError(
-                    f"{path / name} is missing, which the manifest names; run semistream repair, or build it again"
+                    f"{path / name} {what}, which the manifest names; run semistream repair, or build it again"
                 ) from None
+            size = status.st_size
+            if not stat.S_ISREG(status.st_mode):
+                raise NotARelationError(f"{path / name} is not a file, which the manifest names; build it again")
             if size != expected:
                 raise NotARelationError(
                     f"{path / name} has {size:,} bytes instead of {expected:,}: it was truncated or replaced; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,14 +18,28 @@ from semistream.relation.pages import FIRST, FORMAT, HEADER, LAST, WHOLE, pack_p
 from semistream.relation.relation import Relation
 from semistream.relation.selection import keep_rows
 
-__all__ = ["DamagedShard", "RepairError", "packed_page"]
+__all__ = ["DamagedShard", "RepairError", "Repaired", "packed_page"]
 
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
 
+@dataclass(frozen=True)
+class Repaired:
+    """A page that is whole again, or (page -1) a whole file."""
+
+    file: str
+    page: int
+    rows: int
+    proof: str
+    """What shows that it is as it was: ``checksum``, ``copy``, ``pages``, or ``keys and counts``."""
+
+
 class RepairError(SemistreamError):
-    """Damage that the source given cannot make good."""
+    """Damage that cannot be made good with what was given."""
+
+    repaired: Sequence[Repaired] = ()
+    """What could be repaired, and has been."""
 
 
 @dataclass

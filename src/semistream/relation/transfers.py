@@ -125,9 +125,9 @@ def _first_absent(pages: Ints, first: int, stop: int, count: int) -> int:
 
 
 @kernel
-def _first_bad(frames: Words, first: int, count: int, first_id: int) -> int:
+def _first_bad(frames: Words, first: int, count: int, first_id: int, seed: np.uint64) -> int:
     for i in range(count):
-        if checksum_words(frames[first + i], first_id + i) != frames[first + i, 0]:
+        if checksum_words(frames[first + i], seed ^ np.uint64(first_id + i)) != frames[first + i, 0]:
             return first + i
     return -1
 
@@ -136,6 +136,7 @@ def _first_bad(frames: Words, first: int, count: int, first_id: int) -> int:
 def read_simple(
     files: NDArray[np.int32],
     starts: Ints,
+    seeds: Words,
     pages: Ints,
     frames: Words,
     first: int,
@@ -149,8 +150,9 @@ def read_simple(
 
     Parameters
     ----------
-    files, starts
-        File descriptors, and the global id of the first page of each, ending with the number of all pages.
+    files, starts, seeds
+        File descriptors, the global id of the first page of each, ending with the number of all pages, and what
+        the checksums of each file's pages are seeded with beside their id.
     pages, frames
         Global ids, and one row of words for each.
     most
@@ -201,7 +203,7 @@ def read_simple(
         runs += _is_new_run(pages, at, starts[file])
         report[2] = runs
         if verify:
-            bad = _first_bad(frames, at, length, first_id)
+            bad = _first_bad(frames, at, length, first_id, seeds[file])
             if bad >= 0:
                 report[0] = bad
                 return BAD_CHECKSUM
@@ -214,6 +216,7 @@ def read_queued(
     queue: int,
     files: NDArray[np.int32],
     starts: Ints,
+    seeds: Words,
     pages: Ints,
     frames: Words,
     most: int,
@@ -312,7 +315,8 @@ def read_queued(
             for i in range(check_count):
                 first = check_first[i]
                 page = pages[first]
-                bad = _first_bad(frames, first, check_length[i], page - starts[_file_of(starts, page)])
+                file = _file_of(starts, page)
+                bad = _first_bad(frames, first, check_length[i], page - starts[file], seeds[file])
                 if bad >= 0:
                     report[0] = bad
                     outcome = BAD_CHECKSUM

@@ -22,7 +22,7 @@ from semistream.core.errors import NotARelationError, SemistreamError
 from semistream.core.paths import local_path
 from semistream.relation import builder
 from semistream.relation import manifest as manifests
-from semistream.relation.checksum import seal
+from semistream.relation.checksum import file_seed, seal
 from semistream.relation.index import ClusteredIndex
 from semistream.relation.index_file import index_to_bytes
 from semistream.relation.manifest import Manifest, ShardFiles
@@ -130,13 +130,13 @@ def write_shard(
     frames = overlay.frames[overlay.slots[mine]]
     changed, ordered = local(overlay.ids[mine]), local(order)
     _check_own(path, number, np.concatenate([changed, ordered]), old_pages + fresh.size)
-    old_map = PageMap.plain(shard.pages) if shard.map_file is None else load_map(path / shard.map_file, shard.pages)[1]
+    old_map = PageMap.plain(shard.pages) if shard.map_file is None else load_map(path, shard)[1]
     page_map = _merged(old_map, changed, sum(pages for _, pages in shard.deltas), old_pages + fresh.size)
     stem = name or builder.shard_name(number, os.urandom(4).hex())
-    seal(frames, 0)
+    seal(frames, 0, file_seed(f"{stem}.delta"))
     _write(path / f"{stem}.delta", frames.reshape(-1).data)
-    _write(path / f"{stem}.index", index_to_bytes(after.first, after.continues))
-    _write(path / f"{stem}.map", map_to_bytes(ordered, page_map))
+    _write(path / f"{stem}.index", index_to_bytes(f"{stem}.index", after.first, after.continues))
+    _write(path / f"{stem}.map", map_to_bytes(f"{stem}.map", ordered, page_map))
     return dataclasses.replace(
         shard,
         index_file=f"{stem}.index",

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from semistream.core.errors import RelationBuildError
 from semistream.core.units import format_bytes
-from semistream.relation.checksum import seal
-from semistream.relation.index import ScatteredIndex
+from semistream.relation.checksum import file_seed, seal
 from semistream.relation.index_file import index_to_bytes
 from semistream.relation.keys import KeyCodec
+from semistream.relation.leaves import EMPTY_KEY, leaf_entries, pack_leaves
 from semistream.relation.manifest import ShardFiles
 from semistream.relation.pages import FIRST, HEADER, LAST, WHOLE, PageLayout, pack_pages, pages_needed, set_flags
 from semistream.relation.rows import RowCodec, Rows
@@ -27,7 +27,6 @@ Bytes = NDArray[np.uint8]
 
 PAGE_BYTES = 8192
 _CHUNK_ROWS = 1 << 16
-_EMPTY_KEY = np.iinfo(np.int64).min
 
 
 def stored_schema(schema: pa.Schema, codec: KeyCodec) -> pa.Schema:
@@ -99,7 +98,7 @@ class ShardWriter:
         self._scattered_keys: list[Ints] = []
         self._scattered_pages: list[NDArray[np.uint32]] = []
         self._scattered_prints: list[Ints] = []
-        self._last_key: int = _EMPTY_KEY
+        self._last_key: int = EMPTY_KEY
         self._file = open(self._path("pages"), "wb")  # noqa: SIM115 - closed by close or abort
 
     def write(self, keys: Ints, batch: pa.RecordBatch) -> None:
@@ -112,7 +111,7 @@ class ShardWriter:
         self._write(np.empty(0, np.int64), None, last=True)
         if self._pages == 0:
             self._append(np.empty(0, np.int64), np.empty(0, np.uint8), _no_rows(), np.zeros(2, np.int64))
-            self._first.append(np.array([_EMPTY_KEY]))
+            self._first.append(np.array([EMPTY_KEY]))
             self._continues.append(np.zeros(1, bool))
         leaves = 0
         if self._clustered:
@@ -122,7 +121,7 @@ class ShardWriter:
             first, continues, leaves = self._finish_scattered()
         self._sync(self._file)
         with open(self._path("index"), "wb") as index:
-            index.write(index_to_bytes(first, continues))
+            index.write(index_to_bytes(self._path("index").name, first, continues))
             self._sync(index)
         return ShardFiles(
             pages_file=self._path("pages").name,
@@ -143,6 +142,9 @@ class ShardWriter:
 
     def _path(self, kind: str) -> Path:
         return self._directory / f"{self._name}.{kind}"
+
+    def _seed(self, kind: str) -> int:
+        return file_seed(self._path(kind).name)
 
     def _write(self, keys: Ints, batch: pa.RecordBatch | None, *, last: bool) -> None:
         """Pack all pages but the last, whose rows wait for what comes after them."""
@@ -179,7 +181,7 @@ class ShardWriter:
 
     def _append(self, keys: Ints, flags: Bytes, rows: Rows, breaks: Ints) -> None:
         frames = pack_pages(self._layout, keys, flags, rows, breaks)
-        seal(frames, self._pages)
+        seal(frames, self._pages, self._seed("pages"))
         self._file.write(frames.reshape(-1).data)
         self._pages += frames.shape[0]
 
@@ -257,11 +259,14 @@ class ShardWriter:
         ends_run = np.append(starts_run[1:], True)[: keys.size]
         flags[order] = np.where(starts_run, FIRST, 0) | np.where(ends_run, LAST, 0) | np.where(whole[run], WHOLE, 0)
         self._patch_flags(flags)
-        entries = np.ones(keys.size, bool)  # one leaf row for each page of a key
-        entries[1:] = starts_run[1:] | (pages_of[1:] != pages_of[:-1])
-        leaf_keys, leaf_pages = keys[entries], pages_of[entries].astype(np.uint32)
-        self._last_key = int(keys[-1]) if keys.size else _EMPTY_KEY
-        return self._write_leaves(leaf_keys, leaf_pages)
+        self._last_key = int(keys[-1]) if keys.size else EMPTY_KEY
+        entries = leaf_entries(keys, pages_of)
+        frames, first, continues = pack_leaves(keys[entries], pages_of[entries], self._layout.frame_bytes)
+        seal(frames, 0, self._seed("leaves"))
+        with open(self._path("leaves"), "wb") as file:
+            file.write(frames.reshape(-1).data)
+            self._sync(file)
+        return first, continues, len(frames)
 
     def _patch_flags(self, flags: Bytes) -> None:
         width, at = self._layout.frame_bytes, 0
@@ -272,29 +277,10 @@ class ShardWriter:
                 file.seek(page * width)
                 frames = np.frombuffer(bytearray(file.read(count * width)), np.uint8).reshape(count, width)
                 at = int(set_flags(frames, flags, at))
-                seal(frames, page)
+                seal(frames, page, self._seed("pages"))
                 file.seek(page * width)
                 file.write(frames.reshape(-1).data)
             self._sync(file)
-
-    def _write_leaves(self, keys: Ints, pages: NDArray[np.uint32]) -> tuple[Ints, NDArray[np.bool_], int]:
-        layout = PageLayout(self._layout.frame_bytes, ScatteredIndex.STRIDE)
-        starts = np.arange(keys.size, dtype=np.int64) * 4
-        rows = Rows(pages.view(np.uint8), starts, np.full(keys.size, 4, np.int64))
-        breaks = pages_needed(rows.lengths, layout.frame_bytes, layout.stride)
-        if keys.size == 0:
-            breaks = np.zeros(2, np.int64)
-        frames = pack_pages(layout, keys, np.zeros(keys.size, np.uint8), rows, breaks)
-        seal(frames, 0)
-        with open(self._path("leaves"), "wb") as file:
-            file.write(frames.reshape(-1).data)
-            self._sync(file)
-        if keys.size == 0:
-            return np.array([_EMPTY_KEY]), np.zeros(1, bool), 1
-        heads = breaks[:-1]
-        continues = np.zeros(heads.size, bool)
-        continues[1:] = keys[heads[1:]] == keys[heads[1:] - 1]
-        return keys[heads], continues, int(heads.size)
 
     @staticmethod
     def _sync(file: object) -> None:
