@@ -71,7 +71,7 @@ def test_split_is_within_a_twentieth_of_the_best_of_a_grid(algorithm):
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0])
 def test_cmeshjoin_is_split_as_the_derivative_says(share, exponent):
     # CMESHJOIN's optimum takes processing for free and the rate behind for proportional to memory
-    from semistream.costs.front_stage import best_cache
+    from semistream.costs.basis.front_stage import best_cache
 
     setting = Setting.planned(20_000_000, exponent=exponent, constants=DISK)
     memory = int(2.4e9 * share)

@@ -191,7 +191,7 @@ def constants_table(constants: Constants) -> Table:
 
 
 def _show(relation: Relation, tuning: Tuning, on: list[str] | None) -> None:
-    from semistream.tuner.tuning import UNBOUNDED_WAIT
+    from semistream.joins import find
 
     table = facts()
     table.add_row("relation", f"{relation.row_count:,} rows, {format_bytes(relation.nbytes)}")
@@ -200,7 +200,7 @@ def _show(relation: Relation, tuning: Tuning, on: list[str] | None) -> None:
     table.add_row("costs", tuning.setting.constants.name)
     out.print(table)
     out.print(rate_table(tuning.predictions, tuning.best.algorithm))
-    endless = [found.algorithm for found in tuning.predictions if found.algorithm in UNBOUNDED_WAIT]
+    endless = [found.algorithm for found in tuning.predictions if not find(found.algorithm).bounded_wait]
     for name in endless:
         out.print(f"[dim]{name} is never recommended: a tuple with a rare key may wait in it for ever[/dim]")
     for name, error in tuning.refused.items():

@@ -17,18 +17,15 @@ Example
 
 from __future__ import annotations
 
+import functools
+
 from semistream.core.errors import SemistreamError
+from semistream.core.plugins import modules_of
 from semistream.costs.basis.constants import Constants, load_constants, save_constants
 from semistream.costs.basis.model import Costs, Prediction
 from semistream.costs.basis.pricing import Operations, simulated_seconds
 from semistream.costs.basis.setting import Setting
-from semistream.costs.front_stage import FrontCosts
-from semistream.costs.hybridjoin import HybridJoinCosts, XHybridJoinCosts
-from semistream.costs.inlj import InljCosts
-from semistream.costs.meshjoin import MeshJoinCosts, RMeshJoinCosts
-from semistream.costs.parallel_front import ParallelFrontCosts, TwoBufferCosts
-from semistream.costs.partitioned_join import PartitionedJoinCosts
-from semistream.costs.ssij import SsijCosts
+from semistream.joins import algorithms
 
 __all__ = [
     "Constants",
@@ -43,37 +40,26 @@ __all__ = [
     "simulated_seconds",
 ]
 
-_COSTS: dict[str, Costs] = {
-    costs.id: costs
-    for costs in (
-        InljCosts(),
-        MeshJoinCosts(),
-        RMeshJoinCosts(),
-        PartitionedJoinCosts(),
-        HybridJoinCosts(),
-        XHybridJoinCosts(),
-        FrontCosts("cmeshjoin", MeshJoinCosts(), share=None),
-        FrontCosts("cachejoin", HybridJoinCosts()),
-        FrontCosts("front+inlj", InljCosts(), share=0.9),
-        ParallelFrontCosts("p_cachejoin", HybridJoinCosts()),
-        ParallelFrontCosts("op_cachejoin", TwoBufferCosts()),
-        SsijCosts(),
-        FrontCosts("front+x_hybridjoin", XHybridJoinCosts()),
-        FrontCosts("front+ssij", SsijCosts()),
-    )
-}
+
+@functools.cache
+def _models() -> dict[str, Costs]:
+    """Find the models: what modules call ``COSTS``, in the order of the registry of joins."""
+    found: dict[str, Costs] = {}
+    for module in modules_of(__name__):
+        found |= {costs.id: costs for costs in getattr(module, "COSTS", ())}
+    return {name: found[name] for name in algorithms() if name in found}
 
 
 def modelled() -> list[str]:
     """Return the ids of the joins that have a cost model."""
-    return list(_COSTS)
+    return list(_models())
 
 
 def costs_of(algorithm: str) -> Costs:
     """Return the cost model of a join."""
     try:
-        return _COSTS[algorithm]
+        return _models()[algorithm]
     except KeyError:
         raise SemistreamError(
-            f"there is no cost model of {algorithm!r}; those with one: {', '.join(sorted(_COSTS))}"
+            f"there is no cost model of {algorithm!r}; those with one: {', '.join(sorted(_models()))}"
         ) from None

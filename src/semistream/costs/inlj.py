@@ -18,7 +18,7 @@ from semistream.costs.basis.popularity import KeyClasses
 from semistream.costs.basis.served import DiskCosts, Served, matched_in_passes
 from semistream.costs.basis.setting import Setting
 
-__all__ = ["InljCosts"]
+__all__ = ["COSTS", "InljCosts"]
 
 
 class InljCosts(DiskCosts):
@@ -74,3 +74,6 @@ class InljCosts(DiskCosts):
 
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
         return {"in_flight": [1, 16, 64, 256]}
+
+
+COSTS = (InljCosts(),)

@@ -1,9 +1,9 @@
-"""MESHJOIN and R-MESHJOIN: R is read in a circle (CMESHJOIN §2; HYBRIDJOIN §3; X-HYBRIDJOIN §5.1).
+"""MESHJOIN: R is read in a circle (CMESHJOIN §2; HYBRIDJOIN §3; X-HYBRIDJOIN §5.1).
 
 =============  =============================================================================================
 symbol         meaning
 =============  =============================================================================================
-``b``          pages of a partition (``d`` for R-MESHJOIN)
+``b``          pages of a partition
 ``k``          partitions of R: ``ceil(N_R / b)``, turns that a tuple waits
 ``w``          stream tuples that enter, and leave, in a turn
 ``h_S``        stream tuples that fit: those of ``k`` partitions of the queue and the one that forms
@@ -24,9 +24,7 @@ from semistream.costs.basis.served import DiskCosts, Served, matched_in_passes
 from semistream.costs.basis.setting import Setting
 from semistream.structures.stream_table import StreamTable
 
-__all__ = ["MeshJoinCosts", "RMeshJoinCosts"]
-
-_PAGES_A_SEEK = 8
+__all__ = ["COSTS", "MeshJoinCosts"]
 
 
 class MeshJoinCosts(DiskCosts):
@@ -101,11 +99,4 @@ class MeshJoinCosts(DiskCosts):
         return int(math.sqrt(seek * seek + seek * room / setting.frame_bytes) - seek)
 
 
-class RMeshJoinCosts(MeshJoinCosts):
-    """The same loop; the disk buffer is what the disk likes, whatever R is."""
-
-    id = "r_meshjoin"
-    pages_option = "disk_pages"
-
-    def _default(self, setting: Setting, room: int, seek: float) -> int:
-        return min(int(_PAGES_A_SEEK * seek), room // 4 // setting.frame_bytes)
+COSTS = (MeshJoinCosts(),)

@@ -33,7 +33,7 @@ from semistream.costs.basis.setting import Setting
 from semistream.structures.directory import ENTRY_BYTES
 from semistream.structures.wait_buffer import WaitBuffer
 
-__all__ = ["PartitionedJoinCosts"]
+__all__ = ["COSTS", "PartitionedJoinCosts"]
 
 Floats = NDArray[np.float64]
 
@@ -130,3 +130,6 @@ def _served(units: Units, capacity: float, read: int) -> float:
 def _cycles(popularity: Floats, level: float, turn: float) -> Floats:
     """Return the tuples between two reads of a partition."""
     return np.asarray(np.maximum(level / popularity + turn / 2, turn))
+
+
+COSTS = (PartitionedJoinCosts(),)

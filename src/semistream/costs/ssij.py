@@ -50,7 +50,7 @@ from semistream.structures.page_cache import PageCache
 from semistream.structures.read_plan import ReadPlanner
 from semistream.structures.tuple_log import TupleShape
 
-__all__ = ["SsijCosts"]
+__all__ = ["COSTS", "SsijCosts"]
 
 Floats = NDArray[np.float64]
 
@@ -321,3 +321,6 @@ def _planned(pages: int, density: float, run: int, ratio: float, scan: int, read
     # the stretch may have been drawn with a few pages more or less than expected
     scale = density * pages / chosen.size
     return runs * scale, total * scale
+
+
+COSTS = (SsijCosts(),)

@@ -1,64 +1,47 @@
-"""The joins: one file an algorithm, one line here each.
+"""The joins: one file an algorithm, found by themselves.
 
-``semistream.algorithms()`` lists them; `create` makes one by its id.
+``semistream.algorithms()`` lists them; `create` makes one by its id. To add one, put a module beside these with a
+`Join` that says its ``id`` and ``title``, and a cost model, by which the tuner knows it, into `semistream.costs`. A
+package of your own names both modules as entry points of ``semistream.joins`` and ``semistream.costs``.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from semistream.core.errors import UnknownAlgorithmError
+from semistream.core.plugins import modules_of
 from semistream.joins.base import How, Join
-from semistream.joins.cachejoin import CacheJoin
-from semistream.joins.cmeshjoin import CMeshJoin
-from semistream.joins.front_joins import FrontInlj, FrontSsij, FrontXHybridJoin
-from semistream.joins.hybridjoin import HybridJoin
-from semistream.joins.inlj import Inlj
-from semistream.joins.meshjoin import MeshJoin
-from semistream.joins.op_cachejoin import OPCacheJoin
-from semistream.joins.oracle import Oracle
-from semistream.joins.p_cachejoin import PCacheJoin
-from semistream.joins.partitioned_join import PartitionedJoin
-from semistream.joins.r_meshjoin import RMeshJoin
-from semistream.joins.ssij import Ssij
-from semistream.joins.x_hybridjoin import XHybridJoin
 from semistream.relation.relation import Relation
 
 __all__ = ["How", "Join", "algorithms", "create", "find"]
 
-_REGISTRY: dict[str, type[Join]] = {
-    join.id: join
-    for join in (
-        Oracle,
-        Inlj,
-        MeshJoin,
-        RMeshJoin,
-        PartitionedJoin,
-        HybridJoin,
-        XHybridJoin,
-        CMeshJoin,
-        CacheJoin,
-        FrontInlj,
-        FrontXHybridJoin,
-        PCacheJoin,
-        OPCacheJoin,
-        Ssij,
-        FrontSsij,
-    )
-}
+
+@functools.cache
+def _registry() -> dict[str, type[Join]]:
+    """Find the joins: listed classes that have an id of their own, in the module that defines them."""
+    found = [
+        kind
+        for module in modules_of(__name__)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, Join) and kind.__module__ == module.__name__
+        if "id" in vars(kind) and kind.listed
+    ]
+    return {kind.id: kind for kind in sorted(found, key=lambda kind: (kind.place, kind.id))}
 
 
 def algorithms() -> list[str]:
     """Return the ids of all joins."""
-    return list(_REGISTRY)
+    return list(_registry())
 
 
 def find(algorithm: str) -> type[Join]:
     """Return the class of an algorithm."""
     try:
-        return _REGISTRY[algorithm]
+        return _registry()[algorithm]
     except KeyError:
-        raise UnknownAlgorithmError(algorithm, _REGISTRY) from None
+        raise UnknownAlgorithmError(algorithm, _registry()) from None
 
 
 def create(algorithm: str, relation: Relation, **options: Any) -> Join:

@@ -24,6 +24,7 @@ from semistream.core.units import format_bytes, parse_bytes
 from semistream.joins.conditions import ConditionName, condition_for
 from semistream.joins.output import output_schema, without_partner
 from semistream.joins.stream_buffer import StreamBuffer, Tuples
+from semistream.joins.traits import Traits
 from semistream.relation.overlay import Change
 from semistream.relation.pages import FIRST
 from semistream.relation.relation import Relation
@@ -46,7 +47,7 @@ _LEAST_INBOX = 4096
 _MOST_INBOX = 1 << 23
 
 
-class Join(ABC):
+class Join(Traits, ABC):
     """A join of a stream with a relation, exact, within a memory budget.
 
     A small state machine: `offer` puts stream tuples into the stream buffer, `step` runs one turn of the
@@ -75,12 +76,6 @@ class Join(ABC):
     """Name in the registry."""
     title: ClassVar[str]
     """One line for tables."""
-    uses_index: ClassVar[bool] = True
-    """Whether the index of R is held, and so counted."""
-    bounded: ClassVar[bool] = True
-    """Whether the join keeps to its budget."""
-    deterministic: ClassVar[bool] = True
-    """Whether the same stream gives results in the same order; threads do not."""
     conditions: ClassVar[tuple[ConditionName, ...]] = ("equal",)
     """What the algorithm can join on."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from semistream.joins.front_stage import FrontStage
+from semistream.joins.hybridjoin import HybridJoin
 
 __all__ = ["CacheJoin"]
 
@@ -15,4 +16,5 @@ class CacheJoin(FrontStage):
 
     id = "cachejoin"
     title = "CACHEJOIN: front stage + HYBRIDJOIN"
-    behind = "hybridjoin"
+    place = 80
+    behind = HybridJoin

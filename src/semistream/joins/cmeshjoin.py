@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from semistream.joins.front_stage import FrontStage
+from semistream.joins.meshjoin import MeshJoin
 
 __all__ = ["CMeshJoin"]
 
@@ -23,7 +24,9 @@ class CMeshJoin(FrontStage):
 
     id = "cmeshjoin"
     title = "CMESHJOIN: front stage + MESHJOIN"
-    behind = "meshjoin"
+    place = 70
+    behind = MeshJoin
+    scans = True
 
     def _best_share(self) -> float:
         if self._cache_share is not None:

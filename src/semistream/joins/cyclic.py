@@ -36,6 +36,7 @@ class CyclicJoin(WaitingJoin):
     """
 
     uses_index = False
+    scans = True
 
     def __init__(self, relation: Relation, *, pages: int | None, seek_pages: float, **common: Any) -> None:
         if not seek_pages >= 0:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from semistream.joins.front_stage import FrontStage
+from semistream.joins.inlj import Inlj
+from semistream.joins.ssij import Ssij
+from semistream.joins.x_hybridjoin import XHybridJoin
 from semistream.relation.relation import Relation
 
 __all__ = ["FrontInlj", "FrontSsij", "FrontXHybridJoin"]
@@ -15,7 +18,8 @@ class FrontInlj(FrontStage):
 
     id = "front+inlj"
     title = "front stage + INLJ"
-    behind = "inlj"
+    place = 90
+    behind = Inlj
     share = 0.9
 
 
@@ -24,7 +28,8 @@ class FrontXHybridJoin(FrontStage):
 
     id = "front+x_hybridjoin"
     title = "front stage + X-HYBRIDJOIN"
-    behind = "x_hybridjoin"
+    place = 100
+    behind = XHybridJoin
 
 
 class FrontSsij(FrontStage):
@@ -36,7 +41,8 @@ class FrontSsij(FrontStage):
 
     id = "front+ssij"
     title = "front stage + SSIJ"
-    behind = "ssij"
+    place = 140
+    behind = Ssij
 
     def __init__(self, relation: Relation, *, deadline: float | str | None = None, **options: Any) -> None:
         if deadline is not None:

@@ -40,7 +40,7 @@ PORTION = 1 << 14
 
 
 class FrontStage(Join):
-    """``H_R`` before the join named by `behind`.
+    """``H_R`` before the join `behind`.
 
     Parameters
     ----------
@@ -61,8 +61,8 @@ class FrontStage(Join):
     The cache never affects the result. A key with several rows is cached with all of them, if they lie in one page.
     """
 
-    behind: ClassVar[str]
-    """Id of the join that gets the misses."""
+    behind: ClassVar[type[Join]]
+    """The join that gets the misses."""
     share: ClassVar[float] = 0.75
     """Default of ``cache_share``."""
     uses_index = False  # the join behind counts it, if it uses it
@@ -91,17 +91,10 @@ class FrontStage(Join):
         self.threshold = max(1, threshold)
         self._aging = aging
         self._arrays = arrays
-        self._behind_class = self._find_behind()
         self._behind_common = {"on": on, "how": how, "suffix": suffix, **options}
         # only asked what it needs at least; the one that works is made when the stream's schema is known
-        self._inner = self._behind_class(relation, memory=1 << 62, **self._behind_common)
+        self._inner = self.behind(relation, memory=1 << 62, **self._behind_common)
         super().__init__(relation, on=on, how=how, memory=memory, schema=schema, suffix=suffix)
-
-    @classmethod
-    def _find_behind(cls) -> type[Join]:
-        from semistream.joins import find
-
-        return find(cls.behind)
 
     def _minimum(self) -> int:
         if hasattr(self, "stream_codec"):
@@ -131,7 +124,7 @@ class FrontStage(Join):
         self._learned = arrays("front_stage", 3, np.int64)
         self.threshold = int(self._learned[_THRESHOLD]) or self.threshold
         self.budget.reserve("front stage", self.cache.nbytes + self._learned.nbytes)
-        self._inner = self._behind_class(self.relation, memory=self.budget.free, **self._behind_common)
+        self._inner = self.behind(self.relation, memory=self.budget.free, **self._behind_common)
         self.budget.reserve("join behind", self.budget.free)
         assert self.schema is not None
         self._inner.bind(self.schema, row_bytes=self._row_bytes)

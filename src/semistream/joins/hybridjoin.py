@@ -42,6 +42,7 @@ class HybridJoin(OldestFirstJoin):
 
     id = "hybridjoin"
     title = "HYBRIDJOIN: the oldest key's page, for all who wait"
+    place = 50
 
     def _open(self) -> None:
         self._open_disk_buffer(self._disk_bytes())

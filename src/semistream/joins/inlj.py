@@ -32,6 +32,8 @@ class Inlj(Join):
 
     id = "inlj"
     title = "index nested loop join: one read a tuple"
+    place = 10
+    waits = False
 
     def __init__(self, relation: Relation, *, in_flight: int = 256, **common: Any) -> None:
         if in_flight < 1:

@@ -34,6 +34,7 @@ class MeshJoin(CyclicJoin):
 
     id = "meshjoin"
     title = "MESHJOIN: cyclic scan of R"
+    place = 20
 
     def __init__(
         self,

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.joins.base import Join
 from semistream.joins.oldest_first import OldestFirstJoin, partitions
 from semistream.joins.parallel_front import ParallelFrontStage
+from semistream.joins.traits import Overlap
 from semistream.relation.relation import Relation
 
 __all__ = ["OPCacheJoin", "TwoBufferJoin"]
@@ -47,6 +47,7 @@ class TwoBufferJoin(OldestFirstJoin):
     """
 
     id = "two_buffers"
+    listed = False
     title = "HYBRIDJOIN with two disk buffers"
 
     def __init__(self, relation: Relation, *, threads: bool = True, **options: Any) -> None:
@@ -147,9 +148,8 @@ class OPCacheJoin(ParallelFrontStage):
 
     id = "op_cachejoin"
     title = "OP-CACHEJOIN: and two disk buffers"
+    place = 120
 
+    overlap = Overlap.PHASES_AND_READS
+    behind = TwoBufferJoin
     loaders_behind = True
-
-    @classmethod
-    def _find_behind(cls) -> type[Join]:
-        return TwoBufferJoin

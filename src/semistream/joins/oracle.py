@@ -23,6 +23,7 @@ class Oracle(Join):
 
     id = "oracle"
     title = "all of R in memory (unbounded)"
+    place = 0
     bounded = False
     conditions = ("equal", "between")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from semistream.joins.hybridjoin import HybridJoin
 from semistream.joins.parallel_front import ParallelFrontStage
 
 __all__ = ["PCacheJoin"]
@@ -15,4 +16,5 @@ class PCacheJoin(ParallelFrontStage):
 
     id = "p_cachejoin"
     title = "P-CACHEJOIN: both phases in parallel"
-    behind = "hybridjoin"
+    place = 110
+    behind = HybridJoin

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from semistream.joins.front_stage import PORTION, FrontStage
 from semistream.joins.stream_buffer import Tuples
+from semistream.joins.traits import Overlap
 from semistream.relation.overlay import Change
 from semistream.relation.relation import Relation
 
@@ -48,6 +49,7 @@ class ParallelFrontStage(FrontStage):
     """
 
     deterministic = False
+    overlap = Overlap.PHASES
     loaders_behind: ClassVar[bool] = False
     """Whether the join behind has threads of its own too."""
 

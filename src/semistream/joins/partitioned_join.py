@@ -72,6 +72,8 @@ class PartitionedJoin(Join):
 
     id = "partitioned_join"
     title = "partition-based join: the partition most wait for"
+    place = 40
+    bounded_wait = False
 
     def __init__(
         self,

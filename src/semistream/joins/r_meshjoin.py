@@ -49,6 +49,7 @@ class RMeshJoin(CyclicJoin):
 
     id = "r_meshjoin"
     title = "R-MESHJOIN: cyclic scan, disk buffer independent of R"
+    place = 30
 
     def __init__(
         self, relation: Relation, *, disk_pages: int | None = None, seek_pages: float = 16.0, **common: Any

@@ -94,6 +94,7 @@ class Ssij(SsijSchedule):
 
     id = "ssij"
     title = "SSIJ: batched look-ups, pages cached by utility, planned reads"
+    place = 130
     conditions = ("equal", "between")
 
     def __init__(

@@ -78,6 +78,7 @@ class XHybridJoin(OldestFirstJoin):
 
     id = "x_hybridjoin"
     title = "X-HYBRIDJOIN: HYBRIDJOIN with frequent pages pinned"
+    place = 60
 
     def __init__(
         self,

@@ -189,7 +189,7 @@ def _measure_turn(relation: Relation, constants: Constants) -> float:
             for _ in join.step():
                 pass
         seconds, done = time.perf_counter() - began, join.stats.since(before)
-        found.append((seconds - simulated_seconds(join.id, done, done.io_seconds, constants)) / done.steps)
+        found.append((seconds - simulated_seconds(join.overlap, done, done.io_seconds, constants)) / done.steps)
     return max(0.0, min(found[1:]) * 1e9)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from semistream.core.errors import BudgetTooSmallError, SemistreamError
 from semistream.core.units import format_count
 from semistream.costs import Constants, Operations, Prediction, Setting, load_constants, simulated_seconds
+from semistream.joins import find
 from semistream.tuner.skew import check_exponent
 from semistream.tuner.tuning import Tuning, compare
 
@@ -61,7 +62,7 @@ class Plan:
         if "front stage" in self.prediction.parts:
             setting = self.tuning.setting
             hit = Operations(rows_out=setting.rows_per_key, cache_hits=1.0, probes=1.0, recorded=1.0)
-            hot = min(hot, simulated_seconds(self.prediction.algorithm, hit, 0.0, setting.constants))
+            hot = min(hot, simulated_seconds(find(self.prediction.algorithm).overlap, hit, 0.0, setting.constants))
         return 1.0 / (self.top_share * hot + (1.0 - self.top_share) / self.shards * self.prediction.seconds)
 
     @property

@@ -24,8 +24,6 @@ from semistream.workloads.keys.key_source import Shape
 __all__ = ["Tuning", "choose", "describe", "skew_of", "tune"]
 
 _SAMPLE_ROWS = 1_000_000
-UNBOUNDED_WAIT = frozenset({"partitioned_join"})
-"""Joins in which a tuple may wait for ever: shown, but not recommended."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class Tuning:
     @property
     def best(self) -> Prediction:
         """The recommendation: the fastest in which no tuple may wait for ever."""
-        able = [found for found in self.predictions if found.algorithm not in UNBOUNDED_WAIT]
+        able = [found for found in self.predictions if find(found.algorithm).bounded_wait]
         return (able or self.predictions)[0]
 
     def as_dict(self) -> dict[str, Any]:

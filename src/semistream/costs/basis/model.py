@@ -15,6 +15,7 @@ from semistream.core.errors import BudgetTooSmallError
 from semistream.core.units import format_bytes
 from semistream.costs.basis.pricing import Operations, simulated_seconds
 from semistream.costs.basis.setting import Setting
+from semistream.joins import find
 
 __all__ = ["Costs", "Memory", "Prediction", "common_memory", "least_memory"]
 
@@ -169,7 +170,7 @@ class Costs(ABC):
         io_seconds = reads * (setting.queued_seek if seek is None else seek) + pages * setting.transfer
         return Prediction(
             self.id, memory.total, memory.parts, dict(options), operations, reads, pages, io_seconds,
-            simulated_seconds(self.id, operations, io_seconds, setting.constants), dict(details),
+            simulated_seconds(find(self.id).overlap, operations, io_seconds, setting.constants), dict(details),
         )  # fmt: skip
 
     def _too_small(self, setting: Setting, memory: Memory, needed: float) -> BudgetTooSmallError:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from semistream.costs.basis.constants import Constants
+from semistream.joins.traits import Overlap
 
 __all__ = ["Counts", "Operations", "simulated_seconds"]
 
@@ -52,7 +53,7 @@ class Operations:
     steps: float = 0.0
 
 
-def simulated_seconds(join_id: str, stats: Counts, io_seconds: float, constants: Constants) -> float:
+def simulated_seconds(overlap: Overlap, stats: Counts, io_seconds: float, constants: Constants) -> float:
     """Return how long a join takes for what ``stats`` counts and ``io_seconds`` of its device.
 
     One after the other: ``io + c_S·in + c_H·probes + c_O·out + c_A·appended + c_E·evicted + c_F·recorded +
@@ -61,8 +62,8 @@ def simulated_seconds(join_id: str, stats: Counts, io_seconds: float, constants:
 
     Parameters
     ----------
-    join_id
-        Which join did it, because two of them do things at once.
+    overlap
+        What the join does at the same time.
     stats
         What it did; for a part of a run, the difference of two.
     io_seconds
@@ -74,8 +75,7 @@ def simulated_seconds(join_id: str, stats: Counts, io_seconds: float, constants:
     >>> from semistream.costs.basis.constants import load_constants
     >>> done = JoinStatistics(rows_in=1000, rows_out=1000, cache_hits=700, probes=5000, appended=300, evicted=300)
     >>> constants = load_constants("disk-2010")
-    >>> joins = ("cachejoin", "p_cachejoin", "op_cachejoin")
-    >>> seconds = [simulated_seconds(join, done, 0.0001, constants) for join in joins]
+    >>> seconds = [simulated_seconds(overlap, done, 0.0001, constants) for overlap in Overlap]
     >>> seconds == sorted(seconds, reverse=True)
     True
     """
@@ -97,8 +97,8 @@ def simulated_seconds(join_id: str, stats: Counts, io_seconds: float, constants:
         + c.evict * stats.evicted
         + c.turn * stats.steps
     ) * 1e-9
-    if join_id == "p_cachejoin":
+    if overlap is Overlap.PHASES:
         return max(stream, disk + io_seconds)
-    if join_id == "op_cachejoin":
+    if overlap is Overlap.PHASES_AND_READS:
         return max(stream, disk, io_seconds)
     return stream + disk + io_seconds

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.costs.front_stage import SteadyCache
+from semistream.costs.basis.front_stage import SteadyCache
 from semistream.experiments.measure.both_sides import Sides
 from semistream.joins.base import Join
 from semistream.joins.front_stage import FrontStage

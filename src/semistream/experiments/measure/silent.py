@@ -66,10 +66,6 @@ def _nothing(schema: pa.Schema) -> pa.RecordBatch:
 class _SilentFront(_Silent, FrontStage):
     """A front stage whose join behind is silent too."""
 
-    @classmethod
-    def _find_behind(cls) -> type[Join]:
-        return silent(super()._find_behind())
-
     @property
     def stats(self) -> JoinStatistics:
         both = super().stats
@@ -85,10 +81,12 @@ def silent(algorithm: type[Join]) -> type[Join]:
     'meshjoin'
     """
     base: type[Any] = _Silent
+    own: dict[str, Any] = {"__doc__": algorithm.__doc__}
     if issubclass(algorithm, FrontStage):
         base = _SilentFront
+        own["behind"] = silent(algorithm.behind)
     elif issubclass(algorithm, Ssij):
         base = _SilentSsij
     elif issubclass(algorithm, WaitingJoin):
         base = _SilentWaiting
-    return type(f"Silent{algorithm.__name__}", (base, algorithm), {"__doc__": algorithm.__doc__})
+    return type(f"Silent{algorithm.__name__}", (base, algorithm), own)

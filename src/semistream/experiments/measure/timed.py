@@ -129,10 +129,10 @@ class TimedRun(Run):
     def _entered(self) -> int:
         """Tuples that have entered the join's window: they do so in the order of their arrival."""
         stats = self.join.stats
-        return stats.rows_in if self.point.algorithm == "inlj" else stats.appended
+        return stats.appended if self.join.waits else stats.rows_in
 
     def _served(self, tuples: int, arrivals: Floats) -> Iterator[Ints]:
-        most = _ONE_BY_ONE if self.point.algorithm == "inlj" else tuples
+        most = tuples if self.join.waits else _ONE_BY_ONE
         come, jump = 0, 0.0
         while self.feed.offered < tuples:
             times = self.arrived()

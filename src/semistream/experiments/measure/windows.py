@@ -14,7 +14,7 @@ import pyarrow as pa
 from semistream.core.statistics import JoinStatistics
 from semistream.costs import Constants, Setting, costs_of, load_constants, modelled, simulated_seconds
 from semistream.costs.basis.constants import DEFAULT
-from semistream.costs.front_stage import FrontCosts
+from semistream.costs.basis.front_stage import FrontCosts
 from semistream.experiments.measure.both_sides import KEY, Sides, stream_schema
 from semistream.experiments.measure.settled_cache import arrived, missed_by, warm_front_stage
 from semistream.experiments.measure.settled_queue import (
@@ -30,13 +30,12 @@ from semistream.joins import find
 from semistream.joins.base import Join
 from semistream.joins.front_stage import FrontStage
 from semistream.joins.ssij import Ssij
+from semistream.joins.traits import Overlap
 from semistream.tuner.search import best_split
 
 __all__ = ["Feed", "Run", "Window", "setting_of"]
 
 _ONE_BY_ONE = 64
-_PARALLEL = ("p_cachejoin", "op_cachejoin")
-_SCANNING = ("meshjoin", "r_meshjoin", "cmeshjoin")
 _OF_THE_MODEL = ("seek_pages", "in_flight", "buffer_share", "by_frequency", "replacement", "max_scan")
 _PORTION = 2048
 _FIRST_TURNS = 8
@@ -123,14 +122,14 @@ class Run:
         self.join: Join = algorithm(sides.relation, on=KEY, memory=point.memory, schema=schema, **self.options)
         self._queue = queue_of(self.join) if self.simulated else oldest_first(self.join)
         self.feed = Feed(sides)
-        self._most = _ONE_BY_ONE if point.algorithm == "inlj" else 1 << 40
+        self._most = 1 << 40 if algorithm.waits else _ONE_BY_ONE
         self._phases = 0
         self._newest: int | None = None
 
     def _options(self) -> dict[str, Any]:
         """Return the point's options, with those to be tuned chosen by the cost model."""
         options = dict(self.point.options)
-        if self.simulated and self.point.algorithm in _PARALLEL:
+        if self.simulated and find(self.point.algorithm).overlap is not Overlap.NOTHING:
             options["threads"] = False
         if self.point.tuned:
             options |= best_options(self.point, self.setting)
@@ -153,7 +152,7 @@ class Run:
                 steady = costs.steady_cache(self.setting, self.point.memory, **self._modelled_options())
                 warm_front_stage(self.join, self.sides, steady)
             others = missed_by(self.join, self.sides, steady)
-            if self.point.algorithm in _SCANNING:
+            if self.join.scans:
                 self._fill_queue(others)
             elif fill_queue(self.join, others):
                 for _ in range(_FIRST_TURNS):
@@ -166,7 +165,7 @@ class Run:
             began, counters = time.perf_counter(), self.sides.relation.counters
             pages = self.sides.relation.page_count
             while time.perf_counter() - began < _REAL_WARM_SECONDS or (
-                self.point.algorithm in _SCANNING and (self.sides.relation.counters - counters).pages < 1.2 * pages
+                self.join.scans and (self.sides.relation.counters - counters).pages < 1.2 * pages
             ):
                 self._discard()
             if self._queue is not None:
@@ -227,7 +226,7 @@ class Run:
         return self._far_enough(done, self.point.passes, self.point.probes)
 
     def _far_enough(self, done: JoinStatistics, passes: float, probes: int) -> bool:
-        if self.point.algorithm == "inlj":  # no state, and a read for each tuple
+        if not self.join.waits:  # no state, and a read for each tuple
             return done.reads >= _ONE_BY_ONE
         if isinstance(self.join, Ssij):
             # join phases, beyond those there had been when the counting began
@@ -236,7 +235,7 @@ class Run:
 
     def seconds(self, done: JoinStatistics) -> float:
         """Return what the simulated machine takes for something done."""
-        return simulated_seconds(self.point.algorithm, done, done.io_seconds, self.constants)
+        return simulated_seconds(self.join.overlap, done, done.io_seconds, self.constants)
 
     def counting(self, windows: Sequence[Window]) -> tuple[list[float], float | None]:
         """Return the rates of windows, and the model's, if results were counted and not put together."""
@@ -250,7 +249,7 @@ class Run:
 
     def _rate(self, window: Window, reading: float, constants: Constants) -> float:
         done = window.done
-        seconds = simulated_seconds(self.point.algorithm, done, done.io_seconds * reading, constants)
+        seconds = simulated_seconds(self.join.overlap, done, done.io_seconds * reading, constants)
         return done.rows_done / seconds
 
     def _modelled_options(self) -> dict[str, Any]:
@@ -261,7 +260,7 @@ class Run:
         options = self._modelled_options()
         if self.point.algorithm not in modelled() or options.get("replacement") == "lru":
             return None
-        if self.point.algorithm == "inlj":
+        if not self.join.waits:
             options["arriving"] = self._most
         return costs_of(self.point.algorithm).rate(setting or self.setting, self.point.memory, **options)
 

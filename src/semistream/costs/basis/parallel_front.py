@@ -21,37 +21,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from semistream.costs.basis.front_stage import FrontCosts
 from semistream.costs.basis.model import Memory
 from semistream.costs.basis.popularity import KeyClasses
 from semistream.costs.basis.served import Served
 from semistream.costs.basis.setting import Setting
-from semistream.costs.front_stage import FrontCosts
-from semistream.costs.hybridjoin import BothEnds, HybridJoinCosts
 
-__all__ = ["ParallelFrontCosts", "TwoBufferCosts"]
+__all__ = ["ParallelFrontCosts"]
 
 _LEAST_BUFFER, _LEAST_RESULTS = 4096, 8192
 _KEY_BYTES = 8
 """Tuples lie in the intermediate buffer with their encoded keys."""
-
-
-class TwoBufferCosts(HybridJoinCosts):
-    """HYBRIDJOIN's disk side, the frames in two buffers."""
-
-    id = "two_buffers"
-    side = BothEnds
-
-    def least(self, setting: Setting, **options: Any) -> int:
-        return super().least(setting, **options) + (options.get("partition_pages") or 1) * setting.frame_bytes
-
-    def give_disk_buffer(
-        self, setting: Setting, parts: Memory, partition_pages: int | None, in_flight: int, share: int
-    ) -> int:
-        frames = super().give_disk_buffer(setting, parts, partition_pages, in_flight, share)
-        if frames == 1:  # there are two buffers all the same
-            parts.give("second disk buffer", setting.frame_bytes)
-            return 2
-        return frames
 
 
 class ParallelFrontCosts(FrontCosts):

@@ -1,0 +1,149 @@
+"""The disk side of joins whose oldest tuple chooses what is read (HYBRIDJOIN §4.4; X-HYBRIDJOIN §4.3).
+
+For each tuple that reaches it: ``(S + T·pages) / w`` of reading and ``d / w`` probes, where ``w`` is what
+`queue_steady_state` says. A turn reads the partitions of many oldest keys; those that are neighbours share a seek.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.costs.basis.popularity import KeyClasses, Units
+from semistream.costs.basis.queue_steady_state import SteadyState, both_ends, oldest_first, root
+from semistream.costs.basis.queue_waves import play_laps
+from semistream.costs.basis.setting import Setting
+
+__all__ = ["BothEnds", "OldestFirst"]
+
+Floats = NDArray[np.float64]
+
+_PAGES_A_SEEK = 8
+_WAVE = 0.15
+"""A unit that empties less than this of the queue makes no waves."""
+_HARDLY = 1e-9
+"""Where less than this of the stream asks for anything on the disk, no queue forms that could have waves."""
+
+
+class OldestFirst:
+    """The disk side alone: given a table and frames, what a turn does.
+
+    Parameters
+    ----------
+    setting, keys
+        R, and the tuples that come.
+    capacity
+        Tuples that the table holds.
+    frames
+        Pages of the disk buffer.
+    partition_pages
+        None adapts, as the join does. No partition is wider than a buffer.
+    pages
+        The pages of R, if some of them are held in memory.
+    most
+        Tuples that can enter in a turn, if what is before the join holds no more: then the table does not fill up.
+    """
+
+    buffers = 1
+    """Disk buffers that share the frames."""
+
+    def __init__(
+        self, setting: Setting, keys: KeyClasses, capacity: float, frames: int,
+        partition_pages: int | None, seek_pages: float, pages: KeyClasses | None = None, most: float = math.inf,
+    ) -> None:  # fmt: skip
+        self.setting = setting
+        self.keys = keys
+        self.capacity = capacity
+        self.frames = frames = max(1, frames // self.buffers)
+        self.page_classes = pages
+        self.most = most
+        if partition_pages is not None:
+            self.width = min(partition_pages, frames)
+            self.state = self._state(self.width)
+            return
+        self.width, self.state = 1, self._state(1)
+        widest = max(1, min(frames, setting.pages, int(_PAGES_A_SEEK * seek_pages)))
+        if self._looks_dense(seek_pages) and widest > 1:
+            wide = self._state(widest)
+            # the join reads on while neighbours are useful often enough; else it falls back, and tries again
+            if self._useful(wide, widest) * (1.0 + seek_pages) > 1.0:
+                self.width, self.state = widest, wide
+
+    def _state(self, width: int) -> SteadyState:
+        keys_a_unit = max(1.0, self.setting.keys / self.setting.pages * width)
+        units, keys = self._units(width), max(1, self.frames // width)
+        return self._turn(units, keys, keys_a_unit)
+
+    def _turn(self, units: Units, keys: float, keys_a_unit: float) -> SteadyState:
+        even = oldest_first(units, self.capacity, keys, keys_a_unit)
+        asked_for = units.total(units.popularity)
+        if asked_for < _HARDLY or float(units.popularity.max()) * even.wait < _WAVE * self.capacity:
+            return self._entering(even, lambda waiting: oldest_first(units, waiting, keys, keys_a_unit))
+        served, wait = play_laps(units, self.capacity, even.units, self.most, even.wait)
+        return SteadyState(wait, served, even.units, even.runs)
+
+    def _entering(self, full: SteadyState, state: Callable[[float], SteadyState]) -> SteadyState:
+        """Return the state with so many waiting as can enter in the place of those who leave."""
+        if full.tuples <= self.most or full.tuples <= 1.0:
+            return full
+        return state(root(lambda waiting: state(waiting).tuples - self.most, 1.0, self.capacity, exact=1e-3))
+
+    def _units(self, width: int) -> Units:
+        if self.page_classes is None:
+            return self.keys.units(self.setting, width)
+        return self.page_classes.grouped(float(width), self.setting.shape)
+
+    def _looks_dense(self, seek_pages: float) -> bool:
+        """Say whether the join, reading single pages, would guess that neighbours are worth reading."""
+        density = -math.expm1(-self.waiting_keys() / self.setting.pages)
+        return density * (1.0 + seek_pages) > 1.0
+
+    def _useful(self, state: SteadyState, width: int) -> float:
+        """Return the share of pages, read only as neighbours, that some tuple waits for."""
+        units = self._units(1)
+        wait = state.wait
+        read = units.popularity / (1.0 + units.popularity * (width if units.neighbours else 1) * wait)
+        weight = read if units.neighbours else np.ones_like(read)
+        return units.total(weight * -np.expm1(-units.popularity * wait)) / units.total(weight)
+
+    def waiting_keys(self) -> float:
+        """Return the distinct keys that wait."""
+        own, unit = self.keys.in_units(self.setting, self.width)
+        wait = self.state.wait
+        busy = unit * wait / (1.0 + unit * wait)
+        lone = (1.0 - own / unit) * -np.expm1(-own * wait) / np.maximum(own * wait, 1e-12)
+        keys = self.keys.count * self.keys.missing
+        return float(np.dot(keys, busy * np.clip(1.0 - lone, 0.0, 1.0)))
+
+    def events(self) -> Floats:
+        """Return match events for each class of keys, for each tuple of the whole stream."""
+        own, unit = self.keys.in_units(self.setting, self.width)
+        wait = self.state.wait
+        matched = 1.0 - (1.0 - own / unit) * np.exp(-own * wait)
+        return matched / (1.0 / unit + wait) * max(self.keys.miss_share, 1e-12)
+
+    @property
+    def pages(self) -> float:
+        """Pages read for each tuple."""
+        beyond = (self.setting.rows_per_key - 1.0) / self.setting.rows_per_page  # a key's rows in other pages
+        return (self.width + beyond) / self.state.served
+
+    @property
+    def reads(self) -> float:
+        """Seeks for each tuple."""
+        return self.state.runs / self.state.tuples
+
+
+class BothEnds(OldestFirst):
+    """The disk side of OP-CACHEJOIN: two buffers of half the frames, for the oldest keys and for the newest."""
+
+    buffers = 2
+
+    def _turn(self, units: Units, keys: float, keys_a_unit: float) -> SteadyState:
+        def state(waiting: float) -> SteadyState:
+            return both_ends(units, waiting, keys, keys, keys_a_unit)
+
+        return self._entering(state(self.capacity), state)

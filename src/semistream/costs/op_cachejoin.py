@@ -1,0 +1,35 @@
+"""OP-CACHEJOIN: both phases in parallel, and loading in parallel to both (P-/OP-CACHEJOIN, Eq. 3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from semistream.costs.basis.model import Memory
+from semistream.costs.basis.oldest_first import BothEnds
+from semistream.costs.basis.parallel_front import ParallelFrontCosts
+from semistream.costs.basis.setting import Setting
+from semistream.costs.hybridjoin import HybridJoinCosts
+
+__all__ = ["COSTS", "TwoBufferCosts"]
+
+
+class TwoBufferCosts(HybridJoinCosts):
+    """HYBRIDJOIN's disk side, the frames in two buffers."""
+
+    id = "two_buffers"
+    side = BothEnds
+
+    def least(self, setting: Setting, **options: Any) -> int:
+        return super().least(setting, **options) + (options.get("partition_pages") or 1) * setting.frame_bytes
+
+    def give_disk_buffer(
+        self, setting: Setting, parts: Memory, partition_pages: int | None, in_flight: int, share: int
+    ) -> int:
+        frames = super().give_disk_buffer(setting, parts, partition_pages, in_flight, share)
+        if frames == 1:  # there are two buffers all the same
+            parts.give("second disk buffer", setting.frame_bytes)
+            return 2
+        return frames
+
+
+COSTS = (ParallelFrontCosts("op_cachejoin", TwoBufferCosts()),)

@@ -1,0 +1,23 @@
+"""R-MESHJOIN: MESHJOIN's model with a disk buffer of its own size (HYBRIDJOIN §3; X-HYBRIDJOIN §5.1)."""
+
+from __future__ import annotations
+
+from semistream.costs.basis.setting import Setting
+from semistream.costs.meshjoin import MeshJoinCosts
+
+__all__ = ["COSTS", "RMeshJoinCosts"]
+
+_PAGES_A_SEEK = 8
+
+
+class RMeshJoinCosts(MeshJoinCosts):
+    """The same loop; the disk buffer is what the disk likes, whatever R is."""
+
+    id = "r_meshjoin"
+    pages_option = "disk_pages"
+
+    def _default(self, setting: Setting, room: int, seek: float) -> int:
+        return min(int(_PAGES_A_SEEK * seek), room // 4 // setting.frame_bytes)
+
+
+COSTS = (RMeshJoinCosts(),)

@@ -1,0 +1,122 @@
+"""X-HYBRIDJOIN: HYBRIDJOIN with pages that stay in memory (X-HYBRIDJOIN §4.3, §6).
+
+=============  =============================================================================================
+symbol         meaning
+=============  =============================================================================================
+``d_N``        rows of the pinned pages
+``d_S``        rows of R read at once for a key
+``p_N``        share of the stream that the pinned pages answer
+=============  =============================================================================================
+
+Departure from the paper's model: the non-swappable part is probed by tuples that come in instead of probing all of its
+rows in ``H_S``, so it costs one ``c_H`` a tuple instead of ``d_N·c_H`` a turn (Eq. 5).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.costs.basis.model import Memory, common_memory
+from semistream.costs.basis.oldest_first import OldestFirst
+from semistream.costs.basis.popularity import KeyClasses
+from semistream.costs.basis.served import Served, matched_in_passes
+from semistream.costs.basis.setting import Setting
+from semistream.costs.hybridjoin import HybridJoinCosts
+from semistream.joins.oldest_first import DISK_SHARE, IN_FLIGHT
+from semistream.structures.directory import entries_for
+
+__all__ = ["COSTS", "XHybridJoinCosts"]
+
+Floats = NDArray[np.float64]
+
+_PORTION = 1 << 14
+
+
+class XHybridJoinCosts(HybridJoinCosts):
+    """Some pages are pinned, and answer what the stream wants of them without a read.
+
+    Memory: ``(k + l)·v_P`` and the directory of the pinned rows, a counter for each page of R, and the table. The
+    pinned pages are taken to be the most popular ones, which uses counted over many tuples tell well.
+    """
+
+    id = "x_hybridjoin"
+
+    def serve(
+        self, setting: Setting, memory: int, keys: KeyClasses, *,
+        pinned_pages: int | None = None, partition_pages: int | None = None, in_flight: int = IN_FLIGHT,
+        seek_pages: float = 3.0, disk_share: float = DISK_SHARE, by_frequency: bool = False, **options: Any,
+    ) -> Served:  # fmt: skip
+        parts = common_memory(setting, memory, index=True)
+        whole = parts.free
+        least = self.least(
+            setting, partition_pages=partition_pages, pinned_pages=pinned_pages, by_frequency=by_frequency
+        )
+        spare = whole - least
+        if spare < 0:
+            raise self._too_small(setting, parts, least)
+        frames = self.give_disk_buffer(setting, parts, partition_pages, in_flight, min(spare, int(whole * disk_share)))
+        spare -= (frames - (partition_pages or 1)) * setting.frame_bytes
+        pinned = pinned_pages
+        if pinned is None:
+            pinned = 1 + int(min(spare, whole // 4) // (_pinned_bytes(setting, 1000) / 1000))
+            pinned = max(1, min(pinned, setting.pages))
+            spare -= _pinned_bytes(setting, pinned) - _pinned_bytes(setting, 1)
+        pinned = min(pinned, setting.pages)
+        counters = 0 if by_frequency else max(1, min(setting.pages, min(spare, whole // 32) // 4))
+        parts.give("pinned pages", _pinned_bytes(setting, pinned) + 4 * counters)
+        capacity = self.give_table(setting, parts)
+
+        pages = keys.units(setting, 1).items().top(pinned)
+        missed = max(pages.miss_share, 1e-9)
+        side = OldestFirst(setting, keys, capacity, frames, partition_pages, seek_pages, pages)
+        return Served(
+            parts,
+            {
+                **options, "pinned_pages": pinned, "partition_pages": partition_pages, "in_flight": in_flight,
+                "seek_pages": seek_pages, "disk_share": disk_share, "by_frequency": by_frequency,
+            },
+            probes=1.0 + missed * side.pages * setting.rows_per_page,
+            reads=missed * side.reads,
+            pages=missed * side.pages,
+            seek=setting.seek_with(max(1, frames // side.width)),
+            turns=missed / side.state.tuples,
+            events=self._events(setting, keys, parts, pages, missed * side.events()),
+            recorded=0.0 if by_frequency else missed,
+            cache_hits=1.0 - missed,
+            details={
+                "w": side.state.served, "h_S": capacity, "width": side.width, "d_N": pinned * setting.rows_per_page,
+                "p_N": 1.0 - missed, "turn": side.state.tuples,
+            },
+        )  # fmt: skip
+
+    def least(self, setting: Setting, **options: Any) -> int:
+        pinned, counters = options.get("pinned_pages"), 0 if options.get("by_frequency") else 4
+        return super().least(setting, **options) + _pinned_bytes(setting, 1 if pinned is None else pinned) + counters
+
+    @staticmethod
+    def _events(setting: Setting, keys: KeyClasses, parts: Memory, pages: KeyClasses, others: Floats) -> Floats:
+        """Return match events of keys: of those on pinned pages with each portion of the stream that is looked up."""
+        portion = min(_PORTION, parts.parts["stream buffer"] / setting.buffered_bytes)
+        with_portion = matched_in_passes(keys, portion / max(keys.miss_share, 1e-12))
+        pinned = np.interp(keys.in_units(setting, 1)[1], pages.popularity[::-1], 1.0 - pages.missing[::-1])
+        return pinned * with_portion + (1.0 - pinned) * others
+
+    def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
+        """Return a grid of partition sizes and of shares of the memory for pinned pages."""
+        room = common_memory(setting, memory, index=True).free
+        most = int(room // (_pinned_bytes(setting, 1000) / 1000))
+        pinned = sorted({max(1, min(int(most * share / 16), setting.pages)) for share in range(1, 16)} | {0})
+        return {**super().choices(setting, memory), "pinned_pages": pinned}
+
+
+def _pinned_bytes(setting: Setting, pages: int) -> int:
+    """Return what the non-swappable part costs, counters left out: frames and a directory of their rows."""
+    rows = pages * math.ceil(setting.rows_per_page)
+    return pages * (setting.frame_bytes + 24) + 8 * (entries_for(rows) + entries_for(pages))
+
+
+COSTS = (XHybridJoinCosts(),)

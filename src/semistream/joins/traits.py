@@ -1,0 +1,39 @@
+"""What a join is like, said by its class, for those who price, tune and measure joins without knowing each."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import ClassVar
+
+__all__ = ["Overlap", "Traits"]
+
+
+class Overlap(Enum):
+    """What goes on at the same time while a join works."""
+
+    NOTHING = "one thing after the other"
+    PHASES = "tuples are looked up in the cache while the join behind reads and probes"
+    PHASES_AND_READS = "and pages are read while others are probed"
+
+
+class Traits:
+    """Class attributes that a join sets where it differs from most."""
+
+    place: ClassVar[int] = 1000
+    """Where it stands in lists: the joins of the papers first, in the order in which they build on each other."""
+    listed: ClassVar[bool] = True
+    """Whether it is a join to choose, and not only a part of one."""
+    uses_index: ClassVar[bool] = True
+    """Whether the index of R is held, and so counted."""
+    bounded: ClassVar[bool] = True
+    """Whether the join keeps to its budget."""
+    bounded_wait: ClassVar[bool] = True
+    """Whether every tuple is served in the end, however long the stream is."""
+    deterministic: ClassVar[bool] = True
+    """Whether the same stream gives results in the same order; threads do not."""
+    overlap: ClassVar[Overlap] = Overlap.NOTHING
+    """What it does at the same time."""
+    scans: ClassVar[bool] = False
+    """Whether R is read in a circle, whatever the stream asks for."""
+    waits: ClassVar[bool] = True
+    """Whether tuples wait for others that need the same page; if not, each is read for by itself."""
