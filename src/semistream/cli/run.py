@@ -58,7 +58,8 @@ def run(
 
 @contextlib.contextmanager
 def _statistics(plan: PipelinePlan, totals: BatchTotals) -> Iterator[StatisticsListener]:
-    from semistream.spark.listening import BatchReport, JsonLines, PrometheusPage, StatisticsListener
+    from semistream.spark.listening import BatchReport, JsonLines, StatisticsListener
+    from semistream.spark.prometheus import PrometheusPage
 
     reports: list[BatchReport] = [totals]
     if plan.statistics.file is not None:

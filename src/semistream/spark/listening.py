@@ -1,8 +1,8 @@
-"""Statistics of every micro-batch as they come: to a file of JSON lines, and as Prometheus text on a port.
+"""Statistics of every micro-batch as they come: to whoever asked for them, and to a file of JSON lines.
 
 Spark calls a `StatisticsListener` after each micro-batch with its progress, in which every join that was given
 ``metrics=name`` has its counters (`semistream.spark.metrics`). Each goes to all *reports*: `JsonLines` keeps a line a
-batch; `PrometheusPage` keeps totals, and serves them to whoever asks on the loopback address.
+batch; `semistream.spark.prometheus.PrometheusPage` keeps totals, and serves them on the loopback address.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from pyspark.sql.streaming.listener import (
@@ -24,16 +22,10 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from semistream.core.errors import SemistreamError
 from semistream.core.paths import local_path
-from semistream.core.statistics import JoinStatistics
 from semistream.spark.metrics import StreamStatistics, counters_of
 
-__all__ = ["BatchReport", "BatchTotals", "JsonLines", "PortTakenError", "PrometheusPage", "StatisticsListener"]
-
-
-class PortTakenError(SemistreamError, OSError):
-    """A port that another process has."""
+__all__ = ["BatchReport", "BatchTotals", "JsonLines", "StatisticsListener"]
 
 
 class BatchReport(ABC):
@@ -144,110 +136,3 @@ class JsonLines(BatchReport):
 
     def close(self) -> None:
         self._file.close()
-
-
-class PrometheusPage(BatchReport):
-    """Totals of all micro-batches since the start, as Prometheus reads them, on the loopback address.
-
-    Parameters
-    ----------
-    port
-        0 takes any free port; `port` tells which.
-    """
-
-    def __init__(self, port: int) -> None:
-        self._lock = threading.Lock()
-        self._joins: dict[tuple[str, str], StreamStatistics] = {}
-        self._queries: dict[str, dict[str, float]] = {}
-        page = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                found = self.path.split("?")[0] in ("/", "/metrics")
-                body = page.text().encode() if found else b"the statistics are at /metrics\n"
-                self.send_response(200 if found else 404)
-                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                """Say nothing: a page that is asked for every few seconds is no news."""
-
-        try:
-            self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        except OSError as error:
-            raise PortTakenError(
-                f"port {port} of the loopback address cannot be had for statistics: {error.strerror}; give another, "
-                "or 0 for any"
-            ) from None
-        self._server.daemon_threads = True
-        self.port = int(self._server.server_address[1])
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-
-    def add(self, batch: Mapping[str, Any]) -> None:
-        name = batch["query"] or batch["query_id"]
-        with self._lock:
-            query = self._queries.setdefault(
-                name, {"batches": 0, "rows": 0, "seconds": 0.0, "last": 0, "last_seconds": 0}
-            )
-            took = batch["seconds"].get("triggerExecution", 0.0)
-            if batch["rows"]:
-                query["batches"] += 1
-            query["rows"] += batch["rows"]
-            query["seconds"] += took
-            query["last"], query["last_seconds"] = batch["batch"], took
-            for join, counters in batch["joins"].items():
-                self._joins.setdefault((name, join), StreamStatistics()).add(counters)
-
-    def text(self) -> str:
-        """Return the page."""
-        with self._lock:
-            lines: list[str] = []
-            for name, kind, key, told in _QUERY_SERIES:
-                values = [({"query": query}, found[key]) for query, found in self._queries.items()]
-                lines += _series(f"semistream_{name}", kind, told, values)
-            for part in sorted(asdict(JoinStatistics())):
-                values = [
-                    ({"query": query, "join": join}, getattr(found.totals, part))
-                    for (query, join), found in self._joins.items()
-                ]
-                lines += _series(f"semistream_join_{part}_total", "counter", f"Sum of {part} over all tasks.", values)
-            for part, told in _JOIN_GAUGES:
-                values = [
-                    ({"query": query, "join": join}, getattr(found, part))
-                    for (query, join), found in self._joins.items()
-                ]
-                lines += _series(f"semistream_join_{part}", "gauge", told, values)
-        return "\n".join(lines) + "\n"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-_QUERY_SERIES = (
-    ("batches_total", "counter", "batches", "Micro-batches with rows."),
-    ("input_rows_total", "counter", "rows", "Rows that came in."),
-    ("batch_seconds_total", "counter", "seconds", "Time that micro-batches took."),
-    ("last_batch", "gauge", "last", "Number of the last micro-batch."),
-    ("last_batch_seconds", "gauge", "last_seconds", "Time that the last micro-batch took."),
-)
-_JOIN_GAUGES = (
-    ("bytes_held", "The most that the joins of one micro-batch reserved together."),
-    ("memory", "The most that they might have reserved."),
-)
-
-
-def _series(name: str, kind: str, told: str, values: list[tuple[dict[str, str], float]]) -> list[str]:
-    lines = [f"# HELP {name} {told}", f"# TYPE {name} {kind}"]
-    for labels, value in values:
-        listed = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-        lines.append(f"{name}{{{listed}}} {value!r}")
-    return lines if values else []
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

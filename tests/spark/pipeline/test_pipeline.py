@@ -21,8 +21,9 @@ from pyspark.sql import SparkSession
 
 from semistream import Relation
 from semistream.cli import app
-from semistream.spark.listening import BatchTotals, JsonLines, PrometheusPage, StatisticsListener
+from semistream.spark.listening import BatchTotals, JsonLines, StatisticsListener
 from semistream.spark.pipeline import PipelineError, load, start
+from semistream.spark.prometheus import PrometheusPage
 from semistream.workloads import MasterTable
 
 pytestmark = pytest.mark.spark
@@ -287,6 +288,6 @@ def test_prometheus_page(spark: SparkSession) -> None:
     finally:
         page.close()
     assert 'semistream_input_rows_total{query="a \\"b\\""} 15' in text
-    assert 'semistream_join_rows_in_total{query="a \\"b\\"",join="products"} 15' in text
-    assert 'semistream_join_bytes_held{query="a \\"b\\"",join="products"} 10' in text
+    assert 'semistream_join_rows_in_total{join="products",query="a \\"b\\""} 15' in text
+    assert 'semistream_join_bytes_held{join="products",query="a \\"b\\""} 10' in text
     assert "# TYPE semistream_batch_seconds_total counter" in text
