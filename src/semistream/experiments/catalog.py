@@ -6,9 +6,10 @@ import difflib
 from collections.abc import Iterable
 
 from semistream.core.errors import SemistreamError
+from semistream.experiments.experiment import Experiment
 from semistream.experiments.papers import cachejoins, cmesh, hybrid, ssij_parts, ssij_rates, xhybrid
 from semistream.experiments.scales import Size
-from semistream.experiments.spec import DeviceKind, Experiment, Scale
+from semistream.experiments.spec import DeviceKind, Scale
 
 __all__ = ["UnknownExperimentError", "catalog", "choose"]
 

@@ -1,6 +1,6 @@
-"""What an experiment is: workloads, points to measure, axes to draw, claims to judge. Data, no behaviour.
+"""What is measured for a figure: workloads, points, axes. Data, no behaviour.
 
-An `Experiment` holds `Sample` s: which `Point` to measure, and where in the plot its number goes. A `Point` says all
+A `Figure` holds `Sample` s: which `Point` to measure, and where in the plot its number goes. A `Point` says all
 that a measurement depends on, so that it can be looked up by its `digest` and need not be measured twice, whichever
 experiments share it.
 """
@@ -10,14 +10,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from semistream.experiments.judge.outcome import Outcome
-
-__all__ = ["Axis", "Claim", "DeviceKind", "Experiment", "Point", "Sample", "Scale", "Verdict", "Workload"]
+__all__ = ["Axis", "DeviceKind", "Figure", "Point", "Sample", "Scale", "Verdict", "Workload"]
 
 DeviceKind = Literal["simulated", "real"]
 Scale = Literal["full", "test"]
@@ -154,19 +150,9 @@ class Verdict:
     """Why it does not hold, from a model or a profile."""
 
 
-@dataclass(frozen=True)
-class Claim:
-    """What a paper says, as something that code can check."""
-
-    text: str
-    published: str
-    """The figure in the paper, or what it says in words."""
-    judge: Callable[[Outcome], Verdict]
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """One figure or table of a paper.
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One figure or table of a paper: what is measured for it, and how it is drawn.
 
     Parameters
     ----------
@@ -180,8 +166,6 @@ class Experiment:
         The number of a measurement that is plotted.
     samples
         What to measure.
-    claims
-        What to judge.
     notes
         Where this departs from the paper.
     chart
@@ -200,7 +184,6 @@ class Experiment:
     x: Axis
     y: Axis
     samples: tuple[Sample, ...]
-    claims: tuple[Claim, ...]
     metric: str = "rate"
     notes: str = ""
     chart: Literal["lines", "bars", "heat"] = "lines"

@@ -6,13 +6,20 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from semistream.experiments.experiment import Claim, Experiment
 from semistream.experiments.judge import claims
 from semistream.experiments.judge.claims import Judge
 from semistream.experiments.judge.outcome import Outcome
 from semistream.experiments.judge.verdicts import judge
-from semistream.experiments.spec import Axis, Claim, Experiment, Point, Sample, Workload
+from semistream.experiments.spec import Axis, Point, Sample, Workload
 
 Line = Sequence[tuple[float, float]]
+
+
+def _experiment(samples: tuple[Sample, ...], claims: tuple[Claim, ...]) -> Experiment:
+    return Experiment(
+        id="e", paper="p", figure="f", title="t", setup="s", x=Axis("x"), y=Axis("y"), samples=samples, claims=claims
+    )
 
 
 def outcome(lines: Mapping[str, Line], *, interval: float = 0.0, models: Mapping[str, Line] | None = None) -> Outcome:
@@ -23,7 +30,7 @@ def outcome(lines: Mapping[str, Line], *, interval: float = 0.0, models: Mapping
             point = Point(workload=Workload(rows=1), algorithm=name, memory=1, settings={"x": x})
             samples.append(Sample(name, x, point))
             results[point.digest()] = {"rate": y, "interval": interval, "model": model.get(x)}
-    experiment = Experiment("e", "p", "f", "t", "s", Axis("x"), Axis("y"), tuple(samples), ())
+    experiment = _experiment(tuple(samples), ())
     return Outcome(experiment, results)
 
 
@@ -101,7 +108,7 @@ def test_an_experiment_holds_if_all_its_claims_do_and_is_not_run_if_a_point_lack
     results = {sample.point.digest(): {"rate": y} for sample, (_, y) in zip(samples, UP, strict=True)}
 
     def status(*judges: Claim, known: Mapping[str, dict[str, float]] = results) -> str:
-        experiment = Experiment("e", "p", "f", "t", "s", Axis("x"), Axis("y"), samples, judges)
+        experiment = _experiment(samples, judges)
         return judge([experiment], known)[0].status
 
     assert status(rising) == "holds"

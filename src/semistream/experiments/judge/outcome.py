@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from semistream.experiments.spec import Experiment, Sample
+from semistream.experiments.spec import Figure, Sample
 
 __all__ = ["Found", "Outcome"]
 
@@ -36,7 +36,7 @@ class Outcome:
         Records by the digests of their points; those of other experiments do not matter.
     """
 
-    def __init__(self, experiment: Experiment, results: Mapping[str, Record]) -> None:
+    def __init__(self, experiment: Figure, results: Mapping[str, Record]) -> None:
         self.experiment = experiment
         self.missing: list[Sample] = []
         self.skipped: list[tuple[Sample, str]] = []

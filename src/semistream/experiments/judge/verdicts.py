@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from semistream.experiments.experiment import Claim, Experiment
 from semistream.experiments.judge.outcome import Outcome
-from semistream.experiments.spec import Claim, Experiment, Verdict
+from semistream.experiments.spec import Verdict
 
 __all__ = ["Judged", "Status", "judge", "statuses"]
 
@@ -18,13 +19,9 @@ Status = Literal["holds", "fails", "not run"]
 class Judged:
     """An experiment with its results and the verdict on each of its claims."""
 
+    experiment: Experiment
     outcome: Outcome
     verdicts: list[tuple[Claim, Verdict]]
-
-    @property
-    def experiment(self) -> Experiment:
-        """What was run."""
-        return self.outcome.experiment
 
     @property
     def status(self) -> Status:
@@ -40,7 +37,7 @@ def judge(experiments: Iterable[Experiment], results: Mapping[str, dict[str, Any
     for experiment in experiments:
         outcome = Outcome(experiment, results)
         verdicts = [(claim, claim.judge(outcome)) for claim in experiment.claims] if outcome.complete else []
-        judged.append(Judged(outcome, verdicts))
+        judged.append(Judged(experiment, outcome, verdicts))
     return judged
 
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from semistream.experiments.experiment import Experiment
 from semistream.experiments.measure.machine_costs import constants_of
 from semistream.experiments.measure.store import Store, code_version
-from semistream.experiments.spec import DeviceKind, Experiment, Point
+from semistream.experiments.spec import DeviceKind, Point
 
 __all__ = ["Progress", "Summary", "plan", "run"]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
+from semistream.experiments.experiment import Claim, Experiment
 from semistream.experiments.judge.claims import above, interior, near
 from semistream.experiments.judge.outcome import Outcome
 from semistream.experiments.papers.cmesh import RATE, SKEW
 from semistream.experiments.papers.hybrid import MEMORY, budget, hybrid, zipf
 from semistream.experiments.scales import Size
-from semistream.experiments.spec import Axis, Claim, Experiment, Point, Sample, Workload
+from semistream.experiments.spec import Axis, Point, Sample, Workload
 
 __all__ = ["experiments"]
 

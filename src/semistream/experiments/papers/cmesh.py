@@ -6,6 +6,7 @@ import dataclasses
 
 from semistream.costs import Setting
 from semistream.costs.basis.model import common_memory
+from semistream.experiments.experiment import Claim, Experiment
 from semistream.experiments.judge.analysis import FrontStageGain
 from semistream.experiments.judge.claims import above, falls, gain, gain_changes, interior, model_within
 from semistream.experiments.judge.outcome import Outcome
@@ -24,7 +25,7 @@ from semistream.experiments.papers.cmesh_reasons import (
     rows_in_many_pages,
 )
 from semistream.experiments.scales import Size
-from semistream.experiments.spec import Axis, Claim, Experiment, Point, Sample, Verdict, Workload
+from semistream.experiments.spec import Axis, Point, Sample, Verdict, Workload
 
 __all__ = ["experiments"]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
+from semistream.experiments.experiment import Claim, Experiment
 from semistream.experiments.judge.claims import above, falls, rises, rises_then_falls
 from semistream.experiments.judge.outcome import Found, Outcome
 from semistream.experiments.papers.cmesh import MEMORY, RATE
 from semistream.experiments.papers.ssij_rates import LESS, PAPER, index_join, relation, share
 from semistream.experiments.scales import Size
-from semistream.experiments.spec import Axis, Claim, Experiment, Point, Sample, Verdict, Workload
+from semistream.experiments.spec import Axis, Point, Sample, Verdict, Workload
 from semistream.joins.ssij_memory import READ_EXTRA
 
 __all__ = ["experiments"]

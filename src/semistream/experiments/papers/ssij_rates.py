@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+from semistream.experiments.experiment import Claim, Experiment
 from semistream.experiments.judge.claims import Judge, above, flat, gain, gain_changes, rises
 from semistream.experiments.judge.outcome import Outcome
 from semistream.experiments.papers.cmesh import MEMORY, RATE, SKEW
 from semistream.experiments.scales import Size
-from semistream.experiments.spec import Axis, Claim, Experiment, Point, Sample, Verdict, Workload
+from semistream.experiments.spec import Axis, Point, Sample, Verdict, Workload
 
 __all__ = ["LESS", "PAPER", "PUBLISHED", "experiments", "index_join", "mesh", "relation", "share"]
 

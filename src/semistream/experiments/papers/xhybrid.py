@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
+from semistream.experiments.experiment import Claim, Experiment
 from semistream.experiments.judge.claims import above, gain_changes, interior, model_within, rises
 from semistream.experiments.judge.outcome import Outcome
 from semistream.experiments.papers.cmesh import RATE, SKEW
 from semistream.experiments.papers.hybrid import MB, MEMORY, ROWS, budget, hybrid, scan, zipf
 from semistream.experiments.scales import Size
-from semistream.experiments.spec import Axis, Claim, Experiment, Point, Sample, Verdict, Workload
+from semistream.experiments.spec import Axis, Point, Sample, Verdict, Workload
 
 __all__ = ["experiments"]
 
