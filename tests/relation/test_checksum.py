@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from semistream.relation.checksum import page_checksum, seal, verify
+from semistream.relation.checksum import file_seed, flipped_bit, page_checksum, seal, verify
+
+SEED = file_seed("shard.pages")
 
 
 def sealed(pages: int, page_bytes: int, first_id: int = 0, seed: int = 0) -> NDArray[np.uint8]:
@@ -26,15 +28,53 @@ def test_sealed_pages_pass_and_carry_their_id(page_bytes: int) -> None:
 
 @pytest.mark.parametrize("page_bytes", [64, 104, 512])
 @pytest.mark.parametrize("fill", ["zeros", "random"])
-def test_every_single_flipped_bit_is_caught(page_bytes: int, fill: str) -> None:
+@pytest.mark.parametrize("seed", [0, SEED])
+def test_every_single_flipped_bit_is_caught(page_bytes: int, fill: str, seed: int) -> None:
     frames = np.zeros((1, page_bytes), np.uint8) if fill == "zeros" else sealed(1, page_bytes)
-    seal(frames, 3)
+    seal(frames, 3, seed)
     ids = np.array([3])
     for bit in range(page_bytes * 8):
         frames[0, bit // 8] ^= 1 << bit % 8
-        assert verify(frames, ids) == 0, f"bit {bit}"
+        assert verify(frames, ids, seed) == 0, f"bit {bit}"
         frames[0, bit // 8] ^= 1 << bit % 8
-    assert verify(frames, ids) == -1
+    assert verify(frames, ids, seed) == -1
+
+
+@pytest.mark.parametrize("fill", ["zeros", "random"])
+def test_no_two_flipped_bits_hide_each_other(fill: str) -> None:
+    """Pages that differ from one page in a bit each differ from each other in two: all have checksums of their own."""
+    page = np.zeros(1024, np.uint8) if fill == "zeros" else sealed(1, 1024)[0]
+    found = set()
+    for bit in range(64, 8 * page.size):
+        page[bit // 8] ^= 1 << bit % 8
+        found.add(page_checksum(page, 3, SEED))
+        page[bit // 8] ^= 1 << bit % 8
+    assert len(found) == 8 * page.size - 64
+
+
+def test_a_page_of_another_file_is_caught() -> None:
+    frames = sealed(3, 512)
+    seal(frames, 0, SEED)
+    assert verify(frames, np.arange(3), SEED) == -1
+    assert verify(frames, np.arange(3), file_seed("shard.delta")) == 0
+    assert verify(frames, np.arange(3)) == 0
+
+
+@pytest.mark.parametrize("bit", [0, 63, 64, 2943, 4095])
+def test_a_single_flipped_bit_is_found(bit: int) -> None:
+    frames = sealed(1, 512)
+    seal(frames, 5, SEED)
+    assert flipped_bit(frames[0], 5, SEED) == -1, "nothing is wrong"
+    frames[0, bit // 8] ^= 1 << bit % 8
+    assert flipped_bit(frames[0], 5, SEED) == bit
+    frames[0, 17] ^= 2
+    assert flipped_bit(frames[0], 5, SEED) == -1, "two bits"
+
+
+def test_a_bit_that_the_first_format_cannot_tell_is_not_guessed() -> None:
+    frames = sealed(1, 512)
+    frames[0, 367] ^= 128  # the highest bit of word 45, which bit 34 of word 37 would hide
+    assert flipped_bit(frames[0], 0) == -1
 
 
 @given(data=st.data())

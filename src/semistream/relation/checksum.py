@@ -9,14 +9,16 @@ byte 0        8                                   page_bytes
 ```
 
 The idea: eight independent 64-bit lanes swallow a page in stripes of 64 bytes, each step being
-``lane = rotate(lane ^ word, 29) * odd``. One lane alone waits for its multiplier most of the time; eight keep
-it busy, so a page in the cache is checked many times faster than a device can deliver it.
+``lane = rotate(lane ^ word, 29) * odd``, and the word is added to the lane beside it, which rotates by another number.
+One lane alone waits for its multiplier most of the time; eight keep it busy, so a page in the cache is checked many
+times faster than a device can deliver it. Without the second lane a flipped bit that comes to lie highest stays a
+single one, and the right bit of the word eight further on hides it: so it was in the first format of relations, which
+can still be read.
 
-What it promises: a step can be undone, in the lane and in the word, and so can the way lanes are folded
-together and the last mix. Two pages that differ in a single word (so in any single bit or byte, or any burst
-inside one word) therefore *never* share a checksum, and any other difference goes unnoticed once in 2⁶⁴. The
+What it promises: a step can be undone, in the lane and in the word, and so can the way lanes are folded together and
+the last mix. A difference of any kind goes unnoticed once in 2⁶⁴; tests try every bit and every two bits of pages. The
 page's id within its file, mixed with a hash of the file's name, takes the place of the first word: a page that was
-written to, or read from, the wrong place of its file or the wrong file never passes either. It is no defence against
+written to, or read from, the wrong place of its file or the wrong file does not pass either. It is no defence against
 an adversary.
 
 Words are read in the byte order of the machine; files are little-endian, as everything Arrow runs on.
@@ -40,7 +42,7 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.core.compiled import frozen, kernel
+from semistream.core.compiled import Int, frozen, kernel
 
 __all__ = ["checksum_words", "file_seed", "first_bad_page", "flipped_bit", "page_checksum", "seal", "verify"]
 
@@ -56,13 +58,21 @@ _LANE_5 = np.uint64(0x9B05688C2B3E6C1F)
 _LANE_6 = np.uint64(0x1F83D9ABFB41BD6B)
 _LANE_7 = np.uint64(0x5BE0CD19137E2179)
 _LEFT, _RIGHT = np.uint64(29), np.uint64(35)
+_ODD_LEFT, _ODD_RIGHT = np.uint64(47), np.uint64(17)
 _HALF = np.uint64(32)
+_ALL = np.uint64(2**64 - 1)
 
 
 @kernel
 def _step(lane: np.uint64, word: np.uint64) -> np.uint64:
     mixed = lane ^ word
     return ((mixed << _LEFT) | (mixed >> _RIGHT)) * _MULTIPLY
+
+
+@kernel
+def _odd_step(lane: np.uint64, word: np.uint64) -> np.uint64:
+    mixed = lane ^ word
+    return ((mixed << _ODD_LEFT) | (mixed >> _ODD_RIGHT)) * _MULTIPLY
 
 
 @kernel
@@ -73,10 +83,35 @@ def _fold(total: np.uint64, lane: np.uint64) -> np.uint64:
 
 
 @kernel
-def checksum_words(words: NDArray[np.uint64], seed: int | np.uint64) -> np.uint64:
-    """Return the checksum of a page given as 64-bit words; word 0, where the checksum lives, is not read."""
+def _bound_checksum(words: NDArray[np.uint64], seed: np.uint64) -> np.uint64:
+    lane0, lane1, lane2, lane3 = seed, _LANE_1, _LANE_2, _LANE_3
+    lane4, lane5, lane6, lane7 = _LANE_4, _LANE_5, _LANE_6, _LANE_7
+    mask = np.uint64(0)  # hides the checksum itself
+    count = words.size
+    stripes = count - count % 8
+    for i in range(0, stripes, 8):
+        word0, word1, word2, word3 = words[i] & mask, words[i + 1], words[i + 2], words[i + 3]
+        word4, word5, word6, word7 = words[i + 4], words[i + 5], words[i + 6], words[i + 7]
+        lane0 = _step(lane0, word0) + word1
+        lane1 = _odd_step(lane1, word1) + word0
+        lane2 = _step(lane2, word2) + word3
+        lane3 = _odd_step(lane3, word3) + word2
+        lane4 = _step(lane4, word4) + word5
+        lane5 = _odd_step(lane5, word5) + word4
+        lane6 = _step(lane6, word6) + word7
+        lane7 = _odd_step(lane7, word7) + word6
+        mask = _ALL
+    total = _fold(_fold(_fold(_fold(np.uint64(count), lane0), lane1), lane2), lane3)
+    total = _fold(_fold(_fold(_fold(total, lane4), lane5), lane6), lane7)
+    for i in range(stripes, count):  # pages of 8·k bytes that do not fill their last stripe
+        total = _fold(total, words[i])
+    return _fold(total, np.uint64(0))
+
+
+@kernel
+def _first_format_checksum(words: NDArray[np.uint64], seed: np.uint64) -> np.uint64:
     # Lane 0 starts so that swallowing word 0 leaves the seed in its place: no exception in the loop.
-    lane0, lane1, lane2, lane3 = np.uint64(seed) ^ words[0], _LANE_1, _LANE_2, _LANE_3
+    lane0, lane1, lane2, lane3 = seed ^ words[0], _LANE_1, _LANE_2, _LANE_3
     lane4, lane5, lane6, lane7 = _LANE_4, _LANE_5, _LANE_6, _LANE_7
     count = words.size
     stripes = count - count % 8
@@ -97,24 +132,36 @@ def checksum_words(words: NDArray[np.uint64], seed: int | np.uint64) -> np.uint6
 
 
 @kernel
-def page_checksum(page: NDArray[np.uint8], seed: int | np.uint64) -> np.uint64:
+def checksum_words(words: NDArray[np.uint64], page: Int, seed: np.uint64) -> np.uint64:
+    """Return the checksum of a page given as 64-bit words; word 0, where the checksum lives, is of no account.
+
+    A seed of 0 stands for the first format, whose pages are bound to no file.
+    """
+    if seed == np.uint64(0):
+        return _first_format_checksum(words, np.uint64(page))
+    return _bound_checksum(words, seed ^ np.uint64(page))
+
+
+def page_checksum(page: NDArray[np.uint8], page_id: int, seed: int = 0) -> int:
     """Return the checksum of the bytes 8.. of ``page`` (contiguous, a multiple of 8 bytes and at least 64).
 
     Parameters
     ----------
     page
         The page, its first eight bytes being of no account.
+    page_id
+        The page's id within its file.
     seed
-        The page's id within its file, exclusive-or the seed of the file.
+        The `file_seed` of its file, or 0 for the first format.
     """
-    return checksum_words(page.view(np.uint64), seed)
+    return int(checksum_words(frozen(page.view(np.uint64)), page_id, np.uint64(seed)))
 
 
 @kernel
 def first_bad_page(words: NDArray[np.uint64], ids: NDArray[np.int64], seed: np.uint64) -> int:
     """Return the first i for which ``words[i]`` is not page ``ids[i]`` as it was sealed, or -1."""
     for i in range(ids.size):
-        if checksum_words(words[i], seed ^ np.uint64(ids[i])) != words[i, 0]:
+        if checksum_words(words[i], ids[i], seed) != words[i, 0]:
             return i
     return -1
 
@@ -124,34 +171,35 @@ def _seal(words: NDArray[np.uint64], first_id: int, seed: np.uint64) -> None:
     for i in range(words.shape[0]):
         # Little-endian: bytes 8..12 are the low half of word 1.
         words[i, 1] = (words[i, 1] >> _HALF << _HALF) | np.uint64(first_id + i)
-        words[i, 0] = checksum_words(words[i], seed ^ np.uint64(first_id + i))
+        words[i, 0] = checksum_words(words[i], first_id + i, seed)
 
 
 @kernel
-def _flipped_bit(words: NDArray[np.uint64], seed: np.uint64) -> int:
+def _flipped_bit(words: NDArray[np.uint64], page: int, seed: np.uint64) -> int:
     stored = words[0]
-    difference = checksum_words(words, seed) ^ stored
-    if difference & (difference - np.uint64(1)) == 0:  # one bit, and that in the checksum itself; or none
-        for bit in range(64):
-            if difference == np.uint64(1) << np.uint64(bit):
-                return bit
-        return -1
+    difference = checksum_words(words, page, seed) ^ stored
+    found = -1
+    for bit in range(64):
+        if difference == np.uint64(1) << np.uint64(bit):
+            found = bit
     for word in range(1, words.size):
         for bit in range(64):
             mask = np.uint64(1) << np.uint64(bit)
             words[word] ^= mask
-            found = checksum_words(words, seed) == stored
+            fits = checksum_words(words, page, seed) == stored
             words[word] ^= mask
-            if found:
-                return word * 64 + bit
-    return -1
+            if fits and found >= 0:
+                return -1
+            if fits:
+                found = word * 64 + bit
+    return found
 
 
-def flipped_bit(page: NDArray[np.uint8], seed: int) -> int:
-    """Return the one bit by which ``page`` differs from what was sealed, or -1 if that is not all that is wrong.
+def flipped_bit(page: NDArray[np.uint8], page_id: int, seed: int = 0) -> int:
+    """Return the one bit by which ``page`` differs from what was sealed, or -1 if it is not known to be just that.
 
     Tries every bit, so a page that is damaged in any other way is taken for one with a single flipped bit less than
-    once in 2⁴⁰; ``seed`` is `page_checksum`'s.
+    once in 2⁴⁰. Parameters as those of `page_checksum`.
 
     >>> frames = np.zeros((1, 512), np.uint8)
     >>> seal(frames, first_id=7)
@@ -159,12 +207,12 @@ def flipped_bit(page: NDArray[np.uint8], seed: int) -> int:
     >>> flipped_bit(frames[0], 7)
     803
     """
-    return int(_flipped_bit(page.copy().view(np.uint64), np.uint64(seed)))
+    return int(_flipped_bit(page.copy().view(np.uint64), page_id, np.uint64(seed)))
 
 
 def file_seed(name: str) -> int:
     """Return what binds pages to the file of that name: their checksums are seeded with it and their id."""
-    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") | 1 << 63  # never 0
 
 
 def _as_words(frames: NDArray[np.uint8]) -> NDArray[np.uint64]:
@@ -190,7 +238,7 @@ def seal(frames: NDArray[np.uint8], first_id: int, seed: int = 0) -> None:
     first_id
         The id within its file of the page in the first row; ids are 32 bits wide.
     seed
-        The `file_seed` of the file they are for; 0 binds them to no file.
+        The `file_seed` of the file they are for; 0 binds them to none, as in the first format.
     """
     words = _as_words(frames)
     if not 0 <= first_id <= 2**32 - max(len(frames), 1):

@@ -266,6 +266,6 @@ def _what_is_wrong(page: Frames, expected: int, seed: int) -> str:
     if not page.any():
         return "it holds only zeros, as if it was never written"
     found = int(page[8:12].view(np.uint32)[0])
-    if found != expected and page_checksum(page, np.uint64(seed ^ found)) == page[:8].view(np.uint64)[0]:
+    if found != expected and page_checksum(page, found, seed) == page[:8].view(np.uint64)[0]:
         return f"it is page {found}, misplaced"
     return "its checksum does not match its bytes, or they are those of another file"

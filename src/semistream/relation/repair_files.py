@@ -141,7 +141,7 @@ def repair_pages(
                 at += bad
                 page, frame, proof = begin + at, _page_of(copy, name, begin + at, width, seed), "copy"
                 if frame is None and vain < _VAIN_TRIES and width <= _TRIED_BYTES and frames[at].any():
-                    frame, proof = _unflipped(frames[at], seed ^ page), "checksum"
+                    frame, proof = _unflipped(frames[at], page, seed), "checksum"
                     vain = vain + 1 if frame is None else 0
                 if frame is None:
                     left.append(page)
@@ -151,8 +151,8 @@ def repair_pages(
                 at += 1
 
 
-def _unflipped(page: Bytes, seed: int) -> Bytes | None:
-    bit = flipped_bit(page, seed)
+def _unflipped(page: Bytes, number: int, seed: int) -> Bytes | None:
+    bit = flipped_bit(page, number, seed)
     if bit < 0:
         return None
     frame = page.copy().reshape(1, -1)

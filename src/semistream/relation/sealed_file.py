@@ -39,7 +39,7 @@ def sealed(name: str, kind: Kind, content: bytes, *, bound: bool = True) -> byte
         return content + zlib.crc32(content).to_bytes(4, "little")
     head = bytes(8) + _MAGIC[kind] + len(content).to_bytes(8, "little")
     whole = bytearray(head.ljust(_HEADER, b"\0") + content + bytes(-len(content) % 8))
-    whole[:8] = int(page_checksum(np.frombuffer(whole, np.uint8), np.uint64(file_seed(name)))).to_bytes(8, "little")
+    whole[:8] = page_checksum(np.frombuffer(whole, np.uint8), 0, file_seed(name)).to_bytes(8, "little")
     return bytes(whole)
 
 
@@ -79,7 +79,7 @@ def mended(path: Path) -> bytes | None:
         whole = bytearray(path.read_bytes())
     except OSError:
         return None
-    bit = flipped_bit(np.frombuffer(whole, np.uint8), file_seed(path.name))
+    bit = flipped_bit(np.frombuffer(whole, np.uint8), 0, file_seed(path.name))
     if bit < 0:
         return None
     whole[bit // 8] ^= 1 << bit % 8
@@ -92,5 +92,4 @@ def damaged(path: Path, kind: Kind, why: str) -> NotARelationError:
 
 
 def _is_whole(name: str, whole: bytes) -> bool:
-    checksum = page_checksum(np.frombuffer(whole, np.uint8), np.uint64(file_seed(name)))
-    return int(checksum) == int.from_bytes(whole[:8], "little")
+    return page_checksum(np.frombuffer(whole, np.uint8), 0, file_seed(name)) == int.from_bytes(whole[:8], "little")

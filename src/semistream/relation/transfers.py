@@ -127,7 +127,7 @@ def _first_absent(pages: Ints, first: int, stop: int, count: int) -> int:
 @kernel
 def _first_bad(frames: Words, first: int, count: int, first_id: int, seed: np.uint64) -> int:
     for i in range(count):
-        if checksum_words(frames[first + i], seed ^ np.uint64(first_id + i)) != frames[first + i, 0]:
+        if checksum_words(frames[first + i], first_id + i, seed) != frames[first + i, 0]:
             return first + i
     return -1
 
