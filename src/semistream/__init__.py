@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from semistream import spark as spark
     from semistream.joins import algorithms as algorithms
     from semistream.relation.relation import Relation as Relation
+    from semistream.relation.vacuum import vacuum as vacuum
     from semistream.relation.versions import compact as compact
     from semistream.relation.versions import delete as delete
     from semistream.relation.versions import history as history
     from semistream.relation.versions import update as update
     from semistream.relation.versions import upsert as upsert
-    from semistream.relation.versions import vacuum as vacuum
     from semistream.spark import join as join
     from semistream.tuner.auto import create as create
 
@@ -36,7 +36,7 @@ _PUBLIC = {
     "spark": "semistream.spark",
     "update": "semistream.relation.versions",
     "upsert": "semistream.relation.versions",
-    "vacuum": "semistream.relation.versions",
+    "vacuum": "semistream.relation.vacuum",
 }
 
 __all__ = ["__version__", *_PUBLIC]

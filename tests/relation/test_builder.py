@@ -100,7 +100,7 @@ def test_sorting_in_little_memory_gives_the_same(tmp_path: Path, memory: int) ->
     batches = table.to_batches(max_chunksize=1500)
     small = Relation.build(batches, tmp_path / "small", key="id", memory=memory, shards=2)
     assert small.to_table().equals(Relation.build(table, tmp_path / "large", key="id", shards=2).to_table())
-    assert not any(name.startswith(".") for name in os.listdir(tmp_path / "small")), "spilled runs were left"
+    assert not any(name.startswith(".sorting") for name in os.listdir(tmp_path / "small")), "spilled runs were left"
 
 
 @given(

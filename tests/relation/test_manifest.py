@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from semistream.core.errors import NotARelationError
+from semistream.core.errors import CommitConflictError, NotARelationError
 from semistream.relation import manifest as manifests
 from semistream.relation.manifest import Manifest, ShardFiles
 from semistream.relation.relation import Relation
@@ -49,7 +49,7 @@ def test_the_highest_number_is_the_version(tmp_path: Path) -> None:
 
 def test_of_two_writers_one_wins_and_its_manifest_stays(tmp_path: Path) -> None:
     manifests.commit(tmp_path, MANIFEST)
-    with pytest.raises(FileExistsError, match="another writer"):
+    with pytest.raises(CommitConflictError, match="another writer"):
         manifests.commit(tmp_path, replace(MANIFEST, fill=1.0))
     assert manifests.load(tmp_path) == MANIFEST
     assert [path.name for path in tmp_path.iterdir()] == ["manifest-00000007.json"], "a temporary file was left"

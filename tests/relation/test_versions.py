@@ -134,7 +134,7 @@ def test_a_crash_leaves_the_last_version(tmp_path, monkeypatch, fails_at):
     def crash(*_: object) -> None:
         raise RuntimeError("power cut")
 
-    target = "semistream.relation.versions._write" if fails_at == "write" else "semistream.relation.manifest.commit"
+    target = "semistream.relation.versions.write_file" if fails_at == "write" else "semistream.relation.manifest.commit"
     monkeypatch.setattr(target, crash)
     with pytest.raises(RuntimeError, match="power cut"):
         upsert(path, table({7: ["changed"]}))

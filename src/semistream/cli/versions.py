@@ -117,15 +117,17 @@ def vacuum(
     keep: Annotated[
         list[int] | None, typer.Option("--keep", help="Version to keep; repeatable.", show_default=False)
     ] = None,
-    older_than: Annotated[float, typer.Option(help="Leave alone what was written in the last so many hours.")] = 1.0,
+    older_than: Annotated[
+        float, typer.Option(help="Keep versions that were the newest in the last so many hours.")
+    ] = 1.0,
     idle_days: Annotated[
         float, typer.Option(help="A streaming query that has not run for so many days will not come back.")
     ] = 30.0,
 ) -> None:
-    """Remove versions that nobody needs; the newest stays, and those that streaming queries are pinned to."""
-    from semistream.relation.pins import clean
+    """Remove versions that nobody reads or is pinned to, but never the newest, and what killed writers left."""
+    from semistream.relation.vacuum import vacuum as removed_by
 
-    removed = clean(path, idle_days=idle_days, keep=keep or (), older_than=older_than * 3600)
+    removed = removed_by(path, idle_days=idle_days, keep=keep or (), older_than=older_than * 3600)
     out.print(f"[green]Removed[/green] {len(removed)} files." if removed else "Nothing to remove.")
 
 

@@ -12,13 +12,16 @@ from pathlib import Path
 __all__ = [
     "BudgetExceededError",
     "BudgetTooSmallError",
+    "CommitConflictError",
     "CorruptPageError",
     "KeyColumnError",
     "KeyTypeError",
     "MissingExtraError",
     "NotARelationError",
+    "PinError",
     "RelationBuildError",
     "SemistreamError",
+    "StorageError",
     "UnknownAlgorithmError",
     "UnsupportedJoinError",
     "UnsupportedPathError",
@@ -81,6 +84,23 @@ class NotARelationError(SemistreamError, ValueError):
 
 class RelationBuildError(SemistreamError, ValueError):
     """Data that cannot be made into a relation."""
+
+
+class CommitConflictError(SemistreamError):
+    """Another writer was first; what this one worked out is not of the newest version."""
+
+
+class PinError(SemistreamError):
+    """The record of what version a micro-batch reads cannot be read."""
+
+
+class StorageError(SemistreamError, OSError):
+    """The system refused to write: no room, no permission, a broken device."""
+
+    def __init__(self, message: str, *, number: int | None = None, path: Path | str | None = None) -> None:
+        super().__init__(message)
+        self.errno = number
+        self.path = None if path is None else str(path)
 
 
 class CorruptPageError(SemistreamError):

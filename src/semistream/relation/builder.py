@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,14 +16,17 @@ import pyarrow as pa
 from semistream.core.errors import RelationBuildError
 from semistream.core.paths import local_path
 from semistream.core.units import parse_bytes
+from semistream.relation import files
 from semistream.relation import manifest as manifests
 from semistream.relation.keys import KeyCodec
+from semistream.relation.leases import WRITERS, Writer
 from semistream.relation.manifest import Manifest, ShardFiles
+from semistream.relation.retrying import until_first
 from semistream.relation.selection import keep_rows
 from semistream.relation.sorter import KeySorter
 from semistream.relation.writer import PAGE_BYTES, ShardWriter, check_page_bytes
 
-__all__ = ["NULL_KEYS", "as_reader", "build", "prepare_directory", "shard_name"]
+__all__ = ["NULL_KEYS", "as_reader", "build", "building", "commit_build", "shard_name"]
 
 NULL_KEYS = "rows_with_null_key"
 """Manifest property: rows left out because their key is NULL, which no stream tuple can match."""
@@ -64,19 +68,47 @@ def shard_name(number: int, attempt: str) -> str:
     return f"shard-{number:04d}-{attempt}"
 
 
-def prepare_directory(path: Path, *, overwrite: bool) -> int:
-    """Make the directory of a relation; return the version its next manifest will have."""
+@contextlib.contextmanager
+def building(path: Path, *, overwrite: bool) -> Iterator[Writer]:
+    """Make the directory of a relation, and register as a writer to it; a build that fails leaves none behind."""
     newest = manifests.latest(path)
     if newest is not None and not overwrite:
-        raise RelationBuildError(
-            f"{path} already holds a relation (version {newest}); give another path, or overwrite=True"
-        )
+        raise _there_already(path, newest)
     if path.exists() and not path.is_dir():
         raise RelationBuildError(f"{path} is a file; a relation needs a directory of its own")
     if newest is None and path.is_dir() and any(not name.startswith(("shard-", ".")) for name in os.listdir(path)):
         raise RelationBuildError(f"{path} is a directory with other files in it; give a path of its own")
-    path.mkdir(parents=True, exist_ok=True)
-    return 1 if newest is None else newest + 1
+    existed = path.exists()
+    files.make_directory(path)
+    try:
+        with Writer(path) as writer:
+            yield writer
+    except BaseException:
+        if not existed:
+            with contextlib.suppress(OSError):  # others may have begun to build there
+                files.disk.rmdir(path / WRITERS)
+                files.disk.rmdir(path)
+        raise
+
+
+def commit_build(writer: Writer, manifest: Manifest, *, overwrite: bool) -> int:
+    """Commit a build, which replaces whatever is the newest by then; return the number of its version."""
+
+    def work() -> int:
+        newest = manifests.latest(writer.path)
+        if newest is not None and not overwrite:
+            raise _there_already(writer.path, newest)
+        version = 1 if newest is None else newest + 1
+        writer.commit(dataclasses.replace(manifest, version=version))
+        return version
+
+    return until_first(writer.path, work)
+
+
+def _there_already(path: Path, newest: int) -> RelationBuildError:
+    return RelationBuildError(
+        f"{path} already holds a relation (version {newest}); give another path, or overwrite=True"
+    )
 
 
 def _check_names(schema: pa.Schema) -> None:
@@ -113,29 +145,28 @@ def build(
     reader = as_reader(data)
     _check_names(reader.schema)
     codec = KeyCodec.for_schema(reader.schema, key)
-    existed = path.exists()
-    version = prepare_directory(path, overwrite=overwrite) if follows is None else follows + 1
-    attempt = os.urandom(4).hex()
     writers: list[ShardWriter] = []
-    try:
-        for number in range(shards):
-            writer = ShardWriter(
-                path, shard_name(number, attempt), reader.schema, codec,
-                page_bytes=page_bytes, fill=fill, clustered=clustered,
+    with Writer(path) if follows is not None else building(path, overwrite=overwrite) as writer:
+        try:
+            for number in range(shards):
+                shard = ShardWriter(
+                    path, shard_name(number, writer.run), reader.schema, codec,
+                    page_bytes=page_bytes, fill=fill, clustered=clustered,
+                )  # fmt: skip
+                writers.append(shard)  # at once, so that a later one's refusal ends this one too
+            spill = path / f".sorting-{writer.run}"
+            null_keys, written = _fill(reader, codec, writers, spill, parse_bytes(memory), clustered)
+            manifest = Manifest(
+                schema=reader.schema, key=codec.names, page_bytes=page_bytes, fill=fill, clustered=clustered,
+                shards=tuple(written), properties={NULL_KEYS: str(null_keys), **(properties or {})},
             )  # fmt: skip
-            writers.append(writer)  # at once, so that a later one's refusal ends this one too
-        null_keys, files = _fill(reader, codec, writers, path, parse_bytes(memory), clustered)
-        manifest = Manifest(
-            schema=reader.schema, key=codec.names, page_bytes=page_bytes, fill=fill, clustered=clustered,
-            shards=tuple(files), version=version, properties={NULL_KEYS: str(null_keys), **(properties or {})},
-        )  # fmt: skip
-        manifests.commit(path, manifest)
-    except BaseException:
-        for writer in writers:
-            writer.abort()
-        if not existed:
-            shutil.rmtree(path, ignore_errors=True)
-        raise
+            if follows is None:
+                commit_build(writer, manifest, overwrite=overwrite)
+            else:
+                writer.commit(dataclasses.replace(manifest, version=follows + 1))
+        finally:
+            for shard in writers:
+                shard.abandon()
     return path
 
 
@@ -143,13 +174,16 @@ def _fill(
     reader: pa.RecordBatchReader,
     codec: KeyCodec,
     writers: list[ShardWriter],
-    path: Path,
+    spill: Path,
     memory: int,
     clustered: bool,
 ) -> tuple[int, list[ShardFiles]]:
     null_keys = 0
     with ExitStack() as stack:
-        sorters = [KeySorter(reader.schema, path, memory // len(writers)) for _ in writers]
+        sorters = [
+            KeySorter(reader.schema, spill.with_name(f"{spill.name}-{number}"), memory // len(writers))
+            for number in range(len(writers))
+        ]
         for sorter in sorters:
             stack.callback(sorter.close)
         for batch in reader:

@@ -7,20 +7,21 @@ number is the current version. A build that stops half-way leaves files that no 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import re
-import uuid
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from semistream.core.errors import NotARelationError
-from semistream.relation import manifest_check
+from semistream.core.errors import CommitConflictError, NotARelationError, StorageError
+from semistream.relation import files, manifest_check
+from semistream.relation.files import sync_directory
 
-__all__ = ["Manifest", "ShardFiles", "commit", "latest", "load", "name_of", "versions"]
+__all__ = ["Manifest", "ShardFiles", "commit", "latest", "load", "name_of", "sync_directory", "versions"]
 
 _NAME = re.compile(r"manifest-(\d{8})\.json")
 _FORMAT = 2
@@ -198,6 +199,8 @@ def load(path: Path, version: int | None = None) -> Manifest:
     try:
         text = file.read_bytes()
     except FileNotFoundError:
+        if version is None and latest(path) != number:
+            return load(path)  # superseded, and removed since it was listed
         raise NotARelationError(
             f"{path} has no version {number}; the newest is {latest(path)}: open that, or leave the version out"
         ) from None
@@ -206,36 +209,39 @@ def load(path: Path, version: int | None = None) -> Manifest:
     return Manifest.from_json(text, file, number)
 
 
-def commit(path: Path, manifest: Manifest) -> None:
+def commit(path: Path, manifest: Manifest, run: str | None = None) -> None:
     """Make ``manifest`` the current version, wholly or not at all.
 
-    Written to a temporary file, flushed, and linked under its name, which fails if another writer was first.
+    Written to a temporary file, flushed, and linked under its name, which fails if another writer was first. Names of
+    the files that it names are flushed before, so that no crash leaves a manifest without them. ``run`` is the
+    `Writer`'s, who alone may rely on a number never being free again.
     """
-    temporary = path / f".manifest-{uuid.uuid4().hex}"
+    temporary = path / f".manifest-{run or os.urandom(8).hex()}"
     target = path / name_of(manifest.version)
     try:
-        with open(temporary, "w") as file:
-            file.write(manifest.to_json())
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(temporary, target)
-        except FileExistsError:
-            raise FileExistsError(
-                f"version {manifest.version} of {path} was committed by another writer; open it and try again"
-            ) from None
+        files.write_file(temporary, manifest.to_json().encode())
         sync_directory(path)
+        newest = latest(path)
+        if newest is not None and newest >= manifest.version:
+            raise _not_first(path, manifest.version)
+        try:
+            files.link(temporary, target)
+        except FileExistsError:
+            raise _not_first(path, manifest.version) from None
+        try:
+            sync_directory(path)
+        except StorageError as error:
+            raise StorageError(
+                f"version {manifest.version} of {path} is there, but may not survive a loss of power: {error}",
+                number=error.errno, path=path,
+            ) from error  # fmt: skip
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(StorageError):  # left to `vacuum`
+            files.remove(temporary)
 
 
-def sync_directory(path: Path) -> None:
-    """Flush the entries of a directory, so that names survive a crash."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _not_first(path: Path, version: int) -> CommitConflictError:
+    return CommitConflictError(f"version {version} of {path} was committed by another writer; open it and try again")
 
 
 def _why_not(path: Path) -> str:

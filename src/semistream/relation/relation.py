@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import weakref
@@ -17,12 +18,12 @@ from semistream.core.errors import NotARelationError, SemistreamError
 from semistream.core.paths import local_path
 from semistream.core.units import format_bytes, format_count
 from semistream.relation import builder, updates
-from semistream.relation import manifest as manifests
 from semistream.relation.device import Device, DeviceCounters, FileDevice
+from semistream.relation.holds import Hold, hold_manifest
 from semistream.relation.index import ClusteredIndex, Index, Located, ScatteredIndex
 from semistream.relation.index_file import load_index
 from semistream.relation.keys import KeyCodec
-from semistream.relation.manifest import ShardFiles
+from semistream.relation.manifest import Manifest, ShardFiles
 from semistream.relation.map_file import load_map
 from semistream.relation.mapped_device import MappedDevice, PageMap
 from semistream.relation.overlay import Change, Listener, Overlay
@@ -89,6 +90,7 @@ class Relation:
         self.page_order: Ints = np.empty(0, np.int64)
         """Page ids in key order, or nothing while that is their own order."""
         self.shard_bases = np.concatenate([[0], np.cumsum(shard_pages)]).astype(np.int64)
+        self._held: Hold | None = None
         self._listeners: weakref.WeakSet[Any] = weakref.WeakSet()
 
     # -- making one ---------------------------------------------------------------------------------------
@@ -166,7 +168,16 @@ class Relation:
             Reads in flight at once.
         """
         path = local_path(path, "relation")
-        manifest = manifests.load(path, version)
+        manifest, held = hold_manifest(path, version)
+        with contextlib.ExitStack() as undo:
+            undo.callback(held.close)
+            relation = cls._open(path, manifest, shards, direct, depth)
+            undo.pop_all()
+        relation._held = held
+        return relation
+
+    @classmethod
+    def _open(cls, path: Path, manifest: Manifest, shards: Sequence[int] | None, direct: bool, depth: int) -> Relation:
         numbers = range(len(manifest.shards)) if shards is None else shards
         if any(not 0 <= number < len(manifest.shards) for number in numbers):
             raise ValueError(f"{path} has shards 0 to {len(manifest.shards) - 1}, and {list(numbers)} was asked for")
@@ -380,6 +391,8 @@ class Relation:
         for index in self.indexes:
             if isinstance(index, ScatteredIndex):
                 index.device.close()
+        if self._held is not None:
+            self._held.close()
 
     def __enter__(self) -> Relation:
         return self

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.relation import files
 from semistream.relation.selection import take_rows
 
 __all__ = ["KeySorter"]
@@ -30,7 +30,7 @@ class KeySorter:
     schema
         Schema of the batches.
     directory
-        Where runs are spilled; removed by `close`.
+        Made if runs are spilled, to hold them; removed by `close`.
     memory
         Bytes of batches held before they are spilled. More means fewer, longer runs.
     """
@@ -46,7 +46,7 @@ class KeySorter:
         self._total_bytes = 0
         self._runs: list[Path] = []
         self._fences: list[Ints] = []
-        self._spill: tempfile.TemporaryDirectory[str] | None = None
+        self._readers: list[pa.MemoryMappedFile] = []
 
     def add(self, keys: Ints, batch: pa.RecordBatch) -> None:
         """Take a batch; may spill what is held."""
@@ -72,7 +72,8 @@ class KeySorter:
         rows = max(_BLOCK, int(self._memory / 2 / per_row))
         fences = np.sort(np.concatenate(self._fences))
         splits = np.unique(fences[:: max(1, rows // _BLOCK)][1:])
-        readers = [pa.ipc.open_file(pa.memory_map(str(path))) for path in self._runs]
+        self._readers = [pa.memory_map(str(path)) for path in self._runs]
+        readers = [pa.ipc.open_file(file) for file in self._readers]
         for part in range(splits.size + 1):
             low = None if part == 0 else int(splits[part - 1])
             high = None if part == splits.size else int(splits[part])
@@ -88,9 +89,12 @@ class KeySorter:
 
     def close(self) -> None:
         """Remove what was spilled."""
-        if self._spill is not None:
-            self._spill.cleanup()
-            self._spill = None
+        for file in self._readers:
+            file.close()
+        self._readers = []
+        if self._runs:
+            self._runs = []
+            files.remove_tree(self._directory)
 
     def _take_held(self) -> tuple[Ints, pa.RecordBatch]:
         keys, table = np.concatenate(self._keys), pa.Table.from_batches(self._batches, self._schema)
@@ -101,16 +105,16 @@ class KeySorter:
         if not self._batches:
             return
         keys, batch = self._take_held()
-        if self._spill is None:
-            self._spill = tempfile.TemporaryDirectory(prefix=".sorting-", dir=self._directory)
-        path = Path(self._spill.name) / f"run-{len(self._runs):05d}.arrow"
+        if not self._runs:
+            files.make_directory(self._directory)
+        path = self._directory / f"run-{len(self._runs):05d}.arrow"
+        self._runs.append(path)
         with_key = pa.RecordBatch.from_arrays(
             [*batch.columns, pa.array(keys)], schema=self._schema.append(pa.field(_KEY, pa.int64()))
         )
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, with_key.schema) as writer:
+        with pa.PythonFile(files.create(path), "w") as sink, pa.ipc.new_file(sink, with_key.schema) as writer:
             for first in range(0, batch.num_rows, _BLOCK):
                 writer.write_batch(with_key.slice(first, _BLOCK))
-        self._runs.append(path)
         self._fences.append(keys[::_BLOCK].copy())
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,13 +21,17 @@ from semistream.core.paths import local_path
 from semistream.relation import builder
 from semistream.relation import manifest as manifests
 from semistream.relation.checksum import file_seed, seal
+from semistream.relation.files import write_file
 from semistream.relation.index import ClusteredIndex
 from semistream.relation.index_file import index_to_bytes
+from semistream.relation.leases import Writer
 from semistream.relation.manifest import Manifest, ShardFiles
 from semistream.relation.map_file import load_map, map_to_bytes
 from semistream.relation.mapped_device import PageMap
 from semistream.relation.relation import Relation
+from semistream.relation.retrying import until_first
 from semistream.relation.updates import Patch
+from semistream.relation.vacuum import vacuum
 from semistream.relation.writer import ShardWriter
 
 __all__ = ["Version", "compact", "delete", "history", "rewrite_shard", "update", "upsert", "vacuum", "write_shard"]
@@ -37,7 +39,6 @@ __all__ = ["Version", "compact", "delete", "history", "rewrite_shard", "update",
 Ints = NDArray[np.int64]
 PathLike = str | os.PathLike[str]
 
-_TRIES = 8
 _PAGES_AT_ONCE = 512
 
 
@@ -90,27 +91,28 @@ def update(path: PathLike, *, upserts: Any = None, deletes: Any = None) -> int:
     path = local_path(path, "relation")
     if upserts is not None:
         upserts = builder.as_reader(upserts).read_all()  # may be needed again
-    for _ in range(_TRIES):
-        manifest = manifests.load(path)
-        with Relation.open(path, version=manifest.version) as relation:
-            patch = relation.prepare(upserts, deletes)
-            shards = [write_shard(path, number, shard, relation, patch) for number, shard in enumerate(manifest.shards)]
-        following = dataclasses.replace(manifest, shards=tuple(shards), version=manifest.version + 1)
-        try:
-            manifests.commit(path, following)
-        except FileExistsError:
-            _remove_new(path, manifest, following)
-            continue  # another writer was first: work the update out anew on what that one left
-        return following.version
-    raise _too_busy(path)
+
+    def work() -> int:
+        manifests.load(path)  # says why this is not a relation, before anything is written there
+        with Writer(path) as writer:
+            manifest = manifests.load(path)
+            with Relation.open(path, version=manifest.version) as relation:
+                patch = relation.prepare(upserts, deletes)
+                shards = [
+                    write_shard(path, number, shard, relation, patch, builder.shard_name(number, writer.run))
+                    for number, shard in enumerate(manifest.shards)
+                ]
+            following = dataclasses.replace(manifest, shards=tuple(shards), version=manifest.version + 1)
+            writer.commit(following)
+            return following.version
+
+    return until_first(path, work)
 
 
-def write_shard(
-    path: Path, number: int, shard: ShardFiles, relation: Relation, patch: Patch, name: str | None = None
-) -> ShardFiles:
+def write_shard(path: Path, number: int, shard: ShardFiles, relation: Relation, patch: Patch, name: str) -> ShardFiles:
     """Write what a patch makes of one shard; return its files in the next version, the same ones if nothing changed.
 
-    ``number`` is its place among the relation's open shards, and ``name`` the stem of its files, by default a new one.
+    ``number`` is its place among the relation's open shards, and ``name`` the stem of its files.
     """
     before, after = relation.indexes[number], patch.indexes[number]
     if after is before:
@@ -132,16 +134,15 @@ def write_shard(
     _check_own(path, number, np.concatenate([changed, ordered]), old_pages + fresh.size)
     old_map = PageMap.plain(shard.pages) if shard.map_file is None else load_map(path, shard)[1]
     page_map = _merged(old_map, changed, sum(pages for _, pages in shard.deltas), old_pages + fresh.size)
-    stem = name or builder.shard_name(number, os.urandom(4).hex())
-    seal(frames, 0, file_seed(f"{stem}.delta"))
-    _write(path / f"{stem}.delta", frames.reshape(-1).data)
-    _write(path / f"{stem}.index", index_to_bytes(f"{stem}.index", after.first, after.continues))
-    _write(path / f"{stem}.map", map_to_bytes(f"{stem}.map", ordered, page_map))
+    seal(frames, 0, file_seed(f"{name}.delta"))
+    write_file(path / f"{name}.delta", frames.reshape(-1).data)
+    write_file(path / f"{name}.index", index_to_bytes(f"{name}.index", after.first, after.continues))
+    write_file(path / f"{name}.map", map_to_bytes(f"{name}.map", ordered, page_map))
     return dataclasses.replace(
         shard,
-        index_file=f"{stem}.index",
-        map_file=f"{stem}.map",
-        deltas=(*shard.deltas, (f"{stem}.delta", len(frames))),
+        index_file=f"{name}.index",
+        map_file=f"{name}.map",
+        deltas=(*shard.deltas, (f"{name}.delta", len(frames))),
         indexed=after.first.size,
         last_key=after.last_key,
         rows=shard.rows + patch.more_rows[number],
@@ -170,20 +171,18 @@ def rewrite_shard(path: Path, relation: Relation, manifest: Manifest, name: str)
 def compact(path: PathLike) -> int:
     """Write R anew without the traces of updates; return the number of that version. Old versions stay readable."""
     path = local_path(path, "relation")
-    for _ in range(_TRIES):
-        manifest = manifests.load(path)
-        with Relation.open(path, version=manifest.version) as relation:
-            rows = pa.RecordBatchReader.from_batches(manifest.schema, relation.to_batches())
-            try:
-                builder.build(
-                    rows, path, manifest.key, page_size=manifest.page_bytes, fill=manifest.fill,
-                    clustered=manifest.clustered, shards=len(manifest.shards), properties=manifest.properties,
-                    follows=manifest.version,
-                )  # fmt: skip
-            except FileExistsError:
-                continue  # an update came in between
-        return manifest.version + 1
-    raise _too_busy(path)
+
+    def work() -> int:
+        with Relation.open(path) as relation:
+            manifest = manifests.load(path, relation.version)
+            builder.build(
+                pa.RecordBatchReader.from_batches(manifest.schema, relation.to_batches()), path, manifest.key,
+                page_size=manifest.page_bytes, fill=manifest.fill, clustered=manifest.clustered,
+                shards=len(manifest.shards), properties=manifest.properties, follows=manifest.version,
+            )  # fmt: skip
+            return manifest.version + 1
+
+    return until_first(path, work)
 
 
 def history(path: PathLike) -> list[Version]:
@@ -194,54 +193,17 @@ def history(path: PathLike) -> list[Version]:
         manifests.load(path)  # says why this is not a relation
     result = []
     for number in numbers:
-        manifest = manifests.load(path, number)
+        try:
+            manifest = manifests.load(path, number)
+            committed = (path / manifests.name_of(number)).stat().st_mtime
+        except (NotARelationError, FileNotFoundError):
+            if number in manifests.versions(path):
+                raise
+            continue  # removed meanwhile
         changed = sum(pages for shard in manifest.shards for _, pages in shard.deltas)
-        result.append(
-            Version(
-                number,
-                manifest.rows,
-                sum(shard.pages for shard in manifest.shards) + changed,
-                changed,
-                (path / manifests.name_of(number)).stat().st_mtime,
-            )
-        )
+        pages = sum(shard.pages for shard in manifest.shards) + changed
+        result.append(Version(number, manifest.rows, pages, changed, committed))
     return result
-
-
-def vacuum(path: PathLike, *, keep: Iterable[int] = (), older_than: float = 3600.0) -> list[str]:
-    """Remove versions that nobody needs, and files that no version names; return the names of what was removed.
-
-    Parameters
-    ----------
-    path
-        A relation.
-    keep
-        Versions that somebody still reads. The newest always stays.
-    older_than
-        Seconds. What was written since is left alone: it may belong to an update that is just being committed, or to
-        a version that somebody has just opened.
-    """
-    path = local_path(path, "relation")
-    newest = manifests.latest(path)
-    if newest is None:
-        raise NotARelationError(f"there is no relation at {path} to vacuum")
-    kept = {newest, *keep}
-    now = time.time()
-    removed = []
-    for number in manifests.versions(path):
-        file = path / manifests.name_of(number)
-        if number not in kept and now - file.stat().st_mtime > older_than:
-            file.unlink()
-            removed.append(file.name)
-    named = {
-        name for number in manifests.versions(path) for shard in manifests.load(path, number).shards
-        for name in shard.files
-    }  # fmt: skip
-    for file in path.glob("shard-*"):
-        if file.name not in named and now - file.stat().st_mtime > older_than:
-            file.unlink()
-            removed.append(file.name)
-    return removed
 
 
 def _check_own(path: Path, number: int, ids: Ints, pages: int) -> None:
@@ -260,22 +222,3 @@ def _merged(old: PageMap, changed: Ints, delta_pages: int, page_count: int) -> P
     places = np.concatenate([old.places[stays], delta_pages + np.arange(changed.size)])
     order = np.argsort(ids)
     return PageMap(page_count, old.file_pages, ids[order], places[order])
-
-
-def _write(path: Path, content: bytes | memoryview) -> None:
-    with open(path, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _remove_new(path: Path, before: Manifest, after: Manifest) -> None:
-    old = {name for shard in before.shards for name in shard.files}
-    for shard in after.shards:
-        for name in shard.files:
-            if name not in old:
-                (path / name).unlink(missing_ok=True)
-
-
-def _too_busy(path: Path) -> SemistreamError:
-    return SemistreamError(f"{path} was changed by others {_TRIES} times while this version was made; try again")

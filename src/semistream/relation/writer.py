@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from semistream.core.errors import RelationBuildError
 from semistream.core.units import format_bytes
+from semistream.relation import files
 from semistream.relation.checksum import file_seed, seal
 from semistream.relation.index_file import index_to_bytes
 from semistream.relation.keys import KeyCodec
@@ -99,7 +99,7 @@ class ShardWriter:
         self._scattered_pages: list[NDArray[np.uint32]] = []
         self._scattered_prints: list[Ints] = []
         self._last_key: int = EMPTY_KEY
-        self._file = open(self._path("pages"), "wb")  # noqa: SIM115 - closed by close or abort
+        self._file = files.create(self._path("pages"))
 
     def write(self, keys: Ints, batch: pa.RecordBatch) -> None:
         """Append rows; in a clustered shard in key order."""
@@ -117,12 +117,10 @@ class ShardWriter:
         if self._clustered:
             first, continues = np.concatenate(self._first), np.concatenate(self._continues)
         else:
-            self._file.close()
             first, continues, leaves = self._finish_scattered()
-        self._sync(self._file)
-        with open(self._path("index"), "wb") as index:
-            index.write(index_to_bytes(self._path("index").name, first, continues))
-            self._sync(index)
+        self._file.sync()
+        self._file.close()
+        files.write_file(self._path("index"), index_to_bytes(self._path("index").name, first, continues))
         return ShardFiles(
             pages_file=self._path("pages").name,
             index_file=self._path("index").name,
@@ -134,11 +132,15 @@ class ShardWriter:
             unique=self._unique,
         )
 
+    def abandon(self) -> None:
+        """Close the files, if `close` has not; who registered as their writer removes them."""
+        self._file.close()
+
     def abort(self) -> None:
         """Close and remove the files."""
-        self._file.close()
+        self.abandon()
         for kind in ("pages", "index", "leaves"):
-            self._path(kind).unlink(missing_ok=True)
+            files.remove(self._path(kind))
 
     def _path(self, kind: str) -> Path:
         return self._directory / f"{self._name}.{kind}"
@@ -263,31 +265,20 @@ class ShardWriter:
         entries = leaf_entries(keys, pages_of)
         frames, first, continues = pack_leaves(keys[entries], pages_of[entries], self._layout.frame_bytes)
         seal(frames, 0, self._seed("leaves"))
-        with open(self._path("leaves"), "wb") as file:
-            file.write(frames.reshape(-1).data)
-            self._sync(file)
+        files.write_file(self._path("leaves"), frames.reshape(-1).data)
         return first, continues, len(frames)
 
     def _patch_flags(self, flags: Bytes) -> None:
         width, at = self._layout.frame_bytes, 0
         step = max(1, (1 << 22) // width)
-        with open(self._path("pages"), "r+b") as file:
-            for page in range(0, self._pages, step):
-                count = min(step, self._pages - page)
-                file.seek(page * width)
-                frames = np.frombuffer(bytearray(file.read(count * width)), np.uint8).reshape(count, width)
-                at = int(set_flags(frames, flags, at))
-                seal(frames, page, self._seed("pages"))
-                file.seek(page * width)
-                file.write(frames.reshape(-1).data)
-            self._sync(file)
-
-    @staticmethod
-    def _sync(file: object) -> None:
-        if not getattr(file, "closed", True):
-            file.flush()  # type: ignore[attr-defined]
-            os.fsync(file.fileno())  # type: ignore[attr-defined]
-            file.close()  # type: ignore[attr-defined]
+        for page in range(0, self._pages, step):
+            count = min(step, self._pages - page)
+            self._file.seek(page * width)
+            frames = np.frombuffer(bytearray(self._file.read(count * width)), np.uint8).reshape(count, width)
+            at = int(set_flags(frames, flags, at))
+            seal(frames, page, self._seed("pages"))
+            self._file.seek(page * width)
+            self._file.write(frames.reshape(-1).data)
 
 
 def _no_rows() -> Rows:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,8 +27,7 @@ from pyspark.sql import DataFrame
 from semistream.core.errors import RelationBuildError, SemistreamError
 from semistream.core.paths import local_path
 from semistream.core.units import parse_bytes
-from semistream.relation import manifest as manifests
-from semistream.relation.builder import NULL_KEYS, prepare_directory, shard_name
+from semistream.relation.builder import NULL_KEYS, building, commit_build, shard_name
 from semistream.relation.keys import KeyCodec
 from semistream.relation.manifest import Manifest, ShardFiles
 from semistream.relation.relation import Relation
@@ -89,24 +87,15 @@ def build(
         raise ValueError(f"shards must be at least 1, not {shards}")
     schema = arrow_schema(df.schema)
     codec = KeyCodec.for_schema(schema, key)
-    existed = path.exists()
-    version = prepare_directory(path, overwrite=overwrite)
-    run = os.urandom(4).hex()
-    task = ShardTask(str(path), run, schema, codec.names, shards, page_bytes, fill)
-    try:
+    with building(path, overwrite=overwrite) as writer:
+        task = ShardTask(str(path), writer.run, schema, codec.names, shards, page_bytes, fill)
         null_keys, files = write_shards(df, task, codec)
         manifest = Manifest(
-            schema=schema, key=codec.names, page_bytes=page_bytes, fill=fill, clustered=True, version=version,
+            schema=schema, key=codec.names, page_bytes=page_bytes, fill=fill, clustered=True,
             shards=tuple(files), properties={NULL_KEYS: str(null_keys), SPARK_SCHEMA: df.schema.json()},
         )  # fmt: skip
         _check_seen(path, manifest)
-        manifests.commit(path, manifest)
-    except BaseException:
-        _remove(path, run, keep=())
-        if not existed:
-            shutil.rmtree(path, ignore_errors=True)
-        raise
-    _remove(path, run, keep=files)
+        version = commit_build(writer, manifest, overwrite=overwrite)
     return Relation.open(path, version=version)
 
 
@@ -196,11 +185,3 @@ def _check_seen(path: Path, manifest: Manifest) -> None:
                 f"an executor wrote {shard.pages_file} to {path}, and the driver does not see it there; give "
                 "a path that all machines of the cluster share"
             )
-
-
-def _remove(path: Path, run: str, keep: Sequence[ShardFiles]) -> None:
-    """Remove what attempts of this build wrote that Spark did not take."""
-    kept = {name for files in keep for name in (files.pages_file, files.index_file)}
-    for file in path.glob(f"shard-*-{run}*"):
-        if file.name not in kept:
-            file.unlink(missing_ok=True)

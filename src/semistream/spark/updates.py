@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,8 +27,10 @@ from semistream.core.paths import local_path
 from semistream.relation import manifest as manifests
 from semistream.relation.builder import shard_name
 from semistream.relation.keys import KeyCodec
+from semistream.relation.leases import Writer
 from semistream.relation.manifest import Manifest, ShardFiles
 from semistream.relation.relation import Relation
+from semistream.relation.retrying import until_first
 from semistream.relation.versions import rewrite_shard, write_shard
 from semistream.spark.columns import positional, shard_of
 from semistream.spark.types import arrow_schema
@@ -39,7 +41,6 @@ PathLike = str | os.PathLike[str]
 
 _REPORT = "shard int, files string, error string"
 _REPORT_ARROW = pa.schema({"shard": pa.int32(), "files": pa.string(), "error": pa.string()})
-_TRIES = 8
 
 
 def upsert(df: DataFrame, path: PathLike) -> int:
@@ -107,24 +108,17 @@ def _update(df: DataFrame, path: PathLike, *, gone: bool) -> int:
 
 def _committed(path: Path, run: Callable[[Path, Manifest, str], list[ShardFiles]]) -> int:
     """Run a job on the newest version and commit what it wrote as the next one."""
-    for _ in range(_TRIES):
-        manifest = manifests.load(path)
-        name = os.urandom(4).hex()
-        try:
-            files = run(path, manifest, name)
+
+    def work() -> int:
+        manifests.load(path)  # says why this is not a relation, before anything is written there
+        with Writer(path) as writer:
+            manifest = manifests.load(path)
+            files = run(path, manifest, writer.run)
             following = dataclasses.replace(manifest, shards=tuple(files), version=manifest.version + 1)
-            manifests.commit(path, following)
-        except FileExistsError:
-            _remove(path, name, keep=())
-            continue
-        except BaseException:
-            _remove(path, name, keep=())
-            raise
-        _remove(path, name, keep=files)
-        return following.version
-    raise SemistreamError(
-        f"{path} was changed by others {_TRIES} times while this update was worked out; let one writer change it"
-    )
+            writer.commit(following)
+            return following.version
+
+    return until_first(path, work)
 
 
 def _collected(reports: DataFrame, manifest: Manifest) -> list[ShardFiles]:
@@ -139,14 +133,6 @@ def _collected(reports: DataFrame, manifest: Manifest) -> list[ShardFiles]:
 def _check_clustered(path: Path, manifest: Manifest) -> None:
     if not manifest.clustered:
         raise UnsupportedJoinError(f"{path} is not clustered, and such a relation cannot be updated; build it anew")
-
-
-def _remove(path: Path, name: str, keep: Sequence[ShardFiles]) -> None:
-    """Remove what attempts of this job wrote that Spark did not take."""
-    kept = {file for files in keep for file in files.files}
-    for file in path.glob(f"shard-*-{name}-*"):
-        if file.name not in kept:
-            file.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,276 @@
+"""How files of a relation are written: every change of the disk goes through here.
+
+One small seam, so that a test can stop or fail the n-th change of a build, an update or a vacuum, and see that nothing
+worse than a leftover comes of it. What the system refuses comes out as a `StorageError` that says what to do; only
+what callers deal with, a name that is there already or not there, comes out as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from semistream.core.errors import StorageError
+
+__all__ = [
+    "Disk",
+    "WrittenFile",
+    "create",
+    "edit",
+    "link",
+    "make_directory",
+    "make_directory_unflushed",
+    "remove",
+    "remove_tree",
+    "rename",
+    "sync_directory",
+    "write_file",
+]
+
+
+class Disk:
+    """The changes that there are, each made at once or not at all, as far as the system promises."""
+
+    def open(self, path: Path, flags: int) -> int:
+        """Open a file to write, and make it if the flags say so."""
+        return os.open(path, flags | os.O_CLOEXEC, 0o666)
+
+    def write(self, descriptor: int, content: memoryview) -> int:
+        """Write some of ``content``; return how much."""
+        return os.write(descriptor, content)
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        """Give a file a size."""
+        os.ftruncate(descriptor, size)
+
+    def sync(self, descriptor: int) -> None:
+        """Flush what a file holds."""
+        os.fsync(descriptor)
+
+    def sync_directory(self, path: Path) -> None:
+        """Flush the names in a directory."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name, unless something has it."""
+        os.link(source, target)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file another name, in place of what had it."""
+        os.rename(source, target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a name."""
+        os.unlink(path)
+
+    def mkdir(self, path: Path) -> None:
+        """Make a directory."""
+        os.mkdir(path)
+
+    def rmdir(self, path: Path) -> None:
+        """Remove an empty directory."""
+        os.rmdir(path)
+
+
+disk = Disk()
+"""Replaced by tests."""
+
+
+class WrittenFile:
+    """A file that is being written. Nothing is held back in memory; `sync` puts it on the disk."""
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self.path = path
+        self._descriptor = -1
+        with _told(path):
+            self._descriptor = disk.open(path, flags)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is."""
+        return self._descriptor < 0
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._descriptor
+
+    def write(self, content: bytes | bytearray | memoryview) -> int:
+        """Write all of ``content`` where the file stands."""
+        rest = memoryview(content)
+        size = rest.nbytes
+        rest = rest.cast("B") if size else rest
+        with _told(self.path):
+            while rest.nbytes:
+                rest = rest[disk.write(self._descriptor, rest) :]
+        return size
+
+    def read(self, size: int) -> bytes:
+        """Read from where the file stands, as much as there is."""
+        parts = []
+        while size and (part := os.read(self._descriptor, size)):
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def seek(self, offset: int) -> int:
+        """Stand at a byte."""
+        return os.lseek(self._descriptor, offset, os.SEEK_SET)
+
+    def tell(self) -> int:
+        """Return the byte it stands at."""
+        return os.lseek(self._descriptor, 0, os.SEEK_CUR)
+
+    def truncate(self, size: int) -> None:
+        """Cut the file, or fill it up with zeros."""
+        with _told(self.path):
+            disk.truncate(self._descriptor, size)
+
+    def flush(self) -> None:
+        """Do nothing: nothing is held back."""
+
+    def sync(self) -> None:
+        """Put all that was written on the disk."""
+        with _told(self.path):
+            disk.sync(self._descriptor)
+
+    def close(self) -> None:
+        """Close it; not flushed, unless `sync` was called."""
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            with _told(self.path):
+                os.close(descriptor)
+
+    def __enter__(self) -> WrittenFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError):
+            self.close()
+
+
+def create(path: Path) -> WrittenFile:
+    """Make a file that is not there yet, to write and read it."""
+    return WrittenFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+
+
+def edit(path: Path) -> WrittenFile:
+    """Open a file that is there, to write and read parts of it."""
+    return WrittenFile(path, os.O_RDWR)
+
+
+def write_file(path: Path, content: bytes | memoryview) -> None:
+    """Make a file and put it on the disk. Its name is flushed with its directory."""
+    with create(path) as file:
+        file.write(content)
+        file.sync()
+
+
+def link(source: Path, target: Path) -> None:
+    """Give a file a second name; `FileExistsError` if another one has it."""
+    with _told(target):
+        try:
+            disk.link(source, target)
+        except FileExistsError:
+            # Over a network an answer can be lost and the request sent again: then it is our own link that is there.
+            if not (os.stat(source).st_nlink > 1 and os.path.samefile(source, target)):
+                raise
+
+
+def rename(source: Path, target: Path) -> None:
+    """Give a file another name, in place of what had it."""
+    with _told(target):
+        disk.rename(source, target)
+
+
+def remove(path: Path) -> bool:
+    """Remove a file, and tell whether it was there."""
+    with _told(path):
+        try:
+            disk.unlink(path)
+        except FileNotFoundError:
+            return False
+    return True
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory with all that is in it, and no directory that a link leads to."""
+    with _told(path), contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISDIR(path.lstat().st_mode):
+            disk.unlink(path)
+            return
+        for entry in list(os.scandir(path)):
+            if entry.is_dir(follow_symlinks=False):
+                remove_tree(Path(entry.path))
+            else:
+                remove(Path(entry.path))
+        disk.rmdir(path)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it; the names of new ones are on the disk afterwards."""
+    for parent in make_directory_unflushed(path):
+        sync_directory(parent)
+
+
+def make_directory_unflushed(path: Path) -> list[Path]:
+    """Make a directory and those above it; return the directories to flush, from the top, that have new names."""
+    missing: list[Path] = []
+    at = path
+    while not at.is_dir() and at != at.parent:
+        missing.append(at)
+        at = at.parent
+    for directory in reversed(missing):
+        with _told(directory), contextlib.suppress(FileExistsError):
+            disk.mkdir(directory)
+    return [directory.parent for directory in reversed(missing)]
+
+
+def sync_directory(path: Path) -> None:
+    """Put the names in a directory on the disk, so that they survive a crash."""
+    with _told(path):
+        disk.sync_directory(path)
+
+
+_REMEDIES = {
+    errno.ENOSPC: "there is no room left; make some (semistream vacuum removes what nobody needs) and try again",
+    errno.EDQUOT: "the quota is used up; make room (semistream vacuum removes what nobody needs) and try again",
+    errno.EROFS: "the file system is read-only; write where it is not, or mount it otherwise",
+    errno.EACCES: "this user may not write there; ask for permission, or give another path",
+    errno.EPERM: "the system does not permit it; ask for permission, or give a path on a file system with hard links",
+    errno.EOPNOTSUPP: "the file system cannot do it; give a path on one with hard links",
+    errno.EMLINK: "the file system cannot do it; give a path on one with hard links",
+    errno.EIO: "the device failed; look at it before trying again, and check with semistream inspect --check",
+    errno.EFBIG: "the file system has no larger files; build with more shards",
+    errno.EMFILE: "this process has too many files open; close some, or raise ulimit -n",
+    errno.ENFILE: "the machine has too many files open; close some",
+    errno.ESTALE: "the file server lost the file; try again",
+    errno.ENAMETOOLONG: "give a shorter path",
+}
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Make an error of the system one for people."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        if error.errno not in _REMEDIES:
+            raise
+        raise StorageError(
+            f"{path} could not be written ({os.strerror(error.errno)}): {_REMEDIES[error.errno]}",
+            number=error.errno, path=path,
+        ) from error  # fmt: skip
