@@ -79,7 +79,7 @@ def test_a_manifest_is_never_linked_below_the_newest(path):
     compact(path)
     compact(path)
     (path / manifests.name_of(2)).unlink()
-    with pytest.raises(CommitConflictError, match="version 2 .* another writer"):
+    with pytest.raises(CommitConflictError, match=r"version 2 .* another writer"):
         manifests.commit(path, type(first)(**{**vars(first), "version": 2}))
 
 
@@ -223,7 +223,7 @@ def test_an_error_after_the_commit_leaves_the_version_whole(path, monkeypatch):
                 raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(files, "disk", FailingDisk())
-    with pytest.raises(StorageError, match="version 2 of .* is there, but may not survive"):
+    with pytest.raises(StorageError, match=r"version 2 of .* is there, but may not survive"):
         upsert(path, pa.table({"id": [1], "v": [5]}))
     monkeypatch.undo()
     assert values(path)[1] == 5
@@ -285,12 +285,16 @@ def test_a_writer_that_is_never_first_gives_up_in_time(path):
 
 
 def test_a_writer_that_fails_removes_what_is_its_own(path):
-    with pytest.raises(RuntimeError), Writer(path) as writer:
-        (path / f"shard-0000-{writer.run}.pages").write_bytes(b"x")
-        (path / f".sorting-{writer.run}-0").mkdir()
-        (path / "shard-0000-fedcba9876543210.pages").write_bytes(b"another writer's")
-        raise RuntimeError
-    assert not list(path.glob(f"*{writer.run}*"))
+    def interrupted():
+        with Writer(path) as writer:
+            (path / f"shard-0000-{writer.run}.pages").write_bytes(b"x")
+            (path / f".sorting-{writer.run}-0").mkdir()
+            (path / "shard-0000-fedcba9876543210.pages").write_bytes(b"another writer's")
+            raise RuntimeError(writer.run)
+
+    with pytest.raises(RuntimeError) as failure:
+        interrupted()
+    assert not list(path.glob(f"*{failure.value}*"))
     assert (path / "shard-0000-fedcba9876543210.pages").exists()
 
 

@@ -89,7 +89,7 @@ class Writer:
     def __enter__(self) -> Writer:
         folder = self.path / WRITERS
         while self._lease is None:
-            files.make_directory(folder)
+            files.make_directory_unflushed(folder)  # who needs it does not survive a crash either
             self.floor = manifests.latest(self.path) or 0
             self.run = os.urandom(8).hex()
             temporary = folder / f".{self.run}"

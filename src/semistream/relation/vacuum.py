@@ -114,7 +114,7 @@ def _named(path: Path, numbers: Iterable[int]) -> set[str]:
 
 def _clock(path: Path) -> float:
     """Return the time by the clock that stamps files there, which need not be this machine's."""
-    files.make_directory(path / WRITERS)
+    files.make_directory_unflushed(path / WRITERS)
     probe = path / WRITERS / f".{os.urandom(8).hex()}"
     with files.create(probe) as file:
         now = os.fstat(file.fileno()).st_mtime
