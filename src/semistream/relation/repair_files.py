@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semistream.core.errors import NotARelationError
+from semistream.relation import files, manifest_check, sealed_file
 from semistream.relation import manifest as manifests
-from semistream.relation import manifest_check, sealed_file
 from semistream.relation.checksum import file_seed, flipped_bit, seal, verify
 from semistream.relation.index import ScatteredIndex
 from semistream.relation.index_file import index_to_bytes, load_index
@@ -96,10 +96,10 @@ def repair_size(path: Path, manifest: Manifest, shard: ShardFiles, name: str, pa
     elif not may_grow or not (manifest.sealed or _is_indexed(path, shard, name)):
         what = "is missing" if found < 0 else f"has {found:,} bytes instead of {size:,}"
         raise RepairError(f"{file} {what}; give the data it was built from, or a copy of it")
-    with open(file, "ab") as opened:
+    with files.edit(file) if found >= 0 else files.create(file) as opened:
         opened.truncate(size)
-        opened.flush()
-        os.fsync(opened.fileno())
+        opened.sync()
+    files.sync_directory(path)
     return True
 
 
@@ -232,14 +232,14 @@ def _fences(path: Path, shard: ShardFiles, page_bytes: int) -> tuple[Ints, NDArr
         order, page_map = np.arange(shard.pages), PageMap.plain(shard.pages)
         if shard.map_file is not None:
             order, page_map = load_map(path, shard)
-        files = [_mapped(path / name, pages, page_bytes) for name, pages in shard.page_files]
-        starts = np.cumsum([0, *(len(frames) for frames in files)])
+        mapped = [_mapped(path / name, pages, page_bytes) for name, pages in shard.page_files]
+        starts = np.cumsum([0, *(len(frames) for frames in mapped)])
         place = np.arange(page_map.page_count)
         place[page_map.changed] = shard.pages + page_map.places
         first, continues = np.empty(order.size, np.int64), np.zeros(order.size, bool)
         for at, page in enumerate(place[order]):
             number = int(np.searchsorted(starts, page, side="right")) - 1
-            frame = files[number][page - starts[number]]
+            frame = mapped[number][page - starts[number]]
             rows = int(page_rows(frame[None])[0])
             first[at] = frame[HEADER : HEADER + 8].view(np.int64)[0] if rows else EMPTY_KEY
             continues[at] = rows > 0 and not frame[HEADER + 8 * rows] & FIRST
@@ -297,21 +297,17 @@ def _mapped(file: Path, pages: int, page_bytes: int) -> Bytes:
 
 def write_page(file: Path, page: int, frame: Bytes) -> None:
     """Write a page over what is in its place."""
-    with open(file, "r+b") as opened:
+    with files.edit(file) as opened:
         opened.seek(page * frame.shape[1])
         opened.write(frame.tobytes())
-        opened.flush()
-        os.fsync(opened.fileno())
+        opened.sync()
 
 
 def _replace(file: Path, content: bytes) -> None:
-    temporary = file.parent / f".{os.urandom(8).hex()}"
+    temporary = file.parent / f".repair-{os.urandom(8).hex()}"
     try:
-        with open(temporary, "wb") as opened:
-            opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
-        os.replace(temporary, file)
+        files.write_file(temporary, content)
+        files.rename(temporary, file)
     finally:
-        temporary.unlink(missing_ok=True)
-    manifests.sync_directory(file.parent)
+        files.remove(temporary)
+    files.sync_directory(file.parent)
