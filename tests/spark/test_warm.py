@@ -187,6 +187,22 @@ class TestSweep:
         assert warm_cleanup.sweep(idle_seconds=10_000) == []
         assert warm_cleanup.sweep() == ["query"]
 
+    @pytest.mark.parametrize("owner", ["link", "other user"])
+    def test_a_place_of_somebody_else_is_not_swept(self, place: Path, tmp_path: Path, monkeypatch, owner: str) -> None:
+        precious = tmp_path / "precious"
+        (precious / "photos").mkdir(parents=True)
+        (precious / "thesis.txt").write_text("y")
+        for one in precious.iterdir():
+            os.utime(one, (time.time() - 7200, time.time() - 7200))
+        if owner == "link":
+            place.symlink_to(precious)
+        else:
+            precious.rename(place)
+            monkeypatch.setattr(os, "getuid", lambda: 12345)
+        assert warm_cleanup.sweep() == []
+        warm_cleanup.forget_query("photos")
+        assert sorted(one.name for one in place.iterdir()) == ["photos", "thesis.txt"]
+
     def test_a_query_that_just_begins_stays(self, place: Path) -> None:
         (place / "query").mkdir(parents=True)
         assert warm_cleanup.sweep() == []

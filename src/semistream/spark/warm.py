@@ -37,7 +37,7 @@ from types import TracebackType
 from semistream.relation.manifest import ShardFiles
 from semistream.structures.arrays import Arrays, MappedArrays
 
-__all__ = ["OWNERS", "WarmShard", "places", "shard_identity", "started"]
+__all__ = ["OWNERS", "WarmShard", "is_own", "places", "shard_identity", "started"]
 
 _MEMORY_FILES = Path("/dev/shm")
 OWNERS = "owners"
@@ -49,6 +49,15 @@ def places() -> list[Path]:
     """Return the directories in which caches may be, the best first; each is this user's alone."""
     local = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
     return [root / f"semistream-{os.getuid()}" for root in (_MEMORY_FILES, Path(local)) if root.is_dir()]
+
+
+def is_own(root: Path) -> bool:
+    """Return whether a place is a directory of this user's: anyone may put something, or a link, under its name."""
+    try:
+        status = root.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
 
 
 def shard_identity(path: Path, files: ShardFiles) -> str:
@@ -163,9 +172,7 @@ def _own(root: Path, query: str) -> None:
     """Note under a query that processes of this executor use its caches, and when they last did."""
     with contextlib.suppress(FileExistsError):
         root.mkdir(mode=0o700)
-    status = root.lstat()
-    # Anyone may write to /dev/shm: what another user has put there is not looked at.
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+    if not is_own(root):
         raise PermissionError(f"{root} is not a directory of this user")
     owners = root / query / OWNERS
     owners.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from semistream.spark.warm import OWNERS, places, started
+from semistream.spark.warm import OWNERS, is_own, places, started
 
 __all__ = ["forget_query", "forget_when_ended", "sweep", "sweep_once"]
 
@@ -33,7 +33,7 @@ IDLE_SECONDS = 3600.0
 
 def forget_query(query: str) -> None:
     """Remove the caches of a query from this machine. A task that still has one keeps it until it ends."""
-    for root in places():
+    for root in filter(is_own, places()):
         _remove(root / query)
 
 
@@ -44,7 +44,7 @@ def sweep(*, idle_seconds: float = IDLE_SECONDS) -> list[str]:
     ``idle_seconds``.
     """
     swept = []
-    for root in places():
+    for root in filter(is_own, places()):
         for directory in _listed(root):
             if _is_stale(directory, idle_seconds):
                 _remove(directory)
