@@ -78,7 +78,7 @@ def test_versions_of_all_shards_together_and_of_each_alone(tmp_path: Path, shard
             assert list(find_faults(relation)) == []
         for shard in manifests.load(path).shards:
             if shard.map_file is not None:
-                order, page_map = load_map(path / shard.map_file, shard.pages)
+                order, page_map = load_map(path, shard)
                 page_map.check()
                 assert order.size == 0 or (order.min() >= 0 and order.max() < page_map.page_count)
                 assert page_map.changed.size == 0 or page_map.changed[-1] < page_map.page_count

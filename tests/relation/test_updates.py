@@ -19,6 +19,7 @@ from semistream.relation.overlay import Change
 from semistream.relation.pages import FIRST, LAST, WHOLE, page_keys
 from semistream.relation.relation import Relation
 from semistream.relation.spans import locate_spans
+from semistream.relation.updates import Patch
 
 Model = dict[Any, list[str]]
 
@@ -194,16 +195,31 @@ def test_readers_of_the_overlay_read_runs_and_pages_past_the_files(tmp_path: Pat
 
 
 class Ear:
-    def __init__(self) -> None:
-        self.heard: list[Change] = []
-        self.refuse = False
+    """Agrees, refuses, or fails when told."""
 
-    def before_update(self) -> None:
+    def __init__(self, *, refuse: bool = False, fail: bool = False) -> None:
+        self.refuse, self.fail = refuse, fail
+        self.asked: list[int] = []
+        self.heard: list[Change] = []
+        self.cancelled = 0
+        self.errors: list[BaseException] = []
+
+    def prepare_update(self, patch: Patch) -> Ear:
         if self.refuse:
             raise SemistreamError("not now")
+        self.asked.append(patch.row_count)
+        return self
 
-    def after_update(self, change: Change) -> None:
+    def commit(self, change: Change) -> None:
+        if self.fail:
+            raise ZeroDivisionError
         self.heard.append(change)
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+
+    def failed(self, error: BaseException) -> None:
+        self.errors.append(error)
 
 
 def test_listeners_may_refuse_and_are_told(tmp_path: Path) -> None:
@@ -221,6 +237,31 @@ def test_listeners_may_refuse_and_are_told(tmp_path: Path) -> None:
         relation.apply(table({4: ["d"]}))
         with pytest.raises(SemistreamError, match="prepare it again"):
             relation.install(stale)
+
+
+def test_all_are_asked_before_any_is_told(tmp_path: Path) -> None:
+    with Relation.build(table({1: ["a"]}), tmp_path / "r", "id") as relation:
+        ears = [Ear() for _ in range(8)]
+        for ear in ears:
+            relation.subscribe(ear)
+        ears[5].refuse = True
+        with pytest.raises(SemistreamError, match="not now"):
+            relation.apply(table({3: ["c"]}))
+        assert relation.version == 1
+        assert content(relation) == {1: ["a"]}
+        assert all(ear.cancelled == len(ear.asked) for ear in ears), "who agreed is told that it came to nothing"
+        assert not any(ear.heard for ear in ears)
+
+
+def test_who_fails_when_told_keeps_the_update_from_nobody(tmp_path: Path) -> None:
+    with Relation.build(table({1: ["a"]}), tmp_path / "r", "id") as relation:
+        ears = [Ear(fail=place % 2 == 0) for place in range(6)]
+        for ear in ears:
+            relation.subscribe(ear)
+        relation.apply(table({3: ["c"]}))
+        assert content(relation) == {1: ["a"], 3: ["c"]}
+        assert [len(ear.heard) for ear in ears] == [0, 1] * 3
+        assert [len(ear.errors) for ear in ears] == [1, 0] * 3
 
 
 def test_what_cannot_be_applied(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 __all__ = [
+    "BrokenJoinError",
     "BudgetExceededError",
     "BudgetTooSmallError",
     "CommitConflictError",
@@ -21,11 +22,13 @@ __all__ = [
     "PinError",
     "RelationBuildError",
     "SemistreamError",
+    "StalledJoinError",
     "StorageError",
     "UnknownAlgorithmError",
     "UnsupportedJoinError",
     "UnsupportedPathError",
     "UpdateRefusedError",
+    "UpdateTooLargeError",
 ]
 
 
@@ -65,6 +68,25 @@ class UnknownAlgorithmError(SemistreamError, ValueError):
 
 class BudgetExceededError(SemistreamError):
     """A reservation did not fit into what is left of a memory budget."""
+
+
+class UpdateTooLargeError(BudgetExceededError, UpdateRefusedError):
+    """An update of R that would leave a join too little memory.
+
+    ``lacking`` is the number of bytes that would have to be added.
+    """
+
+    def __init__(self, message: str, lacking: int) -> None:
+        super().__init__(message)
+        self.lacking = lacking
+
+
+class BrokenJoinError(SemistreamError):
+    """A join that may not be used any more."""
+
+
+class StalledJoinError(SemistreamError):
+    """A join whose turns lead to nothing."""
 
 
 class BudgetTooSmallError(SemistreamError, ValueError):

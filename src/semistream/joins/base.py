@@ -22,10 +22,11 @@ from semistream.core.errors import BudgetTooSmallError, UnsupportedJoinError
 from semistream.core.statistics import JoinStatistics
 from semistream.core.units import format_bytes, parse_bytes
 from semistream.joins.conditions import ConditionName, condition_for
+from semistream.joins.following import FollowsUpdates
 from semistream.joins.output import output_schema, without_partner
+from semistream.joins.progress import Progress
 from semistream.joins.stream_buffer import StreamBuffer, Tuples
 from semistream.joins.traits import Traits
-from semistream.relation.overlay import Change
 from semistream.relation.pages import FIRST
 from semistream.relation.relation import Relation
 from semistream.relation.rows import RowCodec
@@ -47,7 +48,7 @@ _LEAST_INBOX = 4096
 _MOST_INBOX = 1 << 23
 
 
-class Join(Traits, ABC):
+class Join(FollowsUpdates, Traits, ABC):
     """A join of a stream with a relation, exact, within a memory budget.
 
     A small state machine: `offer` puts stream tuples into the stream buffer, `step` runs one turn of the
@@ -107,6 +108,7 @@ class Join(Traits, ABC):
         self._more_coming = False
         self._on_match: Observer | None = None
         self._bound = False
+        self._index_bytes = relation.index_bytes
         self._counters = relation.counters
         self._stats = JoinStatistics()
         if schema is None:
@@ -159,9 +161,11 @@ class Join(Traits, ABC):
                 self._row_bytes = float(min(lengths.mean(), 8 * np.median(lengths)))
             else:
                 self._row_bytes += 16.0
+        self._index_bytes = self.relation.index_bytes
         self._check_minimum()
         if self.uses_index:
-            self.budget.reserve("index", self.relation.index_bytes)
+            self.budget.reserve("index", self._index_bytes)
+        self._updates_part = self.budget.reserve("updates of R", self._update_bytes_now())
         share = self.budget.total // 16
         self._stream = StreamBuffer(schema, min(max(share, _LEAST_INBOX), _MOST_INBOX))
         self.budget.reserve("stream buffer", self._stream.limit)
@@ -188,6 +192,7 @@ class Join(Traits, ABC):
         Fewer than all are taken when the buffer is full: `step`, then offer the rest.
         """
         began = time.perf_counter()
+        self._check_usable()
         if not self._bound:
             self.bind(batch.schema, batch)
         if batch.schema != self.schema:
@@ -201,24 +206,32 @@ class Join(Traits, ABC):
 
     def step(self) -> Iterator[pa.RecordBatch]:
         """Run one turn of the algorithm's loop. Iterate it to the end: a turn left half-way is not finished."""
+        self._check_usable()
         self._stats.steps += 1
         turn = self._turn()
-        while True:
-            began = time.perf_counter()
-            result = next(turn, None)
-            self._stats.busy_seconds += time.perf_counter() - began
-            if result is None:
-                return
-            if result.num_rows:
-                self._stats.rows_out += result.num_rows
-                yield result
+        self._in_turn = True
+        try:
+            while True:
+                began = time.perf_counter()
+                result = next(turn, None)
+                self._stats.busy_seconds += time.perf_counter() - began
+                if result is None:
+                    return
+                if result.num_rows:
+                    self._stats.rows_out += result.num_rows
+                    yield result
+        finally:
+            self._in_turn = False
 
     def drain(self) -> Iterator[pa.RecordBatch]:
         """Step until no tuple waits. The join can go on afterwards: a micro-batch ends this way."""
+        self._check_usable()
         self._closing = True
+        progress = Progress(self)
         try:
             while self.pending:
                 yield from self.step()
+                progress.turned()
         finally:
             self._closing = False
 
@@ -231,6 +244,7 @@ class Join(Traits, ABC):
     def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take in a batch of a stream that goes on, stepping whenever memory is full; tuples of it may wait on."""
         at = 0
+        progress = Progress(self)
         while at < batch.num_rows:
             at += self.offer(batch.slice(at))
             if at < batch.num_rows:
@@ -239,6 +253,7 @@ class Join(Traits, ABC):
                     yield from self.step()
                 finally:
                     self._more_coming = False
+                progress.turned()
 
     @property
     def pending(self) -> int:
@@ -253,15 +268,6 @@ class Join(Traits, ABC):
             self._stats,
             pages_read=read.pages, reads=read.reads, bytes_read=read.bytes, io_seconds=read.seconds,
         )  # fmt: skip
-
-    def before_update(self) -> None:
-        """Prepare for a change of R, between turns; raise to refuse it.
-
-        Each tuple must see R wholly before or wholly after an update. A tuple that is served within one turn does.
-        """
-
-    def after_update(self, change: Change) -> None:
-        """Forget what has changed. ``change`` is empty if the update was given up."""
 
     def check(self) -> None:
         """Assert all invariants, which hold between turns."""
@@ -314,6 +320,15 @@ class Join(Traits, ABC):
         yield from self._without_partner(keep_rows(part.batch, ~matched))
 
     # -- inside -------------------------------------------------------------------------------------------
+
+    def _work(self) -> tuple[object, ...]:
+        """Return numbers of which one is another after a turn that led to something."""
+        stats = self._stats
+        done = stats.rows_in, stats.rows_done, stats.rows_out, stats.probes, stats.appended, stats.buffered
+        return (*done, self.pending, self.relation.counters.pages)
+
+    def _update_bytes_now(self) -> int:
+        return self._update_bytes(self.relation.overlay.nbytes, self.relation.index_bytes)
 
     def _turn(self) -> Iterator[pa.RecordBatch]:
         if self._bound:
@@ -381,7 +396,7 @@ class Join(Traits, ABC):
         """Return the smallest budget that will do."""
         buffer, matches = _LEAST_INBOX, _LEAST_PAIRS * _PAIR_BYTES
         others = self._minimum() + self.relation.device.frame_bytes
-        others += self.relation.index_bytes if self.uses_index else 0
+        others += self._update_bytes_now() + (self._index_bytes if self.uses_index else 0)
         # stream buffer and matches take a sixteenth each, or their least if that is more
         return max(
             others + buffer + matches,

@@ -13,9 +13,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.core.errors import UpdateRefusedError
+from semistream.joins.following import Undo
 from semistream.joins.waiting import WaitingJoin
 from semistream.relation.overlay import Change
 from semistream.relation.relation import Relation
+from semistream.relation.updates import Patch
 
 __all__ = ["CyclicJoin"]
 
@@ -89,7 +91,7 @@ class CyclicJoin(WaitingJoin):
         return pages
 
     def _absorb(self) -> None:
-        self._forming += self._admit(self._w - self._forming)
+        self._forming += self._admit(max(0, self._w - self._forming))
 
     def _step(self) -> Iterator[pa.RecordBatch]:
         self._absorb()
@@ -120,13 +122,17 @@ class CyclicJoin(WaitingJoin):
         self.relation.read(pages, frames)
         return frames
 
-    def before_update(self) -> None:
+    def before_update(self, patch: Patch, undo: list[Undo]) -> None:
         """Refuse while tuples are on their way through R: they would see some pages before, some after the update."""
         if self._queue:
             raise UpdateRefusedError(
                 f"{self.id} holds {sum(self._queue):,} tuples that have met a part of R only; drain the join, then "
                 "update R"
             )
+        super().before_update(patch, undo)
+
+    def _least_tuples(self, patch: Patch) -> int:
+        return math.ceil(patch.page_count / len(self._frames)) + 2
 
     def after_update(self, change: Change) -> None:
         """Begin anew with what is now the first page."""

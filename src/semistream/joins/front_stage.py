@@ -10,20 +10,24 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.core.errors import UnsupportedJoinError
+from semistream.core.errors import UnsupportedJoinError, UpdateTooLargeError
 from semistream.core.statistics import JoinStatistics
 from semistream.joins.base import Join, Observer
 from semistream.joins.conditions import ConditionName
+from semistream.joins.following import JoinAgreement, Undo
+from semistream.joins.progress import Progress
 from semistream.joins.stream_buffer import Tuples
 from semistream.relation.overlay import Change
 from semistream.relation.relation import Relation
 from semistream.relation.selection import take_rows
+from semistream.relation.updates import Patch
 from semistream.structures.arrays import ArraySource, in_memory
 from semistream.structures.candidates import find_candidates
 from semistream.structures.hot_tuples import HotTuples
@@ -63,6 +67,8 @@ class FrontStage(Join):
 
     behind: ClassVar[type[Join]]
     """The join that gets the misses."""
+    _agreed: JoinAgreement
+    """Of the join behind, to the update that is being installed."""
     share: ClassVar[float] = 0.75
     """Default of ``cache_share``."""
     uses_index = False  # the join behind counts it, if it uses it
@@ -123,9 +129,9 @@ class FrontStage(Join):
         self.cache = HotTuples(self.relation.codec, rows, row_bytes, aging=self._aging, arrays=arrays)
         self._learned = arrays("front_stage", 3, np.int64)
         self.threshold = int(self._learned[_THRESHOLD]) or self.threshold
-        self.budget.reserve("front stage", self.cache.nbytes + self._learned.nbytes)
+        self._cache_part = self.budget.reserve("front stage", self.cache.nbytes + self._learned.nbytes)
         self._inner = self.behind(self.relation, memory=self.budget.free, **self._behind_common)
-        self.budget.reserve("join behind", self.budget.free)
+        self._behind_part = self.budget.reserve("join behind", self.budget.free)
         assert self.schema is not None
         self._inner.bind(self.schema, row_bytes=self._row_bytes)
         self.relation.unsubscribe(self._inner)  # told by the front stage, in order
@@ -158,6 +164,7 @@ class FrontStage(Join):
 
     def _hand_on(self, part: Tuples) -> Iterator[pa.RecordBatch]:
         """Give tuples to the join behind, which takes a turn whenever it is full."""
+        progress = Progress(self._inner)
         while len(part.keys):
             taken = self._inner._hand(part)
             if taken == 0 and len(self._inner._stream) == 0:
@@ -167,6 +174,7 @@ class FrontStage(Join):
             part = Tuples(part.keys[taken:], part.batch.slice(taken))
             if len(part.keys):
                 yield from self._inner.step()
+                progress.turned()
 
     def _notice(self, keys: Ints, data: Bytes, starts: Ints, flags: Bytes) -> None:
         """See what the join behind matched: frequent rows move into ``H_R`` (Algorithm 1, lines 16 to 18)."""
@@ -188,14 +196,50 @@ class FrontStage(Join):
             self.threshold += 1
         self._learned[:] = self.threshold, 0, 0
 
-    def before_update(self) -> None:
-        """Ask the join behind."""
-        self._inner.before_update()
+    def before_update(self, patch: Patch, undo: list[Undo]) -> None:
+        """Ask the join behind, which counts what R holds; ``H_R`` makes room if that has too little memory."""
+        while True:
+            try:
+                self._agreed = self._inner.prepare_update(patch)
+            except UpdateTooLargeError as refusal:
+                undo.append(self._give_up(refusal.lacking, patch))
+            else:
+                undo.append(self._agreed.cancel)
+                return
+
+    def _give_up(self, lacking: int, patch: Patch) -> Undo:
+        """Make ``H_R`` smaller for the join behind; it begins empty."""
+        cache, each = self.cache, self._cached_bytes()
+        rows = (cache.nbytes - lacking - cache.nbytes // 8 - HotTuples.fixed_bytes()) // each
+        rows = max(rows, min(_LEAST_TUPLES, cache.capacity))
+        smaller = None if self._arrays is not None else HotTuples(
+            self.relation.codec, rows, self._stored_row_bytes(), aging=self._aging
+        )  # fmt: skip
+        if smaller is None or cache.nbytes - smaller.nbytes < lacking:
+            raise self._too_large(lacking - (0 if smaller is None else max(0, cache.nbytes - smaller.nbytes)), patch)
+        self._move_memory(smaller)
+        return partial(self._move_memory, cache)
+
+    def _move_memory(self, cache: HotTuples) -> None:
+        """Take another ``H_R``; what it is smaller by is the join behind's."""
+        more = self.cache.nbytes - cache.nbytes
+        for part, size in sorted(((self._cache_part, -more), (self._behind_part, more)), key=lambda pair: pair[1]):
+            part.resize(part.bytes + size)
+        self._inner.budget.total += more
+        self.cache = cache
 
     def after_update(self, change: Change) -> None:
         """Forget the tuples that were changed."""
-        self.cache.remove(change.keys)
-        self._inner.after_update(change)
+        try:
+            self._agreed.commit(change)
+        finally:
+            self.cache.remove(change.keys)
+
+    def _update_bytes(self, overlay_bytes: int, index_bytes: int) -> int:
+        return 0  # the join behind counts it
+
+    def _work(self) -> tuple[object, ...]:
+        return (*super()._work(), *(self._inner._work() if self._bound else ()))
 
     @property
     def _waiting(self) -> int:

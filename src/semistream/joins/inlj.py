@@ -9,9 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.joins.base import Join
+from semistream.joins.following import Undo
 from semistream.joins.stream_buffer import Tuples
 from semistream.relation.relation import Relation
 from semistream.relation.selection import take_rows
+from semistream.relation.updates import Patch
 from semistream.structures.lookup import PageLookup
 
 __all__ = ["Inlj"]
@@ -47,7 +49,22 @@ class Inlj(Join):
     def _open(self) -> None:
         frames = max(1, min(self._in_flight, self.budget.free // self.relation.device.frame_bytes))
         self._lookup = PageLookup(self.relation, frames, share=False, cap=self._cap)
-        self.budget.reserve("disk buffer", self._lookup.nbytes)
+        self._disk_part = self.budget.reserve("disk buffer", self._lookup.nbytes)
+
+    def _give_up(self, lacking: int, patch: Patch) -> Undo:
+        """Read fewer pages at once."""
+        lookup, frame = self._lookup, self.relation.device.frame_bytes
+        frames = (lookup.nbytes - lacking) // frame
+        if frames < 1:
+            raise self._too_large(lacking - (lookup.nbytes - frame), patch)
+
+        def undo() -> None:
+            self._lookup = lookup
+            self._disk_part.resize(lookup.nbytes)
+
+        self._lookup = PageLookup(self.relation, frames, share=False, cap=self._cap)
+        self._disk_part.resize(self._lookup.nbytes)
+        return undo
 
     def _step(self) -> Iterator[pa.RecordBatch]:
         for part in self._stream.take(self._cap):

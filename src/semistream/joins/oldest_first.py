@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.core.compiled import kernel
-from semistream.joins.waiting import WaitingJoin
+from semistream.joins.waiting import LEAST_TUPLES, WaitingJoin
 from semistream.relation.relation import Relation
 
 __all__ = ["DISK_SHARE", "IN_FLIGHT", "OldestFirstJoin"]
@@ -93,12 +93,12 @@ class OldestFirstJoin(WaitingJoin):
         super().__init__(relation, **common)
 
     def _minimum(self) -> int:
-        return (self._partition_pages or 1) * self.relation.device.frame_bytes + self._table_minimum(16)
+        return (self._partition_pages or 1) * self.relation.device.frame_bytes + self._table_minimum(LEAST_TUPLES)
 
     def _disk_bytes(self) -> int:
         """Return the bytes that are free for pages."""
         free = self.budget.free
-        return max(0, min(int(free * self._disk_share), free - self._table_minimum(16)))
+        return max(0, min(int(free * self._disk_share), free - self._table_minimum(LEAST_TUPLES)))
 
     def _open_disk_buffer(self, share: int) -> int:
         """Reserve frames for as many partitions as are wanted and fit into ``share`` bytes, at least one.

@@ -11,10 +11,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.joins.following import Undo
 from semistream.joins.oldest_first import OldestFirstJoin, partitions
 from semistream.joins.parallel_front import ParallelFrontStage
 from semistream.joins.traits import Overlap
 from semistream.relation.relation import Relation
+from semistream.relation.updates import Patch
 
 __all__ = ["OPCacheJoin", "TwoBufferJoin"]
 
@@ -135,12 +137,13 @@ class TwoBufferJoin(OldestFirstJoin):
         finally:
             self._serving = False
 
-    def before_update(self) -> None:
-        """Give up what is being loaded: the pages may be about to change."""
+    def before_update(self, patch: Patch, undo: list[Undo]) -> None:
+        """Give up what is being loaded: the pages may be about to change, and whoever waits for them waits on."""
         for buffer in self._buffers:
             if buffer.load is not None:
-                buffer.load.result()
-                buffer.load = None
+                load, buffer.load = buffer.load, None
+                load.result()
+        super().before_update(patch, undo)
 
 
 class OPCacheJoin(ParallelFrontStage):

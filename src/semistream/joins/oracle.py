@@ -6,13 +6,19 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from semistream.joins.base import Join
-from semistream.relation.overlay import Change
+from semistream.joins.following import Undo
+from semistream.relation.overlay import Change, Overlay
 from semistream.relation.pages import page_keys
 from semistream.relation.selection import keep_rows, take_rows
+from semistream.relation.updates import Patch
 
 __all__ = ["Oracle"]
+
+Ints = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
 
 
 class Oracle(Join):
@@ -26,35 +32,51 @@ class Oracle(Join):
     place = 0
     bounded = False
     conditions = ("equal", "between")
+    _coming: tuple[Bytes, Ints, Bytes, Ints] | None = None
 
     def _minimum(self) -> int:
         return 0
 
     def _check_minimum(self) -> None:
-        frames = self.relation.page_count * self.relation.device.frame_bytes
-        needed = frames + 64 * self.relation.row_count + self.relation.index_bytes + (1 << 25)
+        self._allow(self.relation.page_count, self.relation.row_count, self.relation.index_bytes)
+
+    def _allow(self, pages: int, rows: int, index_bytes: int) -> None:
+        frames = pages * self.relation.device.frame_bytes
+        needed = 3 * frames + 64 * rows + 2 * index_bytes + (1 << 25)
         self.budget.total = max(self.budget.total, needed)
 
     def _open(self) -> None:
         self._held = self.budget.reserve("relation", 0)
-        self._load()
+        self._hold(self._loaded(self.relation.overlay))
+
+    def before_update(self, patch: Patch, undo: list[Undo]) -> None:
+        """Read all of R anew, as it will be."""
+        self._coming = self._loaded(patch.overlay)
+        undo.append(self._forget_coming)
+        self._allow(patch.page_count, patch.row_count, patch.index_bytes + patch.overlay.nbytes)
+        super().before_update(patch, undo)
 
     def after_update(self, change: Change) -> None:
-        """Read all of R anew."""
-        if change.keys.size:
-            self._check_minimum()
-            self._load()
+        """Take what was read."""
+        assert self._coming is not None
+        self._hold(self._coming)
+        self._forget_coming()
 
-    def _load(self) -> None:
+    def _forget_coming(self) -> None:
+        self._coming = None
+
+    def _loaded(self, overlay: Overlay) -> tuple[Bytes, Ints, Bytes, Ints]:
+        """Return all pages of R, and keys, flags and starts of their rows by key."""
         relation = self.relation
-        frames = relation.frames(relation.page_count)
-        relation.read(np.arange(relation.page_count), frames)
+        frames = relation.frames(overlay.page_count)
+        overlay.read(relation.device, np.arange(overlay.page_count), frames)
         keys, flags, starts = page_keys(frames, relation.layout.stride)
         order = np.argsort(keys, kind="stable")
-        self._data = frames.reshape(-1)
-        self._keys, self._flags, self._starts = keys[order], flags[order], starts[order]
-        held = (self._data, self._keys, self._flags, self._starts)
-        self._held.resize(sum(array.nbytes for array in held))
+        return frames.reshape(-1), keys[order], flags[order], starts[order]
+
+    def _hold(self, loaded: tuple[Bytes, Ints, Bytes, Ints]) -> None:
+        self._data, self._keys, self._flags, self._starts = loaded
+        self._held.resize(sum(array.nbytes for array in loaded))
 
     def _step(self) -> Iterator[pa.RecordBatch]:
         for part in self._stream.take(self._cap):

@@ -10,6 +10,7 @@ The thread lives only while there is something to do, so an idle join has none.
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Iterator
@@ -19,11 +20,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.joins.following import Undo
 from semistream.joins.front_stage import PORTION, FrontStage
+from semistream.joins.progress import Progress
 from semistream.joins.stream_buffer import Tuples
 from semistream.joins.traits import Overlap
 from semistream.relation.overlay import Change
 from semistream.relation.relation import Relation
+from semistream.relation.updates import Patch
+from semistream.structures.hot_tuples import HotTuples
 
 __all__ = ["ParallelFrontStage"]
 
@@ -84,6 +89,7 @@ class ParallelFrontStage(FrontStage):
         self._buffer_limit = min(self._buffer_limit, max(_LEAST_BUFFER, self.budget.free - super()._minimum()))
         self.budget.reserve("intermediate buffer", self._buffer_limit)
         super()._open()
+        self._progress = Progress(self._inner)
 
     # -- stream probing, in the caller's thread -----------------------------------------------------------
 
@@ -159,6 +165,7 @@ class ParallelFrontStage(FrontStage):
             self._fetch()
             for result in self._inner.step():
                 self._deliver(result)
+            self._progress.turned()
         with self._changed:
             done = self._inner._stats.rows_done
             self._behind_rows -= done - self._done_behind
@@ -208,10 +215,15 @@ class ParallelFrontStage(FrontStage):
 
     # -- updates of R -------------------------------------------------------------------------------------
 
-    def before_update(self) -> None:
+    @property
+    def _amid_turn(self) -> bool:
+        return False  # the turns that matter are those behind, between two of which the update waits
+
+    def before_update(self, patch: Patch, undo: list[Undo]) -> None:
         """Stop disk probing between two of its turns, until the update is over."""
         self._turn_lock.acquire()
-        super().before_update()
+        undo.append(self._turn_lock.release)
+        super().before_update(patch, undo)
 
     def after_update(self, change: Change) -> None:
         """Forget the tuples that were changed, and go on."""
@@ -220,6 +232,14 @@ class ParallelFrontStage(FrontStage):
                 super().after_update(change)
         finally:
             self._turn_lock.release()
+
+    def _move_memory(self, cache: HotTuples) -> None:
+        with self._cache_lock:
+            super()._move_memory(cache)
+
+    def _work(self) -> tuple[object, ...]:
+        # a read may take long: as long as a turn is under way behind, something is being done
+        return (*super()._work(), time.monotonic() if self._turn_lock.locked() else 0.0)
 
     # -- inside -------------------------------------------------------------------------------------------
 

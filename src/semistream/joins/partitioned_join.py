@@ -10,10 +10,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.joins.base import Join
+from semistream.joins.following import Undo
 from semistream.joins.stream_buffer import Tuples
 from semistream.relation.overlay import Change
 from semistream.relation.pages import LAST, find_rows
 from semistream.relation.relation import Relation
+from semistream.relation.updates import Patch
 from semistream.structures.lookup import PageLookup
 from semistream.structures.wait_buffer import WaitBuffer
 
@@ -140,7 +142,7 @@ class PartitionedJoin(Join):
         places = self._partitions(self._pages)
         capacity = (self.budget.free - WaitBuffer.fixed_bytes(places)) // self._tuple_bytes()
         self.table = WaitBuffer(self.stream_codec, capacity, places, self._partition_tuples, self._row_bytes)
-        self.budget.reserve("wait buffer", self.table.nbytes)
+        self._table_part = self.budget.reserve("wait buffer", self.table.nbytes)
         if self.stream_codec.variable:
             # a longer row would push out too many others: it is served through the index at once
             self._largest_row = max(self.table.largest_row // 4, int(self._row_bytes))
@@ -288,6 +290,28 @@ class PartitionedJoin(Join):
         self.table.release(slots)
 
     # -- updates of R -------------------------------------------------------------------------------------
+
+    def _give_up(self, lacking: int, patch: Patch) -> Undo:
+        """Let the tuples wait in a smaller buffer."""
+        table = self.table
+        fixed = WaitBuffer.fixed_bytes(table.nowhere)
+        least = fixed + _LEAST_TUPLES * self._tuple_bytes()
+        if table.nbytes - lacking < least:
+            raise self._too_large(lacking - max(0, table.nbytes - least), patch)
+        # somewhat less than must be, so that the next update need not do it again
+        capacity = (max(least, table.nbytes - lacking - table.nbytes // 16) - fixed) // self._tuple_bytes()
+        if capacity < len(table) or (smaller := table.resized(capacity)) is None:
+            raise self._must_drain(len(table))
+        if self._largest_row is not None and smaller.largest_row < self._largest_row:
+            raise self._too_large(lacking, patch)
+
+        def undo() -> None:
+            self.table = table
+            self._table_part.resize(table.nbytes)
+
+        self.table = smaller
+        self._table_part.resize(smaller.nbytes)
+        return undo
 
     def after_update(self, change: Change) -> None:
         """Send the tuples that wait to where their rows are now."""

@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.core.errors import SemistreamError
+from semistream.joins.following import Undo
 from semistream.joins.ssij_schedule import SsijSchedule
 from semistream.joins.stream_buffer import Tuples
 from semistream.relation.overlay import Change
 from semistream.relation.relation import Relation
 from semistream.relation.spans import locate_spans
+from semistream.relation.updates import Patch
 from semistream.structures.inverted_index import Served
 from semistream.structures.inverted_kernels import DONE, FULL, NO_PLAN, NO_ROOM, RECORD, TUPLE, W_PAIRS
 from semistream.structures.read_plan import ReadPlan
@@ -354,26 +355,24 @@ class Ssij(SsijSchedule):
         while self._updates:
             upserts, deletes, done = self._updates.popleft()
             try:
-                patch = self.relation.prepare(upserts, deletes)
-                self._reserve_changes(patch.nbytes)
-                done.set_result(self.relation.install(patch))
+                done.set_result(self.relation.apply(upserts, deletes))
             except Exception as error:  # the stream goes on; whoever wants the update is told
                 done.set_exception(error)
 
-    def before_update(self) -> None:
-        """Serve the tuples that wait with R as it is; the results come with the next turn."""
-        if self._turning:
-            raise SemistreamError(
-                "R cannot change amid a turn of ssij; iterate step() to its end, or use ssij's update()"
-            )
-        if self._bound and len(self._index):
-            self._early.extend(self._turn_of(self._join_phase()))
+    @property
+    def _amid_turn(self) -> bool:
+        return self._turning  # its own updates come between the phases of a turn
+
+    def before_update(self, patch: Patch, undo: list[Undo]) -> None:
+        """Serve the tuples that wait with R as it is, update or not; the results come with the next turn."""
+        self._check_room(patch)
+        self._early.extend(self._turn_of(self._join_phase()))
+        super().before_update(patch, undo)
 
     def after_update(self, change: Change) -> None:
         """Forget cached pages that are not what they were."""
-        if self._bound and change.keys.size:
-            self._cache.forget(change.pages)
-            self._follow_relation()
+        self._cache.forget(change.pages)
+        self._follow_relation()
 
     @property
     def pending(self) -> int:

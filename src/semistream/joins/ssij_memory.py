@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.core.errors import BudgetExceededError, CorruptPageError
-from semistream.core.units import format_bytes
+from semistream.core.budget import Reservation
+from semistream.core.errors import CorruptPageError
 from semistream.joins.base import Join
 from semistream.joins.deadlines import PhaseCosts
+from semistream.joins.following import Undo
 from semistream.relation.device_base import DeviceProfile
 from semistream.relation.relation import Relation
 from semistream.relation.simulated import SimulatedDevice
+from semistream.relation.updates import Patch
 from semistream.structures.frame_pool import FramePool
 from semistream.structures.inverted_index import InvertedIndex
 from semistream.structures.inverted_kernels import ENTRY_BYTES, NODE_BYTES, PAIR_BYTES, Pairs
@@ -85,8 +88,7 @@ class SsijMemory(Join):
 
     def _minimum(self) -> int:
         frame = self.relation.device.frame_bytes
-        share = self._cache_share or 0.0
-        frames = math.ceil(_LEAST_FRAMES / (1.0 - share))
+        frames = self._least_frames()
         return (
             self.relation.page_count * PageCache.bytes_per_page
             + frames * (frame + _FRAME_EXTRA)
@@ -95,6 +97,10 @@ class SsijMemory(Join):
             + _LEAST_PORTION * (_PORTION_BYTES + _WANTED_BYTES)
             + ReadPlanner.bytes_for(0, 1)
         )
+
+    def _least_frames(self) -> int:
+        """Return how many frames there must be for tuples to come in, wait and leave."""
+        return math.ceil(_LEAST_FRAMES / (1.0 - (self._cache_share or 0.0)))
 
     def _open(self) -> None:
         relation, frame = self.relation, self.relation.device.frame_bytes
@@ -121,11 +127,9 @@ class SsijMemory(Join):
         ]
         self._chunk_utilities = np.empty(each, np.float32)
         self._reader = ThreadPoolExecutor(1, "semistream-ssij") if buffers == 2 else None
-        for_tuples = frames - int(frames * self._cache_share) if self._cache_share is not None else None
-        self._pool = FramePool(block[read:], for_tuples)
+        self._pool = FramePool(block[read:])
         self._pool_part = self.budget.reserve("pages and tuples", frames * (frame + _FRAME_EXTRA))
-        for_pages = None if for_tuples is None else frames - for_tuples
-        self._cache = PageCache(self._pool, relation.page_count, self._replacement, for_pages)
+        self._cache = PageCache(self._pool, relation.page_count, self._replacement)
         profile = self._device_profile()
         # Many runs are in flight at once, and the plan weighs what a seek then costs; a deadline can rely on less.
         self._planner = ReadPlanner(
@@ -136,8 +140,6 @@ class SsijMemory(Join):
             seek=profile.seek_seconds, transfer=profile.transfer_seconds,
             page_count=relation.page_count, max_scan=scan,
         )  # fmt: skip
-        self._changes_part = self.budget.reserve("updates of R", 0)
-        self._index_bytes = relation.index_bytes
 
         self._shape = TupleShape(self.stream_codec, ranged=self.condition.name == "between", timed=self._timed)
         self._input = TupleLog(self._pool, self._shape)
@@ -146,11 +148,10 @@ class SsijMemory(Join):
         )
         # pairs with cached pages and with pages just read are not gathered at the same time
         self._pairs = self._kept_pairs = Pairs.empty(max(1, self._cap * 24 // PAIR_BYTES))
-        self._spare = max(3, frames // 16)
         largest = frame - self._shape.row_at
         if self.stream_codec.variable or self.stream_codec.stride > largest:
             self._largest_row = largest
-        self._set_thresholds(frames if for_tuples is None else for_tuples, frame)
+        self._share_frames()
 
     def _device_profile(self) -> DeviceProfile:
         try:
@@ -158,6 +159,16 @@ class SsijMemory(Join):
         except CorruptPageError:
             # whoever needs that page will be told; the plan only needs to know about what reads cost
             return DeviceProfile(1e-4, 1e-5, 5e4, 8e8, 16, True)
+
+    def _share_frames(self) -> None:
+        """Divide the frames that are here between pages and tuples, anew whenever some were lent or have come back."""
+        frames = for_tuples = self._pool.count - self._pool.lent
+        if self._cache_share is not None:
+            for_tuples -= int(frames * self._cache_share)
+            self._pool.limit_logs(for_tuples)
+            self._cache.limit(frames - for_tuples)
+        self._spare = max(3, frames // 16)
+        self._set_thresholds(for_tuples, int(self._pool.frame_bytes))
 
     def _set_thresholds(self, frames: int, frame: int) -> None:
         """Use the paper's thresholds, or less: a tenth of the memory for the one buffer, half of it for the other."""
@@ -203,20 +214,24 @@ class SsijMemory(Join):
         frames = math.ceil(max(0, size - self.budget.free) / self._pool.frame_bytes)
         if frames == 0:
             return True
+        if self._pool.count - self._pool.lent - frames < self._least_frames():
+            return False
         if frames + 3 > self._pool.free:
             self._cache.evict(frames + 3 - self._pool.free)
         if frames + 3 > self._pool.free:
             return False
         self._pool.lend(frames)
         self._pool_part.resize(self._pool_part.bytes - frames * self._pool.frame_bytes)
+        self._share_frames()
         return True
 
-    def _take_back(self) -> None:
+    def _take_back(self, most: int | None = None) -> None:
         """Have lent frames back, as far as the budget has room again."""
         frames = min(self._pool.lent, self.budget.free // self._pool.frame_bytes)
-        if frames > 0:
+        if (frames := frames if most is None else min(frames, most)) > 0:
             self._pool.take_back(frames)
             self._pool_part.resize(self._pool_part.bytes + frames * self._pool.frame_bytes)
+            self._share_frames()
 
     def _grow_plan(self) -> bool:
         """Make room for more wanted pages; say whether it worked."""
@@ -235,26 +250,30 @@ class SsijMemory(Join):
         count = list_wanted(self._cache.arrays.place, self._planner.pages)
         return self._planner.pages[:count]
 
-    def _reserve_changes(self, size: int) -> None:
-        """Account for what R holds in memory beside its files: the pages that updates have changed."""
-        size = max(0, size - self._index_bytes)
-        if not self._lend(size - self._changes_part.bytes):
-            raise BudgetExceededError(
-                f"updates of R hold {format_bytes(size)}, which a budget of {format_bytes(self.budget.total)} has not "
-                "left beside the tuples; give more memory, or build the relation anew with the updates in it"
-            )
-        self._changes_part.resize(size)
-        self._take_back()
+    # -- updates of R -------------------------------------------------------------------------------------
+
+    def _growth(self, patch: Patch) -> list[tuple[Reservation, int]]:
+        size = max(self._page_map.bytes, patch.page_count * PageCache.bytes_per_page)
+        return [*super()._growth(patch), (self._page_map, size)]
+
+    def _check_room(self, patch: Patch) -> None:
+        """Refuse an update that would leave too few frames for tuples to come in, wait and leave."""
+        lacking = sum(size - part.bytes for part, size in self._growth(patch)) - self.budget.free
+        left = self._pool.count - self._pool.lent - math.ceil(max(0, lacking) / self._pool.frame_bytes)
+        if left < self._least_frames():
+            raise self._too_large((self._least_frames() - left) * (self._pool.frame_bytes + _FRAME_EXTRA), patch)
+
+    def _give_up(self, lacking: int, patch: Patch) -> Undo:
+        """Lend frames; the tuples that wait for pages have left by now, others may have taken too many."""
+        lent = self._pool.lent
+        if not self._lend(self.budget.free + lacking):
+            raise self._must_drain(self.pending)
+        return partial(self._take_back, self._pool.lent - lent)
 
     def _follow_relation(self) -> None:
-        """Keep up with an R that has changed: more pages, more of them in memory."""
-        self._reserve_changes(self.relation.overlay.nbytes + self.relation.index_bytes)
-        more = self.relation.page_count * PageCache.bytes_per_page - self._page_map.bytes
-        if more > 0:
-            if not self._lend(more):
-                raise BudgetExceededError(f"the map of R's pages needs {more} B more than the budget has")
-            self._page_map.resize(self._page_map.bytes + more)
-            self._cache.resize(self.relation.page_count)
+        """Keep up with an R that has changed, for which memory was taken before."""
+        self._cache.resize(self.relation.page_count)
+        self._take_back()
 
     def _check(self) -> None:
         self._cache.check()

@@ -9,13 +9,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.joins.base import Join
+from semistream.joins.following import Undo
+from semistream.relation.updates import Patch
 from semistream.structures.stream_table import StreamTable
 
-__all__ = ["WaitingJoin"]
+__all__ = ["LEAST_TUPLES", "WaitingJoin"]
 
 Ints = NDArray[np.int64]
 Slots = NDArray[np.int32]
 Bytes = NDArray[np.uint8]
+
+LEAST_TUPLES = 16
 
 
 class WaitingJoin(Join):
@@ -37,9 +41,9 @@ class WaitingJoin(Join):
     def _open_table(self, size: int) -> None:
         """Reserve ``size`` bytes and make a stream table that fits into them."""
         capacity = max(1, (size - StreamTable.fixed_bytes()) // self._tuple_bytes())
-        reservation = self.budget.reserve("stream table", self._table_minimum(capacity))
+        self._table_part = self.budget.reserve("stream table", self._table_minimum(capacity))
         self.table = StreamTable(self.stream_codec, capacity, self._row_bytes)
-        reservation.resize(self.table.nbytes)
+        self._table_part.resize(self.table.nbytes)
         if self.stream_codec.variable:
             # a longer row would push out too many others: it is served through the index at once
             self._largest_row = max(self.table.largest_row // 4, int(self._row_bytes))
@@ -91,6 +95,33 @@ class WaitingJoin(Join):
         self._stats.rows_done += slots.size
         self._stats.evicted += slots.size
         self.table.release(slots)
+
+    # -- updates of R -------------------------------------------------------------------------------------
+
+    def _least_tuples(self, patch: Patch) -> int:
+        """Return the smallest capacity of the table that will do after an update."""
+        return LEAST_TUPLES
+
+    def _give_up(self, lacking: int, patch: Patch) -> Undo:
+        """Let the tuples wait in a smaller table."""
+        table, least = self.table, self._table_minimum(self._least_tuples(patch))
+        if table.nbytes - lacking < least:
+            raise self._too_large(lacking - max(0, table.nbytes - least), patch)
+        # somewhat less than must be, so that the next update need not do it again
+        size = max(least, table.nbytes - lacking - table.nbytes // 16)
+        capacity = (size - StreamTable.fixed_bytes()) // self._tuple_bytes()
+        if capacity < len(table) or (smaller := table.resized(capacity)) is None:
+            raise self._must_drain(len(table))
+        if self._largest_row is not None and smaller.largest_row < self._largest_row:
+            raise self._too_large(lacking, patch)
+
+        def undo() -> None:
+            self.table = table
+            self._table_part.resize(table.nbytes)
+
+        self.table = smaller
+        self._table_part.resize(smaller.nbytes)
+        return undo
 
     @property
     def _waiting(self) -> int:

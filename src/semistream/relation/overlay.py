@@ -9,14 +9,13 @@ reader that still has the old one goes on seeing R as it was.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from semistream.relation.device_base import Device
 
-__all__ = ["Change", "Listener", "Overlay"]
+__all__ = ["Change", "Overlay"]
 
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -32,18 +31,6 @@ class Change:
     """key64, ascending, of all keys that were given new rows or removed."""
     pages: Ints
     """Ids, ascending, of the pages whose content is another now."""
-
-
-class Listener(Protocol):
-    """Someone who holds copies of R, told of updates by `Relation.install`."""
-
-    def before_update(self) -> None:
-        """Finish what must still see R as it is; raise to refuse the update."""
-        ...
-
-    def after_update(self, change: Change) -> None:
-        """Forget copies of what has changed: nothing, if the update was refused by anyone."""
-        ...
 
 
 @dataclass(frozen=True)

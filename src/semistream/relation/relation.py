@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from semistream.core.errors import NotARelationError, SemistreamError
 from semistream.core.paths import local_path
 from semistream.core.units import format_bytes, format_count
 from semistream.relation import builder, updates
+from semistream.relation.agreement import Listener, ask_all, tell_all
 from semistream.relation.device import Device, DeviceCounters, FileDevice
 from semistream.relation.holds import Hold, hold_manifest
 from semistream.relation.index import ClusteredIndex, Index, Located, ScatteredIndex
@@ -26,7 +28,7 @@ from semistream.relation.keys import KeyCodec
 from semistream.relation.manifest import Manifest, ShardFiles
 from semistream.relation.map_file import load_map
 from semistream.relation.mapped_device import MappedDevice, PageMap
-from semistream.relation.overlay import Change, Listener, Overlay
+from semistream.relation.overlay import Change, Overlay
 from semistream.relation.pages import PageLayout, page_keys
 from semistream.relation.rows import RowCodec
 from semistream.relation.updates import Patch
@@ -92,6 +94,7 @@ class Relation:
         self.shard_bases = np.concatenate([[0], np.cumsum(shard_pages)]).astype(np.int64)
         self._held: Hold | None = None
         self._listeners: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._installing = threading.RLock()
 
     # -- making one ---------------------------------------------------------------------------------------
 
@@ -246,8 +249,12 @@ class Relation:
     @property
     def index_bytes(self) -> int:
         """Bytes of the index held in memory."""
-        moved = self.device.nbytes if isinstance(self.device, MappedDevice) else 0
-        return moved + self.page_order.nbytes + sum(index.nbytes for index in self.indexes)
+        return self.map_bytes + self.page_order.nbytes + sum(index.nbytes for index in self.indexes)
+
+    @property
+    def map_bytes(self) -> int:
+        """Bytes that tell where pages are which older versions of the files have moved; part of `index_bytes`."""
+        return self.device.nbytes if isinstance(self.device, MappedDevice) else 0
 
     @property
     def counters(self) -> DeviceCounters:
@@ -355,30 +362,27 @@ class Relation:
         return updates.prepare(self, upserts, deletes)
 
     def install(self, patch: Patch) -> Change:
-        """Make a prepared update visible, between reads, and tell those who hold copies of pages or rows."""
-        if patch.of_version != self.version:
-            raise SemistreamError(
-                f"the update was prepared for version {patch.of_version} of R, which has version {self.version} now; "
-                "prepare it again"
-            )
-        told: list[Listener] = []
-        change = Change(self.version, np.empty(0, np.int64), np.empty(0, np.int64))
-        try:
-            for listener in list(self._listeners):
-                told.append(listener)
-                listener.before_update()
+        """Make a prepared update visible, between reads, once all who hold copies of pages or rows have agreed.
+
+        Raises what any of them refuses it with; then R and all of them are as they were.
+        """
+        with self._installing:
+            if patch.of_version != self.version:
+                raise SemistreamError(
+                    f"the update was prepared for version {patch.of_version} of R, which has version {self.version} "
+                    "now; prepare it again"
+                )
+            agreements = ask_all(list(self._listeners), patch)
             self.overlay, self.page_order = patch.overlay, patch.page_order
             self.indexes = list(patch.indexes)
             self.row_count, self.unique = patch.row_count, patch.unique
             self.version += 1
             change = Change(self.version, patch.keys, patch.pages)
-        finally:
-            for listener in told:
-                listener.after_update(change)
-        return change
+            tell_all(agreements, change)
+            return change
 
     def subscribe(self, listener: Listener) -> None:
-        """Tell ``listener`` of updates for as long as it lives."""
+        """Ask ``listener`` before updates, and tell it of them, for as long as it lives."""
         self._listeners.add(listener)
 
     def unsubscribe(self, listener: Listener) -> None:

@@ -45,6 +45,8 @@ class Patch:
     overlay: Overlay
     indexes: list[ClusteredIndex]
     page_order: Ints
+    index_bytes: int
+    """`Relation.index_bytes` once this is installed."""
     row_count: int
     more_rows: tuple[int, ...]
     """By how many rows each shard grows."""
@@ -53,7 +55,12 @@ class Patch:
     @property
     def nbytes(self) -> int:
         """Bytes that R holds in memory once this is installed: changed pages, and the index."""
-        return self.overlay.nbytes + sum(index.nbytes for index in self.indexes)
+        return self.overlay.nbytes + self.index_bytes
+
+    @property
+    def page_count(self) -> int:
+        """Pages of R once this is installed."""
+        return self.overlay.page_count
 
 
 class _Changes(NamedTuple):
@@ -163,13 +170,15 @@ def prepare(relation: Relation, upserts: Any, deletes: Any) -> Patch:
         overlay = overlay.with_pages(number, shard.ids, shard.frames, np.concatenate([left, shard.emptied]))
         changed.append(shard.ids)
     again = changes.row_keys[1:] == changes.row_keys[:-1]
+    order = page_order(patched, relation.shard_bases)
     return Patch(
         of_version=relation.version,
         keys=changes.keys,
         pages=np.sort(np.concatenate(changed)),
         overlay=overlay,
         indexes=patched,
-        page_order=page_order(patched, relation.shard_bases),
+        page_order=order,
+        index_bytes=relation.map_bytes + order.nbytes + sum(index.nbytes for index in patched),
         row_count=relation.row_count + sum(more_rows),
         more_rows=tuple(more_rows),
         unique=relation.unique and not again.any(),

@@ -182,6 +182,10 @@ class FramePool:
         """Frames whose memory was given to something else."""
         return self._lent.size
 
+    def limit_logs(self, frames: int) -> None:
+        """Let logs hold so many frames together at most, from now on."""
+        self.arrays.state[LIMIT] = frames
+
     def lend(self, count: int) -> None:
         """Give the memory of ``count`` free frames back to the system, so that something else can have it."""
         assert 0 <= count <= self.free, f"{count} frames asked for, {self.free} are free"

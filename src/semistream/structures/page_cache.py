@@ -210,8 +210,14 @@ class PageCache:
 
     def forget(self, pages: Ints) -> None:
         """Let pages go that are not what they were, as after an update of R; those not cached are passed over."""
-        place = self.arrays.place[pages[pages < self.arrays.place.size]]
+        place = self.arrays.place[np.unique(pages[pages < self.arrays.place.size])]
         _evict(self.pool.arrays, self.arrays, place[place >= 0])
+
+    def limit(self, pages: int) -> None:
+        """Hold so many pages at most from now on."""
+        if self.replacement != "none":
+            self.arrays.state[MOST] = pages
+            self.evict(max(0, len(self) - pages))
 
     def resize(self, pages: int) -> None:
         """Follow R when it has more pages."""

@@ -155,6 +155,17 @@ def oldest_keys(t: Table, count: int, newest: bool) -> Ints:
 
 
 @kernel
+def in_order(t: Table) -> Slots:
+    """Return the slots of all tuples that wait, the oldest first."""
+    slots = np.empty(t.state[COUNT], np.int32)
+    slot = np.int32(t.state[OLDEST])
+    for i in range(slots.size):
+        slots[i] = slot
+        slot = t.after[slot]
+    return slots
+
+
+@kernel
 def _among(ordered: Ints, key: Int) -> bool:
     place = np.searchsorted(ordered, key)
     return bool(place < ordered.size and ordered[place] == key)

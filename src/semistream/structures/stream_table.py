@@ -25,6 +25,8 @@ Ints = NDArray[np.int64]
 Slots = NDArray[np.int32]
 Bytes = NDArray[np.uint8]
 
+_COPIED = 1 << 14
+
 
 class StreamTable:
     """Stream tuples that wait for their page of R.
@@ -41,6 +43,7 @@ class StreamTable:
 
     def __init__(self, codec: RowCodec, capacity: int, row_bytes: float = 0.0) -> None:
         self.capacity = capacity
+        self._row_bytes = row_bytes
         self._rows = RowStore(codec, capacity, row_bytes)
         self._t = kernels.Table(
             key=np.empty(capacity, np.int64),
@@ -162,6 +165,17 @@ class StreamTable:
         """Return the stream tuples of slots, any of them repeatedly."""
         data, starts = self._rows.locate(slots)
         return self._rows.codec.decode(data, starts)
+
+    def resized(self, capacity: int) -> StreamTable | None:
+        """Return a table of another capacity with the same tuples, or None if they do not fit; this one stays."""
+        other = StreamTable(self._rows.codec, capacity, self._row_bytes)
+        slots = kernels.in_order(self._t)
+        for begin in range(0, slots.size, _COPIED):
+            some = slots[begin : begin + _COPIED]
+            if other.insert(self.keys_of(some), self.rows(some)) < some.size:
+                return None
+        other._t.matched[kernels.in_order(other._t)] = self._t.matched[slots]
+        return other
 
     def check(self) -> None:
         """Assert every invariant: queue, chains, hash table and free list agree."""

@@ -32,6 +32,7 @@ Slots = NDArray[np.int32]
 Bytes = NDArray[np.uint8]
 
 _FREE, _COUNT, _HELD, _RIPE, _CLOCK = 0, 1, 2, 3, 4
+_COPIED = 1 << 14
 
 
 class _Buffer(NamedTuple):
@@ -100,6 +101,23 @@ def _take(t: _Buffer, places: Ints, ripe: int) -> tuple[Slots, Ints]:
         t.waiting[place] = 0
     t.state[_COUNT] -= total
     return slots, owner
+
+
+@kernel
+def _everyone(t: _Buffer) -> tuple[Slots, Ints]:
+    """Return the slots of all tuples, those of a place in the order in which they came, and their places."""
+    slots = np.empty(t.state[_COUNT], np.int32)
+    places = np.empty(slots.size, np.int64)
+    end = 0
+    for place in range(t.head.size):
+        end += t.waiting[place]
+        slot, at = t.head[place], end
+        while slot >= 0:
+            at -= 1
+            slots[at] = slot
+            places[at] = place
+            slot = t.next[slot]
+    return slots, places
 
 
 @kernel
@@ -191,6 +209,7 @@ class WaitBuffer:
         self.nowhere = partitions
         self.beyond = partitions + 1
         self.ripe = ripe
+        self._row_bytes = row_bytes
         self._rows = RowStore(codec, capacity, row_bytes)
         self._t = _Buffer(
             key=np.empty(capacity, np.int64),
@@ -263,6 +282,20 @@ class WaitBuffer:
     def take_all(self) -> Slots:
         """Remove all tuples; return their slots, as `take`."""
         return self.take(np.arange(self.beyond + 1))[0]
+
+    def resized(self, capacity: int) -> WaitBuffer | None:
+        """Return a buffer of another capacity with the same tuples, or None if they do not fit; this one stays."""
+        other = WaitBuffer(self._rows.codec, capacity, self.nowhere, self.ripe, self._row_bytes)
+        slots, places = _everyone(self._t)
+        for begin in range(0, slots.size, _COPIED):
+            some = slots[begin : begin + _COPIED]
+            if other.insert(self.keys_of(some), places[begin : begin + _COPIED], self.rows(some)) < some.size:
+                return None
+        copies, _ = _everyone(other._t)
+        other._t.came[copies], other._t.matched[copies] = self._t.came[slots], self._t.matched[slots]
+        other._t.state[_CLOCK] = self._t.state[_CLOCK]
+        other._longest_wait = self._longest_wait
+        return other
 
     def take(self, places: Ints) -> tuple[Slots, Ints]:
         """Remove the tuples of some places; return their slots, and which of ``places`` each was in.
