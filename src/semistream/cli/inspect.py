@@ -20,7 +20,9 @@ __all__ = ["describe", "inspect", "summary"]
 
 def inspect(
     path: RelationPath,
-    check: Annotated[bool, typer.Option("--check", help="Read every page and verify its checksum.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Read every page, and verify all that is known of it.")
+    ] = False,
     version: Annotated[int | None, typer.Option(help="Which version; the newest by default.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -32,12 +34,13 @@ def inspect(
         faults = _check(relation) if check else None
         if json:
             if faults is not None:
+                found["notes"] = _notes(relation)
                 found["faults"] = [{"file": fault.file, "page": fault.page, "what": fault.message} for fault in faults]
             print_json(found)
         else:
             out.print(summary(relation))
             out.print(_columns(relation))
-            _report(faults, relation.page_count)
+            _report(faults, relation.page_count, _notes(relation))
     if faults:
         raise typer.Exit(1)
 
@@ -109,10 +112,20 @@ def _check(relation: Relation) -> list[Fault]:
         return list(find_faults(relation, lambda pages: bars.update(task, advance=pages)))
 
 
-def _report(faults: list[Fault] | None, pages: int) -> None:
+def _notes(relation: Relation) -> list[str]:
+    from semistream.relation import manifest as manifests
+    from semistream.relation.verify_files import format_notes
+
+    assert relation.path is not None
+    return format_notes(manifests.load(relation.path, relation.version))
+
+
+def _report(faults: list[Fault] | None, pages: int, notes: list[str]) -> None:
     if faults is None:
         return
     if not faults:
         out.print(f"[green]✓[/green] All {pages:,} pages are as they were written.")
+    for note in notes:
+        errors.print(f"[yellow]![/yellow] {note}.", soft_wrap=True)
     for fault in faults:
         errors.print(f"[red]✗[/red] {fault.message}", soft_wrap=True)

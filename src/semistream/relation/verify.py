@@ -17,6 +17,7 @@ from semistream.relation.device import Device
 from semistream.relation.index import ClusteredIndex, ScatteredIndex
 from semistream.relation.pages import HEADER, page_rows
 from semistream.relation.relation import Relation
+from semistream.relation.verify_files import LeafSums, bad_manifests
 
 __all__ = ["Fault", "find_faults", "pages_to_check"]
 
@@ -62,24 +63,40 @@ def find_faults(relation: Relation, read: Callable[[int], None] = lambda _: None
     ...         [fault.page for fault in find_faults(relation)]
     [3]
     """
+    if relation.path is not None:
+        for file, message in bad_manifests(relation.path):
+            yield Fault(str(file), -1, message)
     rows = 0
     bad = 0
     first = _first_keys(relation)
+    sums = [LeafSums(index) for index in relation.indexes if isinstance(index, ScatteredIndex)]
     for pages, frames, faults in _chunks(relation.device):
         yield from faults
         bad += len(faults)
         rows += int(page_rows(frames).sum())
         read(pages.size)
+        if sums and not faults:
+            shard = np.searchsorted(relation.shard_bases, pages, side="right") - 1
+            for number in np.unique(shard):
+                here = shard == number
+                numbers = pages[here] - relation.shard_bases[number]
+                sums[number].add_pages(numbers, frames[here], relation.layout.stride)
         if first is not None and frames.shape[0] == pages.size:
             yield from _misindexed(relation, pages, frames, first)
     if not bad and rows != relation.row_count:
         message = f"the pages hold {rows:,} rows, and the manifest says {relation.row_count:,}"
         yield Fault(str(relation.path), -1, f"{message}; build the relation again")
-    for index in relation.indexes:
+    for number, index in enumerate(relation.indexes):
         if isinstance(index, ScatteredIndex):
-            for pages, _, faults in _chunks(index.device):
+            for pages, frames, faults in _chunks(index.device):
                 yield from faults
+                bad += len(faults)
                 read(pages.size)
+                if not faults:
+                    sums[number].add_leaves(pages, frames)
+            if not bad and (what := sums[number].finish()) is not None:
+                message = f"the leaves of shard {number} of {relation.path} {what}"
+                yield Fault(str(relation.path), -1, f"{message}; build the relation again")
 
 
 def _chunks(device: Device) -> Iterator[tuple[Ints, Bytes, list[Fault]]]:
@@ -107,10 +124,11 @@ def _first_keys(relation: Relation) -> Ints | None:
     if not firsts or len(firsts) != len(relation.indexes):
         return None
     first = np.concatenate(firsts)
-    if relation.page_order.size == 0:
+    if relation.page_order.size == 0 and first.size == relation.page_count:
         return first
     by_id = np.zeros(relation.page_count, np.int64)  # a page that is not in the index has no rows
-    by_id[relation.page_order] = first
+    if relation.page_order.size:
+        by_id[relation.page_order] = first
     return by_id
 
 
