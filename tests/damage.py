@@ -84,7 +84,7 @@ class Specimen:
         self.readings = {version: read(self.path, version) for version in self.versions}
 
     def contents(self) -> dict[str, bytes]:
-        return {file.name: file.read_bytes() for file in self.path.iterdir()}
+        return {file.name: file.read_bytes() for file in self.path.iterdir() if file.is_file()}
 
     def restore(self) -> None:
         for name in set(self.contents()) - set(self.sound):

@@ -108,7 +108,7 @@ class Manifest:
             "version": self.version,
             "rows": self.rows,
             "key": list(self.key),
-            "columns": {name: str(kind) for name, kind in zip(self.schema.names, self.schema.types, strict=True)},
+            "columns": _columns(self.schema),
             "arrow_schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
             "page_bytes": self.page_bytes,
             "fill": self.fill,
@@ -149,6 +149,8 @@ class Manifest:
                 sealed=is_sealed,
             )
             manifest_check.check(manifest)
+            if document["columns"] != _columns(manifest.schema):
+                raise ValueError(f"its columns {document['columns']} are not those of its schema")
             if document["rows"] != manifest.rows:
                 raise ValueError(f"it says {document['rows']!r} rows, and its shards {manifest.rows:,}")
             if version is not None and manifest.version != version:
@@ -169,6 +171,10 @@ class Manifest:
                 f"the manifest {origin} is damaged ({type(error).__name__}: {error}); run semistream repair, best with "
                 "a copy of the relation, open another version, or build the relation again"
             ) from error
+
+
+def _columns(schema: pa.Schema) -> dict[str, str]:
+    return {name: str(kind) for name, kind in zip(schema.names, schema.types, strict=True)}
 
 
 def name_of(version: int) -> str:

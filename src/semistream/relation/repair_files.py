@@ -56,7 +56,10 @@ def repair_manifest(path: Path, number: int, copy: Path | None) -> Iterator[Repa
     if content is None and copy is not None:
         content, proof = _copied_manifest(path, number, copy), "copy"
     if content is None:
-        raise RepairError(f"{damage}")
+        why = str(damage).split("; run semistream repair")[0]
+        raise RepairError(
+            f"{why}, and more is wrong than one bit; give a copy of the relation, or open another version"
+        )
     manifest = manifests.Manifest.from_json(content, file, number)
     _replace(file, content)
     yield Repaired(str(file), -1, manifest.rows, proof)
