@@ -265,7 +265,7 @@ def test_files_that_do_not_fit_together(tmp_path: Path) -> None:
 def test_csv_whose_type_changes_far_down(tmp_path: Path) -> None:
     lines = "".join(f"{number},x\n" for number in range(400_000))
     (tmp_path / "a.csv").write_text(f"id,name\n{lines}A7,x\n")
-    with pytest.raises(InputError, match="--type NAME=string"):
+    with pytest.raises(InputError, match=r"column 'id': Row #400002: .*'A7'.*--type id=string"):
         InputFiles.find([tmp_path / "a.csv"]).reader().read_all()
     whole = InputFiles.find([tmp_path / "a.csv"], parse_types(["id=string"])).reader().read_all()
     assert whole.num_rows == 400_001

@@ -45,6 +45,12 @@ def build(
         list[str] | None,
         typer.Option("--type", help="NAME=TYPE of a CSV column, instead of a guess; repeatable.", show_default=False),
     ] = None,
+    nulls: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--null", help="Text that is NULL in CSV files, as an empty field is; repeatable.", show_default=False
+        ),
+    ] = None,
     table: Annotated[
         str | None, typer.Option("--table", help="Table in the database: NAME or SCHEMA.NAME.", show_default=False)
     ] = None,
@@ -62,7 +68,7 @@ def build(
     from semistream.cli.sources import parse_types
     from semistream.relation.relation import Relation
 
-    master = find_master(sources, parse_types(types or []), table, columns or ())
+    master = find_master(sources, parse_types(types or []), table, columns or (), nulls=nulls or ())
     began = time.perf_counter()
     with progress() as bars:
         reading = bars.add_task("Reading", total=master.nbytes, unit="bytes", note="")

@@ -28,7 +28,13 @@ class MasterInput(ABC):
 
 
 def find_master(
-    sources: Sequence[str], types: Mapping[str, pa.DataType], table: str | None = None, columns: Sequence[str] = ()
+    sources: Sequence[str],
+    types: Mapping[str, pa.DataType],
+    table: str | None = None,
+    columns: Sequence[str] = (),
+    *,
+    known: Mapping[str, pa.DataType] | None = None,
+    nulls: Sequence[str] = (),
 ) -> MasterInput:
     """Return the table that the sources of a command line mean.
 
@@ -37,13 +43,23 @@ def find_master(
     sources
         Files or directories; or one directory of a Delta table; or one address of a database.
     types
-        Types of CSV columns.
+        Types of CSV columns, each of which must be there.
     table
         The table in the database.
     columns
         The columns to read; none for all.
+    known
+        Types of CSV columns that may be there.
+    nulls
+        Texts in CSV files that are NULL.
     """
     first = sources[0]
+    from semistream.relation.delta import is_delta
+
+    delta = len(sources) == 1 and not is_address(first) and is_delta(local_path(first))
+    if (is_address(first) or delta) and (types or nulls):
+        option = "--type" if types else "--null"
+        raise InputError(f"{option} is of CSV files, and the columns of {first} have types of their own; leave it out")
     if is_address(first):
         if len(sources) > 1:
             raise InputError(f"a relation is built from one table; {len(sources)} sources were given")
@@ -52,11 +68,10 @@ def find_master(
         return _DatabaseInput(first, table, columns)
     if table:
         raise InputError(f"--table {table} is of a database, and {first} is a path; give the database's address")
-    from semistream.relation.delta import is_delta
-
-    if len(sources) == 1 and is_delta(local_path(first)):
+    if delta:
         return _DeltaInput(local_path(first), columns)
-    return _FileInput(InputFiles.find([local_path(source, "file") for source in sources], types), columns)
+    paths = [local_path(source, "file") for source in sources]
+    return _FileInput(InputFiles.find(paths, types, known=known, nulls=nulls), columns)
 
 
 class _FileInput(MasterInput):

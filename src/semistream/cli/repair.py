@@ -34,6 +34,10 @@ def repair(
         list[str] | None,
         typer.Option("--type", help="NAME=TYPE of a CSV column, instead of R's; repeatable.", show_default=False),
     ] = None,
+    nulls: Annotated[
+        list[str] | None,
+        typer.Option("--null", help="Text that is NULL in CSV files; repeatable.", show_default=False),
+    ] = None,
     trust: Annotated[
         bool, typer.Option("--trust", help="Take rows that a page's checksum does not prove, if keys and counts fit.")
     ] = False,
@@ -57,8 +61,9 @@ def repair(
         from semistream.cli.sources import parse_types
 
         manifest = manifests.load(path)  # repaired by now, if it had to be
-        known = dict(zip(manifest.schema.names, manifest.schema.types, strict=True)) | parse_types(types or [])
-        return find_master(data, known, table, manifest.schema.names).reader()
+        known = dict(zip(manifest.schema.names, manifest.schema.types, strict=True))
+        given = parse_types(types or [])
+        return find_master(data, given, table, manifest.schema.names, known=known, nulls=nulls or ()).reader()
 
     if len(copies) > 1:
         raise typer.BadParameter(f"{len(copies)} copies were given; give one of them", param_hint="--from")

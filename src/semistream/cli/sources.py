@@ -6,28 +6,22 @@ memory, and a table that is ordered by frequency stays so.
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet
 
-from semistream.core.errors import SemistreamError
+from semistream.cli.csv_files import CSV_NAMES, CsvRules, InputError, Part, csv_batches, csv_schema
 
 __all__ = ["InputError", "InputFiles", "parse_types"]
 
-_CSV = {".csv": None, ".tsv": None, ".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 _NAMES = (".parquet", ".csv", ".tsv", ".csv.gz", ".csv.zst", ".csv.bz2", ".arrow", ".arrows", ".feather", ".ipc")
 _BATCH_ROWS = 1 << 16
-
-Part = tuple[pa.RecordBatch, float]
-"""A batch, and the share of its file that has been read with it."""
-
-
-class InputError(SemistreamError, ValueError):
-    """A file that cannot be read as a table, or not as the same table as the others."""
+_ZONED = re.compile(r"timestamp\[(s|ms|us|ns), *([\w/+:-]+)\]")
 
 
 def parse_types(texts: Sequence[str]) -> dict[str, pa.DataType]:
@@ -43,12 +37,14 @@ def parse_types(texts: Sequence[str]) -> dict[str, pa.DataType]:
             if kind.startswith("decimal(") and kind.endswith(")"):
                 precision, _, scale = kind[8:-1].partition(",")
                 types[name] = pa.decimal128(int(precision), int(scale or 0))
+            elif zoned := _ZONED.fullmatch(kind):
+                types[name] = pa.timestamp(zoned[1], zoned[2])
             else:
                 types[name] = pa.type_for_alias(kind)
         except (ValueError, pa.ArrowInvalid):
             raise InputError(
                 f"cannot read {text!r} as NAME=TYPE; types are Arrow's names, such as id=int64, id=string, "
-                "day=date32, price=decimal(12,2)"
+                "day=date32, price=decimal(12,2), 'at=timestamp[us, UTC]'"
             ) from None
     return types
 
@@ -62,14 +58,27 @@ class InputFiles:
     paths
         Files in the order of their rows, all of one schema; the first one's is the table's.
     types
-        Types of CSV columns that must not be guessed, such as a key with leading zeros.
+        Types of CSV columns that must not be guessed, such as a key with leading zeros; each must be there.
+    known
+        Types of CSV columns that may be there.
+    nulls
+        Texts in CSV files that are NULL.
     """
 
     paths: tuple[Path, ...]
     types: Mapping[str, pa.DataType]
+    known: Mapping[str, pa.DataType] = field(default_factory=dict)
+    nulls: tuple[str, ...] = ()
 
     @classmethod
-    def find(cls, sources: Sequence[Path], types: Mapping[str, pa.DataType] | None = None) -> InputFiles:
+    def find(
+        cls,
+        sources: Sequence[Path],
+        types: Mapping[str, pa.DataType] | None = None,
+        *,
+        known: Mapping[str, pa.DataType] | None = None,
+        nulls: Sequence[str] = (),
+    ) -> InputFiles:
         """Return the files named, and those in the directories named, in the order of their names."""
         paths: list[Path] = []
         for source in sources:
@@ -79,7 +88,7 @@ class InputFiles:
             if not inside:
                 raise InputError(f"{source} is a directory without a Parquet, CSV or Arrow file; name the files")
             paths.extend(inside)
-        return cls(tuple(paths), types or {})
+        return cls(tuple(paths), types or {}, known or {}, tuple(nulls))
 
     @property
     def nbytes(self) -> int:
@@ -88,12 +97,16 @@ class InputFiles:
 
     def reader(self, read: Callable[[int, pa.RecordBatch], None] = lambda *_: None) -> pa.RecordBatchReader:
         """Return all rows; ``read`` is told the bytes read so far and the batch that they gave."""
-        first = self._parts(self.paths[0])
+        rules = CsvRules({**self.known, **self.types}, self.nulls)
+        first = self._parts(self.paths[0], rules)
         try:
             head = next(first, None)
-            schema = head[0].schema if head else _empty_schema(self.paths[0])
+            schema = head[0].schema if head else _empty_schema(self.paths[0], rules)
         except pa.ArrowException as error:
             raise _unreadable(self.paths[0], error) from error
+        self._check_types(schema)
+        # Guessed anew, "007" of a second file would be a number, and "7" as the text that the first one has.
+        rules = CsvRules(dict(zip(schema.names, schema.types, strict=True)), self.nulls)
 
         def batches() -> Iterator[pa.RecordBatch]:
             before = 0
@@ -102,7 +115,7 @@ class InputFiles:
                 if path is self.paths[0]:
                     parts = iter(()) if head is None else _chain(head, first)
                 else:
-                    parts = self._parts(path)
+                    parts = self._parts(path, rules)
                 try:
                     for batch, share in parts:
                         same = _as(batch, schema, path)
@@ -114,12 +127,23 @@ class InputFiles:
 
         return pa.RecordBatchReader.from_batches(schema, batches())
 
-    def _parts(self, path: Path) -> Iterator[Part]:
+    def _check_types(self, schema: pa.Schema) -> None:
+        if not self.types:
+            return
+        if other := [path for path in self.paths if _kind(path) != "csv"]:
+            raise InputError(f"--type is of columns in CSV files, and {other[0]} has types of its own; leave it out")
+        for name in self.types:
+            if name not in schema.names:
+                near = difflib.get_close_matches(name, schema.names, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"the columns are {', '.join(schema.names)}"
+                raise InputError(f"--type {name}: {self.paths[0]} has no column {name!r}; {hint}")
+
+    def _parts(self, path: Path, rules: CsvRules) -> Iterator[Part]:
         kind = _kind(path)
         if kind == "parquet":
             return _parquet(path)
         if kind == "csv":
-            return _csv(path, self.types)
+            return csv_batches(path, rules)
         return _arrow_file(path) if kind == "arrow file" else _arrow_stream(path)
 
 
@@ -140,7 +164,7 @@ def _kind(path: Path) -> str:
         return "arrow file"
     if head[:4] == b"\xff\xff\xff\xff":
         return "arrow stream"
-    if path.suffix.lower() in _CSV:
+    if path.suffix.lower() in CSV_NAMES:
         return "csv"
     raise InputError(f"{path} is not a Parquet, CSV or Arrow file, by its first bytes and its name; convert it to one")
 
@@ -151,18 +175,6 @@ def _parquet(path: Path) -> Iterator[Part]:
         for batch in file.iter_batches(_BATCH_ROWS):
             rows += batch.num_rows
             yield batch, rows / max(1, file.metadata.num_rows)
-
-
-def _csv(path: Path, types: Mapping[str, pa.DataType]) -> Iterator[Part]:
-    size = max(1, path.stat().st_size)
-    codec = _CSV[path.suffix.lower()]
-    parse = pyarrow.csv.ParseOptions(delimiter="\t" if ".tsv" in path.suffixes else ",")
-    convert = pyarrow.csv.ConvertOptions(column_types=dict(types))
-    with open(path, "rb") as raw:
-        source = pa.CompressedInputStream(raw, codec) if codec else raw
-        with pyarrow.csv.open_csv(source, parse_options=parse, convert_options=convert) as reader:
-            for batch in reader:
-                yield batch, raw.tell() / size
 
 
 def _arrow_file(path: Path) -> Iterator[Part]:
@@ -178,11 +190,13 @@ def _arrow_stream(path: Path) -> Iterator[Part]:
             yield batch, raw.tell() / size
 
 
-def _empty_schema(path: Path) -> pa.Schema:
+def _empty_schema(path: Path, rules: CsvRules) -> pa.Schema:
     """Return the schema of a file without a single batch."""
     kind = _kind(path)
     if kind == "parquet":
         return pyarrow.parquet.read_schema(path)
+    if kind == "csv":
+        return csv_schema(path, rules)
     with open(path, "rb") as raw:
         reader = pa.ipc.open_file(raw) if kind == "arrow file" else pa.ipc.open_stream(raw)
         return reader.schema
@@ -206,7 +220,4 @@ def _as(batch: pa.RecordBatch, schema: pa.Schema, path: Path) -> pa.RecordBatch:
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:
-    remedy = ""
-    if path.suffix.lower() in _CSV and "conversion error" in str(error):
-        remedy = "; types are guessed from the start of the file, so give the column's own: --type NAME=string"
-    return InputError(f"cannot read {path}: {str(error).rstrip('.')}{remedy}")
+    return InputError(f"cannot read {path}: {str(error).rstrip('.')}")

@@ -33,6 +33,12 @@ _Types = Annotated[
     list[str] | None,
     typer.Option("--type", help="NAME=TYPE of a CSV column, instead of R's; repeatable.", show_default=False),
 ]
+_Nulls = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--null", help="Text that is NULL in CSV files, as an empty field is; repeatable.", show_default=False
+    ),
+]
 _Spark = Annotated[
     str | None,
     typer.Option(
@@ -45,7 +51,12 @@ _Spark = Annotated[
 
 
 def upsert(
-    sources: _Sources, path: RelationPath, table: _Table = None, types: _Types = None, spark: _Spark = None
+    sources: _Sources,
+    path: RelationPath,
+    table: _Table = None,
+    types: _Types = None,
+    nulls: _Nulls = None,
+    spark: _Spark = None,
 ) -> None:
     """Give keys new rows, or their first, as a new version.
 
@@ -56,26 +67,31 @@ def upsert(
         from semistream.spark.updates import upsert as by_job
 
         with _session(spark) as session:
-            _announce(path, by_job(_frame(session, sources, path, table, types), path))
+            _announce(path, by_job(_frame(session, sources, path, table, types, nulls), path))
         return
     from semistream.relation.versions import upsert as commit
 
-    _announce(path, commit(path, _read(sources, path, table, types, keys_only=False)))
+    _announce(path, commit(path, _read(sources, path, table, types, nulls, keys_only=False)))
 
 
 def delete(
-    sources: _Sources, path: RelationPath, table: _Table = None, types: _Types = None, spark: _Spark = None
+    sources: _Sources,
+    path: RelationPath,
+    table: _Table = None,
+    types: _Types = None,
+    nulls: _Nulls = None,
+    spark: _Spark = None,
 ) -> None:
     """Remove the keys in the sources, with all their rows, as a new version. Other columns are not looked at."""
     if spark is not None:
         from semistream.spark.updates import delete as by_job
 
         with _session(spark) as session:
-            _announce(path, by_job(_frame(session, sources, path, table, types), path))
+            _announce(path, by_job(_frame(session, sources, path, table, types, nulls), path))
         return
     from semistream.relation.versions import delete as commit
 
-    _announce(path, commit(path, _read(sources, path, table, types, keys_only=True)))
+    _announce(path, commit(path, _read(sources, path, table, types, nulls, keys_only=True)))
 
 
 def compact(path: RelationPath, spark: _Spark = None) -> None:
@@ -131,22 +147,31 @@ def vacuum(
     out.print(f"[green]Removed[/green] {len(removed)} files." if removed else "Nothing to remove.")
 
 
-def _read(sources: list[str], path: Path, table: str | None, types: list[str] | None, *, keys_only: bool) -> object:
+def _read(
+    sources: list[str],
+    path: Path,
+    table: str | None,
+    types: list[str] | None,
+    nulls: list[str] | None,
+    *,
+    keys_only: bool,
+) -> object:
     from semistream.cli.master import find_master
     from semistream.cli.sources import parse_types
     from semistream.relation import manifest as manifests
 
     manifest = manifests.load(path)
-    known = dict(zip(manifest.schema.names, manifest.schema.types, strict=True)) | parse_types(types or [])
+    known = dict(zip(manifest.schema.names, manifest.schema.types, strict=True))
     columns = list(manifest.key if keys_only else manifest.schema.names)
-    return find_master(sources, known, table, columns).reader(lambda position, batch: None)
+    found = find_master(sources, parse_types(types or []), table, columns, known=known, nulls=nulls or ())
+    return found.reader()
 
 
 @contextlib.contextmanager
 def _session(master: str) -> Iterator[SparkSession]:
     from semistream.spark.sessions import session
 
-    spark = session("semistream", master=master)
+    spark = session("semistream", master=master, settings={"spark.sql.session.timeZone": "UTC"})
     try:
         yield spark
     finally:
@@ -154,24 +179,30 @@ def _session(master: str) -> Iterator[SparkSession]:
 
 
 def _frame(
-    spark: SparkSession, sources: list[str], path: Path, table: str | None, types: list[str] | None
+    spark: SparkSession,
+    sources: list[str],
+    path: Path,
+    table: str | None,
+    types: list[str] | None,
+    nulls: list[str] | None,
 ) -> DataFrame:
     """Return the rows of Parquet or CSV files; columns of CSV are of R's types."""
     from semistream.cli.sources import InputError, parse_types
     from semistream.relation import manifest as manifests
-    from semistream.spark.types import spark_type
+    from semistream.spark.csv_files import read_csv
 
     if table or any(is_address(source) for source in sources):
         raise InputError("--spark reads Parquet and CSV files; leave it out to read from a database")
     names = [str(local_path(source).absolute()) for source in sources]
     if not all(name.endswith(".csv") for name in names):
+        if types or nulls:
+            raise InputError(f"{'--type' if types else '--null'} is of CSV files; leave it out")
         return spark.read.parquet(*names)
+    if len(nulls or ()) > 1:
+        raise InputError("--spark knows one text as NULL; give --null once, or leave out --spark")
     manifest = manifests.load(path)
-    known = dict(zip(manifest.schema.names, manifest.schema.types, strict=True)) | parse_types(types or [])
-    frame = spark.read.option("header", True).csv(names)
-    return frame.select(
-        *(frame[f"`{name}`"].cast(spark_type(name, known[name])).alias(name) for name in frame.columns if name in known)
-    )
+    known = dict(zip(manifest.schema.names, manifest.schema.types, strict=True))
+    return read_csv(spark, names, known, parse_types(types or []), null=nulls[0] if nulls else None)
 
 
 def _announce(path: Path, version: int) -> None:
