@@ -247,12 +247,12 @@ def test_metrics_count_every_row_once(
 def test_metrics_of_a_batch_frame(sales: DataFrame, relation: str, expected: dict[str, Counter[str]]) -> None:
     observation = Observation("products")
     enriched = semistream.join(sales, relation, on="id", memory="1MB", metrics=observation)
-    assert rows(enriched) == expected["inner"]
+    assert rows(enriched) == expected["left"], "no row is lost by default"
     assert observation.get["totals"]["rows_in"] == 2000
     # Without a single result the counters are there all the same.
     observation = Observation("none")
     absent = sales.selectExpr("-id - 1 AS id")
-    assert semistream.join(absent, relation, on="id", memory="1MB", metrics=observation).count() == 0
+    assert semistream.join(absent, relation, on="id", how="inner", memory="1MB", metrics=observation).count() == 0
     assert (observation.get["totals"]["rows_in"], observation.get["totals"]["rows_out"]) == (2000, 0)
 
 

@@ -247,7 +247,9 @@ def bench_joins(spec: RateSpec, path: Path, note: Note = lambda *_: None) -> dic
 def _open(name: str, spec: RateSpec, relation: Relation) -> _Contestant:
     workload = spec.workload()
     begin = time.perf_counter()
-    join = create(name, relation, on=workload.stream_key, memory=spec.memory, schema=workload.stream.schema)
+    join = create(
+        name, relation, on=workload.stream_key, how="inner", memory=spec.memory, schema=workload.stream.schema
+    )
     return _Contestant(join, time.perf_counter() - begin)
 
 

@@ -146,7 +146,7 @@ def measure(algorithm: str, path: Path, spec: MemorySpec, *, memory: str) -> Gro
         pa.default_memory_pool().release_unused()
         _trim()
         before = _reset_highest()
-        join = find(algorithm)(relation, on="product_id", memory=budget)
+        join = find(algorithm)(relation, on="product_id", how="inner", memory=budget)
         halfway, tuples, sampled = 0, 0, 0
         for batch in _until(asked, first, batches):
             for _ in join.process([batch]) if spec.drain else join.feed(batch):
@@ -222,7 +222,9 @@ def _warm_up(algorithm: str, spec: MemorySpec) -> None:
         batches = small.stream(small.rows)
         first = next(batches)
         for memory, tuples in _WARM_UP.items():
-            join = find(algorithm)(relation, on="product_id", memory=_budget(algorithm, relation, first.schema, memory))
+            join = find(algorithm)(
+                relation, on="product_id", how="inner", memory=_budget(algorithm, relation, first.schema, memory)
+            )
             for batch in _until(tuples, first, batches):
                 for _ in join.process([batch]) if spec.drain else join.feed(batch):
                     pass

@@ -185,7 +185,7 @@ class _Bench:
 
     def _joined(self, stream: DataFrame) -> DataFrame:
         named: dict[str, Any] = {} if self.plan.algorithm is None else {"algorithm": self.plan.algorithm}
-        return join(stream, self._relation, on=self._key, memory=self.plan.memory, metrics=_OURS, **named)
+        return join(stream, self._relation, on=self._key, how="inner", memory=self.plan.memory, metrics=_OURS, **named)
 
     def _linked(self, name: str, files: list[Path]) -> Path:
         """Return a directory of these files alone."""

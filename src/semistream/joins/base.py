@@ -64,7 +64,7 @@ class Join(FollowsUpdates, Traits, ABC):
     condition
         ``"equal"``, or ``"between"`` for ``R.key BETWEEN low AND high``, which only some joins do.
     how
-        ``"inner"`` drops stream tuples without a partner, ``"left"`` emits them once with NULLs.
+        ``"left"`` emits stream tuples without a partner once, with NULLs; ``"inner"`` drops them.
     memory
         Everything the join may hold: bytes, text such as ``"64MB"``, or a share of R such as ``"5%"``.
     schema
@@ -85,7 +85,7 @@ class Join(FollowsUpdates, Traits, ABC):
         relation: Relation,
         *,
         on: str | Sequence[str],
-        how: How = "inner",
+        how: How = "left",
         memory: int | float | str = "64MB",
         schema: pa.Schema | None = None,
         suffix: str = "_right",

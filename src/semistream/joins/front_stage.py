@@ -82,7 +82,7 @@ class FrontStage(Join):
         aging: float = 24.0,
         arrays: ArraySource | None = None,
         on: Any,
-        how: Any = "inner",
+        how: Any = "left",
         memory: Any = "64MB",
         schema: pa.Schema | None = None,
         suffix: str = "_right",

@@ -18,7 +18,7 @@ from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from semistream.core.errors import KeyColumnError, UnsupportedJoinError
@@ -68,7 +68,7 @@ def missing_rule(
     """Return what ``how`` and ``on_missing`` say together, or raise if they contradict each other.
 
     >>> missing_rule("left", None).way, missing_rule(None, None).way
-    ('null', 'drop')
+    ('null', 'null')
     >>> missing_rule(None, "park", "1 hour", "dead_letter")
     MissingRule(way='dead_letter', park_for=3600000)
     """
@@ -80,7 +80,7 @@ def missing_rule(
         for name, given in (("park_for", park_for), ("after_park", after_park)):
             if given is not None:
                 raise UnsupportedJoinError(f"{name} is of parked rows; give on_missing='park' too, or leave it out")
-        way = on_missing or _AS_SQL[how or "inner"]
+        way = on_missing or _AS_SQL[how or "left"]
         _check_agree(how, way, "on_missing")
         return MissingRule(way)
     if park_for is None:
@@ -126,15 +126,15 @@ def has_marker(stream: DataFrame) -> bool:
     return any(part.name == MISSING_IN and _MARK in part.metadata for part in stream.schema.fields)
 
 
-def with_marker(stream: DataFrame) -> DataFrame:
-    """Return a stream with the column of marks, empty as yet if no join before this one has one."""
+def with_marker(stream: DataFrame, marked: Column | None = None) -> DataFrame:
+    """Return a stream with the column of marks, empty or as given if no join before this one has one."""
     if has_marker(stream):
         return stream
     if MISSING_IN in stream.columns:
         raise KeyColumnError(
             f"the stream has a column {MISSING_IN!r}, and dead letters are marked in one of that name; rename it"
         )
-    mark = F.lit(None).cast("string").alias(MISSING_IN, metadata={_MARK: True})
+    mark = (F.lit(None) if marked is None else marked).cast("string").alias(MISSING_IN, metadata={_MARK: True})
     return stream.select("*", mark)
 
 

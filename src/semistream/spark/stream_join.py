@@ -92,7 +92,7 @@ def join(
     on
         The stream's key column, or columns in the order of the relation's key. Their names may differ.
     how
-        ``"inner"`` (the default) or ``"left"``: in other words, ``on_missing`` is ``"drop"`` or ``"null"``.
+        ``"left"`` (the default) or ``"inner"``: in other words, ``on_missing`` is ``"null"`` or ``"drop"``.
     on_missing
         What becomes of rows without a partner: ``"null"`` keeps them, with NULLs; ``"drop"`` drops them;
         ``"dead_letter"`` keeps them marked with this join's name (``metrics``, or the relation's directory) in the

@@ -178,7 +178,7 @@ def _written(directory: Path | None) -> Iterator[Relation]:
 
 def _measure_turn(relation: Relation, constants: Constants) -> float:
     """Return the nanoseconds of a turn beside reading and what its tuples cost: MESHJOIN with few tuples a turn."""
-    join = create("meshjoin", relation, on="id", memory=1 << 21, schema=_STREAM, partition_pages=8)
+    join = create("meshjoin", relation, on="id", how="inner", memory=1 << 21, schema=_STREAM, partition_pages=8)
     keys = ZipfKeys(_ROWS, exponent=1.0, shape="random").keys(0, _PORTION)
     batch = pa.record_batch([pa.array(keys), pa.array([b"x" * 12] * _PORTION, pa.binary(12))], schema=_STREAM)
     found = []

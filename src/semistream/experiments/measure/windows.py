@@ -119,7 +119,8 @@ class Run:
         if self.simulated and not point.settings.get("results"):
             algorithm = silent(algorithm)
         schema = stream_schema(sides.workload.stream_bytes)
-        self.join: Join = algorithm(sides.relation, on=KEY, memory=point.memory, schema=schema, **self.options)
+        chosen = {"how": "inner", **self.options}
+        self.join: Join = algorithm(sides.relation, on=KEY, memory=point.memory, schema=schema, **chosen)
         self._queue = queue_of(self.join) if self.simulated else oldest_first(self.join)
         self.feed = Feed(sides)
         self._most = 1 << 40 if algorithm.waits else _ONE_BY_ONE
