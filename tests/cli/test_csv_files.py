@@ -70,6 +70,8 @@ def test_rows_that_do_not_fit_are_refused_with_their_row(tmp_path: Path) -> None
         table(tmp_path, "id,name\n1,a\n2,b,c\n")
     with pytest.raises(InputError, match="column 'price': Row #3: "):
         table(tmp_path, "id,price\n1,1.25\n2,1.255\n", "price=decimal(8,2)")
+    with pytest.raises(InputError, match=r"column 'price': Row #3: 1000000\.00 has too many digits"):
+        table(tmp_path, "id,price\n1,1.25\n2,1000000\n", "price=decimal(8,2)")
     with pytest.raises(InputError, match="two columns called 'id'"):
         table(tmp_path, "id,id\n1,2\n")
 

@@ -51,7 +51,7 @@ TEXTS: dict[pa.DataType, list[str]] = {
 REFUSED = "refused"
 ONE_REFUSES = {  # by Spark, or by Arrow; nothing else may differ
     "int32": {" 1", "+2", "0x10"}, "int64": set(), "string": set(), "bool": {"1", "0"}, "date32[day]": set(),
-    "double": {"nan", "inf", "1.5d", " 1.5", "-Infinity", "1e400"}, "decimal128(8, 2)": set(),
+    "double": {"nan", "inf", "1.5d"}, "decimal128(8, 2)": {"1.005"},
     "timestamp[us, tz=UTC]": set(), "timestamp[us]": set(),
 }  # fmt: skip
 
@@ -78,9 +78,9 @@ def test_values(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyP
     """Every text as every type: Spark takes all rows of a type at once and tells which are malformed."""
     monkeypatch.setenv("TZ", "America/New_York")
     one_refuses, wrong = {}, []
-    for kind, texts in TEXTS.items():
-        place = tmp_path / f"{kind}.csv".replace("/", "_")
-        place.write_text("n,v\n" + "".join(f"{number},{text}\n" for number, text in enumerate(texts)))
+    for number, (kind, texts) in enumerate(TEXTS.items()):
+        place = tmp_path / f"{number}.csv"
+        place.write_text("n,v\n" + "".join(f"{at},{text}\n" for at, text in enumerate(texts)))
         schema = StructType([
             StructField("n", spark_type("n", pa.int32())), StructField("v", spark_type("v", kind)),
             StructField("bad", StringType()),

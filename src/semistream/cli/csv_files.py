@@ -113,9 +113,23 @@ def _converted(batch: pa.RecordBatch, instants: Mapping[str, pa.DataType], befor
         column = batch.column(number)
         if (kind := instants.get(part.name)) is not None:
             batch = batch.set_column(number, part.with_type(kind), _instants(column, kind, number, before))
+        elif pa.types.is_decimal(part.type):
+            _check_digits(column, number, before)
         elif _is_text(part.type) and pc.any(pc.match_substring(column, "\r\n")).as_py():
             batch = batch.set_column(number, part, pc.replace_substring(column, "\r\n", "\n"))
     return batch
+
+
+def _check_digits(column: pa.Array, number: int, before: int) -> None:
+    """Refuse what has more digits than its type: Arrow reads such decimals, and nobody can use them."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        most = 10 ** (column.type.precision - column.type.scale)
+        row = next(row for row, value in enumerate(column.to_pylist()) if value is not None and abs(value) >= most)
+        raise pa.ArrowInvalid(
+            f"In CSV column #{number}: Row #{before + row + 1}: {column[row]} has too many digits for {column.type}"
+        ) from None
 
 
 def _is_text(kind: pa.DataType) -> bool:

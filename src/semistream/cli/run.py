@@ -50,7 +50,7 @@ def run(
             _await(query)
             listener.wait_for(query.runId)
             pipeline.spark.streams.removeListener(listener)
-            out.print(_summary(query, totals))
+            out.print(_summary(query, totals, pipeline.plan))
     finally:
         with contextlib.suppress(Exception):  # interrupted, the JVM may be gone already
             pipeline.spark.stop()
@@ -95,12 +95,16 @@ def _await(query: StreamingQuery) -> None:
             signal.signal(number, handler)
 
 
-def _summary(query: StreamingQuery, totals: BatchTotals) -> Table:
+def _summary(query: StreamingQuery, totals: BatchTotals, plan: PipelinePlan) -> Table:
     from semistream.core.units import format_bytes, format_count
 
     table = facts()
     speed = f", {format_count(totals.rows / totals.seconds)} rows/s" if totals.seconds else ""
     table.add_row(query.name or str(query.id), f"{totals.rows:,} rows in {totals.batches} micro-batches{speed}")
+    if totals.malformed and plan.source is not None:
+        became = {"dead_letter": "now dead letters", "drop": "left out", "null": "kept, with NULLs"}
+        told = became.get(plan.source.on_malformed or "", "")
+        table.add_row("[yellow]malformed[/yellow]", f"[yellow]{totals.malformed:,} rows, {told}[/yellow]")
     for name, found in totals.joins.items():
         counted = found.totals
         table.add_row(

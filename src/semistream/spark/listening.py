@@ -25,7 +25,10 @@ from pyspark.sql.streaming.listener import (
 from semistream.core.paths import local_path
 from semistream.spark.metrics import StreamStatistics, counters_of
 
-__all__ = ["BatchReport", "BatchTotals", "JsonLines", "StatisticsListener"]
+__all__ = ["MALFORMED", "SOURCE", "BatchReport", "BatchTotals", "JsonLines", "StatisticsListener"]
+
+SOURCE, MALFORMED = "__source", "malformed"
+"""Under which name, and which of it, Spark counts the malformed rows of a source."""
 
 
 class BatchReport(ABC):
@@ -36,7 +39,7 @@ class BatchReport(ABC):
         """Take note of a micro-batch.
 
         ``batch`` has ``query``, ``query_id``, ``run_id``, ``batch``, ``began``, ``rows`` that came in, ``seconds`` by
-        phase, and ``joins``: the counters of each.
+        phase, ``malformed`` rows of the source, and ``joins``: the counters of each.
         """
 
     def close(self) -> None:
@@ -75,6 +78,7 @@ class StatisticsListener(StreamingQueryListener):
             "began": progress.timestamp,
             "rows": progress.numInputRows,
             "seconds": {name: milliseconds / 1e3 for name, milliseconds in progress.durationMs.items()},
+            "malformed": _malformed(progress.observedMetrics.get(SOURCE)),
             "joins": {
                 name: counters
                 for name, metrics in progress.observedMetrics.items()
@@ -103,6 +107,7 @@ class BatchTotals(BatchReport):
 
     def __init__(self) -> None:
         self.rows = 0
+        self.malformed = 0
         self.batches = 0
         self.seconds = 0.0
         self.joins: dict[str, StreamStatistics] = {}
@@ -112,6 +117,7 @@ class BatchTotals(BatchReport):
             self.batches += 1
             self.rows += batch["rows"]
             self.seconds += batch["seconds"].get("triggerExecution", 0.0)
+        self.malformed += batch["malformed"]
         for name, counters in batch["joins"].items():
             self.joins.setdefault(name, StreamStatistics()).add(counters)
 
@@ -136,3 +142,7 @@ class JsonLines(BatchReport):
 
     def close(self) -> None:
         self._file.close()
+
+
+def _malformed(metrics: Any) -> int:
+    return 0 if metrics is None else int(metrics[MALFORMED] or 0)

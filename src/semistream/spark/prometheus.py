@@ -22,6 +22,7 @@ _LOOPBACK = "127.0.0.1"
 _QUERY_COUNTERS = (
     ("batches", "batches", "Micro-batches with rows."),
     ("input_rows", "rows", "Rows that came in."),
+    ("malformed_rows", "malformed", "Rows that did not fit the schema of the source."),
     ("batch_seconds", "seconds", "Time that micro-batches took."),
 )
 _QUERY_GAUGES = (
@@ -66,12 +67,13 @@ class PrometheusPage(BatchReport, Collector):
         name = batch["query"] or batch["query_id"]
         with self._lock:
             query = self._queries.setdefault(
-                name, {"batches": 0, "rows": 0, "seconds": 0.0, "last": 0, "last_seconds": 0}
+                name, {"batches": 0, "rows": 0, "malformed": 0, "seconds": 0.0, "last": 0, "last_seconds": 0}
             )
             took = batch["seconds"].get("triggerExecution", 0.0)
             if batch["rows"]:
                 query["batches"] += 1
             query["rows"] += batch["rows"]
+            query["malformed"] += batch["malformed"]
             query["seconds"] += took
             query["last"], query["last_seconds"] = batch["batch"], took
             for join, counters in batch["joins"].items():

@@ -130,6 +130,64 @@ def test_variables_of_the_environment() -> None:
     assert "PLACE" in read(text)[1][1]
 
 
+def test_a_variable_that_is_not_set_is_told_and_nothing_else(tmp_path: Path) -> None:
+    text = """\
+checkpoint = "${PLACE}"
+trigger = "${OFTEN}"
+memory = "${MUCH} MB"
+
+[source]
+format = "${KIND}"
+schema = "${COLUMNS}"
+
+[[join]]
+relation = "${DATA}/${NAME}"
+on = ["id", "${KEY}"]
+
+[sink]
+format = "parquet"
+path = "${FACTS}"
+options = { compression = "${CODEC}" }
+"""
+    problems = read(text)[1]
+    assert set(problems) == {1, 2, 3, 6, 7, 10, 11, 15, 16}
+    assert problems[1] == "checkpoint uses ${PLACE}, which is not in the environment; set it"
+    assert problems[10] == "relation uses ${DATA} and ${NAME}, which are not in the environment; set it"
+    assert "compression uses ${CODEC}" in problems[16]
+    assert "format is 'nothing'" in read(text, KIND="nothing")[1][6]
+    assert read(RIGHT.replace("rate", "${EMPTY}"), EMPTY="")[1][4].startswith("format is ''")
+
+
+def test_lines_end_where_those_of_toml_end() -> None:
+    lines = ["a = 'x\u2028y\x85z'", "# \u2029", "b = '''", "\u2028", "'''", "[c]", "d = 1"]
+    expected = {("a",): 1, ("b",): 3, ("c",): 6, ("c", "d"): 7}
+    assert lines_of("\n".join(lines)) == expected
+    assert lines_of("\r\n".join(lines)) == expected
+
+
+def test_mistakes_in_the_text_are_told_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import semistream.spark.pipeline.running as running
+
+    monkeypatch.setattr(running, "session", lambda *_, **__: pytest.fail("Spark was started"))
+    (tmp_path / "p.toml").write_text(RIGHT.replace("rate", "rat"))
+    with pytest.raises(PipelineError, match="line 4: format is 'rat'; did you mean 'rate'"):
+        running.load(tmp_path / "p.toml")
+
+
+def test_malformed_rows() -> None:
+    def told(more: str) -> tuple[str | None, dict[int, str]]:
+        text = RIGHT.replace('format = "rate"', f'format = "csv"\npath = "x"\nschema = "a int"\n{more}')
+        plan, problems = read(text)
+        assert plan.source is not None
+        return plan.source.on_malformed, problems
+
+    assert told("") == ("fail", {})
+    assert told('options = { MODE = "DropMalformed" }') == ("drop", {})
+    assert "say the same" in told('on_malformed = "null"\noptions = { mode = "FAILFAST" }')[1][8]
+    assert "did you mean 'drop'" in told('on_malformed = "dropp"')[1][7]
+    assert "a table [dead_letters]" in told('on_malformed = "dead_letter"')[1][3]
+
+
 def test_password_comes_from_the_environment_and_is_not_shown() -> None:
     sink = 'format = "mariadb"\nurl = "mariadb://etl@db/x"\ntable = "facts"\npassword_env = "SECRET"\n'
     text = RIGHT.replace('format = "console"\n', sink)

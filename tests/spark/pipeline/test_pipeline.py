@@ -205,7 +205,7 @@ id = "value"
 [[join]]
 relation = "r"
 on = "{on}"
-memory = "1MB"
+memory = "{memory}"
 columns = ["{column}"]
 
 [derive]
@@ -219,7 +219,7 @@ columns = ["{kept}"]
 """
 FINE = {
     "trigger": "5 seconds", "on": "id", "column": "name", "expression": "upper(name)", "other": "value + 1",
-    "kept": "text",
+    "kept": "text", "memory": "1MB",
 }  # fmt: skip
 
 
@@ -243,9 +243,8 @@ def problems(folder: Path, **changes: str) -> dict[int, str]:
 
 def test_what_only_spark_knows_is_told_with_its_line(spark: SparkSession, tmp_path: Path) -> None:
     assert problems(tmp_path) == {}
-    found = problems(tmp_path, trigger="now and then", on="product", expression="upper(name", other="value +* 1")
-    assert set(found) == {2, 12, 17, 18}
-    assert "'now and then' is no trigger; write an interval" in found[2]
+    found = problems(tmp_path, on="product", expression="upper(name", other="value +* 1")
+    assert set(found) == {12, 17, 18}
     assert "product" in found[12]
     assert "Syntax error" in found[17]
     found = problems(tmp_path, column="title", kept="texture")
@@ -254,6 +253,8 @@ def test_what_only_spark_knows_is_told_with_its_line(spark: SparkSession, tmp_pa
     assert "no column 'texture'; there are timestamp" in problems(tmp_path, kept="texture")[23]
     found = problems(tmp_path, expression="upper(nome)", other="missing + 1")
     assert "`nome`" in found[17]
+    assert "4 KB" in problems(tmp_path, memory="4KB")[13] or "4,000" in problems(tmp_path, memory="4KB")[13]
+    assert "speed" in problems(tmp_path, memory='1MB"\noptions.speed = "11')[14]
     # Keys that do not fit, with the cast to write.
     found = problems(tmp_path, on="timestamp")
     assert "timestamp" in found[12]
@@ -281,13 +282,14 @@ def test_prometheus_page(spark: SparkSession) -> None:
 
         counters |= JoinStatistics(rows_in=5, rows_out=4).as_dict()
         for number in range(3):
-            batch = {"query": 'a "b"', "query_id": "i", "batch": number, "rows": 5}
+            batch = {"query": 'a "b"', "query_id": "i", "batch": number, "rows": 5, "malformed": 1}
             page.add(batch | {"seconds": {"triggerExecution": 0.5}, "joins": {"products": counters}})
         with urllib.request.urlopen(f"http://127.0.0.1:{page.port}/metrics", timeout=10) as answer:
             text = answer.read().decode()
     finally:
         page.close()
     assert 'semistream_input_rows_total{query="a \\"b\\""} 15' in text
+    assert 'semistream_malformed_rows_total{query="a \\"b\\""} 3' in text
     assert 'semistream_join_rows_in_total{join="products",query="a \\"b\\""} 15' in text
     assert 'semistream_join_bytes_held{join="products",query="a \\"b\\""} 10' in text
     assert "# TYPE semistream_batch_seconds_total counter" in text

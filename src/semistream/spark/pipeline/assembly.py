@@ -14,20 +14,20 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from semistream.core.errors import SemistreamError
+from semistream.core.errors import BudgetTooSmallError, KeyColumnError, KeyTypeError, SemistreamError
 from semistream.relation import manifest as manifests
 from semistream.relation.relation import Relation
 from semistream.spark.missing import MISSING_IN
 from semistream.spark.pipeline.document import Document, Place
 from semistream.spark.pipeline.plan import (
     AVAILABLE_NOW,
-    FILES,
     DeduplicatePlan,
     JoinPlan,
     PipelinePlan,
     SinkPlan,
     SourcePlan,
 )
+from semistream.spark.pipeline.source import LETTER_TEXT, SourceError, read_source
 from semistream.spark.sinks import BatchSink, DatabaseSink, DeltaSink, ParquetSink
 from semistream.spark.sinks.base import LETTER, quoted, with_letters
 from semistream.spark.stream_join import join
@@ -81,8 +81,8 @@ class _Assembly:
             self.whole = False
         # A join that could not even be read is noted, and missing here.
         self.whole = self.whole and len(plan.joins) == len(self.document.root.sections("join"))
-        entering = frame.columns
-        if any(step.has_dead_letters for step in plan.joins):
+        entering = [name.removeprefix(_COPY) for name in frame.columns]
+        if plan.has_dead_letters:
             frame = self._with_copies(frame, plan)
         for step in plan.joins:
             frame = self._joined(frame, step, idle=plan.trigger != AVAILABLE_NOW)
@@ -106,10 +106,9 @@ class _Assembly:
 
     def _source(self, plan: SourcePlan) -> DataFrame | None:
         try:
-            return _kafka(self.spark, plan) if plan.format == "kafka" else _stream(self.spark, plan)
+            return read_source(self.spark, plan, _COPY + LETTER_TEXT)
         except (PySparkException, SemistreamError) as error:
-            name = "schema" if isinstance(error, ParseException) else "format"
-            self.document.note((*plan.place, name), explained(error))
+            self.document.note((*plan.place, _wrong_key(error)), explained(error))
             return None
 
     def _derived(self, frame: DataFrame, derive: Mapping[str, str], place: Place) -> DataFrame:
@@ -137,9 +136,9 @@ class _Assembly:
         if missing or marked is frame:
             self.whole = False
             return frame
-        return self._try(
-            (*plan.place, "columns"), lambda: marked.dropDuplicatesWithinWatermark(list(plan.columns)), frame
-        )
+        # Malformed rows have NULLs in these columns, and are still not one row.
+        columns = [*plan.columns, *(name for name in frame.columns if name.startswith(_COPY))]
+        return self._try((*plan.place, "columns"), lambda: marked.dropDuplicatesWithinWatermark(columns), frame)
 
     def _with_copies(self, frame: DataFrame, plan: PipelinePlan) -> DataFrame:
         """Return the stream with copies of what later steps replace: a dead letter is the row that came in."""
@@ -175,7 +174,13 @@ class _Assembly:
             )  # fmt: skip
             return self._kept(frame, joined, plan)
 
-        return self._try((*plan.place, "on"), step, frame)
+        try:
+            return step()
+        except (PySparkException, SemistreamError, TypeError) as error:  # TypeError: an option that no such join has
+            if self.whole or not _may_follow(error):
+                self.document.note((*plan.place, _wrong_join_key(error)), explained(error))
+            self.whole = False
+            return frame
 
     def _kept(self, before: DataFrame, joined: DataFrame, plan: JoinPlan) -> DataFrame:
         """Return the columns that the plan keeps, the surrogate key in the place of the stream's key."""
@@ -242,24 +247,6 @@ class _Assembly:
         return self._try(plan.place, step, frame)
 
 
-def _stream(spark: SparkSession, plan: SourcePlan) -> DataFrame:
-    reader = spark.readStream.format(plan.format).options(**plan.options)
-    if plan.schema is not None:
-        reader = reader.schema(plan.schema)
-    elif plan.format in FILES and plan.format != "text":
-        # Spark does not look into the files of a stream; the schema is that of those there are now.
-        reader = reader.schema(spark.read.format(plan.format).load(plan.path).schema)
-    return _checked(reader.load(plan.path) if plan.path else reader.load())
-
-
-def _kafka(spark: SparkSession, plan: SourcePlan) -> DataFrame:
-    """Return the fields of JSON messages; a message that is no such JSON has NULL in all of them."""
-    assert plan.schema is not None
-    messages = spark.readStream.format("kafka").options(**plan.options).load()
-    value = F.from_json(F.col("value").cast("string"), plan.schema)
-    return _checked(messages.select(value.alias("value")).select("value.*"))
-
-
 def _checked(frame: DataFrame) -> DataFrame:
     """Return ``frame`` after Spark has analysed it: on Connect that waits for the first question."""
     frame.schema  # noqa: B018
@@ -268,6 +255,25 @@ def _checked(frame: DataFrame) -> DataFrame:
 
 def _no_column(name: str, columns: Sequence[str]) -> str:
     return f"there is no column {name!r}; there are {', '.join(columns)}"
+
+
+def _wrong_key(error: Exception) -> str:
+    """Return the key of ``[source]`` that an error is about."""
+    if isinstance(error, SourceError):
+        return error.key
+    if isinstance(error, ParseException):
+        return "schema"
+    condition = (error.getCondition() or "") if isinstance(error, PySparkException) else ""
+    return "path" if condition in ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA") else "format"
+
+
+def _wrong_join_key(error: Exception) -> str:
+    """Return the key of ``[[join]]`` that an error is about."""
+    if isinstance(error, KeyColumnError | KeyTypeError | PySparkException):
+        return "on"
+    if isinstance(error, BudgetTooSmallError):
+        return "memory"
+    return "options" if isinstance(error, TypeError) else "algorithm"
 
 
 def _may_follow(error: Exception) -> bool:

@@ -61,7 +61,7 @@ def lines_of(text: str) -> dict[Place, int]:
     found: dict[Place, int] = {}
     counts: dict[Place, int] = {}
     table: Place = ()
-    lines = text.splitlines()
+    lines = text.replace("\r\n", "\n").split("\n")  # not splitlines: TOML's lines end in nothing else
     at = 0
     while at < len(lines):
         end = at + 1
@@ -121,7 +121,7 @@ class Document:
             values = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             line = re.search(r"at line (\d+)", str(error))
-            last = len(text.splitlines()) or 1
+            last = text.rstrip("\n").count("\n") + 1
             raise PipelineError(path, [Problem(int(line[1]) if line else last, f"not TOML: {error}")]) from None
         self._lines = lines_of(text)
         self.root = Section(self, values, ())
@@ -162,7 +162,8 @@ class Section:
     def text(self, name: str, default: str | None = None, *, required: bool = False) -> str | None:
         """Return a text, with ``${NAME}`` replaced by what the environment has under that name."""
         found = self._get(name, str, required)
-        return default if found is None else self._filled(found, name)
+        filled = None if found is None else self._filled(found, name)
+        return default if filled is None else filled
 
     def integer(self, name: str, default: int | None = None, *, least: int = 1) -> int | None:
         """Return a whole number that is at least ``least``."""
@@ -181,11 +182,13 @@ class Section:
         if any(not isinstance(part, str) for part in listed):
             self.note(f"{name} must be a text or a list of texts", name)
             return ()
-        return tuple(self._filled(part, name) for part in listed)
+        filled = [self._filled(part, name) for part in listed]
+        return () if None in filled else tuple(part for part in filled if part is not None)
 
     def choice(self, name: str, choices: Sequence[str], default: str | None = None) -> str | None:
         """Return one of a few texts; without a default it must be given."""
-        found = self._get(name, str, default is None)
+        given = self._get(name, str, default is None)
+        found = None if given is None else self._filled(given, name)
         if found is not None and found not in choices:
             self.note(f"{name} is {found!r}; {_choose(found, choices)}", name)
             return default
@@ -202,8 +205,11 @@ class Section:
         if isinstance(given, bool) or not isinstance(given, str | int | float):
             self.note(f"{name} must be text or a number, not {_word(given)}", name)
             return None
+        filled = self._filled(given, name) if isinstance(given, str) else given
+        if filled is None:
+            return None
         try:
-            return reader(self._filled(given, name) if isinstance(given, str) else given)
+            return reader(filled)
         except ValueError as error:
             self.note(f"{name}: {error}", name)
             return None
@@ -216,7 +222,8 @@ class Section:
             if isinstance(value, bool):
                 settings[key] = str(value).lower()
             elif isinstance(value, str):
-                settings[key] = self._filled(value, name)
+                if (filled := self._filled(value, name, key)) is not None:
+                    settings[key] = filled
             elif isinstance(value, int | float):
                 settings[key] = str(value)
             else:
@@ -259,14 +266,18 @@ class Section:
             return None
         return found
 
-    def _filled(self, text: str, name: str) -> str:
-        def value_of(match: re.Match[str]) -> str:
-            value = self.document.environment.get(match[1])
-            if value is None:
-                self.note(f"{name} uses ${{{match[1]}}}, which is not in the environment; set it", name)
-            return value or ""
-
-        return _VARIABLE.sub(value_of, text)
+    def _filled(self, text: str, *names: str) -> str | None:
+        """Return a text with what the environment has for its variables; None, and a note, if one is not set."""
+        environment = self.document.environment
+        unset = [found for found in dict.fromkeys(_VARIABLE.findall(text)) if found not in environment]
+        if unset:
+            listed = " and ".join(f"${{{found}}}" for found in unset)
+            are = "which is" if len(unset) == 1 else "which are"
+            self.document.note(
+                (*self.place, *names), f"{names[-1]} uses {listed}, {are} not in the environment; set it"
+            )
+            return None
+        return _VARIABLE.sub(lambda match: environment[match[1]], text)
 
 
 def _word(value: Any) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from semistream.joins import How
 from semistream.spark.missing import After, OnMissing
@@ -21,6 +21,7 @@ from semistream.spark.pipeline.document import Place
 __all__ = [
     "DeduplicatePlan",
     "JoinPlan",
+    "OnMalformed",
     "PipelinePlan",
     "SinkPlan",
     "SourcePlan",
@@ -32,6 +33,8 @@ FILES = ("parquet", "csv", "json", "orc", "text")
 SOURCES = ("kafka", *FILES, "semistream-sales", "rate")
 SINKS = ("parquet", "delta", "postgresql", "mariadb", "console")
 AVAILABLE_NOW = "available now"
+
+OnMalformed = Literal["fail", "dead_letter", "drop", "null"]
 
 Trigger = str | None
 """``available now``, an interval such as ``10 seconds``, or None for one batch right after the other."""
@@ -47,6 +50,8 @@ class SourcePlan:
     schema: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     derive: Mapping[str, str] = field(default_factory=dict)
+    on_malformed: OnMalformed | None = None
+    """What becomes of rows that do not fit the schema; None of formats that have a schema of their own."""
 
 
 @dataclass(frozen=True)
@@ -126,3 +131,9 @@ class PipelinePlan:
     spark: Mapping[str, str]
     master: str = "local[*]"
     heap: str = "2g"
+
+    @property
+    def has_dead_letters(self) -> bool:
+        """Whether any rows become dead letters, of the source or of a join."""
+        malformed = self.source is not None and self.source.on_malformed == "dead_letter"
+        return malformed or any(plan.has_dead_letters for plan in self.joins)

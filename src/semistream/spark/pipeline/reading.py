@@ -28,6 +28,7 @@ from semistream.spark.pipeline.plan import (
     SOURCES,
     DeduplicatePlan,
     JoinPlan,
+    OnMalformed,
     PipelinePlan,
     SinkPlan,
     SourcePlan,
@@ -39,6 +40,9 @@ __all__ = ["read_plan"]
 
 _INTERVAL = re.compile(r"(\d+ +(millisecond|second|minute|hour|day)s? *)+", re.IGNORECASE)
 _SMALL = 512 * 1024
+_TEXTS = ("kafka", "csv", "json")
+_ON_MALFORMED = ("fail", "dead_letter", "drop", "null")
+_MODES = {"permissive": "null", "dropmalformed": "drop", "failfast": "fail"}
 
 
 def read_plan(document: Document) -> PipelinePlan:
@@ -69,7 +73,7 @@ class _Reader:
         joins = self._joins(memory)
         derive = self._expressions(root, "derive")
         sink = self._sink()
-        dead_letters = self._dead_letters(joins, sink)
+        dead_letters = self._dead_letters(source, joins, sink)
         self._check_trigger(joins, trigger)
         statistics = self._statistics()
         master, heap, settings = self._spark()
@@ -109,9 +113,25 @@ class _Reader:
             options |= self._kafka(section)
         options |= section.options("options")
         derive = self._expressions(section, "derive")
+        malformed = self._on_malformed(section, kind, schema or "", options) if kind in _TEXTS else None
         if kind is not None:  # of an unknown kind nobody knows the keys
             section.finish()
-        return None if kind is None else SourcePlan(section.place, kind, path, schema, options, derive)
+        return None if kind is None else SourcePlan(section.place, kind, path, schema, options, derive, malformed)
+
+    def _on_malformed(self, section: Section, kind: str, schema: str, options: dict[str, str]) -> OnMalformed:
+        """Return what becomes of rows that do not fit; Spark's option ``mode`` says that in other words."""
+        mode = next((name for name in options if name.lower() == "mode"), None)
+        own = "_corrupt_record" in schema or "columnnameofcorruptrecord" in map(str.lower, options)
+        default = "null" if kind == "kafka" or own else "fail"
+        if mode is not None:
+            said = options.pop(mode)
+            if "on_malformed" in section:
+                section.note(f"on_malformed and Spark's option {mode} say the same; leave out {mode}", "options")
+            elif said.lower() not in _MODES:
+                section.note(f"{mode} is {said!r}; leave it out and give on_malformed", "options")
+            default = _MODES.get(said.lower(), default)
+        found = section.choice("on_malformed", _ON_MALFORMED, default)
+        return cast("OnMalformed", found or default)
 
     def _kafka(self, section: Section) -> dict[str, str]:
         options = {"startingOffsets": section.choice("start", ("earliest", "latest"), "latest") or "latest"}
@@ -242,12 +262,20 @@ class _Reader:
                         "trigger = '10 seconds'",
                     )
 
-    def _dead_letters(self, joins: Sequence[JoinPlan], sink: SinkPlan | None) -> SinkPlan | None:
-        """Return where dead letters go; such a sink, and a join that has dead letters, need each other."""
-        used = [plan for plan in joins if plan.has_dead_letters]
+    def _dead_letters(
+        self, source: SourcePlan | None, joins: Sequence[JoinPlan], sink: SinkPlan | None
+    ) -> SinkPlan | None:
+        """Return where dead letters go; such a sink, and a join or a source that has dead letters, need each other."""
+        used = [plan.place for plan in joins if plan.has_dead_letters]
+        if source is not None and source.on_malformed == "dead_letter":
+            used.append(source.place)
         if not used:
-            if "dead_letters" in self.root and len(joins) == len(self.root.sections("join")):
-                self.root.note("no join has dead letters: give one on_missing = 'dead_letter'", "dead_letters")
+            if "dead_letters" in self.root and source and len(joins) == len(self.root.sections("join")):
+                self.root.note(
+                    "no join has dead letters: give one on_missing = 'dead_letter', or [source] on_malformed = "
+                    "'dead_letter'",
+                    "dead_letters",
+                )
             self.root.section("dead_letters")
             return None
         if sink is not None and sink.format == "console":
@@ -255,7 +283,7 @@ class _Reader:
         if sink is not None and sink.options:
             self.document.note((*sink.place, "options"), "options are of Spark's file sink, which has no dead letters")
         if "dead_letters" not in self.root:
-            self.document.note(used[0].place, "dead letters need a sink of their own: a table [dead_letters]")
+            self.document.note(used[0], "dead letters need a sink of their own: a table [dead_letters]")
             return None
         return self._sink("dead_letters", SINKS[:-1])
 

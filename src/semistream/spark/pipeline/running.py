@@ -36,7 +36,8 @@ def load(path: str | os.PathLike[str], environment: Mapping[str, str] = os.envir
     Raises
     ------
     PipelineError
-        Everything that is wrong with it, with lines. Nothing has been started then but the session.
+        Everything that is wrong with it, with lines: what its text tells, or else what only Spark knows. Nothing has
+        been started then but the session.
     """
     path = local_path(path, "pipeline")
     try:
@@ -45,7 +46,10 @@ def load(path: str | os.PathLike[str], environment: Mapping[str, str] = os.envir
         raise PipelineError(path, [Problem(1, f"cannot be read: {error}")]) from None
     document = Document(path, text, environment)
     plan = read_plan(document)
-    spark = session(plan.name, master=plan.master, memory=plan.heap, settings=dict(plan.spark))
+    if document.problems:  # Spark takes its time to start, and to tell of them
+        raise PipelineError(path, document.problems)
+    settings = {"spark.sql.session.timeZone": "UTC", **plan.spark}  # the same rows on every machine
+    spark = session(plan.name, master=plan.master, memory=plan.heap, settings=settings)
     rows = assemble(spark, plan, document)
     if rows is None or document.problems:
         raise PipelineError(path, document.problems)
