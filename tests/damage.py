@@ -67,7 +67,7 @@ def read(path: Path, version: int) -> Reading:
     with Relation.open(path, version=version) as relation:
         scanned = tuple(zip(*relation.to_table().to_pydict().values(), strict=True))
         stream = pa.record_batch({"id": np.arange(-1, 2 * KEYS + 2)})
-        join = semistream.create("inlj", relation, on="id", memory="1MB")
+        join = semistream.create("inlj", relation, on="id", how="inner", memory="1MB")
         joined = [row for batch in join.process([stream]) for row in zip(*batch.to_pydict().values(), strict=True)]
     return Reading(scanned, tuple(sorted(joined)))
 

@@ -18,7 +18,7 @@ BETWEEN: dict[str, Any] = {"on": ("low", "high"), "condition": "between"}
 
 
 def ssij(relation: Relation, **options: Any) -> Ssij:
-    join = semistream.create("ssij", relation, **options)
+    join = semistream.create("ssij", relation, **{"how": "inner", **options})
     assert isinstance(join, Ssij)
     return join
 

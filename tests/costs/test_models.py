@@ -76,7 +76,7 @@ def test_model_knows_the_waves_of_frequent_keys_that_lie_together(algorithm):
 def test_model_splits_memory_as_the_join_does(algorithm, share):
     relation = synthetic_relation(ROWS)
     memory = int(relation.nbytes * share)
-    join = create(algorithm, relation, on="id", memory=memory, schema=SCHEMA)
+    join = create(algorithm, relation, on="id", how="inner", memory=memory, schema=SCHEMA)
     expected = costs_of(algorithm).memory(Setting.of(relation, SCHEMA, constants=DISK), memory)
     found = {name: size for name, size in join.budget.parts().items() if size}
     assert sum(expected.values()) <= memory

@@ -31,7 +31,7 @@ def hit_ratios(join, keys, batches: int, rows: int = 20_000) -> list[float]:
 
 @pytest.mark.parametrize("algorithm", FRONTS)
 def test_hit_ratio_comes_near_that_of_the_most_frequent_tuples(algorithm):
-    join = semistream.create(algorithm, synthetic_relation(ROWS), on="id", memory="10%", cache_share=0.5)
+    join = semistream.create(algorithm, synthetic_relation(ROWS), on="id", how="inner", memory="10%", cache_share=0.5)
     ratios = hit_ratios(join, ZipfKeys(ROWS, 1.0, "random", seed=5), 12)
     ideal = ZipfLaw(ROWS, 1.0).share(join.cache.capacity)
     assert ratios[-1] > 0.85 * ideal, (ratios, ideal)
@@ -41,7 +41,9 @@ def test_hit_ratio_comes_near_that_of_the_most_frequent_tuples(algorithm):
 
 @pytest.mark.parametrize("algorithm", EXACT_COUNTS)
 def test_hit_ratio_recovers_when_the_hot_keys_change(algorithm):
-    join = semistream.create(algorithm, synthetic_relation(ROWS), on="id", memory="10%", cache_share=0.5, aging=4.0)
+    join = semistream.create(
+        algorithm, synthetic_relation(ROWS), on="id", how="inner", memory="10%", cache_share=0.5, aging=4.0
+    )
     keys = ShiftingKeys(ROWS, shifts=(200_000,), exponent=1.0, seed=5)
     ratios = hit_ratios(join, keys, 40)
     settled, shocked, recovered = ratios[9], ratios[10], ratios[-1]
@@ -50,7 +52,7 @@ def test_hit_ratio_recovers_when_the_hot_keys_change(algorithm):
 
 
 def test_a_hit_reads_nothing():
-    join = semistream.create("cachejoin", synthetic_relation(ROWS), on="id", memory="10%")
+    join = semistream.create("cachejoin", synthetic_relation(ROWS), on="id", how="inner", memory="10%")
     batch = pa.record_batch({"id": np.full(500, 77)})
     list(join.process([batch]))
     before = join.stats.pages_read
@@ -60,7 +62,7 @@ def test_a_hit_reads_nothing():
 
 
 def test_threshold_keeps_rare_tuples_out():
-    join = semistream.create("cachejoin", synthetic_relation(ROWS), on="id", memory="10%", threshold=3)
+    join = semistream.create("cachejoin", synthetic_relation(ROWS), on="id", how="inner", memory="10%", threshold=3)
     keys = np.concatenate([np.full(5, 10), np.full(2, 20_000)])
     list(join.process([pa.record_batch({"id": keys})]))
     assert join.cache.look_up(np.array([10, 20_000]))[0].tolist() == [True, False]
@@ -68,22 +70,22 @@ def test_threshold_keeps_rare_tuples_out():
 
 def test_a_share_out_of_range_is_refused():
     with pytest.raises(ValueError, match=r"cache_share must be between 0 and 1, not 1\.5"):
-        semistream.create("cachejoin", synthetic_relation(ROWS), on="id", cache_share=1.5)
+        semistream.create("cachejoin", synthetic_relation(ROWS), on="id", how="inner", cache_share=1.5)
 
 
 def test_what_a_front_stage_cannot_do_is_refused():
     relation = synthetic_relation(ROWS)
     with pytest.raises(UnsupportedJoinError, match=r"front\+ssij does not join on condition 'between'; 'ssij'"):
-        semistream.create("front+ssij", relation, on=("a", "b"), condition="between")
+        semistream.create("front+ssij", relation, on=("a", "b"), how="inner", condition="between")
     with pytest.raises(ValueError, match=r"front\+ssij keeps no deadlines, but deadline=3\.0 was given; 'ssij' does"):
-        semistream.create("front+ssij", relation, on="id", deadline=3.0)
+        semistream.create("front+ssij", relation, on="id", how="inner", deadline=3.0)
 
 
 def test_scattered_frequent_tuples_are_better_held_alone_than_in_their_pages():
     """Before SSIJ, the front stage serves more of a stream whose frequent keys lie anywhere than SSIJ's pages do."""
     ratios = {
         name: hit_ratios(
-            semistream.create(name, synthetic_relation(ROWS), on="id", memory="5%"),
+            semistream.create(name, synthetic_relation(ROWS), on="id", how="inner", memory="5%"),
             ZipfKeys(ROWS, 1.0, "random", seed=5),
             12,
         )[-1]

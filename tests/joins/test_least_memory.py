@@ -31,7 +31,7 @@ def test_the_least_is_enough(algorithm: str) -> None:
 def test_what_is_known_before_the_stream_is_refused_before_it(algorithm: str) -> None:
     relation = synthetic_relation(1_000_000)
     with pytest.raises(BudgetTooSmallError, match=rf"memory of 1,000 B is too small for {algorithm.replace('+', '.')}"):
-        semistream.create(algorithm, relation, on="id", memory=1000)
+        semistream.create(algorithm, relation, on="id", how="inner", memory=1000)
 
 
 @pytest.mark.parametrize("algorithm", BOUNDED)

@@ -79,7 +79,7 @@ def test_phases_overlap(tmp_path, tables, algorithm, monkeypatch):
     """While the disk is being read, the stream is being probed."""
     master, stream = tables
     relation = Relation.build(master, tmp_path / "r", "id", page_size=2048)
-    join = semistream.create(algorithm, relation, on="id", memory=400_000)
+    join = semistream.create(algorithm, relation, on="id", how="inner", memory=400_000)
     join.bind(stream.schema, stream.to_batches()[0])
     reading = threading.Event()
     overlaps = []
@@ -112,7 +112,7 @@ def test_an_error_of_the_other_thread_reaches_the_caller(tmp_path, tables, algor
         data[page * 2048 + 700] ^= 1
     file.write_bytes(data)
     relation = Relation.open(tmp_path / "r")
-    join = semistream.create(algorithm, relation, on="id", memory=400_000)
+    join = semistream.create(algorithm, relation, on="id", how="inner", memory=400_000)
     with pytest.raises(CorruptPageError, match=file.name):
         list(join.process(stream.to_batches()))
 
@@ -122,9 +122,9 @@ def test_no_thread_is_left_behind(tmp_path, tables, algorithm):
     master, stream = tables
     relation = Relation.build(master, tmp_path / "r", "id", page_size=2048)
     before = set(threading.enumerate())
-    join = semistream.create(algorithm, relation, on="id", memory=400_000)
+    join = semistream.create(algorithm, relation, on="id", how="inner", memory=400_000)
     list(join.process(stream.to_batches()))
-    abandoned = semistream.create(algorithm, relation, on="id", memory=400_000)
+    abandoned = semistream.create(algorithm, relation, on="id", how="inner", memory=400_000)
     running = abandoned.process(stream.to_batches())
     next(running)
     running.close()

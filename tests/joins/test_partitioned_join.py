@@ -30,7 +30,7 @@ def stream(keys: np.ndarray | list[int]) -> pa.RecordBatch:
 
 def made(relation: Relation, **options: object) -> PartitionedJoin:
     options = {"memory": 200_000, "few_arrivals": 0, **options}
-    join = semistream.create("partitioned_join", relation, on="id", schema=STREAM, **options)
+    join = semistream.create("partitioned_join", relation, on="id", schema=STREAM, **{"how": "inner", **options})
     assert isinstance(join, PartitionedJoin)
     return join
 

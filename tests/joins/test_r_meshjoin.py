@@ -28,7 +28,9 @@ def stream(keys: np.ndarray) -> pa.RecordBatch:
 
 
 def made(relation: Relation, algorithm: str = "r_meshjoin", **options: object) -> RMeshJoin:
-    join = semistream.create(algorithm, relation, on="id", schema=STREAM, **{"memory": 100_000, **options})
+    join = semistream.create(
+        algorithm, relation, on="id", schema=STREAM, **{"how": "inner", "memory": 100_000, **options}
+    )
     return join  # type: ignore[return-value]
 
 

@@ -118,7 +118,9 @@ STREAMS: dict[str, Callable[[np.random.Generator, int], Ints]] = {
 @pytest.mark.parametrize("partition_pages", [1, 2])
 def test_no_page_is_read_more_often_than_by_meshjoin(stream: str, mesh_pages: int, partition_pages: int) -> None:
     relation, mesh_device = counted("unique")
-    mesh = semistream.create("meshjoin", relation, on="id", memory=24_000, schema=STREAM, partition_pages=mesh_pages)
+    mesh = semistream.create(
+        "meshjoin", relation, on="id", how="inner", memory=24_000, schema=STREAM, partition_pages=mesh_pages
+    )
     waiting = mesh._w * mesh._turns  # type: ignore[attr-defined]
     count = 4 * waiting + 13
     ids = STREAMS[stream](np.random.default_rng(7), count)
@@ -192,6 +194,6 @@ def test_the_adaptive_partition_stays_within_a_constant(stream: str) -> None:
     """By default HYBRIDJOIN may read neighbours too, which cost no seek: then the constant is the widest partition."""
     ids = STREAMS[stream](np.random.default_rng(10), 700)
     relation, device = counted("unique")
-    join = semistream.create("hybridjoin", relation, on="id", memory=30_000, schema=STREAM)
+    join = semistream.create("hybridjoin", relation, on="id", how="inner", memory=30_000, schema=STREAM)
     feed(join, ids)
     assert device.reads.sum() <= ids.size * join._widest  # type: ignore[attr-defined]

@@ -31,7 +31,7 @@ def test_each_tuple_sees_all_of_an_update_or_nothing(tmp_path, algorithm):
     rng = np.random.default_rng(11)
     Relation.build(master(0, np.arange(KEYS)), tmp_path / "r", "id", page_size=1024, fill=0.8)
     relation = Relation.open(tmp_path / "r")
-    join = semistream.create(algorithm, relation, on="id", memory=600_000)
+    join = semistream.create(algorithm, relation, on="id", how="inner", memory=600_000)
     truth = dict.fromkeys(range(KEYS), 0)
     seen: dict[int, list[tuple[int, int]]] = {}
     allowed: dict[int, set[int]] = {}
@@ -62,7 +62,7 @@ def test_an_update_while_tuples_wait(tmp_path, algorithm):
     rng = np.random.default_rng(12)
     Relation.build(master(0, np.arange(KEYS)), tmp_path / "r", "id", page_size=1024, fill=0.8)
     relation = Relation.open(tmp_path / "r")
-    join = semistream.create(algorithm, relation, on="id", memory=400_000)
+    join = semistream.create(algorithm, relation, on="id", how="inner", memory=400_000)
     results = []
     for number in range(15):
         batch, at = stream(rng, 300, number * 300), 0

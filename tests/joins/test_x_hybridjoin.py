@@ -49,7 +49,9 @@ def stream(keys: Ints) -> pa.RecordBatch:
 
 
 def made(relation: Relation, **options: object) -> XHybridJoin:
-    join = semistream.create("x_hybridjoin", relation, on="id", schema=STREAM, **{"memory": 200_000, **options})
+    join = semistream.create(
+        "x_hybridjoin", relation, on="id", schema=STREAM, **{"how": "inner", "memory": 200_000, **options}
+    )
     assert isinstance(join, XHybridJoin)
     return join
 
@@ -94,7 +96,7 @@ def test_stored_by_frequency_as_in_the_paper(folder: Path, ranked: Ints) -> None
     expected = rate(relation, np.arange(50), ranked)
     assert join.stats.cache_hits == pytest.approx(expected * keys.size, rel=0.02)
     plain = semistream.create(
-        "hybridjoin", Relation.open(folder / "by frequency"), on="id", memory=200_000, schema=STREAM,
+        "hybridjoin", Relation.open(folder / "by frequency"), on="id", how="inner", memory=200_000, schema=STREAM,
         partition_pages=1, in_flight=1,
     )  # fmt: skip
     feed(plain, keys)
@@ -234,7 +236,7 @@ def test_tuples_offered_within_a_turn(tmp_path: Path) -> None:
         pa.table({"id": keys, "v": np.arange(keys.size)}), tmp_path / "r", key="id", page_size=512
     )
     for algorithm in ("hybridjoin", "x_hybridjoin", "partitioned_join"):
-        join = semistream.create(algorithm, relation, on="id", memory=60_000, schema=STREAM)
+        join = semistream.create(algorithm, relation, on="id", how="inner", memory=60_000, schema=STREAM)
         batch, at, rows = stream(np.random.default_rng(10).integers(0, 100, 4000)), 0, 0
         while at < batch.num_rows:
             at += join.offer(batch.slice(at, 40))

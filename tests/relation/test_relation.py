@@ -74,7 +74,7 @@ def test_what_it_is(tmp_path: Path) -> None:
     assert relation.value_schema.names == ["row", "text"]
     assert "1 k rows by key" in repr(relation)
     assert "2 shards" in repr(relation)
-    semistream.create("hybridjoin", relation, on="id", memory="50%")
+    semistream.create("hybridjoin", relation, on="id", how="inner", memory="50%")
 
 
 def test_some_of_the_shards(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_flipped_bit_is_found_by_every_reader(tmp_path: Path, clustered: bool,
     content[5 * 1024 + 700] ^= 16
     file.write_bytes(content)
     relation = Relation.open(tmp_path / "r")
-    join = semistream.create(algorithm, relation, on="id", memory="1MB")
+    join = semistream.create(algorithm, relation, on="id", how="inner", memory="1MB")
     with pytest.raises(CorruptPageError, match=r"page 5\b") as caught:
         list(join.process([pa.record_batch({"id": np.arange(1000)})]))
     assert caught.value.page == 5
@@ -164,8 +164,8 @@ def test_names_in_the_result(tmp_path: Path) -> None:
     relation = Relation.build(sample(), tmp_path / "r", key="id")
     stream = pa.schema({"id": pa.int64(), "text": pa.string(), "text_right": pa.string()})
     with pytest.raises(KeyColumnError, match="'text_right'"):
-        semistream.create("inlj", relation, on="id", schema=stream)
-    join = semistream.create("inlj", relation, on="id", schema=stream, suffix="_of_r")
+        semistream.create("inlj", relation, on="id", how="inner", schema=stream)
+    join = semistream.create("inlj", relation, on="id", how="inner", schema=stream, suffix="_of_r")
     assert join.output_schema.names == ["id", "text", "text_right", "row", "text_of_r"]
 
 

@@ -54,7 +54,7 @@ def alone(path: Path, shards: int, model: Model) -> None:
             rows = [pair for pair in wanted(model) if pair[0] in set(mine.tolist())]
             assert content(relation) == rows
             assert relation.row_count == len(rows)
-            join = semistream.create("hybridjoin", relation, on="id", memory="1MB")
+            join = semistream.create("hybridjoin", relation, on="id", how="inner", memory="1MB")
             results = list(join.process([pa.record_batch({"id": mine})]))
             assert sum(result.num_rows for result in results) == len(rows)
 

@@ -39,7 +39,7 @@ def test_a_hundred_million_tuples_are_joined_in_virtual_time():
     clock = VirtualClock()
     relation = synthetic_relation(100_000_000, clock=clock)
     stream = pa.record_batch({"id": np.arange(0, 100_000_000, 1_000_003), "q": np.arange(100)})
-    join = create("hybridjoin", relation, on="id", memory="64MB", partition_pages=1)
+    join = create("hybridjoin", relation, on="id", how="inner", memory="64MB", partition_pages=1)
     results = list(join.process([stream]))
     assert sum(batch.num_rows for batch in results) == 100
     assert join.stats.pages_read == 100

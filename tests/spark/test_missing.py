@@ -109,8 +109,8 @@ def uncommit(folder: Path, batch: int) -> None:
 
 
 def test_what_goes_together() -> None:
-    assert missing_rule("left", "null") == missing_rule("left", None) == MissingRule("null")
-    assert missing_rule("inner", "drop") == missing_rule(None, None) == MissingRule("drop")
+    assert missing_rule("left", "null") == missing_rule("left", None) == missing_rule(None, None) == MissingRule("null")
+    assert missing_rule("inner", "drop") == missing_rule("inner", None) == MissingRule("drop")
     assert missing_rule("inner", "dead_letter") == MissingRule("dead_letter")
     assert missing_rule(None, "park", "2 hours") == missing_rule("left", "park", 7200) == MissingRule("null", 7_200_000)
     assert missing_rule("inner", "park", "1 day 1 second") == MissingRule("drop", 86_401_000)

@@ -44,13 +44,13 @@ def test_results_are_exact(relation, how, memory):
 
 
 def test_options_that_are_given_stay(relation):
-    join = semistream.create("auto", relation, on="id", memory="10%", suffix="_r", exponent=0.0)
+    join = semistream.create("auto", relation, on="id", how="inner", memory="10%", suffix="_r", exponent=0.0)
     assert join.suffix == "_r"
 
 
 def test_a_range_is_joined_by_what_can(relation):
     table = pa.table({"low": [0, 10], "high": [4, 11]})
-    join = semistream.create("auto", relation, on=["low", "high"], memory="20%", condition="between")
+    join = semistream.create("auto", relation, on=["low", "high"], how="inner", memory="20%", condition="between")
     assert join.id == "ssij"
     assert sum(batch.num_rows for batch in join.process(table.to_batches())) == 4
 
@@ -70,12 +70,12 @@ def test_a_skewed_stream_gets_a_cache():
 
 def test_sample_and_exponent_are_for_auto_alone(relation):
     with pytest.raises(ValueError, match="for algorithm='auto'"):
-        semistream.create("hybridjoin", relation, on="id", exponent=1.0)
+        semistream.create("hybridjoin", relation, on="id", how="inner", exponent=1.0)
 
 
 def test_a_sample_without_the_key_is_refused(relation):
     with pytest.raises(KeyColumnError, match="id"):
-        semistream.create("auto", relation, on="id", sample=[pa.record_batch({"other": [1]})])
+        semistream.create("auto", relation, on="id", how="inner", sample=[pa.record_batch({"other": [1]})])
 
 
 def test_too_small_a_budget_names_the_least(relation):

@@ -29,6 +29,8 @@ __all__ = [
     "Trigger",
 ]
 
+TEXTS = ("kafka", "csv", "json")
+"""Formats whose rows are texts, which may not fit the schema."""
 FILES = ("parquet", "csv", "json", "orc", "text")
 SOURCES = ("kafka", *FILES, "semistream-sales", "rate")
 SINKS = ("parquet", "delta", "postgresql", "mariadb", "console")

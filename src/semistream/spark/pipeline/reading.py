@@ -21,14 +21,15 @@ from semistream.relation.databases.address import has_password
 from semistream.spark.choosing import AUTO
 from semistream.spark.missing import After, OnMissing, missing_rule
 from semistream.spark.pipeline.document import Document, Place, Section
+from semistream.spark.pipeline.malformed import on_malformed
 from semistream.spark.pipeline.plan import (
     AVAILABLE_NOW,
     FILES,
     SINKS,
     SOURCES,
+    TEXTS,
     DeduplicatePlan,
     JoinPlan,
-    OnMalformed,
     PipelinePlan,
     SinkPlan,
     SourcePlan,
@@ -40,9 +41,6 @@ __all__ = ["read_plan"]
 
 _INTERVAL = re.compile(r"(\d+ +(millisecond|second|minute|hour|day)s? *)+", re.IGNORECASE)
 _SMALL = 512 * 1024
-_TEXTS = ("kafka", "csv", "json")
-_ON_MALFORMED = ("fail", "dead_letter", "drop", "null")
-_MODES = {"permissive": "null", "dropmalformed": "drop", "failfast": "fail"}
 
 
 def read_plan(document: Document) -> PipelinePlan:
@@ -108,30 +106,15 @@ class _Reader:
             path = self._address(section)
             if (files := section.integer("files_per_batch")) is not None:
                 options["maxFilesPerTrigger"] = str(files)
-        schema = section.text("schema", required=kind in ("kafka", "csv", "json"))
+        schema = section.text("schema", required=kind in TEXTS)
         if kind == "kafka":
             options |= self._kafka(section)
         options |= section.options("options")
         derive = self._expressions(section, "derive")
-        malformed = self._on_malformed(section, kind, schema or "", options) if kind in _TEXTS else None
+        malformed = on_malformed(section, kind, schema or "", options) if kind in TEXTS else None
         if kind is not None:  # of an unknown kind nobody knows the keys
             section.finish()
         return None if kind is None else SourcePlan(section.place, kind, path, schema, options, derive, malformed)
-
-    def _on_malformed(self, section: Section, kind: str, schema: str, options: dict[str, str]) -> OnMalformed:
-        """Return what becomes of rows that do not fit; Spark's option ``mode`` says that in other words."""
-        mode = next((name for name in options if name.lower() == "mode"), None)
-        own = "_corrupt_record" in schema or "columnnameofcorruptrecord" in map(str.lower, options)
-        default = "null" if kind == "kafka" or own else "fail"
-        if mode is not None:
-            said = options.pop(mode)
-            if "on_malformed" in section:
-                section.note(f"on_malformed and Spark's option {mode} say the same; leave out {mode}", "options")
-            elif said.lower() not in _MODES:
-                section.note(f"{mode} is {said!r}; leave it out and give on_malformed", "options")
-            default = _MODES.get(said.lower(), default)
-        found = section.choice("on_malformed", _ON_MALFORMED, default)
-        return cast("OnMalformed", found or default)
 
     def _kafka(self, section: Section) -> dict[str, str]:
         options = {"startingOffsets": section.choice("start", ("earliest", "latest"), "latest") or "latest"}
