@@ -165,7 +165,7 @@ def test_an_update_that_is_refused_amid_a_pass_over_r(tmp_path: Path, algorithm:
 @pytest.mark.parametrize("algorithm", algorithms())
 def test_what_updates_hold_in_memory_is_counted_once(tmp_path: Path, algorithm: str) -> None:
     relation = relation_of(tmp_path / "r", 5000, page_size=1024)
-    join = semistream.create(algorithm, relation, on="id", memory=1_000_000, schema=SCHEMA)
+    join = semistream.create(algorithm, relation, on="id", how="inner", memory=1_000_000, schema=SCHEMA)
     counted = join._inner if isinstance(join, FrontStage) else join
     index = relation.index_bytes
     for step in range(4):
@@ -181,7 +181,7 @@ def test_what_updates_hold_in_memory_is_counted_once(tmp_path: Path, algorithm: 
         results = list(join.process([batch(range(0, 5000, 7))]))
         assert sum(result.num_rows for result in results) == 715 + sum(key % 7 == 0 for key in range(step * 50 + 300))
     # one that begins with an R that was updated counts it too
-    later = semistream.create(algorithm, relation, on="id", memory=1_000_000, schema=SCHEMA)
+    later = semistream.create(algorithm, relation, on="id", how="inner", memory=1_000_000, schema=SCHEMA)
     counted = later._inner if isinstance(later, FrontStage) else later
     assert counted.budget.parts()["updates of R"] == relation.overlay.nbytes
     least = find(algorithm).minimum_memory(relation, SCHEMA, on="id")
@@ -229,7 +229,7 @@ def test_ssij_never_turns_for_ever_after_updates(tmp_path: Path, algorithm: str)
 
 
 def test_a_join_that_gets_nowhere_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    join = semistream.create("hybridjoin", relation_of(tmp_path / "r"), on="id", memory="1MB")
+    join = semistream.create("hybridjoin", relation_of(tmp_path / "r"), on="id", how="inner", memory="1MB")
     join.offer(batch(range(10)))
     monkeypatch.setattr(join, "_step", lambda: iter(()))
     with pytest.raises(StalledJoinError, match="10 tuples"):
@@ -241,7 +241,9 @@ def test_a_join_that_fails_to_follow_serves_nothing_stale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
 ) -> None:
     relation = relation_of(tmp_path / "r")
-    joins = [semistream.create(algorithm, relation, on="id", memory="2MB", schema=SCHEMA) for _ in range(3)]
+    joins = [
+        semistream.create(algorithm, relation, on="id", how="inner", memory="2MB", schema=SCHEMA) for _ in range(3)
+    ]
     for join in joins:
         list(join.process([batch(range(500))] * 2))
 
