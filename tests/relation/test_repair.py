@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import semistream
 from semistream.cli import app
 from semistream.core.errors import CorruptPageError, NotARelationError
+from semistream.relation.checksum import file_seed, seal
 from semistream.relation.relation import Relation
 from semistream.relation.repair import RepairError, repair
 from semistream.relation.verify import find_faults
@@ -159,3 +160,136 @@ def test_from_the_command_line(tmp_path):
         assert "Repaired 1" in outcome.output
         assert contents(path) == before
     assert "Nothing is damaged" in CliRunner().invoke(app, ["repair", str(path)]).output
+
+
+def test_an_index_of_updated_pages_is_made_of_them(tmp_path):
+    path, data = tmp_path / "r", master(False, repeats=6)
+    Relation.build(data, path, "id", page_size=PAGE, fill=0.8, shards=2).close()
+    semistream.upsert(path, pa.table({"id": np.repeat(np.arange(20, 40), 9), "name": ["changed " * 4] * 180}))
+    semistream.delete(path, pa.array(np.arange(60, 90)))
+    before = contents(path)
+    for file in path.glob("*.index"):
+        file.write_bytes(b"nothing")
+    assert {(one.page, one.proof) for one in repair(path)} == {(-1, "pages")}
+    assert contents(path) == before
+
+
+@pytest.mark.parametrize("kind", ["leaves", "index"])
+def test_what_leads_to_scattered_rows_is_made_of_the_pages(tmp_path, kind):
+    path = tmp_path / "r"
+    data = master(False, repeats=3).take(np.random.default_rng(1).permutation(900))
+    Relation.build(data, path, "id", page_size=PAGE, shards=2, clustered=False).close()
+    before = contents(path)
+    for file in path.glob(f"*.{kind}"):
+        file.write_bytes(before[file.name][:100] + b"!!!!" + before[file.name][104:])
+    repaired = repair(path)
+    assert {one.proof for one in repaired} == {"pages"}
+    assert len(repaired) == 2
+    assert contents(path) == before
+    for file in path.glob("*.leaves"):
+        file.unlink()
+    repair(path)
+    assert contents(path) == before
+    spoil(path, "leaves", 1, size=2)
+    spoil(path, "pages", 3, size=2)
+    with pytest.raises(RepairError, match=r"leaves of .* are damaged, and pages too") as caught:
+        repair(path, data.to_reader)
+    assert "it is not clustered" in str(caught.value)
+
+
+def test_all_that_could_not_be_repaired_is_said_and_all_else_is_repaired(tmp_path):
+    path, data = tmp_path / "r", master(False)
+    Relation.build(data, path, "id", page_size=PAGE, shards=3).close()
+    before = contents(path)
+    first, second, third = sorted(path.glob("*.pages"))
+    first.write_bytes(before[first.name] + b"more")
+    with open(second, "r+b") as file:
+        file.truncate(3 * PAGE)
+    content = bytearray(before[third.name])
+    content[300:302] = b"!!"
+    content[PAGE + 99] ^= 1
+    third.write_bytes(content)
+    outcome = CliRunner().invoke(app, ["repair", str(path)])
+    assert outcome.exit_code != 0
+    assert "Repaired 2" in outcome.output, "the end that was too much, and the flipped bit"
+    message = str(outcome.exception) + outcome.output
+    assert f"{second} has 1,536 bytes" in message.replace("\n", "")
+    assert "1 pages are damaged" in message
+    assert first.read_bytes() == before[first.name]
+    assert second.read_bytes() == before[second.name][: 3 * PAGE], "not a byte was touched"
+    with pytest.raises(RepairError) as caught:
+        repair(path)
+    assert list(caught.value.repaired) == []
+    repair(path, data.to_reader)
+    assert contents(path) == before
+
+
+def test_a_sound_page_past_the_end_is_never_cut_off(tmp_path):
+    path, data = tmp_path / "r", master(False)
+    Relation.build(data, path, "id", page_size=PAGE).close()
+    file = next(path.glob("*.pages"))
+    content = file.read_bytes()
+    page = np.zeros((1, PAGE), np.uint8)
+    seal(page, len(content) // PAGE, file_seed(file.name))
+    file.write_bytes(content + page.tobytes())
+    with pytest.raises(RepairError, match="past the end is sound"):
+        repair(path, data.to_reader)
+    assert file.read_bytes() == content + page.tobytes()
+
+
+def test_a_manifest_comes_from_a_copy_of_this_relation_only(tmp_path):
+    path, data = tmp_path / "r", master(False)
+    Relation.build(data, path, "id", page_size=PAGE).close()
+    Relation.build(data, tmp_path / "other", "id", page_size=PAGE).close()
+    shutil.copytree(path, tmp_path / "copy")
+    file = path / "manifest-00000001.json"
+    sound = file.read_bytes()
+    file.write_bytes(sound[:200])
+    with pytest.raises(RepairError, match="more is wrong than one bit"):
+        repair(path, data.to_reader, copy=tmp_path / "other")
+    assert file.read_bytes() == sound[:200]
+    assert [one.proof for one in repair(path, copy=tmp_path / "copy")] == ["copy"]
+    assert file.read_bytes() == sound
+
+
+def test_only_the_checksum_of_a_page_is_damaged(tmp_path):
+    path, data = tmp_path / "r", master(False)
+    Relation.build(data, path, "id", page_size=PAGE).close()
+    before = contents(path)
+    spoil(path, "pages", 2, offset=0, size=8)
+    assert [one.proof for one in repair(path, data.to_reader)] == ["checksum"]
+    assert contents(path) == before
+
+
+def test_everything_is_looked_at_by_inspect(tmp_path):
+    path, data = tmp_path / "r", master(False)
+    Relation.build(data, path, "id", page_size=PAGE, shards=2).close()
+    semistream.delete(path, data["id"])
+    checked = CliRunner().invoke(app, ["inspect", str(path), "--check"])
+    assert checked.exit_code == 0, checked.output
+    with Relation.open(path) as relation:
+        assert relation.row_count == 0
+        assert list(find_faults(relation)) == [], "a relation that was emptied"
+    (path / "manifest-00000001.json").write_text("{}")
+    with Relation.open(path) as relation:
+        assert [Path(fault.file).name for fault in find_faults(relation)] == ["manifest-00000001.json"]
+
+
+def test_leaves_that_lead_elsewhere_are_found(tmp_path):
+    path = tmp_path / "r"
+    data = master(False).take(np.random.default_rng(1).permutation(900))
+    Relation.build(data, path, "id", page_size=PAGE, clustered=False).close()
+    with Relation.open(path) as relation:
+        assert list(find_faults(relation)) == []
+    file = next(path.glob("*.leaves"))
+    frames = np.fromfile(file, np.uint8).reshape(-1, PAGE)
+    rows = int(frames[2, 12:16].view(np.uint32)[0])
+    at = (32 + 9 * rows + 7) // 8 * 8
+    frames[2, at] ^= 1  # the first of its keys is in the next page, or the one before
+    seal(frames, 0, file_seed(file.name))
+    frames.tofile(file)
+    with Relation.open(path) as relation:
+        assert [fault.message for fault in find_faults(relation)] == [
+            f"the leaves of shard 0 of {path} name other pages for keys than those that have them; "
+            "build the relation again"
+        ]

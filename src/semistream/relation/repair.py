@@ -11,8 +11,10 @@ only bytes that could not be read anyway are written over: a crash leaves nothin
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+from semistream.core.errors import NotARelationError
 from semistream.core.paths import local_path
 from semistream.relation import manifest as manifests
 from semistream.relation.manifest import Manifest, ShardFiles
@@ -88,14 +90,14 @@ def repair(
         # unchanged since the version that was looked at before: those that are seen
         shards = [at for at, shard in enumerate(manifest.shards) if shard not in seen]
         seen.update(manifest.shards)
-        wanting: list[int] = []
-        for at in shards:
+        wanting = [
+            at for at in shards if _repair_shard(path, manifest, at, copy, source is not None, repaired, failures)
+        ]
+        if wanting and source is not None:
             try:
-                _repair_shard(path, manifest, at, copy, source is not None, wanting, repaired)
+                repaired += rebuild_pages(path, manifest, wanting, source, trust, failures)
             except RepairError as error:
                 failures.append(error)
-        if wanting and source is not None:
-            repaired += rebuild_pages(path, manifest, wanting, source, trust, failures)
     if failures:
         raise _summary(failures, repaired)
     return repaired
@@ -107,28 +109,39 @@ def _repair_shard(
     number: int,
     copy: Path | None,
     has_source: bool,
-    wanting: list[int],
     repaired: list[Repaired],
-) -> None:
-    """Repair one shard; if pages of it need the data, its number is put into ``wanting``."""
+    failures: list[RepairError],
+) -> bool:
+    """Repair one shard as far as it goes; return whether pages of it can still be made of the data."""
     shard, width = manifest.shards[number], manifest.page_bytes
-    left: dict[str, list[int]] = {}
+    failed = len(failures)
+
+    def attempt(work: Iterator[Repaired]) -> bool:
+        try:
+            repaired.extend(work)
+        except (RepairError, NotARelationError) as error:  # the latter if another file is needed, and damaged too
+            failures.append(RepairError(str(error)))
+            return False
+        return True
+
+    left: dict[str, list[int]] = {name: [] for name, _ in shard.page_files}
+    sized = set()
     for name, pages in shard.page_files:
         # leaves are made of pages; pages come from the copy or the data
         may_grow = copy is not None or (has_source and manifest.clustered) or name == shard.leaves_file
-        repair_size(path, manifest, shard, name, pages, may_grow=may_grow)
-        left[name] = []
-        repaired += repair_pages(path, name, pages, width, page_seed(shard, name), copy, left[name])
-    repaired += repair_map(path, shard, copy)
-    sound = not any(bad for name, bad in left.items() if name != shard.leaves_file)
-    repaired += repair_index(path, shard, width, copy, pages_are_sound=sound)
-    if shard.leaves_file is not None and left[shard.leaves_file]:
-        repaired += repair_leaves(path, shard, width, left[shard.leaves_file], pages_are_sound=sound)
-    if sound:
-        return
-    if not (has_source and manifest.clustered):
-        raise _still_damaged(path, left, has_source)
-    wanting.append(number)
+        if attempt(repair_size(path, manifest, shard, name, pages, may_grow=may_grow)):
+            sized.add(name)
+            attempt(repair_pages(path, name, pages, width, page_seed(shard, name), copy, left[name]))
+    attempt(repair_map(path, shard, copy))
+    damaged = {name: bad for name, bad in left.items() if bad and name != shard.leaves_file}
+    sound = not damaged and len(sized) == len(left)
+    attempt(repair_index(path, shard, width, copy, pages_are_sound=sound))
+    leaves = shard.leaves_file
+    if leaves is not None and left[leaves]:
+        attempt(repair_leaves(path, shard, width, left[leaves], pages_are_sound=sound))
+    if damaged and not (has_source and manifest.clustered):
+        failures.append(_still_damaged(path, damaged, has_source))
+    return bool(damaged) and len(failures) == failed
 
 
 def _still_damaged(path: Path, left: dict[str, list[int]], has_source: bool) -> RepairError:

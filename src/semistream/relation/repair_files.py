@@ -76,8 +76,10 @@ def _copied_manifest(path: Path, number: int, copy: Path) -> bytes | None:
     return (copy / manifests.name_of(number)).read_bytes()
 
 
-def repair_size(path: Path, manifest: Manifest, shard: ShardFiles, name: str, pages: int, *, may_grow: bool) -> bool:
-    """Give a file of pages its size, so that its pages can be looked at; return whether anything had to be done.
+def repair_size(
+    path: Path, manifest: Manifest, shard: ShardFiles, name: str, pages: int, *, may_grow: bool
+) -> Iterator[Repaired]:
+    """Give a file of pages its size, so that its pages can be looked at.
 
     It is cut only where the manifest is proved by its checksum and nothing past the end is a page of the file. With
     ``may_grow`` missing pages become zeros, which are damaged pages like others.
@@ -87,7 +89,7 @@ def repair_size(path: Path, manifest: Manifest, shard: ShardFiles, name: str, pa
         raise RepairError(f"{file} is not a file; move it away, and repair again")
     found = file.stat().st_size if file.exists() else -1
     if found == size:
-        return False
+        return
     if found > size:
         if not manifest.sealed:
             raise RepairError(
@@ -103,7 +105,8 @@ def repair_size(path: Path, manifest: Manifest, shard: ShardFiles, name: str, pa
         opened.truncate(size)
         opened.sync()
     files.sync_directory(path)
-    return True
+    if found > size:
+        yield Repaired(str(file), -1, shard.rows, "checksum")
 
 
 def _page_past_end(file: Path, pages: int, width: int, seed: int) -> int | None:
