@@ -85,9 +85,9 @@ def building(path: Path, *, overwrite: bool) -> Iterator[Writer]:
             yield writer
     except BaseException:
         if not existed:
-            with contextlib.suppress(OSError):  # others may have begun to build there
-                files.disk.rmdir(path / WRITERS)
-                files.disk.rmdir(path)
+            for directory in (path / WRITERS, path):
+                with contextlib.suppress(OSError):  # not empty: others have begun to build there
+                    files.disk.rmdir(directory)
         raise
 
 

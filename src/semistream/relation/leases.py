@@ -95,12 +95,13 @@ class Writer:
             temporary = folder / f".{self.run}"
             self._file = files.create(temporary)
             try:
-                _try_lock(self._file.fileno())
+                if _try_lock(self._file.fileno()) is False:  # taken for a leftover, just now
+                    raise FileNotFoundError
                 self._file.write(json.dumps({"floor": self.floor, **_here(), "process": os.getpid()}).encode())
                 self._file.sync()
                 files.rename(temporary, folder / self.run)
                 self._lease = folder / self.run
-            except FileNotFoundError:  # taken for a leftover
+            except FileNotFoundError:
                 self._file.close()
             except BaseException:
                 self._file.close()
@@ -170,8 +171,12 @@ class Lease:
     alive: bool
 
 
-def leases(path: Path, now: float) -> list[Lease]:
-    """Return all writers; those that are dead can commit no more. ``now`` is by the file system's clock."""
+def leases(path: Path, now: float, older_than: float) -> list[Lease]:
+    """Return all writers; those that are dead can commit no more.
+
+    ``now`` is by the file system's clock; what is left of writers that died while they registered is removed if
+    ``older_than`` so many seconds.
+    """
     found = []
     try:
         names = os.listdir(path / WRITERS)
@@ -180,10 +185,8 @@ def leases(path: Path, now: float) -> list[Lease]:
     for name in names:
         file = path / WRITERS / name
         if name.startswith("."):
-            # Not registered yet, and made in an instant; one that is removed too early is made anew.
-            with contextlib.suppress(OSError):
-                if now - file.stat().st_mtime > _HEARTBEAT:
-                    files.remove(file)
+            with contextlib.suppress(FileNotFoundError):
+                _remove_unfinished(file, now - older_than)
         elif match := _LEASE.fullmatch(name):
             with contextlib.suppress(FileNotFoundError):  # ended, or about to commit: looked at again below
                 found.append(_judged(file, match[1], match[2] == ".dead", now))
@@ -192,6 +195,16 @@ def leases(path: Path, now: float) -> list[Lease]:
             with contextlib.suppress(FileNotFoundError):
                 found.append(_judged(committing, match[1], False, now))
     return found
+
+
+def _remove_unfinished(file: Path, since: float) -> None:
+    """Remove a lease that was not registered; one whose writer is about to is made anew by it."""
+    descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        if os.fstat(descriptor).st_mtime < since and _try_lock(descriptor) is not False:
+            files.remove(file)
+    finally:
+        os.close(descriptor)
 
 
 def _judged(file: Path, run: str, dead: bool, now: float) -> Lease:

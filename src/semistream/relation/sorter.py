@@ -17,6 +17,7 @@ __all__ = ["KeySorter"]
 Ints = NDArray[np.int64]
 _KEY = "__semistream_key64"
 _BLOCK = 1 << 14
+_BUFFER = 1 << 20
 
 
 class KeySorter:
@@ -112,7 +113,11 @@ class KeySorter:
         with_key = pa.RecordBatch.from_arrays(
             [*batch.columns, pa.array(keys)], schema=self._schema.append(pa.field(_KEY, pa.int64()))
         )
-        with pa.PythonFile(files.create(path), "w") as sink, pa.ipc.new_file(sink, with_key.schema) as writer:
+        with (
+            files.create(path) as file,
+            pa.BufferedOutputStream(pa.PythonFile(file, "w"), _BUFFER) as sink,
+            pa.ipc.new_file(sink, with_key.schema) as writer,
+        ):
             for first in range(0, batch.num_rows, _BLOCK):
                 writer.write_batch(with_key.slice(first, _BLOCK))
         self._fences.append(keys[::_BLOCK].copy())

@@ -7,14 +7,16 @@ manifests; lock what is to go, and only then ask which versions are pinned.
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import re
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from semistream.core.errors import NotARelationError
+from semistream.core.errors import NotARelationError, StorageError
 from semistream.core.paths import local_path
 from semistream.relation import files, holds, pins
 from semistream.relation import manifest as manifests
@@ -56,7 +58,7 @@ def vacuum(
     if not numbers and WRITERS not in listed:
         raise NotARelationError(f"there is no relation at {path} to vacuum")
     now = _clock(path)
-    writers = leases(path, now)
+    writers = leases(path, now, older_than)
     removed: list[str] = []
     with ExitStack() as stack:
         old = _unneeded(path, numbers, set(keep), writers, now - older_than)
@@ -114,9 +116,14 @@ def _named(path: Path, numbers: Iterable[int]) -> set[str]:
 
 def _clock(path: Path) -> float:
     """Return the time by the clock that stamps files there, which need not be this machine's."""
-    files.make_directory_unflushed(path / WRITERS)
     probe = path / WRITERS / f".{os.urandom(8).hex()}"
-    with files.create(probe) as file:
-        now = os.fstat(file.fileno()).st_mtime
-    files.remove(probe)
+    try:
+        files.make_directory_unflushed(probe.parent)
+        with files.create(probe) as file:
+            now = os.fstat(file.fileno()).st_mtime
+        files.remove(probe)
+    except StorageError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        return time.time()  # no room even for that: just when vacuum is wanted
     return now
