@@ -64,6 +64,7 @@ def repair(
     Examples
     --------
     >>> import pyarrow as pa, tempfile
+    >>> from semistream import Relation
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     products = pa.table({"id": range(1000)})
     ...     with Relation.build(products, f"{folder}/products", key="id", page_size=512) as relation:
