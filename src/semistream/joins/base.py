@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -23,14 +23,16 @@ from semistream.core.statistics import JoinStatistics
 from semistream.core.units import format_bytes, parse_bytes
 from semistream.joins.conditions import ConditionName, condition_for
 from semistream.joins.following import FollowsUpdates
-from semistream.joins.output import output_schema, without_partner
+from semistream.joins.output import output_schema
 from semistream.joins.progress import Progress
+from semistream.joins.results import Observer, Results
+from semistream.joins.shares import PAIR_BYTES, common_parts, least_budget
 from semistream.joins.stream_buffer import StreamBuffer, Tuples
 from semistream.joins.traits import Traits
-from semistream.relation.pages import FIRST
 from semistream.relation.relation import Relation
+from semistream.relation.row_columns import RowLimitError
 from semistream.relation.rows import RowCodec
-from semistream.relation.selection import keep_rows, take_rows
+from semistream.relation.selection import keep_rows
 from semistream.structures.lookup import PageLookup
 
 __all__ = ["How", "Join"]
@@ -38,17 +40,9 @@ __all__ = ["How", "Join"]
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 How = Literal["inner", "left"]
-Observer = Callable[[Ints, Bytes, Ints, Bytes], None]
-"""Sees the pairs a join finds: key of each, and data, starts and flags of R's rows."""
-
-_PAIR_BYTES = 24
-_LEAST_PAIRS = 64
-_MOST_PAIRS = 1 << 16
-_LEAST_INBOX = 4096
-_MOST_INBOX = 1 << 23
 
 
-class Join(FollowsUpdates, Traits, ABC):
+class Join(FollowsUpdates, Traits, Results):
     """A join of a stream with a relation, exact, within a memory budget.
 
     A small state machine: `offer` puts stream tuples into the stream buffer, `step` runs one turn of the
@@ -154,23 +148,21 @@ class Join(FollowsUpdates, Traits, ABC):
         self.stream_codec = RowCodec(schema)
         self._row_bytes = float(self.stream_codec.stride)
         if self.stream_codec.variable:
-            if row_bytes is not None:
-                self._row_bytes = row_bytes
-            elif sample is not None and sample.num_rows:
-                lengths = self.stream_codec.encode(sample.slice(0, 1024)).lengths
-                self._row_bytes = float(min(lengths.mean(), 8 * np.median(lengths)))
-            else:
-                self._row_bytes += 16.0
+            self._row_bytes += 16.0 if row_bytes is None else min(16.0, row_bytes - self._row_bytes)
         self._index_bytes = self.relation.index_bytes
         self._check_minimum()
+        if self.stream_codec.variable:
+            self._expect_rows(self._row_bytes, self._typical_row(sample) if row_bytes is None else row_bytes)
         if self.uses_index:
             self.budget.reserve("index", self._index_bytes)
         self._updates_part = self.budget.reserve("updates of R", self._update_bytes_now())
-        share = self.budget.total // 16
-        self._stream = StreamBuffer(schema, min(max(share, _LEAST_INBOX), _MOST_INBOX))
+        inbox, pairs, self._result_bytes = common_parts(self.budget.total)
+        self._stream = StreamBuffer(self.stream_codec, inbox)
         self.budget.reserve("stream buffer", self._stream.limit)
-        self._cap = min(max(share // _PAIR_BYTES, _LEAST_PAIRS), _MOST_PAIRS)
-        self.budget.reserve("matches", self._cap * _PAIR_BYTES)
+        self._cap = pairs
+        self.budget.reserve("matches", self._cap * PAIR_BYTES)
+        self.budget.reserve("results", self._result_bytes)
+        self._blank_bytes = sum(pa.nulls(1, field.type).nbytes for field in self.condition.fields)
         self._single = PageLookup(self.relation, 1, share=True, cap=self._cap)
         self.budget.reserve("look-up page", self.relation.device.frame_bytes)
         self._open()
@@ -278,33 +270,9 @@ class Join(FollowsUpdates, Traits, ABC):
 
     # -- for the algorithms -------------------------------------------------------------------------------
 
-    def _joined(
-        self, keys: Ints, stream: pa.RecordBatch, data: Bytes, starts: Ints, flags: Bytes
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield stream tuples beside their rows of R, which start at ``starts`` of ``data``."""
-        if self._on_match is not None:
-            self._on_match(keys, data, starts, flags)
-        rows = self.relation.rows(data, starts)
-        if not self.relation.key.exact:
-            same = self.relation.key.verify(stream, self.on, rows.select(list(self.relation.key.names)))
-            if not same.all():
-                # Another key with the same hash: R has at most one key of a hash, so these tuples have no
-                # partner at all; each meets exactly one row that is the first of that key.
-                stranger = ~same & (flags & FIRST).astype(bool)
-                yield from self._without_partner(keep_rows(stream, stranger))
-                stream, rows = keep_rows(stream, same), keep_rows(rows, same)
-        columns = [*stream.columns, *(self.condition.column(field.name, rows, keys) for field in self.condition.fields)]
-        yield pa.RecordBatch.from_arrays(columns, schema=self.output_schema)
-
-    def _without_partner(self, stream: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Let tuples that R has no row for leave: dropped, or with NULLs."""
-        self._stats.unmatched += stream.num_rows
-        if self.how == "left" and stream.num_rows:
-            nulls = [pa.nulls(stream.num_rows, field.type) for field in self.condition.fields]
-            yield pa.RecordBatch.from_arrays([*stream.columns, *nulls], schema=without_partner(self.output_schema))
-
     def _looked_up(self, part: Tuples, lookup: PageLookup) -> Iterator[pa.RecordBatch]:
         """Join tuples at once, each through the index."""
+        rows = self._rows_of(part.batch)
         matched = np.zeros(len(part.keys), dtype=bool)
         matches = (
             lookup.match(part.keys)
@@ -313,11 +281,10 @@ class Join(FollowsUpdates, Traits, ABC):
         )
         for found in matches:
             matched[found.positions] = True
-            stream = take_rows(part.batch, found.positions)
-            yield from self._joined(found.keys, stream, found.data, found.starts, found.flags)
+            yield from self._joined(found.keys, rows.at(found.positions), found.data, found.starts, found.flags)
         self._stats.probes += len(part.keys)
         self._stats.rows_done += len(part.keys)
-        yield from self._without_partner(keep_rows(part.batch, ~matched))
+        yield from self._without_partner(rows.at(np.flatnonzero(~matched)))
 
     # -- inside -------------------------------------------------------------------------------------------
 
@@ -347,17 +314,30 @@ class Join(FollowsUpdates, Traits, ABC):
         if not valid.all():
             self._put_aside(None, keep_rows(batch, ~valid))
             keys, batch = keys[valid], keep_rows(batch, valid)
-        limit, size = self._stream.limit, self._stream.size_of(batch)
-        largest = limit if self._largest_row is None else self._largest_row
-        if size > min(largest, limit):
-            giant = self.stream_codec.encode(batch).lengths > largest
-            giant |= size > limit  # then it is a single row
-            if giant.any():
-                self._put_aside(keys[giant], keep_rows(batch, giant))
-                keys, batch = keys[~giant], keep_rows(batch, ~giant)
+        giant = self._giants(batch)
+        if giant is not None:
+            self._put_aside(keys[giant], keep_rows(batch, giant))
+            keys, batch = keys[~giant], keep_rows(batch, ~giant)
         if len(keys):
             self._stream.receive(Tuples(frozen(keys), batch))
         return count
+
+    def _giants(self, batch: pa.RecordBatch) -> NDArray[np.bool_] | None:
+        """Return which rows are too long for the memory of the algorithm, encoded as they would lie there."""
+        codec, largest = self.stream_codec, self._stream.limit - self.stream_codec.blank_bytes
+        if self._largest_row is not None:
+            largest = min(largest, self._largest_row)
+        if not codec.variable and codec.stride <= largest:
+            return None
+        lengths = codec.lengths(batch)
+        longest = int(lengths.max(initial=0))
+        if longest > self.budget.total:
+            raise RowLimitError(
+                f"a row of the stream takes {longest:,} B, more than all of the memory of {self.budget.total:,} B; "
+                f"give {self.id} memory of at least {format_bytes(2 * longest)}, or keep values that long outside the "
+                "stream"
+            )
+        return lengths > largest if longest > largest else None
 
     def _hand(self, part: Tuples) -> int:
         """Take tuples from a stage before this join, as `offer` does; return how many."""
@@ -388,22 +368,36 @@ class Join(FollowsUpdates, Traits, ABC):
         for keys, batch in self._stream.take_aside():
             if keys is None:
                 self._stats.rows_done += batch.num_rows
-                yield from self._without_partner(batch)
+                yield from self._without_partner(self._rows_of(batch).all())
             else:
                 yield from self._looked_up(Tuples(frozen(keys), batch), self._single)
 
+    def _typical_row(self, sample: pa.RecordBatch | None) -> float:
+        """Return the bytes of a row, as the first rows tell; a few long ones among them do not count."""
+        if sample is None or not sample.num_rows:
+            return self._row_bytes
+        lengths = self.stream_codec.lengths(sample.slice(0, 1024))
+        return float(min(lengths.mean(), 8 * np.median(lengths)))
+
+    def _expect_rows(self, least: float, wished: float) -> None:
+        """Lay memory out for rows of ``wished`` bytes, or of as many as the budget allows, at least ``least``.
+
+        Whether a budget will do must not depend on which rows come first: longer ones go through the index.
+        """
+        self._row_bytes = wished
+        if wished <= least or self._least_memory() <= self.budget.total:
+            return
+        low, high = least, wished
+        while high - low > 1.0:
+            self._row_bytes = (low + high) / 2
+            low, high = (self._row_bytes, high) if self._least_memory() <= self.budget.total else (low, self._row_bytes)
+        self._row_bytes = low
+
     def _least_memory(self) -> int:
         """Return the smallest budget that will do."""
-        buffer, matches = _LEAST_INBOX, _LEAST_PAIRS * _PAIR_BYTES
         others = self._minimum() + self.relation.device.frame_bytes
         others += self._update_bytes_now() + (self._index_bytes if self.uses_index else 0)
-        # stream buffer and matches take a sixteenth each, or their least if that is more
-        return max(
-            others + buffer + matches,
-            -(-(others + buffer) * 16 // 15),
-            -(-(others + matches) * 16 // 15),
-            -(-others * 16 // 14),
-        )
+        return least_budget(others)
 
     def _check_minimum(self) -> None:
         minimum = self._least_memory()

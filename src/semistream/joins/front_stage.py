@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, ClassVar
 
@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 
 from semistream.core.errors import UnsupportedJoinError, UpdateTooLargeError
 from semistream.core.statistics import JoinStatistics
-from semistream.joins.base import Join, Observer
+from semistream.joins.base import Join
 from semistream.joins.conditions import ConditionName
 from semistream.joins.following import JoinAgreement, Undo
+from semistream.joins.leaving import portions
 from semistream.joins.progress import Progress
+from semistream.joins.results import Observer
 from semistream.joins.stream_buffer import Tuples
 from semistream.relation.overlay import Change
 from semistream.relation.relation import Relation
@@ -97,6 +99,7 @@ class FrontStage(Join):
         self.threshold = max(1, threshold)
         self._aging = aging
         self._arrays = arrays
+        self._portion = PORTION
         self._behind_common = {"on": on, "how": how, "suffix": suffix, **options}
         # only asked what it needs at least; the one that works is made when the stream's schema is known
         self._inner = self.behind(relation, memory=1 << 62, **self._behind_common)
@@ -140,25 +143,52 @@ class FrontStage(Join):
 
     def _step(self) -> Iterator[pa.RecordBatch]:
         self._inner._closing = self._closing
-        for part in self._stream.take(PORTION):
+        for part in self._arrivals():
             hits, missed = self._probe(part)
             yield from hits
             yield from self._hand_on(missed)
         if not (self._more_coming or len(self._stream)):
             yield from self._inner.step()
 
-    def _probe(self, part: Tuples) -> tuple[list[pa.RecordBatch], Tuples]:
-        """Look stream tuples up in ``H_R``; return the results of the hits, and the misses."""
+    def _arrivals(self) -> Iterator[Tuples]:
+        """Yield the tuples that came, as many at once as made a batch of results the last time."""
+        left = PORTION
+        while left > 0 and (part := next(self._stream.take(min(left, self._portion)), None)) is not None:
+            left -= len(part.keys)
+            yield part
+
+    def _probe(self, part: Tuples) -> tuple[Iterable[pa.RecordBatch], Tuples]:
+        """Look stream tuples up in ``H_R``; return the results of the hits, and the misses.
+
+        The cache may change before the results are asked for, so R's rows are out of it by then. They are no more than
+        fit into a batch of results, or one tuple's: tuples that would make more are put back.
+        """
         held, positions, slots = self.cache.look_up(part.keys)
-        self._stats.probes += len(part.keys)
+        stream = self._rows_of(part.batch).at(positions)
+        sizes = stream.sizes + self.cache.sizes(slots)
+        pairs = next((end for _, end in portions(positions.size, sizes, self._result_bytes)), 0)
+        if pairs == positions.size:
+            self._portion = min(2 * self._portion, PORTION)
+            results: Iterable[pa.RecordBatch] = (
+                list(self._joined(part.keys[positions], stream, *self.cache.rows(slots))) if pairs else ()
+            )
+        else:
+            # as many tuples as have all of their pairs among the first ones, but at least the first hit
+            last = max(int(positions[pairs]), int(positions[0]) + 1)
+            self._portion = max(1, last)
+            pairs = int(np.searchsorted(positions, last))
+            self._stream.put_back(Tuples(part.keys[last:], part.batch.slice(last)))
+            held, positions = held[:last], positions[:pairs]
+            data, starts, flags = self.cache.rows(slots[:pairs], copied=True)
+            part = Tuples(part.keys[:last], part.batch.slice(0, last))
+            results = self._joined(part.keys[positions], self._rows_of(part.batch).at(positions), data, starts, flags)
+        self._stats.probes += held.size
         hits = int(np.count_nonzero(held))
         self._stats.recorded += hits
         self._stats.cache_hits += hits
         self._stats.rows_done += hits
-        results: list[pa.RecordBatch] = []
-        for begin in range(0, positions.size, self._cap):
-            at, rows = positions[begin : begin + self._cap], slots[begin : begin + self._cap]
-            results.extend(self._joined(part.keys[at], take_rows(part.batch, at), *self.cache.rows(rows)))
+        if hits == 0:
+            return results, part
         missed = np.flatnonzero(~held)
         return results, Tuples(part.keys[missed], take_rows(part.batch, missed))
 

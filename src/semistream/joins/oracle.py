@@ -12,7 +12,6 @@ from semistream.joins.base import Join
 from semistream.joins.following import Undo
 from semistream.relation.overlay import Change, Overlay
 from semistream.relation.pages import page_keys
-from semistream.relation.selection import keep_rows, take_rows
 from semistream.relation.updates import Patch
 
 __all__ = ["Oracle"]
@@ -84,7 +83,7 @@ class Oracle(Join):
             high = self.condition.highs(part.batch, part.keys)
             count = np.maximum(np.searchsorted(self._keys, high, side="right") - low, 0)
             ends = np.cumsum(count)
-            begin = 0
+            begin, tuples = 0, self._rows_of(part.batch)
             while begin < len(part.keys):
                 before = ends[begin - 1] if begin else 0
                 end = max(begin + 1, int(np.searchsorted(ends, before + self._cap, side="right")))
@@ -92,10 +91,10 @@ class Oracle(Join):
                 stream = np.repeat(np.arange(begin, end), here)
                 offset = np.arange(stream.size) - np.repeat(np.cumsum(here) - here, here)
                 rows = np.repeat(low[begin:end], here) + offset
-                taken = take_rows(part.batch, stream)
-                yield from self._joined(self._keys[rows], taken, self._data, self._starts[rows], self._flags[rows])
+                leaving = tuples.at(stream)
+                yield from self._joined(self._keys[rows], leaving, self._data, self._starts[rows], self._flags[rows])
                 begin = end
             self._stats.probes += len(part.keys)
             self._stats.rows_done += len(part.keys)
             self._stats.cache_hits += len(part.keys)
-            yield from self._without_partner(keep_rows(part.batch, count == 0))
+            yield from self._without_partner(tuples.at(np.flatnonzero(count == 0)))

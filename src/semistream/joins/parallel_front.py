@@ -14,6 +14,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,12 +22,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.joins.following import Undo
-from semistream.joins.front_stage import PORTION, FrontStage
+from semistream.joins.front_stage import FrontStage
 from semistream.joins.progress import Progress
 from semistream.joins.stream_buffer import Tuples
 from semistream.joins.traits import Overlap
 from semistream.relation.overlay import Change
 from semistream.relation.relation import Relation
+from semistream.relation.sizes import batch_bytes
 from semistream.relation.updates import Patch
 from semistream.structures.hot_tuples import HotTuples
 
@@ -37,7 +39,7 @@ Bytes = NDArray[np.uint8]
 
 _LEAST_BUFFER = 4096
 _LEAST_RESULTS = 8192
-_PATIENCE, _MOMENT = 0.05, 0.005
+_PATIENCE = 0.05
 
 
 class ParallelFrontStage(FrontStage):
@@ -69,6 +71,8 @@ class ParallelFrontStage(FrontStage):
         self._done_behind = 0
         self._results: deque[pa.RecordBatch] = deque()
         self._results_bytes = 0
+        # a turn of the join behind that is half-way: it knows nothing of this stage, which can so end amid it
+        self._phase: Iterator[pa.RecordBatch] | None = None
         self._failure: BaseException | None = None
         self._worker: threading.Thread | None = None
         self._changed = threading.Condition()  # guards all of the above
@@ -95,7 +99,7 @@ class ParallelFrontStage(FrontStage):
 
     def _step(self) -> Iterator[pa.RecordBatch]:
         self._inner._closing = self._closing
-        for part in self._stream.take(PORTION):
+        for part in self._arrivals():
             with self._cache_lock:
                 hits, missed = self._probe(part)
             yield from hits
@@ -107,12 +111,10 @@ class ParallelFrontStage(FrontStage):
         """Put misses into ``I_B``; while it is full, stream probing stops and results are taken."""
         while len(part.keys):
             with self._changed:
-                room, size = self._buffer_limit - self._between_bytes, self._bytes(part)
-                if size > room and 2 * room < self._buffer_limit:
-                    room = 0  # many small pieces would cost both threads more than a short wait
-                count = len(part.keys) if size <= room else int(len(part.keys) * room / size)
-                while count and self._bytes(_head(part, count)) > room:
-                    count //= 2
+                room = self._buffer_limit - self._between_bytes
+                count = self._stream.within(part.batch, room)
+                if count < len(part.keys) and 2 * room < self._buffer_limit:
+                    count = 0  # many small pieces would cost both threads more than a short wait
                 if count:
                     self._enter(_head(part, count))
                     part = Tuples(part.keys[count:], part.batch.slice(count))
@@ -162,46 +164,55 @@ class ParallelFrontStage(FrontStage):
                 self._worker = None
                 return False
         with self._turn_lock:
-            self._fetch()
-            for result in self._inner.step():
-                self._deliver(result)
+            if self._phase is None:
+                self._phase = chain(*self._fetch(), self._inner.step())
+            for result in self._phase:
+                if self._deliver(result):
+                    return True  # the turn goes on when there is room again
+            self._end_turn()
             self._progress.turned()
+        return True
+
+    def _end_turn(self) -> None:
+        """Run a turn of the join behind to its end, if one is half-way. The turn's lock is held."""
+        for result in self._phase or ():
+            self._deliver(result)
+        self._phase = None
         with self._changed:
             done = self._inner._stats.rows_done
             self._behind_rows -= done - self._done_behind
             self._done_behind = done
             self._changed.notify_all()
-        return True
 
-    def _fetch(self) -> None:
-        """Move tuples from ``I_B`` to the join behind, as many as it takes."""
+    def _fetch(self) -> list[Iterator[pa.RecordBatch]]:
+        """Move tuples from ``I_B`` to the join behind, as many as it takes; return the results of those too long."""
+        alone: list[Iterator[pa.RecordBatch]] = []
         while True:
             with self._changed:
                 if not self._between:
-                    return
+                    return alone
                 part, size = self._between.popleft()
             taken = self._inner._hand(part)
             if taken == 0 and len(self._inner._stream) == 0:
                 taken = 1  # larger than the whole stream buffer of the join behind
                 row = Tuples(part.keys[:1], part.batch.slice(0, 1))
-                for result in self._inner._looked_up(row, self._inner._single):
-                    self._deliver(result)
+                alone.append(self._inner._looked_up(row, self._inner._single))
             rest = Tuples(part.keys[taken:], part.batch.slice(taken))
             with self._changed:
                 left = self._bytes(rest) if len(rest.keys) else 0
                 self._between_bytes -= size - left
                 if len(rest.keys):
                     self._between.appendleft((rest, left))
-                    return
+                    return alone
 
-    def _deliver(self, result: pa.RecordBatch) -> None:
+    def _deliver(self, result: pa.RecordBatch) -> bool:
+        """Put a result where the caller takes it from; say whether there is no room for another."""
         with self._changed:
             self._results.append(result)
-            self._results_bytes += result.nbytes
+            self._results_bytes += batch_bytes(result)
             if 2 * self._results_bytes > self._results_limit:
                 self._changed.notify_all()
-                if self._threads and self._results_bytes > self._results_limit:
-                    self._changed.wait(_MOMENT)  # not for ever: the caller may wait for this turn to end
+            return self._results_bytes > self._results_limit
 
     def _fail(self, failure: BaseException) -> None:
         with self._changed:
@@ -223,6 +234,7 @@ class ParallelFrontStage(FrontStage):
         """Stop disk probing between two of its turns, until the update is over."""
         self._turn_lock.acquire()
         undo.append(self._turn_lock.release)
+        self._end_turn()
         super().before_update(patch, undo)
 
     def after_update(self, change: Change) -> None:
@@ -244,7 +256,7 @@ class ParallelFrontStage(FrontStage):
     # -- inside -------------------------------------------------------------------------------------------
 
     def _bytes(self, part: Tuples) -> int:
-        return self._stream.size_of(part.batch) + part.keys.nbytes
+        return self._stream.size_of(part.batch)
 
     @property
     def _waiting(self) -> int:
@@ -254,7 +266,8 @@ class ParallelFrontStage(FrontStage):
     def _check(self) -> None:
         with self._turn_lock, self._changed, self._cache_lock:
             self.cache.check()
-            self._inner.check()
+            if self._phase is None:
+                self._inner.check()
             assert sum(size for _, size in self._between) == self._between_bytes <= self._buffer_limit
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from semistream.joins.base import Join
 from semistream.joins.following import Undo
+from semistream.joins.leaving import Leaving, portions
 from semistream.joins.stream_buffer import Tuples
 from semistream.relation.overlay import Change
 from semistream.relation.pages import LAST, find_rows
@@ -191,8 +192,8 @@ class PartitionedJoin(Join):
     def _look_up_beyond(self) -> Iterator[pa.RecordBatch]:
         """Serve tuples that need pages past the last partition through the index."""
         slots = self.table.take(np.array([self.table.beyond]))[0]
-        for begin in range(0, slots.size, self._cap):
-            part = slots[begin : begin + self._cap]
+        for begin, end in portions(slots.size, self.table.sizes(slots), self._result_bytes):
+            part = slots[begin:end]
             yield from self._looked_up(Tuples(self.table.keys_of(part), self.table.rows(part)), self._lookup)
         self._stats.evicted += slots.size
         self.table.release(slots)
@@ -233,7 +234,7 @@ class PartitionedJoin(Join):
                         finished[at[(flags & LAST) != 0]] = True
                     chosen = slots[at]
                     self.table.mark(chosen)
-                    keys, stream = self.table.keys_of(chosen), self.table.rows(chosen)
+                    keys, stream = self.table.keys_of(chosen), self._held(chosen)
                     yield from self._joined(keys, stream, frames.reshape(-1), starts, flags)
                 finished |= ~self.table.matched(slots)  # the first partition of a key has a row of it, or R has none
                 following = self._following(slots[~finished], partitions[place[~finished]])
@@ -276,15 +277,13 @@ class PartitionedJoin(Join):
         following = np.minimum.reduceat(later, located.bounds[:-1])
         return np.where(following == none, -1, following)
 
+    def _held(self, slots: Slots) -> Leaving:
+        """Let tuples of the buffer leave."""
+        return Leaving(slots.size, self.table.sizes(slots), lambda begin, end: self.table.rows(slots[begin:end]))
+
     def _leave(self, slots: Slots) -> Iterator[pa.RecordBatch]:
         """Let tuples that were taken out go, those without a partner as ``how`` says."""
-        alone = slots[~self.table.matched(slots)]
-        for begin in range(0, alone.size, self._cap):
-            part = alone[begin : begin + self._cap]
-            if self.how == "left":
-                yield from self._without_partner(self.table.rows(part))
-            else:
-                self._stats.unmatched += part.size
+        yield from self._without_partner(self._held(slots[~self.table.matched(slots)]))
         self._stats.rows_done += slots.size
         self._stats.evicted += slots.size
         self.table.release(slots)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.joins.following import Undo
+from semistream.joins.leaving import Leaving
 from semistream.joins.ssij_schedule import SsijSchedule
 from semistream.joins.stream_buffer import Tuples
 from semistream.relation.overlay import Change
@@ -216,7 +217,7 @@ class Ssij(SsijSchedule):
             )  # fmt: skip
             self._count(served)
             yield from self._emit_cached(served.pairs)
-            yield from self._without(alone[: served.alone])
+            yield from self._without_partner(self._held(alone[: served.alone]))
             if served.status == DONE:
                 return
             if served.status != FULL:
@@ -238,20 +239,16 @@ class Ssij(SsijSchedule):
         """Yield pairs of tuples with rows of cached pages; they are in key order."""
         if count:
             pairs = self._pairs
-            stream = self._stream_rows(pairs.tuple_at[:count])
+            stream = self._held(pairs.tuple_at[:count])
             data = self._pool.arrays.flat
             yield from self._joined(pairs.key[:count], stream, data, pairs.start[:count], pairs.flag[:count])
 
-    def _stream_rows(self, starts: Ints) -> pa.RecordBatch:
-        return self.stream_codec.decode(self._pool.arrays.flat, starts)
-
-    def _without(self, starts: Ints) -> Iterator[pa.RecordBatch]:
-        """Let tuples without a partner leave."""
-        if self.how == "inner":
-            self._stats.unmatched += starts.size
-            return
-        for begin in range(0, starts.size, self._cap):
-            yield from self._without_partner(self._stream_rows(starts[begin : begin + self._cap]))
+    def _held(self, starts: Ints) -> Leaving:
+        """Let tuples leave whose rows start at these bytes of the pool."""
+        flat, codec = self._pool.arrays.flat, self.stream_codec
+        return Leaving(
+            starts.size, codec.sizes_at(flat, starts), lambda begin, end: codec.decode(flat, starts[begin:end])
+        )
 
     # -- join: read what is wanted and serve those who wait (Algorithm 2) ---------------------------------
 
@@ -320,18 +317,17 @@ class Ssij(SsijSchedule):
         self._index.next_pairs(gathered)
         if count == 0:
             return
-        observer, self._on_match = self._on_match, None  # it has seen them
-        stream = self._stream_rows(pairs.tuple_at[:count])
-        results = list(self._joined(pairs.key[:count], stream, self._copies, pairs.kept[:count], pairs.flag[:count]))
-        self._on_match = observer
-        yield from results
+        stream = self._held(pairs.tuple_at[:count])
+        yield from self._joined(
+            pairs.key[:count], stream, self._copies, pairs.kept[:count], pairs.flag[:count], seen=True
+        )
 
     def _flush(self, cursor: Ints | None) -> Iterator[pa.RecordBatch]:
         """Empty the stream buffer; tuples in it without a match have met all of their pages."""
         index = self._index
         place = index.begin()
         while (lonely := index.unmatched(place, self._portion)).size:
-            yield from self._without(lonely)
+            yield from self._without_partner(self._held(lonely))
         partial = 0
         if cursor is not None:
             partial = int(cursor[RECORD] >= 0)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from semistream.joins.base import Join
 from semistream.joins.following import Undo
+from semistream.joins.leaving import Leaving
 from semistream.relation.updates import Patch
 from semistream.structures.stream_table import StreamTable
 
@@ -76,18 +77,15 @@ class WaitingJoin(Join):
                 yield slots, starts, flags
 
     def _joined_slots(self, slots: Slots, frames: Bytes, starts: Ints, flags: Bytes) -> Iterator[pa.RecordBatch]:
-        keys, stream = self.table.keys_of(slots), self.table.rows(slots)
-        yield from self._joined(keys, stream, frames.reshape(-1), starts, flags)
+        yield from self._joined(self.table.keys_of(slots), self._held(slots), frames.reshape(-1), starts, flags)
+
+    def _held(self, slots: Slots) -> Leaving:
+        """Let tuples of the table leave."""
+        return Leaving(slots.size, self.table.sizes(slots), lambda begin, end: self.table.rows(slots[begin:end]))
 
     def _leave(self, slots: Slots, matched: NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
         """Let tuples that were removed from the table go, those without a partner as ``how`` says."""
-        alone = slots[~matched]
-        for begin in range(0, alone.size, self._cap):
-            part = alone[begin : begin + self._cap]
-            if self.how == "left":
-                yield from self._without_partner(self.table.rows(part))
-            else:
-                self._stats.unmatched += part.size
+        yield from self._without_partner(self._held(slots[~matched]))
         self._let_go(slots)
 
     def _let_go(self, slots: Slots) -> None:

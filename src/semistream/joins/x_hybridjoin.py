@@ -142,11 +142,12 @@ class XHybridJoin(OldestFirstJoin):
         while len(self._stream) and self.table.free:
             # as many as leave so many that do not match as ``H_S`` has room for
             for part in self._stream.take(min(_PORTION, int(self.table.free / self._miss_share))):
+                rows = self._rows_of(part.batch)
                 held, matches = self.pinned.look_up(part.keys, self._cap)
                 for match in matches:
                     if self._on_match is not None:
                         match = _by_key(match)
-                    stream = take_rows(part.batch, match.positions)
+                    stream = rows.at(match.positions)
                     yield from self._joined(match.keys, stream, match.data, match.starts, match.flags)
                 hits = int(np.count_nonzero(held))
                 self._stats.probes += held.size

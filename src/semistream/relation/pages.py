@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semistream.core.compiled import Int, inner_kernel, kernel
+from semistream.core.errors import SemistreamError
 from semistream.relation.rows import Rows
 
 __all__ = ["FIRST", "FORMAT", "HEADER", "LAST", "WHOLE", "PageLayout", "find_rows", "page_keys", "page_rows"]
@@ -131,6 +132,13 @@ def _pack(
 
 def pack_pages(layout: PageLayout, keys: Ints, flags: Bytes, rows: Rows, breaks: Ints) -> Bytes:
     """Return pages (not yet numbered nor sealed) holding the rows between each two breaks."""
+    counts = np.diff(breaks)
+    used = np.diff(np.append(0, np.cumsum(rows.lengths))[breaks]) + HEADER + (9 if layout.stride else 13) * counts + 7
+    if used.max(initial=0) - 7 > layout.frame_bytes:
+        raise SemistreamError(
+            f"{int(used.max()):,} B of rows do not fit into a page of {layout.frame_bytes:,} B; this is a fault of "
+            "semistream, please report it"
+        )
     frames = np.empty((breaks.size - 1, layout.frame_bytes), np.uint8)
     _pack(keys, flags, rows.data, rows.starts, rows.lengths, breaks, layout.stride, frames)
     return frames

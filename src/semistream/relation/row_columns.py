@@ -31,7 +31,9 @@ from semistream.core.compiled import frozen
 from semistream.core.errors import SemistreamError
 from semistream.relation.row_kernels import copy_cells
 
-__all__ = ["VARIABLE", "Cells", "Column", "RowLimitError", "column_for", "null_mask", "validity_buffer"]
+__all__ = ["VARIABLE", "Cells", "Column", "RowLimitError", "column_for", "either", "null_mask", "validity_buffer"]
+
+Mask = NDArray[np.bool_]
 
 VARIABLE = -1
 """The width of a slot whose bytes follow the row's fixed head."""
@@ -74,8 +76,12 @@ class Column(ABC):
         self.type = type_
 
     @abstractmethod
-    def split(self, array: pa.Array) -> list[Cells]:
-        """Return the cells of each slot."""
+    def split(self, array: pa.Array, hidden: Mask | None = None) -> list[Cells]:
+        """Return the cells of each slot. Where ``hidden``, a NULL parent covers a value that may be no value at all."""
+
+    def spread(self, array: pa.Array, hidden: Mask | None = None) -> NDArray[np.int64] | None:
+        """Return the variable bytes that each row of ``array`` takes beside the head; None where none takes any."""
+        return None
 
     @abstractmethod
     def join(self, cells: Sequence[Cells], rows: int) -> pa.Array:
@@ -94,6 +100,37 @@ def null_mask(array: pa.Array) -> NDArray[np.bool_] | None:
     packed = np.frombuffer(buffer, dtype=np.uint8)[first : first + (skip + len(array) + 7) // 8]
     bits = np.unpackbits(packed, bitorder="little", count=skip + len(array))[skip:]
     return np.logical_not(bits.view(np.bool_))
+
+
+def either(one: Mask | None, other: Mask | None) -> Mask | None:
+    """Return where one of two masks is true; None is true nowhere."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one | other
+
+
+def added(spreads: Sequence[NDArray[np.int64]]) -> NDArray[np.int64] | None:
+    """Add up what columns take, row by row; None if there is none."""
+    if not spreads:
+        return None
+    total = spreads[0]
+    for spread in spreads[1:]:
+        total = total + spread
+    return total
+
+
+def _zero_where(lengths: NDArray[np.int64], nulls: Mask | None) -> NDArray[np.int64]:
+    return lengths if nulls is None else np.where(nulls, 0, lengths)
+
+
+def _covered(array: pa.Array, hidden: Mask | None) -> pa.Array:
+    """Return views that are NULL also where ``hidden``: there they may point anywhere."""
+    if hidden is None:
+        return array
+    nulls = either(null_mask(array), hidden)
+    padded = np.concatenate([np.zeros(array.offset, np.bool_), nulls])
+    validity, _ = validity_buffer(padded)
+    return pa.Array.from_buffers(array.type, len(array), [validity, *array.buffers()[1:]], -1, array.offset)
 
 
 def validity_buffer(nulls: NDArray[np.bool_] | None) -> tuple[pa.Buffer | None, int]:
@@ -144,7 +181,7 @@ class FixedColumn(Column):
         self._dtype = np.dtype(f"<u{self._width}") if self._width in (1, 2, 4, 8) else np.dtype(np.uint8)
         self._items = self._width // self._dtype.itemsize
 
-    def split(self, array: pa.Array) -> list[Cells]:
+    def split(self, array: pa.Array, hidden: Mask | None = None) -> list[Cells]:
         count, items = len(array), self._items
         values = numbers(array.buffers()[1], self._dtype, array.offset * items, count * items)
         return [Cells(null_mask(array), values)]
@@ -160,7 +197,7 @@ class BooleanColumn(Column):
 
     slots = (1,)
 
-    def split(self, array: pa.Array) -> list[Cells]:
+    def split(self, array: pa.Array, hidden: Mask | None = None) -> list[Cells]:
         bits = pa.Array.from_buffers(self.type, len(array), [None, array.buffers()[1]], 0, array.offset)
         return [Cells(null_mask(array), np.asarray(bits.to_numpy(zero_copy_only=False), dtype=np.uint8))]
 
@@ -176,7 +213,7 @@ class NullColumn(Column):
 
     slots = ()
 
-    def split(self, array: pa.Array) -> list[Cells]:
+    def split(self, array: pa.Array, hidden: Mask | None = None) -> list[Cells]:
         return []
 
     def join(self, cells: Sequence[Cells], rows: int) -> pa.Array:
@@ -197,9 +234,9 @@ class BytesColumn(Column):
         self._large_type = pa.large_string() if text else pa.large_binary()
         self._plain_type = self._large_type if self._view else type_
 
-    def split(self, array: pa.Array) -> list[Cells]:
+    def split(self, array: pa.Array, hidden: Mask | None = None) -> list[Cells]:
         if self._view:
-            array = array.cast(self._large_type)
+            array = _covered(array, hidden).cast(self._large_type)
         count = len(array)
         _, offsets_at, bytes_at = array.buffers()
         dtype = "<i8" if self._large else "<i4"
@@ -211,6 +248,16 @@ class BytesColumn(Column):
             lengths[nulls] = 0
         data = numbers(bytes_at, "<u1", 0, bytes_at.size if bytes_at is not None else 0)
         return [Cells(nulls, data, begins=offsets[:-1], lengths=lengths)]
+
+    def spread(self, array: pa.Array, hidden: Mask | None = None) -> NDArray[np.int64] | None:
+        count = len(array)
+        if self._view:
+            lengths = numbers(array.buffers()[1], "<i4", 4 * array.offset, 4 * count)[::4].astype(np.int64)
+        else:
+            dtype = "<i8" if self._large else "<i4"
+            offsets = numbers(array.buffers()[1], dtype, array.offset, count + 1 if count else 0)
+            lengths = np.diff(offsets).astype(np.int64, copy=False)
+        return _zero_where(lengths, either(null_mask(array), hidden))
 
     def join(self, cells: Sequence[Cells], rows: int) -> pa.Array:
         (cell,) = cells
@@ -237,12 +284,18 @@ class StructColumn(Column):
         self._children = [column_for(type_.field(i).type) for i in range(type_.num_fields)]
         self.slots = (0, *(width for child in self._children for width in child.slots))
 
-    def split(self, array: pa.Array) -> list[Cells]:
+    def split(self, array: pa.Array, hidden: Mask | None = None) -> list[Cells]:
         nulls = null_mask(array)
         cells = [Cells(nulls, np.zeros(0, dtype=np.uint8))]
+        below = either(nulls, hidden)
         for i, child in enumerate(self._children):
-            cells.extend(cell.hidden(nulls) for cell in child.split(array.field(i)))
+            cells.extend(cell.hidden(nulls) for cell in child.split(array.field(i), below))
         return cells
+
+    def spread(self, array: pa.Array, hidden: Mask | None = None) -> NDArray[np.int64] | None:
+        below = either(null_mask(array), hidden)
+        spreads = [child.spread(array.field(i), below) for i, child in enumerate(self._children)]
+        return added([spread for spread in spreads if spread is not None])
 
     def join(self, cells: Sequence[Cells], rows: int) -> pa.Array:
         validity, nulls = validity_buffer(cells[0].nulls)

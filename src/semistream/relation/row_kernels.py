@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from semistream.core.compiled import copy_bytes, kernel
 
-__all__ = ["copy_cells", "count_chained_rows", "gather_heads", "list_chained_rows", "scatter_heads"]
+__all__ = ["copy_cells", "count_chained_rows", "gather_heads", "lengths_at", "list_chained_rows", "scatter_heads"]
 
 
 @kernel
@@ -65,6 +65,16 @@ def _row_length(data: NDArray[np.uint8], at: int) -> int:
     for place in range(4):
         length |= int(data[at + place]) << (8 * place)
     return length
+
+
+@kernel
+def lengths_at(data: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the lengths of the variable rows that start at ``starts``; 0 where one would lie outside the data."""
+    lengths = np.zeros(starts.size, np.int64)
+    for i in range(starts.size):
+        if 0 <= starts[i] <= data.size - 4:
+            lengths[i] = _row_length(data, starts[i])
+    return lengths
 
 
 @kernel

@@ -13,7 +13,7 @@ sparse and dense union             the type code, then every child's slots as in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,8 +27,11 @@ from semistream.relation.row_columns import (
     VARIABLE,
     Cells,
     Column,
+    Mask,
     RowLimitError,
+    added,
     column_for,
+    either,
     null_mask,
     numbers,
     offsets_buffer,
@@ -65,8 +68,28 @@ class ListColumn(Column):
 
         self._codec = RowCodec(pa.schema(fields))
 
-    def split(self, array: pa.Array) -> list[Cells]:
+    def split(self, array: pa.Array, hidden: Mask | None = None) -> list[Cells]:
         nulls = null_mask(array)
+        first, sizes, items, outside = self._items(array, either(nulls, hidden))
+        rows = self._codec.encode(items, outside)
+        bounds = np.append(rows.starts, rows.data.size)
+        begins = bounds[first]
+        return [Cells(nulls, rows.data, begins=begins, lengths=bounds[first + sizes] - begins)]
+
+    def spread(self, array: pa.Array, hidden: Mask | None = None) -> NDArray[np.int64] | None:
+        nulls = either(null_mask(array), hidden)
+        if not self._codec.variable:
+            sizes = self._extents(array)[1] * self._codec.stride
+            return sizes if nulls is None else np.where(nulls, 0, sizes)
+        first, sizes, items, outside = self._items(array, nulls)
+        bounds = np.append(0, np.cumsum(self._codec.lengths(items, outside)))
+        spread: NDArray[np.int64] = bounds[first + sizes] - bounds[first]
+        return spread
+
+    def _items(
+        self, array: pa.Array, nulls: Mask | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], pa.RecordBatch, Mask | None]:
+        """Return where each list begins among the items, how many it has, the items, and which are in no list."""
         first, sizes = self._extents(array)
         if nulls is not None:
             sizes = np.where(nulls, 0, sizes)
@@ -76,10 +99,14 @@ class ListColumn(Column):
         high = int((first + sizes)[used].max()) if used.any() else 0
         first = np.where(used, first - low, 0)
         items = [child.slice(low, high - low) for child in self._children(array)]
-        rows = self._codec.encode(pa.RecordBatch.from_arrays(items, schema=self._codec.schema))
-        bounds = np.append(rows.starts, rows.data.size)
-        begins = bounds[first]
-        return [Cells(nulls, rows.data, begins=begins, lengths=bounds[first + sizes] - begins)]
+        outside = None
+        if (nulls is not None or self._view) and int(sizes.sum()) != high - low:
+            # those between two lists may be no values at all
+            steps = np.zeros(high - low + 1, np.int64)
+            np.add.at(steps, first[used], 1)
+            np.add.at(steps, (first + sizes)[used], -1)
+            outside = np.cumsum(steps)[:-1] == 0
+        return first, sizes, pa.RecordBatch.from_arrays(items, schema=self._codec.schema), outside
 
     def join(self, cells: Sequence[Cells], rows: int) -> pa.Array:
         (cell,) = cells
@@ -141,13 +168,16 @@ class WrappedColumn(Column):
         self._inner = column_for(inner)
         self.slots = self._inner.slots
 
-    def split(self, array: pa.Array) -> list[Cells]:
-        return self._inner.split(self._unwrap(array))
+    def split(self, array: pa.Array, hidden: Mask | None = None) -> list[Cells]:
+        return self._inner.split(self._unwrap(array, hidden), hidden)
+
+    def spread(self, array: pa.Array, hidden: Mask | None = None) -> NDArray[np.int64] | None:
+        return self._inner.spread(array.storage, hidden)
 
     def join(self, cells: Sequence[Cells], rows: int) -> pa.Array:
         return self._wrap(self._inner.join(cells, rows))
 
-    def _unwrap(self, array: pa.Array) -> pa.Array:
+    def _unwrap(self, array: pa.Array, hidden: Mask | None) -> pa.Array:
         raise NotImplementedError
 
     def _wrap(self, array: pa.Array) -> pa.Array:
@@ -157,18 +187,54 @@ class WrappedColumn(Column):
 class ExtensionColumn(WrappedColumn):
     """An extension type, stored as its storage."""
 
-    def _unwrap(self, array: pa.Array) -> pa.Array:
+    def _unwrap(self, array: pa.Array, hidden: Mask | None) -> pa.Array:
         return array.storage
 
     def _wrap(self, array: pa.Array) -> pa.Array:
         return pa.ExtensionArray.from_storage(self.type, array)
 
 
-class DictionaryColumn(WrappedColumn):
+class PointingColumn(WrappedColumn):
+    """A type whose rows point to values that are held once."""
+
+    def split(self, array: pa.Array, hidden: Mask | None = None) -> list[Cells]:
+        values, positions, missing = self._pointed(array, hidden)
+        return self._inner.split(_gather(values, positions, missing))
+
+    def spread(self, array: pa.Array, hidden: Mask | None = None) -> NDArray[np.int64] | None:
+        if VARIABLE not in self.slots:
+            return None
+        values, positions, missing = self._pointed(array, hidden)
+        if len(values) > 2 * len(array):  # of a million names, those of a few rows
+            wanted, positions = np.unique(np.where(missing, 0, positions) if missing is not None else positions,
+                                          return_inverse=True)  # fmt: skip
+            values = _gather(values, wanted, None)
+        spread = self._inner.spread(values)
+        if spread is None or len(values) == 0:
+            return None if spread is None else np.zeros(len(array), np.int64)
+        return spread[positions] if missing is None else np.where(missing, 0, spread[np.where(missing, 0, positions)])
+
+    def _pointed(self, array: pa.Array, hidden: Mask | None) -> tuple[pa.Array, NDArray[np.int64], Mask | None]:
+        """Return the values, where each row's is among them, and which rows have none."""
+        values, positions, missing = self._pointers(array)
+        missing = either(missing, hidden)
+        pointing = positions if missing is None else positions[~missing]
+        if pointing.size and (pointing.max() >= len(values) or pointing.min() < 0):
+            raise SemistreamError(
+                f"a column of type {self.type} points past the {len(values)} values it has; the batch is damaged: "
+                "pyarrow's validate(full=True) tells more"
+            )
+        return values, positions, missing
+
+    def _pointers(self, array: pa.Array) -> tuple[pa.Array, NDArray[np.int64], Mask | None]:
+        raise NotImplementedError
+
+
+class DictionaryColumn(PointingColumn):
     """A dictionary type; the dictionary made on the way out holds the values that occur, as they appear."""
 
-    def _unwrap(self, array: pa.Array) -> pa.Array:
-        return _gather(array.dictionary, *_positions(array.indices))
+    def _pointers(self, array: pa.Array) -> tuple[pa.Array, NDArray[np.int64], Mask | None]:
+        return array.dictionary, *_positions(array.indices)
 
     def _wrap(self, array: pa.Array) -> pa.Array:
         indices, distinct = _distinct(array)
@@ -182,13 +248,13 @@ class DictionaryColumn(WrappedColumn):
         return pa.DictionaryArray.from_arrays(indices.cast(self.type.index_type), distinct, ordered=self.type.ordered)
 
 
-class RunEndColumn(WrappedColumn):
+class RunEndColumn(PointingColumn):
     """A run-end encoded type; runs are found anew on the way out, since rows come back in any order."""
 
-    def _unwrap(self, array: pa.Array) -> pa.Array:
+    def _pointers(self, array: pa.Array) -> tuple[pa.Array, NDArray[np.int64], Mask | None]:
         rows = np.arange(array.offset, array.offset + len(array))
         runs = np.searchsorted(array.run_ends.to_numpy(), rows, side="right")
-        return _gather(array.values, runs.astype(np.int64), None)
+        return array.values, runs.astype(np.int64), None
 
     def _wrap(self, array: pa.Array) -> pa.Array:
         limit = np.iinfo(self.type.run_end_type.to_pandas_dtype()).max
@@ -216,17 +282,31 @@ class UnionColumn(Column):
         self._children = [column_for(type_.field(i).type) for i in range(type_.num_fields)]
         self.slots = (1, *(width for child in self._children for width in child.slots))
 
-    def split(self, array: pa.Array) -> list[Cells]:
+    def split(self, array: pa.Array, hidden: Mask | None = None) -> list[Cells]:
         codes = numbers(array.buffers()[1], "<i1", array.offset, len(array))
         cells = [Cells(None, codes)]
+        for child, values, others in self._parts(array, codes, hidden):
+            cells.extend(cell.hidden(others) for cell in child.split(values, others))
+        return cells
+
+    def spread(self, array: pa.Array, hidden: Mask | None = None) -> NDArray[np.int64] | None:
+        codes = numbers(array.buffers()[1], "<i1", array.offset, len(array))
+        spreads = [child.spread(values, others) for child, values, others in self._parts(array, codes, hidden)]
+        return added([spread for spread in spreads if spread is not None])
+
+    def _parts(
+        self, array: pa.Array, codes: NDArray[np.int8], hidden: Mask | None
+    ) -> Iterator[tuple[Column, pa.Array, Mask]]:
+        """Yield each child, its values row by row, and which rows are another child's."""
         for i, (code, child) in enumerate(zip(self._codes, self._children, strict=True)):
             values = array.field(i)
             others = codes != code
+            if hidden is not None:
+                others |= hidden
             if self._dense:
                 offsets = numbers(array.buffers()[2], "<i4", array.offset, len(array)).astype(np.int64)
                 values = _gather(values, offsets, others)
-            cells.extend(cell.hidden(others) for cell in child.split(values))
-        return cells
+            yield child, values, others
 
     def join(self, cells: Sequence[Cells], rows: int) -> pa.Array:
         codes = cells[0].values.view(np.int8)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from semistream.core.compiled import frozen
 from semistream.core.errors import SemistreamError
 from semistream.relation.row_columns import VARIABLE, Cells, Column, RowLimitError, column_for
-from semistream.relation.row_kernels import copy_cells, gather_heads, scatter_heads
+from semistream.relation.row_kernels import copy_cells, gather_heads, lengths_at, scatter_heads
 
 __all__ = ["RowCodec", "Rows"]
 
@@ -95,14 +95,51 @@ class RowCodec:
         # A row of no bytes would have no place of its own to start at.
         self.stride: int = max(at, 1)
 
-    def encode(self, batch: pa.RecordBatch) -> Rows:
-        """Encode all rows of ``batch``, in order, without gaps."""
+    @cached_property
+    def blank_bytes(self) -> int:
+        """Bytes of Arrow that a row may take though its bytes do not show it: a NULL among lists of fixed size."""
+        return sum(pa.nulls(1, field.type).nbytes for field in self.schema if _holds_fixed_lists(field.type))
+
+    def lengths(self, batch: pa.RecordBatch, hidden: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+        """Return how many bytes each row of ``batch`` would take, encoded; no bytes are moved to know it.
+
+        >>> batch = pa.record_batch({"id": [7, 8], "name": ["seven", None]})
+        >>> RowCodec(batch.schema).lengths(batch).tolist()
+        [22, 17]
+        """
+        lengths = np.full(batch.num_rows, self.stride, dtype=np.int64)
+        if self.variable:
+            batch = self._fitted(batch)
+            for column, array in zip(self._columns, batch.columns, strict=True):
+                if VARIABLE in column.slots and (spread := column.spread(array, hidden)) is not None:
+                    lengths += spread
+        return lengths
+
+    def sizes_at(self, data: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.int64] | int:
+        """Return the bytes of the rows that start at ``starts`` in ``data``; one number if all take the same."""
+        if not self.variable:
+            return self.stride + self.blank_bytes
+        return lengths_at(frozen(data), frozen(starts)) + self.blank_bytes
+
+    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if (batch.schema.names, batch.schema.types) != (self.schema.names, self.schema.types):
             batch = batch.cast(self.schema)
+        return batch
+
+    def encode(self, batch: pa.RecordBatch, hidden: NDArray[np.bool_] | None = None) -> Rows:
+        """Encode all rows of ``batch``, in order, without gaps.
+
+        Where ``hidden``, what the batch holds may be no value at all; those rows mean nothing.
+        """
+        batch = self._fitted(batch)
         count = batch.num_rows
         cells = [
-            cell for column, array in zip(self._columns, batch.columns, strict=True) for cell in column.split(array)
+            cell
+            for column, array in zip(self._columns, batch.columns, strict=True)
+            for cell in column.split(array, hidden)
         ]
+        if hidden is not None:
+            cells = [cell.hidden(hidden) for cell in cells]
         heads = np.zeros((count, self.stride), dtype=np.uint8)
         self._write_null_bits(heads, cells)
         lengths = np.full(count, self.stride, dtype=np.int64)
@@ -189,6 +226,14 @@ class RowCodec:
             else:
                 cells.append(Cells(nulls, _read_field(heads, place, width)))
         return cells
+
+
+def _holds_fixed_lists(type_: pa.DataType) -> bool:
+    if isinstance(type_, pa.BaseExtensionType):
+        return _holds_fixed_lists(type_.storage_type)
+    if pa.types.is_fixed_size_list(type_):
+        return True
+    return any(_holds_fixed_lists(type_.field(child).type) for child in range(type_.num_fields))
 
 
 def _field(heads: NDArray[np.uint8], place: int, dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -217,9 +217,17 @@ class HotTuples:
         """Say which keys are held, without recording that they were asked for."""
         return ~_absent(self._t, frozen(keys))
 
-    def rows(self, slots: Slots) -> tuple[Bytes, Ints, Bytes]:
-        """Return bytes, and start and flags of each slot's row."""
+    def sizes(self, slots: Slots) -> Ints | int:
+        """Return the bytes of the rows of slots; one number if all take the same."""
+        return self._rows.sizes(slots)
+
+    def rows(self, slots: Slots, *, copied: bool = False) -> tuple[Bytes, Ints, Bytes]:
+        """Return bytes, and start and flags of each slot's row; ``copied``, they stay when the cache changes."""
         data, starts = self._rows.locate(slots)
+        if copied and not self._rows.variable:  # others are copied anyway
+            stride = self._rows.codec.stride
+            data = data.reshape(-1, stride)[slots].reshape(-1)
+            starts = np.arange(slots.size, dtype=np.int64) * stride
         return data, starts, self._t.flags[slots]
 
     def admit(self, candidates: Candidates, data: Bytes) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semistream.core.compiled import kernel
+from semistream.core.errors import SemistreamError
 from semistream.relation.rows import RowCodec, Rows
 from semistream.structures.arrays import Arrays, in_memory
 
@@ -167,6 +168,11 @@ class RowStore:
 
     def put(self, slots: Slots, rows: Rows) -> None:
         """Store ``rows[i]`` in ``slots[i]``; the slots are free and the rows fit."""
+        if slots.size != len(rows) or self.fitting(rows.lengths) < len(rows):
+            raise SemistreamError(
+                f"{len(rows)} rows of {int(rows.lengths.sum()):,} B do not fit into {slots.size} slots of a row store "
+                f"that takes rows up to {self.largest_row:,} B; this is a fault of semistream, please report it"
+            )
         if self.variable:
             _put_segments(self._t, self.SEGMENT, slots, rows.data, rows.starts, rows.lengths)
         else:
@@ -176,6 +182,12 @@ class RowStore:
         """Give slots back."""
         if self.variable:
             _free_segments(self._t, slots)
+
+    def sizes(self, slots: Slots) -> Ints | int:
+        """Return the bytes of the rows in slots; one number if all take the same."""
+        if not self.variable:
+            return self._stride + self.codec.blank_bytes
+        return self._t.length[slots].astype(np.int64) + self.codec.blank_bytes
 
     def locate(self, slots: Slots) -> tuple[Bytes, Ints]:
         """Return bytes and the start of each slot's row in them, ready for `RowCodec.decode`."""

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semistream.core.compiled import Int, copy_bytes, frozen, inner_kernel, kernel
+from semistream.core.errors import SemistreamError
 from semistream.relation.rows import RowCodec, Rows
 from semistream.structures.frame_pool import (
     BACK,
@@ -261,6 +262,11 @@ class TupleLog(FrameLog):
 
     def append(self, lows: Ints, highs: Ints | None, dues: Floats | None, rows: Rows, spare: int) -> int:
         """Append tuples while frames are to be had, ``spare`` being left; return how many."""
+        if int(self.shape.sizes(rows.lengths).max(initial=0)) > self.pool.frame_bytes:
+            raise SemistreamError(
+                f"a tuple of {int(rows.lengths.max()):,} B does not fit into a frame of {self.pool.frame_bytes:,} B; "
+                "this is a fault of semistream, please report it"
+            )
         none = np.empty(0, np.int64)
         return _append(
             self.pool.arrays, self.state, self.shape.array,

@@ -329,6 +329,10 @@ class WaitBuffer:
         """Return the keys of slots."""
         return self._t.key[slots]
 
+    def sizes(self, slots: Slots) -> Ints | int:
+        """Return the bytes of the rows of slots; one number if all take the same."""
+        return self._rows.sizes(slots)
+
     def rows(self, slots: Slots) -> pa.RecordBatch:
         """Return the stream tuples of slots, any of them repeatedly."""
         data, starts = self._rows.locate(slots)

@@ -18,13 +18,11 @@ from numpy.typing import NDArray
 from semistream.core.statistics import JoinStatistics
 from semistream.joins.base import Join
 from semistream.joins.front_stage import FrontStage
-from semistream.joins.ssij import Ssij
-from semistream.joins.waiting import WaitingJoin
+from semistream.joins.leaving import Leaving
 
 __all__ = ["silent"]
 
 Ints = NDArray[np.int64]
-Slots = NDArray[np.int32]
 Bytes = NDArray[np.uint8]
 
 
@@ -32,35 +30,12 @@ class _Silent(Join):
     """Counts pairs where they would be put together."""
 
     def _joined(
-        self, keys: Ints, stream: pa.RecordBatch, data: Bytes, starts: Ints, flags: Bytes
+        self, keys: Ints, stream: Leaving, data: Bytes, starts: Ints, flags: Bytes, *, seen: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        if self._on_match is not None:
+        if self._on_match is not None and not seen:
             self._on_match(keys, data, starts, flags)
         self._stats.rows_out += len(keys)
         yield from ()
-
-
-class _SilentWaiting(_Silent, WaitingJoin):
-    """Does not even fetch the stream tuples of the pairs."""
-
-    def _joined_slots(self, slots: Slots, frames: Bytes, starts: Ints, flags: Bytes) -> Iterator[pa.RecordBatch]:
-        if self._on_match is not None:
-            self._on_match(self.table.keys_of(slots), frames.reshape(-1), starts, flags)
-        self._stats.rows_out += slots.size
-        yield from ()
-
-
-class _SilentSsij(_Silent, Ssij):
-    """Does not fetch stream tuples either."""
-
-    def _stream_rows(self, starts: Ints) -> pa.RecordBatch:
-        assert self.schema is not None
-        return _nothing(self.schema)
-
-
-@functools.cache
-def _nothing(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([], schema=schema)
 
 
 class _SilentFront(_Silent, FrontStage):
@@ -85,8 +60,4 @@ def silent(algorithm: type[Join]) -> type[Join]:
     if issubclass(algorithm, FrontStage):
         base = _SilentFront
         own["behind"] = silent(algorithm.behind)
-    elif issubclass(algorithm, Ssij):
-        base = _SilentSsij
-    elif issubclass(algorithm, WaitingJoin):
-        base = _SilentWaiting
     return type(f"Silent{algorithm.__name__}", (base, algorithm), own)
