@@ -216,9 +216,10 @@ def test_a_changed_page_is_not_served_stale(folder: Path, ranked: Ints) -> None:
 
 def test_the_front_stage_goes_before_it_too(folder: Path, ranked: Ints) -> None:
     from semistream.joins.front_stage import FrontStage
+    from semistream.joins.x_hybridjoin import XHybridJoin
 
     class Front(FrontStage):
-        id, title, behind, share = "front+x_hybridjoin", "", "x_hybridjoin", 0.3
+        id, title, behind, share = "front+x_hybridjoin", "", XHybridJoin, 0.3
 
     keys = zipf(ranked, 30_000)
     join = Front(Relation.open(folder / "by key"), on="id", memory=300_000, schema=STREAM)
