@@ -12,19 +12,25 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pyarrow as pa
 import pytest
+from numpy.typing import NDArray
 
 pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
 import feeding
-from feeding import BATCH, build_products, check_facts, feed, price_of, workers, write_sales
+import semistream
+from feeding import BATCH, ROWS, build_products, feed, price_of, workers, write_sales
 from semistream.spark.warm import places
+from semistream.workloads import ZipfKeys
 
 pytestmark = pytest.mark.spark
 
@@ -71,25 +77,69 @@ def test_workers_killed_at_random_cost_no_row(spark: SparkSession, relation: Pat
     assert len(killed) == (KILLS or 4)
 
 
-def test_drivers_killed_at_random_cost_no_row(spark: SparkSession, relation: Path, tmp_path: Path) -> None:
+def test_drivers_killed_at_random_cost_no_row(spark: SparkSession, tmp_path: Path) -> None:
+    """And, with R being updated all the while, no micro-batch has rows of two versions."""
     rng = random.Random(5)
     (tmp_path / "in").mkdir()
     files: list[pa.Table] = []
-    for _ in range(KILLS or 2):
-        files += [write_sales(tmp_path / "in", len(files) + more) for more in range(8)]
-        with driver(relation, tmp_path, "killed") as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "started\n"
-            # some micro-batches on, and then anywhere between two of them
-            wait_for_commits(tmp_path, process, rng.randrange(4))
-            time.sleep(rng.uniform(0.0, 0.6))
-            kill(process)
-    assert commits(tmp_path) < len(files), "drivers were killed with work before them"
-    with driver(relation, tmp_path, "done") as process:
-        assert process.wait(300) == 0
-    check_facts(spark, tmp_path, files, price_of)
+    relation = build_products(tmp_path / "products")
+    with updated(relation) as changed:
+        for _ in range(KILLS or 2):
+            files += [write_sales(tmp_path / "in", len(files) + more) for more in range(8)]
+            with driver(relation, tmp_path, "killed") as process:
+                assert process.stdout is not None
+                assert process.stdout.readline() == "started\n"
+                # some micro-batches on, and then anywhere between two of them
+                wait_for_commits(tmp_path, process, rng.randrange(4))
+                time.sleep(rng.uniform(0.0, 0.6))
+                kill(process)
+        assert commits(tmp_path) < len(files), "drivers were killed with work before them"
+        with driver(relation, tmp_path, "done") as process:
+            assert process.wait(300) == 0
+    facts = spark.read.parquet(str(tmp_path / "facts")).select("sale", "id", "price").toArrow()
+    sold, keys, prices = (facts[name].combine_chunks().to_numpy(zero_copy_only=False) for name in facts.column_names)
+    expected = pa.concat_tables(files).sort_by("sale")
+    order = np.argsort(sold)
+    assert np.array_equal(sold[order], expected["sale"].to_numpy())
+    assert np.array_equal(keys[order], expected["id"].to_numpy())
+    assert all((price_of(int(key)) is None) == np.isnan(price) for key, price in zip(keys, prices, strict=True))
+    known = ~np.isnan(prices)
+    assert np.array_equal(prices[known] % 1000, keys[known] % 1000)
+    often = known & np.isin(keys, changed)
+    assert not prices[known & ~often].astype(int).max() // 1000
+    versions = [set(prices[often & (sold // BATCH == number)].astype(int) // 1000) for number in range(len(files))]
+    assert all(len(found) == 1 for found in versions), "each file is one micro-batch"
+    assert max(versions[-1]) > min(versions[0]), "updates were seen"
     query = (tmp_path / "checkpoint" / "metadata").read_text().split('"')[3]
     assert not [root for root in places() if (root / query).exists()], "caches of the drivers that were killed"
+
+
+@contextmanager
+def updated(relation: Path) -> Iterator[NDArray[np.int64]]:
+    """Give keys of all shards new prices, one version after the other; yield the keys."""
+    keys = ZipfKeys(ROWS, 1.0, "random", seed=9).keys(0, 300)
+    keys = np.unique(keys)
+    stop = threading.Event()
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        names = [f"product {key}" for key in keys]
+        number = 0
+        try:
+            while not stop.wait(0.7):
+                number += 1
+                semistream.upsert(relation, pa.table({"id": keys, "price": keys % 1000 + 1000 * number, "name": names}))
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield keys
+    finally:
+        stop.set()
+        thread.join()
+    assert not failed, failed
 
 
 def driver(relation: Path, folder: Path, until: str) -> subprocess.Popen[str]:

@@ -19,7 +19,7 @@ import semistream
 from semistream.relation import manifest as manifests
 from semistream.relation import versions
 from semistream.spark import warm, warm_cleanup
-from semistream.spark.stream_join import JoinTask
+from semistream.spark.join_task import JoinTask
 from semistream.spark.warm import WarmShard, shard_identity
 from semistream.workloads import ZipfKeys
 

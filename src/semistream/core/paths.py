@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from semistream.core.errors import UnsupportedPathError
 
-__all__ = ["is_address", "local_path"]
+__all__ = ["is_address", "local_path", "user_data"]
 
 # One slash, too: that is what Path makes of two. A letter alone is no scheme but a drive.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")
@@ -57,3 +57,12 @@ def local_path(path: str | os.PathLike[str], what: str = "path") -> Path:
         f"{what} {text!r} is an address of {found[1]!r}, and only file systems can be used here; mount the store, and "
         "give the path at which all machines see it (a local directory of such a name is given with its full path)"
     )
+
+
+def user_data() -> Path:
+    """Return where this user's data of ours is kept: ``$SEMISTREAM_DATA`` or the user's data directory."""
+    chosen = os.environ.get("SEMISTREAM_DATA")
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "semistream"

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from semistream.core.errors import RelationBuildError
+from semistream.core.errors import RelationBuildError, SemistreamError
 from semistream.core.paths import local_path
 from semistream.core.units import parse_bytes
 from semistream.relation import files
 from semistream.relation import manifest as manifests
 from semistream.relation.keys import KeyCodec
 from semistream.relation.leases import WRITERS, Writer
-from semistream.relation.manifest import Manifest, ShardFiles
+from semistream.relation.manifest import MOST_SHARDS, Manifest, ShardFiles
 from semistream.relation.retrying import until_first
 from semistream.relation.selection import keep_rows
 from semistream.relation.sorter import KeySorter
@@ -99,7 +99,13 @@ def commit_build(writer: Writer, manifest: Manifest, *, overwrite: bool) -> int:
         if newest is not None and not overwrite:
             raise _there_already(writer.path, newest)
         version = 1 if newest is None else newest + 1
-        writer.commit(dataclasses.replace(manifest, version=version))
+        properties = manifest.properties
+        if newest is not None:
+            with contextlib.suppress(SemistreamError):  # a damaged relation may be built anew
+                most = manifests.load(writer.path, newest).most_shards
+                if most > len(manifest.shards):
+                    properties = {**properties, MOST_SHARDS: str(most)}
+        writer.commit(dataclasses.replace(manifest, version=version, properties=properties))
         return version
 
     return until_first(writer.path, work)

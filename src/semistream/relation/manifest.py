@@ -21,12 +21,16 @@ from semistream.core.errors import CommitConflictError, NotARelationError, Stora
 from semistream.relation import files, manifest_check
 from semistream.relation.files import sync_directory
 
-__all__ = ["Manifest", "ShardFiles", "commit", "latest", "load", "name_of", "sync_directory", "versions"]
+__all__ = ["MOST_SHARDS", "Manifest", "ShardFiles", "commit", "latest", "load", "name_of", "sync_directory", "versions"]
 
 _NAME = re.compile(r"manifest-(\d{8})\.json")
 _FORMAT = 2
 _UNSEALED = 1
 """The first format, whose manifests have no checksum and whose files are not bound to their names."""
+
+
+MOST_SHARDS = "most_shards"
+"""Property: the most shards that an earlier version had, if it had more."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,11 @@ class Manifest:
     def rows(self) -> int:
         """Rows of R."""
         return sum(shard.rows for shard in self.shards)
+
+    @property
+    def most_shards(self) -> int:
+        """Return the most shards that this or an earlier version had: queries may still have rows parted so."""
+        return max(len(self.shards), int(self.properties.get(MOST_SHARDS, "0")))
 
     @property
     def unique(self) -> bool:

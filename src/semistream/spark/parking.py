@@ -9,11 +9,15 @@
 Whole Arrow batches travel and are kept as blobs, so that the operator, which takes rows one by one, sees few. Time is
 that of the micro-batch and versions are pinned to it, both of which a replay finds again; state is the checkpoint's. So
 a replay does what the first try did, and no row is lost or doubled.
+
+A checkpoint outlives changes of the query and of R. So parked rows are known by the names of their columns, not their
+places; and beside them is kept by how many shards the keys of a group agree, for R may be built with others meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -30,14 +34,16 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from semistream.core.errors import UnsupportedJoinError
 from semistream.joins import create
 from semistream.joins.output import has_no_partner
-from semistream.relation.relation import Relation
+from semistream.relation.pins import Pin
 from semistream.spark.metrics import COUNTERS, observed, with_sentinel
 from semistream.spark.missing import MissingRule
+from semistream.spark.parked_rows import ParkedColumns, Unpacking, binary, packed, unpacked
 from semistream.spark.sessions import ROCKSDB
+from semistream.spark.state_partitions import parking_name, shrink_state_of_parking
 from semistream.spark.types import fit
 
 if TYPE_CHECKING:
-    from semistream.spark.stream_join import JoinTask
+    from semistream.spark.join_task import JoinTask
 
 __all__ = ["DEADLINE", "PARKED", "check_can_park", "parked"]
 
@@ -74,7 +80,7 @@ def check_can_park(stream: DataFrame) -> None:
 
 def parked(
     sharded: DataFrame, task: JoinTask, result: st.StructType, rule: MissingRule, *,
-    label: str, memory: int, idle: bool, keep_mark: bool,
+    columns: pa.Schema, groups: int, label: str, memory: int, idle: bool, keep_mark: bool,
 ) -> DataFrame:  # fmt: skip
     """Return the rows of a join that come out at once, later, or when their time is over.
 
@@ -86,6 +92,10 @@ def parked(
         The join, which marks rows without a partner as `PARKED`, and the columns of its results.
     rule
         How long rows wait, and what becomes of them then.
+    columns
+        The stream's columns, those of parked rows.
+    groups
+        As many groups of parked rows as there may be: the most shards that R ever had.
     label
         Name of the join: dead letters are marked with it, and with ``_parked`` added it is that of the counters.
     memory
@@ -97,8 +107,10 @@ def parked(
     """
     assert task.marker is not None
     assert rule.park_for is not None
+    kept = ParkedColumns(task.settings["on"], pa.schema([part.with_nullable(True) for part in columns]))
     final = _Final(task.marker.column, rule.way, label)
-    packing = _Packing(task, final, heartbeat=not idle)
+    shrink_state_of_parking(sharded.sparkSession)
+    packing = _Packing(task, final, heartbeats=0 if idle else groups)
     if task.counted:
         blobs = observed(sharded.mapInArrow(packing, with_sentinel(_BLOBS)), label)
     else:
@@ -108,7 +120,10 @@ def parked(
         blobs.withColumn("now", F.unix_millis(F.current_timestamp()))
         .groupBy("shard")
         .transformWithState(
-            _Parking(task, final, rule.park_for, memory, idle), _TENDED, "append", "ProcessingTime" if idle else "None"
+            _Parking(task, final, kept, rule.park_for, memory, idle),
+            _TENDED,
+            "append",
+            "ProcessingTime" if idle else "None",
         )
     )
     if task.counted:
@@ -116,9 +131,9 @@ def parked(
             F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("found_late", "expired", "waiting")
         ]  # fmt: skip
         tended = tended.observe(f"{label}_parked", *sums)
-    columns = [part for number, part in enumerate(result.fields) if keep_mark or number != task.marker.column]
-    unpacking = _Unpacking(None if keep_mark else task.marker.column)
-    return tended.where("blob IS NOT NULL").select("blob").mapInArrow(unpacking, st.StructType(columns))
+    leaving = [part for number, part in enumerate(result.fields) if keep_mark or number != task.marker.column]
+    unpacking = Unpacking(None if keep_mark else task.marker.column)
+    return tended.where("blob IS NOT NULL").select("blob").mapInArrow(unpacking, st.StructType(leaving))
 
 
 @dataclass(frozen=True)
@@ -144,14 +159,19 @@ class _Packing:
 
     task: JoinTask
     final: _Final
-    heartbeat: bool
+    heartbeats: int
+    """Groups that get a row in any case, if no timers tend to them; also those that get no other rows any more."""
+
+    @property
+    def __name__(self) -> str:
+        return parking_name(self.task.shards)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None, "runs only inside a Spark task"
         shard = context.partitionId()
-        if self.heartbeat:
-            yield self._row(shard, None, None)
+        for group in range(shard, self.heartbeats, self.task.shards):
+            yield self._row(group, None, None)
         for batch in self.task(batches):
             if self.task.counted:
                 counters = batch.column(batch.num_columns - 1)
@@ -164,7 +184,7 @@ class _Packing:
                 yield from self._missing(shard, batch.filter(wait))
                 batch = batch.filter(pc.invert(wait))
             if batch.num_rows:
-                yield self._row(shard, False, _packed(batch))
+                yield self._row(shard, False, packed(batch))
 
     def _missing(self, shard: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         never = pa.repeat(pa.scalar(False), batch.num_rows)
@@ -172,17 +192,17 @@ class _Packing:
             never = pc.or_(never, pc.is_null(batch.column(self.task.names.index(name))))
         gone = self.final.rows(batch.filter(never))
         if gone is not None:
-            yield self._row(shard, False, _packed(gone))
+            yield self._row(shard, False, packed(gone))
         waiting = batch.filter(pc.invert(never)).select(list(range(len(self.task.names))))
         if waiting.num_rows:
             mark = waiting.schema.field(self.final.column)
             waiting = waiting.set_column(self.final.column, mark, pa.nulls(waiting.num_rows, mark.type))
-            yield self._row(shard, True, _packed(waiting))
+            yield self._row(shard, True, packed(waiting))
 
     def _row(
         self, shard: int, missing: bool | None, blob: pa.Buffer | None, counters: pa.Array | None = None
     ) -> pa.RecordBatch:
-        columns = [pa.array([shard], pa.int32()), pa.array([missing], pa.bool_()), _binary(blob)]
+        columns = [pa.array([shard], pa.int32()), pa.array([missing], pa.bool_()), binary(blob)]
         if not self.task.counted:
             return pa.RecordBatch.from_arrays(columns, schema=pa.schema(_ARROW))
         counted = pa.nulls(1, COUNTERS.type) if counters is None else counters
@@ -195,6 +215,7 @@ class _Parking(StatefulProcessor):
 
     task: JoinTask
     final: _Final
+    columns: ParkedColumns
     park_for: int
     memory: int
     idle: bool
@@ -204,6 +225,7 @@ class _Parking(StatefulProcessor):
         self._handle = handle
         self._rows = handle.getMapState("rows", "due bigint, part int", "batch binary")
         self._tried = handle.getValueState("tried", "version bigint, due bigint, rows bigint")
+        self._shape = handle.getValueState("shape", "columns string, shards int")
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
         fresh: list[pa.RecordBatch] = []
@@ -211,7 +233,7 @@ class _Parking(StatefulProcessor):
         for row in rows:
             now = row.now
             if row.blob is not None and row.missing:
-                fresh.extend(_unpacked(row.blob))
+                fresh.extend(unpacked(row.blob))
             elif row.blob is not None:
                 yield _tended(row.blob)
         yield from self._tend(int(key[0]), fresh, now)
@@ -229,59 +251,71 @@ class _Parking(StatefulProcessor):
             return
         context = TaskContext.get()
         assert context is not None, "runs only inside a Spark task"
-        pin = self.task.pin(context)
+        pin = self.task.pin(context, now)
+        shards = self._agreed() if count else self.task.shards
         late = expired = 0
-        if count and pin.version > version:
+        if count and pin.version != version:  # a relation that was made anew begins with version 1 again
             kept: list[pa.RecordBatch] = []
-            for alone, batch in self._tried_again(shard, pin.version):
+            for alone, batch in self._tried_again(shard, shards, pin):
                 if alone:
                     kept.append(batch)
                 else:
                     late += batch.num_rows
-                    yield _tended(_packed(batch).to_pybytes())
+                    yield _tended(packed(batch).to_pybytes())
             self._rows.clear()
             count = self._keep_by_deadline(kept)
         if count and due <= now:
             for key in [key for key in self._rows.keys() if key[0] <= now]:  # noqa: SIM118 - not a dict
-                for batch in _unpacked(self._rows.getValue(key)[0]):
+                for batch in self.columns.rows(self._rows.getValue(key)[0]):
                     expired += batch.num_rows
                     leaving = self.final.rows(self._with_nulls(batch))
                     if leaving is not None:
-                        yield _tended(_packed(leaving).to_pybytes())
+                        yield _tended(packed(leaving).to_pybytes())
                 self._rows.removeKey(key)
             count -= expired
-        count += self._keep(fresh, now + self.park_for)
+        count += self._keep([fit(batch, self.columns.schema) for batch in fresh], now + self.park_for)
         if count:
+            shape = (self.columns.described, math.gcd(shards, self.task.shards) if fresh else shards)
+            if self._shape.get() != shape:
+                self._shape.update(shape)
             due = min(key[0] for key in self._rows.keys())  # noqa: SIM118 - not a dict
             self._tried.update((pin.version, due, count))
             if self.idle:
                 self._handle.registerTimer(now + 1)
         else:
             self._tried.clear()
+            self._shape.clear()
         pin.wait()
         yield Row(blob=None, found_late=late, expired=expired, waiting=count)
 
-    def _tried_again(self, shard: int, version: int) -> Iterator[tuple[bool, pa.RecordBatch]]:
+    def _agreed(self) -> int:
+        """Return by how many shards the keys of all parked rows of a group agree; refuse rows that do not fit."""
+        columns, shards = self._shape.get() or (self.columns.described, 1)
+        self.columns.check(columns, self.final.label)
+        return int(shards)
+
+    def _tried_again(self, shard: int, shards: int, pin: Pin) -> Iterator[tuple[bool, pa.RecordBatch]]:
         """Join all parked rows of a shard; yield those without a partner with their deadline, and joined ones."""
         parts = (
             batch.append_column(DEADLINE, pa.repeat(pa.scalar(key[0], pa.int64()), batch.num_rows))
             for key, value in self._rows.iterator()
-            for batch in _unpacked(value[0])
+            for batch in self.columns.rows(value[0])
         )
         first = next(parts, None)
         if first is None:
             return
         task, width = self.task, len(self.task.names)
         schema = pa.schema([*first.schema, *task.added])
-        with Relation.open(task.path, version=version, shards=[shard]) as relation:
-            task.check_unchanged(relation)
+        with task.opened(pin, shard, shards) as relation:
+            order = task.order_of(relation, width + 1)
             joined = create(task.algorithm, relation, memory=self.memory, **{**task.settings, "how": "left"})
             joined.bind(first.schema, first)
             for batch in joined.process(chain([first], parts)):
                 if has_no_partner(batch):
                     yield True, batch.select(list(range(width + 1)))
                 else:
-                    yield False, fit(batch, schema).remove_column(width)
+                    arranged = batch if order is None else batch.select(order)
+                    yield False, fit(arranged, schema).remove_column(width)
 
     def _keep_by_deadline(self, batches: list[pa.RecordBatch]) -> int:
         if not batches:
@@ -304,7 +338,7 @@ class _Parking(StatefulProcessor):
         for batch in table.to_batches(max_chunksize=_BLOB_ROWS):
             while self._rows.containsKey((due, part)):
                 part += 1
-            self._rows.updateValue((due, part), (_packed(batch, compression="lz4").to_pybytes(),))
+            self._rows.updateValue((due, part), (packed(batch, compression="lz4").to_pybytes(),))
         return int(table.num_rows)
 
     def _with_nulls(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -312,39 +346,5 @@ class _Parking(StatefulProcessor):
         return pa.RecordBatch.from_arrays([*batch.columns, *nulls], schema=pa.schema([*batch.schema, *self.task.added]))
 
 
-@dataclass(frozen=True)
-class _Unpacking:
-    """Make rows of blobs again."""
-
-    without: int | None
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for blobs in batches:
-            for blob in blobs.column(0):
-                for batch in _unpacked(blob.as_buffer()):
-                    yield batch if self.without is None else batch.remove_column(self.without)
-
-
 def _tended(blob: bytes) -> Row:
     return Row(blob=bytes(blob), found_late=0, expired=0, waiting=0)
-
-
-def _packed(batch: pa.RecordBatch, compression: str | None = None) -> pa.Buffer:
-    """Return a batch as an Arrow stream, schema and all: it may be read by a later release, in another time zone."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue()
-
-
-def _unpacked(blob: Any) -> Iterable[pa.RecordBatch]:
-    with pa.ipc.open_stream(blob) as reader:
-        return list(reader)
-
-
-def _binary(blob: pa.Buffer | None) -> pa.Array:
-    """Return an array of one value, without a copy of it."""
-    if blob is None:
-        return pa.nulls(1, pa.binary())
-    ends = pa.py_buffer(np.array([0, blob.size], np.int32))
-    return pa.Array.from_buffers(pa.binary(), 1, [None, ends, blob])

@@ -12,47 +12,41 @@ Everything that can be wrong is found on the driver, when `join` is called; no j
 
 from __future__ import annotations
 
-import functools
-import gc
 import hashlib
 import json
 import math
 import os
-from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from datetime import timedelta
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyspark.sql.types as st
-from pyspark import TaskContext
 from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
 
 from semistream.core.errors import BudgetTooSmallError, KeyColumnError, UnsupportedJoinError
-from semistream.core.paths import local_path
+from semistream.core.paths import local_path, user_data
 from semistream.core.units import format_bytes, parse_bytes
-from semistream.joins import How, Join, create, find
+from semistream.joins import How, Join, find
 from semistream.joins.front_stage import FrontStage
 from semistream.joins.output import output_schema
 from semistream.relation import manifest as manifests
 from semistream.relation.manifest import Manifest
-from semistream.relation.pins import Pin, pin_version
+from semistream.relation.pins import PINS
 from semistream.relation.relation import Relation
 from semistream.spark.builder import SPARK_SCHEMA
 from semistream.spark.choosing import AUTO, choose_join
 from semistream.spark.columns import positional, shard_of
-from semistream.spark.metrics import observed, sentinel, with_sentinel, without_counters
+from semistream.spark.join_task import JoinTask
+from semistream.spark.metrics import observed, with_sentinel
 from semistream.spark.missing import MISSING_IN, After, Marker, OnMissing, has_marker, missing_rule, with_marker
 from semistream.spark.parking import DEADLINE, PARKED, check_can_park, parked
-from semistream.spark.types import arrow_schema, fit, spark_type, together
-from semistream.spark.warm import WarmShard, shard_identity
-from semistream.spark.warm_cleanup import forget_when_ended, sweep_once
+from semistream.spark.types import arrow_schema, spark_type
+from semistream.spark.warm_cleanup import forget_when_ended
 
-__all__ = ["JoinTask", "join"]
+__all__ = ["join"]
 
 _TUNED: dict[str, dict[str, Any]] = {"cachejoin": {"cache_share": 0.8, "disk_share": 0.7, "in_flight": 1024}}
 """A micro-batch is drained, so few tuples wait behind the cache: room for them is better used for cache and pages."""
@@ -74,6 +68,7 @@ def join(
     suffix: str = "_right",
     warm: bool = True,
     metrics: str | Observation | None = None,
+    pins: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> DataFrame:
     """Return the stream's rows with the relation's columns beside them.
@@ -122,6 +117,10 @@ def join(
         A name under which every micro-batch's progress shows what the joins did: pages read, bytes held and so on, as
         ``query.lastProgress["observedMetrics"][name]["totals"]``; `semistream.spark.stream_statistics` adds them up.
         For a batch DataFrame an ``Observation``.
+    pins
+        A directory for notes of which version a micro-batch reads, if the relation's own cannot be written: one that
+        the driver and all executors see, such as one beside the checkpoint. By default, with a local master, one of the
+        user's. `vacuum` does not see such pins, so have versions kept for as long as a batch may be done again.
     options
         Parameters of the algorithm's own; see its class.
 
@@ -181,120 +180,25 @@ def join(
             forget_when_ended(stream.sparkSession)
     task = JoinTask(
         str(path), manifest.version, algorithm, share, tuple(stream_schema.names), arrow_schema(st.StructType(added)),
-        settings, counted=metrics is not None, shards=len(manifest.shards), stored=manifest.schema, cache=cache,
+        settings, counted=metrics is not None, shards=len(manifest.shards), stored=manifest.schema, key=manifest.key,
+        cache=cache, timed=stream.isStreaming, pins=_elsewhere(stream, path, pins),
         results=max(0, min(share // 16, _MOST_RESULTS, (share - least) * 3 // 4)), marker=marker,
     )  # fmt: skip
     sharded = positional(stream).repartitionById(len(manifest.shards), shard)
+    if stream.isStreaming:
+        # Spark replaces this by the time of the micro-batch, which a replay has too. Other than the query's id, it also
+        # reaches what threads of a foreachBatch do with the frame.
+        sharded = sharded.select("*", F.unix_millis(F.current_timestamp()).alias("now"))
     if waits:
         timed = stream_schema.append(pa.field(DEADLINE, pa.int64()))
         part, _ = _share(kind, path, manifest, total, timed, settings, 0.25)
-        return parked(sharded, task, result, rule, label=label, memory=part, idle=park_idle, keep_mark=keep_mark)
+        return parked(
+            sharded, task, result, rule, columns=stream_schema, groups=manifests.load(path).most_shards, label=label,
+            memory=part, idle=park_idle, keep_mark=keep_mark,
+        )  # fmt: skip
     if metrics is None:
         return sharded.mapInArrow(task, result)
     return observed(sharded.mapInArrow(task, with_sentinel(result)), metrics)
-
-
-@dataclass(frozen=True)
-class JoinTask:
-    """What one task does: join the batches of its partition with its shard."""
-
-    path: str
-    version: int
-    algorithm: str
-    memory: int
-    names: tuple[str, ...]
-    added: pa.Schema
-    settings: dict[str, Any] = field(default_factory=dict)
-    counted: bool = False
-    shards: int = 1
-    stored: pa.Schema | None = None
-    cache: str | None = None
-    """Name of the cache that is kept between micro-batches."""
-    results: int = 0
-    """Part of the memory in which small results are put together to larger ones."""
-    marker: Marker | None = None
-    """Where dead letters are marked, if they are."""
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None, "runs only inside a Spark task"
-        rows: Iterator[pa.RecordBatch] = (batch.rename_columns(list(self.names)) for batch in batches if batch.num_rows)
-        passed: deque[pa.RecordBatch] = deque()
-        if self.marker is not None:
-            rows = self.marker.unmarked(rows, passed)
-        first = next(rows, None)
-        if first is None:  # most shards of a small micro-batch: do not even open the relation
-            return
-        schema = pa.schema([*first.schema, *self.added])
-        pin = self.pin(context)
-        with Relation.open(self.path, version=pin.version, shards=[context.partitionId()]) as relation:
-            self.check_unchanged(relation)
-            with self._warm_shard(context, pin.version) as warm:
-                joined = self._opened(relation, first, warm)
-                rows = chain([first], rows)
-                found = joined.process(rows) if self.marker is None else self.marker.results(joined, rows, passed)
-                for result in together(found, self.results // 2):
-                    fitting = fit(result, schema)
-                    yield without_counters(fitting) if self.counted else fitting
-                if warm is not None:
-                    warm.keep()
-            pin.wait()
-            if self.counted:
-                yield sentinel(joined, schema)
-        set_modules_apart()
-
-    def _warm_shard(self, context: TaskContext, version: int) -> AbstractContextManager[WarmShard | None]:
-        """Return the cache that the last micro-batch has left, if there can be one."""
-        query, shard = context.getLocalProperty("sql.streaming.queryId"), context.partitionId()
-        if self.cache is None or query is None:
-            return nullcontext()
-        identity = shard_identity(Path(self.path), manifests.load(Path(self.path), version).shards[shard])
-        warm = WarmShard.take(query, self.cache, shard, identity, room=self.memory)
-        sweep_once()  # only now: after a restart this query's own caches look abandoned until one is taken
-        return warm or nullcontext()
-
-    def _opened(self, relation: Relation, first: pa.RecordBatch, warm: WarmShard | None) -> Join:
-        """Return the join, ready for its first rows; with a cache of its own if the warm one is not to be had."""
-        options = self.settings if warm is None else {**self.settings, "arrays": warm}
-        joined = create(self.algorithm, relation, memory=self.memory, **options)
-        if self.results:
-            joined.budget.reserve("results", self.results)
-        try:
-            joined.bind(first.schema, first)
-        except OSError:
-            if warm is None:
-                raise
-            warm.discard()
-            return self._opened(relation, first, None)
-        return joined
-
-    def pin(self, context: TaskContext) -> Pin:
-        """Return the version to read: that of the micro-batch, or the one the driver saw."""
-        query = context.getLocalProperty("sql.streaming.queryId")
-        batch = context.getLocalProperty("streaming.sql.batchId")
-        if query is None or batch is None:
-            return Pin(self.version)
-        return pin_version(Path(self.path), query, int(batch))
-
-    def check_unchanged(self, relation: Relation) -> None:
-        """Refuse a version that was built in another shape than the one the query was planned for."""
-        if relation.shard_count != self.shards or relation.schema != self.stored:
-            raise UnsupportedJoinError(
-                f"version {relation.version} of {self.path} was built with {relation.shard_count} shards and columns "
-                f"{relation.schema.names}, and this query was started with {self.shards} shards and other columns or "
-                "types; stop the query and start it again from its checkpoint"
-            )
-
-
-@functools.cache
-def set_modules_apart() -> None:
-    """Leave all that this process has loaded out of the search for garbage, once.
-
-    Spark has a worker search its whole memory after every task. With compiled joins loaded that took longer than many a
-    small task, and none of it is ever garbage.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def _located(relation: Relation | str | os.PathLike[str]) -> tuple[Path, Manifest]:
@@ -314,6 +218,20 @@ def _located(relation: Relation | str | os.PathLike[str]) -> tuple[Path, Manifes
             "the relation opened whole"
         )
     return path, manifest
+
+
+def _elsewhere(stream: DataFrame, path: Path, given: str | os.PathLike[str] | None) -> str | None:
+    """Return where pins go if not into the relation's own directory."""
+    own = path / PINS
+    if not stream.isStreaming or os.access(own if own.is_dir() else path, os.W_OK | os.X_OK):
+        return None
+    if given is None and not str(stream.sparkSession.conf.get("spark.master", "")).startswith("local"):
+        raise UnsupportedJoinError(
+            f"{path} cannot be written, and a streaming query notes there which version each micro-batch reads; give "
+            "join pins, a directory that the driver and all executors see and may write to"
+        )
+    place = user_data() / "pins" if given is None else local_path(given, "directory of pins").absolute()
+    return str(place / hashlib.sha256(str(path).encode()).hexdigest()[:16])
 
 
 def _check_names(schema: pa.Schema) -> None:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from semistream.core.errors import SemistreamError
+from semistream.core.paths import user_data
 from semistream.relation.device_base import DeviceProfile
 
 __all__ = ["DEFAULT", "Constants", "ConstantsError", "constants_directory", "load_constants", "save_constants"]
@@ -107,11 +108,7 @@ class Constants:
 
 def constants_directory() -> Path:
     """Return where measured constants are kept: ``$SEMISTREAM_DATA`` or the user's data directory."""
-    chosen = os.environ.get("SEMISTREAM_DATA")
-    if chosen:
-        return Path(chosen) / "constants"
-    base = os.environ.get("XDG_DATA_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "share") / "semistream" / "constants"
+    return user_data() / "constants"
 
 
 def load_constants(name: str | Path | None = None) -> Constants:
