@@ -27,6 +27,9 @@ def run(
     path: Annotated[
         Path, typer.Argument(help="The pipeline: a TOML file.", show_default=False, parser=read_path, metavar="PATH")
     ],
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="Go on from the checkpoint though it is another pipeline's.")
+    ] = False,
     check: Annotated[bool, typer.Option("--check", help="Only check the file; exit code 2 if it is wrong.")] = False,
 ) -> None:
     """Run a pipeline: a stream, joined with relations, into a sink.
@@ -38,7 +41,7 @@ def run(
     from semistream.spark.listening import BatchTotals
     from semistream.spark.pipeline import load, start
 
-    pipeline = load(path)
+    pipeline = load(path, adopt=adopt)
     try:
         if check:
             out.print(f"[green]{path} is right[/green]: {', '.join(pipeline.rows.columns)}", soft_wrap=True)

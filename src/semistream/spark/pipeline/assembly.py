@@ -18,6 +18,7 @@ from semistream.core.errors import BudgetTooSmallError, KeyColumnError, KeyTypeE
 from semistream.relation import manifest as manifests
 from semistream.relation.relation import Relation
 from semistream.spark.missing import MISSING_IN
+from semistream.spark.pipeline.binding import PINS
 from semistream.spark.pipeline.document import Document, Place
 from semistream.spark.pipeline.plan import (
     AVAILABLE_NOW,
@@ -29,7 +30,7 @@ from semistream.spark.pipeline.plan import (
 )
 from semistream.spark.pipeline.source import LETTER_TEXT, SourceError, read_source
 from semistream.spark.sinks import BatchSink, DatabaseSink, DeltaSink, ParquetSink
-from semistream.spark.sinks.base import LETTER, quoted, with_letters
+from semistream.spark.sinks.base import LETTER, check_apart, quoted, with_letters
 from semistream.spark.stream_join import join
 from semistream.spark.types import arrow_schema
 
@@ -85,13 +86,13 @@ class _Assembly:
         if plan.has_dead_letters:
             frame = self._with_copies(frame, plan)
         for step in plan.joins:
-            frame = self._joined(frame, step, idle=plan.trigger != AVAILABLE_NOW)
+            frame = self._joined(frame, step, plan)
         frame = self._derived(frame, plan.derive, ("derive",))
         if plan.sink is not None:
             letters = plan.dead_letters
             frame = self._fitting(frame, plan.sink, None if letters is None else letters.columns or entering)
         if plan.dead_letters is not None and LETTER in frame.columns:
-            frame = self._checked_letters(frame, plan.dead_letters)
+            frame = self._checked_letters(frame, plan.dead_letters, plan.sink)
         return None if self.document.problems else frame
 
     def _try(self, place: Place, step: Callable[[], DataFrame], frame: DataFrame) -> DataFrame:
@@ -146,7 +147,7 @@ class _Assembly:
         names = [name for name in frame.columns if name in replaced]
         return frame.select("*", *(quoted(name).alias(_COPY + name) for name in names))
 
-    def _checked_letters(self, frame: DataFrame, plan: SinkPlan) -> DataFrame:
+    def _checked_letters(self, frame: DataFrame, plan: SinkPlan, facts: SinkPlan | None) -> DataFrame:
         letters = frame.select(f"{LETTER}.*")
         for key, names in {"columns": plan.columns, "key": plan.key, "partition_by": plan.partition_by}.items():
             for name in names:
@@ -157,19 +158,24 @@ class _Assembly:
             sink = make_sink(plan, once=True) if plan.url or plan.path else None
             if sink is not None:
                 sink.check(arrow_schema(letters.schema))
+                other = None if facts is None else make_sink(facts, once=True)
+                if other is not None:
+                    check_apart(other, sink)
             return frame
 
         return self._try(plan.place, step, frame)
 
-    def _joined(self, frame: DataFrame, plan: JoinPlan, *, idle: bool) -> DataFrame:
+    def _joined(self, frame: DataFrame, plan: JoinPlan, pipeline: PipelinePlan) -> DataFrame:
         # What the file leaves open is the join's own default.
         given = {"memory": plan.memory, "algorithm": plan.algorithm}
         settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        pins = None if pipeline.checkpoint is None else pipeline.checkpoint / PINS
 
         def step() -> DataFrame:
             joined = join(
                 frame, plan.relation, on=plan.on, how=plan.how, on_missing=plan.on_missing, park_for=plan.park_for,
-                after_park=plan.after_park, park_idle=idle, suffix=plan.suffix, metrics=plan.name, **settings,
+                after_park=plan.after_park, park_idle=pipeline.trigger != AVAILABLE_NOW, suffix=plan.suffix,
+                metrics=plan.name, pins=pins, **settings,
                 **plan.options,
             )  # fmt: skip
             return self._kept(frame, joined, plan)

@@ -12,6 +12,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from semistream.core.paths import local_path
 from semistream.spark.pipeline.assembly import assemble, make_sink
+from semistream.spark.pipeline.binding import bind, check_binding
 from semistream.spark.pipeline.document import Document, PipelineError, Problem
 from semistream.spark.pipeline.plan import AVAILABLE_NOW, PipelinePlan
 from semistream.spark.pipeline.reading import read_plan
@@ -30,8 +31,10 @@ class Pipeline:
     rows: DataFrame
 
 
-def load(path: str | os.PathLike[str], environment: Mapping[str, str] = os.environ) -> Pipeline:
+def load(path: str | os.PathLike[str], environment: Mapping[str, str] = os.environ, *, adopt: bool = False) -> Pipeline:
     """Read and check a pipeline file, with the Spark session that it asks for.
+
+    With ``adopt`` it may go on from the checkpoint of another pipeline.
 
     Raises
     ------
@@ -46,6 +49,8 @@ def load(path: str | os.PathLike[str], environment: Mapping[str, str] = os.envir
         raise PipelineError(path, [Problem(1, f"cannot be read: {error}")]) from None
     document = Document(path, text, environment)
     plan = read_plan(document)
+    if not document.problems:
+        check_binding(plan, document, adopt=adopt)
     if document.problems:  # Spark takes its time to start, and to tell of them
         raise PipelineError(path, document.problems)
     settings = {"spark.sql.session.timeZone": "UTC", **plan.spark}  # the same rows on every machine
@@ -61,6 +66,7 @@ def start(pipeline: Pipeline) -> StreamingQuery:
     plan = pipeline.plan
     assert plan.sink is not None
     assert plan.checkpoint is not None
+    bind(plan)
     letters = None if plan.dead_letters is None else make_sink(plan.dead_letters, once=True)
     sink = make_sink(plan.sink, once=letters is not None)
     rows = pipeline.rows

@@ -27,7 +27,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from semistream.core.errors import SemistreamError
 from semistream.spark.missing import MISSING_IN, has_marker
 
-__all__ = ["LETTER", "BatchSink", "SinkError", "quoted", "with_letters", "write_stream"]
+__all__ = ["LETTER", "BatchSink", "SinkError", "check_apart", "quoted", "with_letters", "write_stream"]
 
 LETTER = "__dead_letter"
 """Column in which dead letters travel to their sink."""
@@ -54,6 +54,11 @@ class BatchSink(ABC):
             Its number, which grows.
         """
 
+    @property
+    def place(self) -> str | None:
+        """Where the rows end, the same for two sinks that write to one place: a directory's path, or a table's name."""
+        return None
+
     def check(self, schema: pa.Schema) -> None:
         """Raise for rows that the sink can never take; called before a query starts."""
 
@@ -78,6 +83,16 @@ class _BatchWriter:
             table = table.filter(pc.is_null(letters)).drop_columns(LETTER)
             self.dead_letters.write(pa.Table.from_struct_array(letters.drop_null()), query, batch)
         self.sink.write(table, query, batch)
+
+
+def check_apart(sink: BatchSink, letters: BatchSink) -> None:
+    """Raise if dead letters would go where the other rows go: the sink would take one of the two for a replay."""
+    one, other = sink.place, letters.place
+    if one is None or other is None:
+        return
+    if one == other or f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/"):
+        where = one if one == other else f"{one} and {other}, one inside the other"
+        raise SinkError(f"rows and dead letters both go to {where}; give the dead letters a place of their own")
 
 
 def with_letters(df: DataFrame, columns: Sequence[str], letters: Sequence[Column]) -> DataFrame:
@@ -133,6 +148,7 @@ def write_stream(
             df = with_letters(df, others, [quoted(name) for name in others])
     schema = arrow_schema(df.schema)
     if dead_letters is not None:
+        check_apart(sink, dead_letters)
         dead_letters.check(pa.schema(list(schema.field(LETTER).type)))
         schema = schema.remove(schema.get_field_index(LETTER))
     sink.check(schema)

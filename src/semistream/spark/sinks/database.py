@@ -56,6 +56,11 @@ class DatabaseSink(BatchSink):
     def __repr__(self) -> str:
         return f"DatabaseSink({self.database.address}, {self.table})"
 
+    @property
+    def place(self) -> str:
+        address = self.database.address
+        return f"{address.kind}://{address.host}:{address.port}/{address.database} {self.table}"
+
     def check(self, schema: pa.Schema) -> None:
         if missing := [name for name in self.key if name not in schema.names]:
             raise SinkError(f"no column {missing[0]!r} to be the key; there are {', '.join(schema.names)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -46,6 +47,10 @@ class DeltaSink(BatchSink):
         self.path = os.fspath(path) if is_address(path) else str(local_path(path, "sink").absolute())
         self.partition_by = list(partition_by)
         self._storage = storage_options
+
+    @property
+    def place(self) -> str:
+        return self.path.rstrip("/") if is_address(self.path) else str(Path(self.path).resolve())
 
     def check(self, schema: pa.Schema) -> None:
         if missing := [name for name in self.partition_by if name not in schema.names]:

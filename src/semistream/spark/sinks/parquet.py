@@ -44,6 +44,10 @@ class ParquetSink(BatchSink):
         self.path = local_path(path, "sink").absolute()
         self.partition_by = list(partition_by)
 
+    @property
+    def place(self) -> str:
+        return str(self.path.resolve())
+
     def check(self, schema: pa.Schema) -> None:
         if missing := [name for name in self.partition_by if name not in schema.names]:
             raise SinkError(f"no column {missing[0]!r} to partition by; there are {', '.join(schema.names)}")
