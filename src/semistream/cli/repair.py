@@ -71,7 +71,8 @@ def repair(
     def report(repaired: Sequence[Repaired]) -> None:
         for one in repaired:
             what = "all" if one.page < 0 else f"page {one.page}"
-            out.print(f"{what} of {one.file}: {one.rows:,} rows, proved by {one.proof}", soft_wrap=True)
+            how = "a new version made of the data" if one.proof == "data" else f"proved by {one.proof}"
+            out.print(f"{what} of {one.file}: {one.rows:,} rows, {how}", soft_wrap=True)
         if repaired:
             out.print(f"[green]Repaired[/green] {len(repaired)} of them.")
 

@@ -94,7 +94,7 @@ class FollowsUpdates:
         return UpdateTooLargeError(
             f"with this update R holds {format_bytes(patch.nbytes)} in memory, changed pages and index, for which "
             f"{self.id} with memory of {self.budget.total:,} B has {lacking:,} B too little; give the join "
-            f"{self.budget.total + 2 * lacking:,} B, or write the update with semistream.upsert and open that version",
+            f"{self.budget.total + 3 * lacking:,} B, or write the update with semistream.upsert and open that version",
             lacking,
         )
 

@@ -21,9 +21,13 @@ from semistream.relation.manifest import ShardFiles
 from semistream.relation.mapped_device import PageMap
 from semistream.relation.sealed_file import damaged, sealed, unsealed
 
-__all__ = ["load_map", "map_to_bytes"]
+__all__ = ["MixedUpMapError", "load_map", "map_to_bytes"]
 
 Ints = NDArray[np.int64]
+
+
+class MixedUpMapError(NotARelationError):
+    """A map that was written wrong, and not damaged since."""
 
 
 def map_to_bytes(name: str, order: Ints, page_map: PageMap, *, bound: bool = True) -> bytes:
@@ -50,9 +54,10 @@ def load_map(path: Path, shard: ShardFiles) -> tuple[Ints, PageMap]:
     if (why := _what_is_wrong(order, ids, places, page_count, shard.pages, deltas)) is not None:
         if bound:
             raise damaged(file, "page map", why)
-        raise NotARelationError(
+        raise MixedUpMapError(
             f"the page map {file} {why}: updates of several shards by earlier releases could write such a map, and "
-            "rows of that version are lost; open the version before the update, or build the relation again"
+            "rows of that version are lost; open the version before the update, or give the data to semistream repair "
+            "--from, or build the relation again"
         )
     return order, PageMap(page_count, shard.pages, ids, places)
 

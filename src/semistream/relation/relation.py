@@ -271,6 +271,10 @@ class Relation:
         """Return the position in `indexes` of each key's shard, or -1 if that shard is not open."""
         return self._place[self.key.shards(keys, self.shard_count)]
 
+    def place_of(self, shard: int) -> int:
+        """Return the position in `indexes` of a shard, or -1 if it is not open."""
+        return int(self._place[shard])
+
     def locate(self, keys: Ints) -> Located:
         """Return the pages that may hold each key; none means that R cannot hold it."""
         if len(self.indexes) == 1:

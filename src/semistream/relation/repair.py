@@ -2,7 +2,8 @@
 
 Manifests first, which say what there should be; then of each shard the files of pages, its map, its index, its leaves;
 and last pages that only the data can give back. Whatever is written is proved first, by a checksum or by all that is
-known of it, and nothing sound is written over or cut off. What cannot be repaired is left as it is, and said.
+known of it, and nothing sound is written over or cut off. What cannot be repaired is left as it is, and said. A newest
+version whose files are sound and whose keys are mixed up is followed by a new one, from the data.
 
 Files keep their names, so all versions that share a page have it back, those that a query is pinned to among them, and
 only bytes that could not be read anyway are written over: a crash leaves nothing worse than it was.
@@ -27,8 +28,9 @@ from semistream.relation.repair_files import (
     repair_pages,
     repair_size,
 )
-from semistream.relation.repair_pages import Repaired, RepairError
+from semistream.relation.repair_pages import MixedUpError, Repaired, RepairError
 from semistream.relation.repair_source import Source, rebuild_pages
+from semistream.relation.repair_version import mixed_up, version_from_data
 
 __all__ = ["RepairError", "Repaired", "repair"]
 
@@ -81,6 +83,7 @@ def repair(
     repaired: list[Repaired] = []
     failures: list[RepairError] = []
     seen: set[ShardFiles] = set()
+    newest: Manifest | None = None
     for number in reversed(numbers):
         try:
             repaired += repair_manifest(path, number, copy)
@@ -88,6 +91,7 @@ def repair(
             failures.append(error)
             continue
         manifest = manifests.load(path, number)
+        newest = manifest if number == numbers[-1] else newest
         # unchanged since the version that was looked at before: those that are seen
         shards = [at for at, shard in enumerate(manifest.shards) if shard not in seen]
         seen.update(manifest.shards)
@@ -99,6 +103,10 @@ def repair(
                 repaired += rebuild_pages(path, manifest, wanting, source, trust, failures)
             except RepairError as error:
                 failures.append(error)
+    if source is not None and newest is not None and mixed_up(path, newest) is not None:
+        repaired.append(version_from_data(path, newest, source))
+        # what such versions have lost nothing can give back, and none of them is the newest any more
+        failures = [failure for failure in failures if not isinstance(failure, MixedUpError)]
     if failures:
         raise _summary(failures, repaired)
     return repaired
@@ -121,7 +129,7 @@ def _repair_shard(
         try:
             repaired.extend(work)
         except (RepairError, NotARelationError) as error:  # the latter if another file is needed, and damaged too
-            failures.append(RepairError(str(error)))
+            failures.append(error if isinstance(error, MixedUpError) else RepairError(str(error)))
             return False
         return True
 

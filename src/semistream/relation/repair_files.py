@@ -22,10 +22,10 @@ from semistream.relation.index import ScatteredIndex
 from semistream.relation.index_file import index_to_bytes, load_index
 from semistream.relation.leaves import EMPTY_KEY, leaf_entries, pack_leaves
 from semistream.relation.manifest import Manifest, ShardFiles
-from semistream.relation.map_file import load_map
+from semistream.relation.map_file import MixedUpMapError, load_map
 from semistream.relation.mapped_device import PageMap
 from semistream.relation.pages import FIRST, HEADER, page_keys, page_rows
-from semistream.relation.repair_pages import Repaired, RepairError
+from semistream.relation.repair_pages import MixedUpError, Repaired, RepairError
 
 __all__ = ["page_seed", "repair_index", "repair_leaves", "repair_manifest", "repair_map", "repair_pages",
            "repair_size", "write_page"]  # fmt: skip
@@ -197,7 +197,8 @@ def repair_map(path: Path, shard: ShardFiles, copy: Path | None) -> Iterator[Rep
         except NotARelationError:
             pass
     if content is None:
-        raise RepairError(f"{damage}; what updates have moved where is known to no other file: give a copy")
+        kind = MixedUpError if isinstance(damage, MixedUpMapError) else RepairError
+        raise kind(f"{damage}; what updates have moved where is known to no other file: give a copy")
     _replace(file, content)
     yield Repaired(str(file), -1, shard.rows, proof)
 

@@ -18,7 +18,7 @@ from semistream.relation.pages import FIRST, FORMAT, HEADER, LAST, WHOLE, pack_p
 from semistream.relation.relation import Relation
 from semistream.relation.selection import keep_rows
 
-__all__ = ["DamagedShard", "RepairError", "Repaired", "packed_page"]
+__all__ = ["DamagedShard", "MixedUpError", "RepairError", "Repaired", "packed_page"]
 
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -32,7 +32,7 @@ class Repaired:
     page: int
     rows: int
     proof: str
-    """What shows that it is as it was: ``checksum``, ``copy``, ``pages``, or ``keys and counts``."""
+    """What shows it is right: ``checksum``, ``copy``, ``pages``, ``keys and counts``; of a new version ``data``."""
 
 
 class RepairError(SemistreamError):
@@ -40,6 +40,10 @@ class RepairError(SemistreamError):
 
     repaired: Sequence[Repaired] = ()
     """What could be repaired, and has been."""
+
+
+class MixedUpError(RepairError):
+    """A version that was written wrong: no file can give back what it has lost."""
 
 
 @dataclass

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from semistream.core.errors import CorruptPageError
 from semistream.relation.device import Device
 from semistream.relation.index import ClusteredIndex, ScatteredIndex
+from semistream.relation.key_order import KeyOrder
 from semistream.relation.pages import HEADER, page_rows
 from semistream.relation.relation import Relation
 from semistream.relation.verify_files import LeafSums, bad_manifests
@@ -68,7 +69,7 @@ def find_faults(relation: Relation, read: Callable[[int], None] = lambda _: None
             yield Fault(str(file), -1, message)
     rows = 0
     bad = 0
-    first = _first_keys(relation)
+    first, order = _first_keys(relation), KeyOrder(relation)
     sums = [LeafSums(index) for index in relation.indexes if isinstance(index, ScatteredIndex)]
     for pages, frames, faults in _chunks(relation.device):
         yield from faults
@@ -81,8 +82,13 @@ def find_faults(relation: Relation, read: Callable[[int], None] = lambda _: None
                 here = shard == number
                 numbers = pages[here] - relation.shard_bases[number]
                 sums[number].add_pages(numbers, frames[here], relation.layout.stride)
-        if first is not None and frames.shape[0] == pages.size:
-            yield from _misindexed(relation, pages, frames, first)
+        if not faults:
+            order.see(pages, frames)
+            if first is not None:
+                yield from _misindexed(relation, pages, frames, first)
+    if not bad:
+        for message in order.faults():
+            yield Fault(str(relation.path), -1, message)
     if not bad and rows != relation.row_count:
         message = f"the pages hold {rows:,} rows, and the manifest says {relation.row_count:,}"
         yield Fault(str(relation.path), -1, f"{message}; build the relation again")
