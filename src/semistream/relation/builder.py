@@ -18,6 +18,7 @@ from semistream.core.paths import local_path
 from semistream.core.units import parse_bytes
 from semistream.relation import files
 from semistream.relation import manifest as manifests
+from semistream.relation.dictionaries import roomy, roomy_schema
 from semistream.relation.keys import KeyCodec
 from semistream.relation.leases import WRITERS, Writer
 from semistream.relation.manifest import MOST_SHARDS, Manifest, ShardFiles
@@ -151,17 +152,18 @@ def build(
     reader = as_reader(data)
     _check_names(reader.schema)
     codec = KeyCodec.for_schema(reader.schema, key)
+    held = roomy_schema(reader.schema)
     writers: list[ShardWriter] = []
     with Writer(path) if follows is not None else building(path, overwrite=overwrite) as writer:
         try:
             for number in range(shards):
                 shard = ShardWriter(
-                    path, shard_name(number, writer.run), reader.schema, codec,
+                    path, shard_name(number, writer.run), held, codec,
                     page_bytes=page_bytes, fill=fill, clustered=clustered,
                 )  # fmt: skip
                 writers.append(shard)  # at once, so that a later one's refusal ends this one too
             spill = path / f".sorting-{writer.run}"
-            null_keys, written = _fill(reader, codec, writers, spill, parse_bytes(memory), clustered)
+            null_keys, written = _fill(reader, held, codec, writers, spill, parse_bytes(memory), clustered)
             manifest = Manifest(
                 schema=reader.schema, key=codec.names, page_bytes=page_bytes, fill=fill, clustered=clustered,
                 shards=tuple(written), properties={NULL_KEYS: str(null_keys), **(properties or {})},
@@ -178,6 +180,7 @@ def build(
 
 def _fill(
     reader: pa.RecordBatchReader,
+    held: pa.Schema,
     codec: KeyCodec,
     writers: list[ShardWriter],
     spill: Path,
@@ -187,12 +190,13 @@ def _fill(
     null_keys = 0
     with ExitStack() as stack:
         sorters = [
-            KeySorter(reader.schema, spill.with_name(f"{spill.name}-{number}"), memory // len(writers))
+            KeySorter(held, spill.with_name(f"{spill.name}-{number}"), memory // len(writers))
             for number in range(len(writers))
         ]
         for sorter in sorters:
             stack.callback(sorter.close)
         for batch in reader:
+            batch = roomy(batch, held)
             keys, valid = codec.encode(batch)
             if not valid.all():
                 null_keys += int(np.count_nonzero(~valid))

@@ -144,12 +144,21 @@ class TickKey(KeyColumn):
         spark = self._NANOSECONDS[self._SPARK_UNIT[self._kind]]
         hash_ticks = hash_ints if self._kind == "date" else hash_longs
         if self._tick >= spark:
-            hash_ticks(values * (self._tick // spark), valid, running)
-            return
-        whole, rest = np.divmod(values, spark // self._tick)
-        hash_ticks(whole, valid, running)
-        if rest.any():
-            hash_longs(rest, both(valid, rest != 0), running)
+            factor = self._tick // spark
+            hash_ticks(values * factor, valid, running)
+            most = _INT64.max // factor
+            beyond = (values > most) | (values < -most)
+            rest = values
+        else:
+            whole, rest = np.divmod(values, spark // self._tick)
+            hash_ticks(whole, valid, running)
+            beyond = rest != 0
+            if self._kind == "date":
+                beyond |= whole != whole.astype(np.int32)
+                rest = np.where(whole == whole.astype(np.int32), rest, values)
+        # what Spark's type cannot say is hashed after it: what Spark has keeps its hash, and all else differs
+        if beyond.any():
+            hash_longs(rest, both(valid, beyond), running)
 
     def write(self, values: NDArray[np.int64]) -> pa.Array:
         return _from_words(self.type, values.astype(self._dtype))
