@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
@@ -18,6 +19,7 @@ from typer.testing import CliRunner, Result
 import semistream
 from semistream.cli import app, main
 from semistream.cli.sources import InputError, InputFiles, parse_types
+from semistream.relation.checksum import file_seed, seal
 
 PRODUCTS = pa.table({
     "id": pa.array([5, 3, 1, 4, 2], pa.int64()),
@@ -204,7 +206,7 @@ def test_check_names_every_bad_page(tmp_path: Path) -> None:
 
 
 def test_check_sees_pages_exchanged_between_versions(tmp_path: Path) -> None:
-    """Each page is sound and in its place, but the index belongs to other keys."""
+    """Each page is sound and in its place, but of another file; or of this one, and the index belongs to other keys."""
     path = tmp_path / "relation"
     for shift in (0, 7):
         table = pa.table({"id": [number + shift for number in range(5000)]})
@@ -212,6 +214,12 @@ def test_check_sees_pages_exchanged_between_versions(tmp_path: Path) -> None:
     first, second = sorted(path.glob("*.pages"), key=lambda file: file.stat().st_mtime_ns)
     second.write_bytes(first.read_bytes())
     assert run("inspect", path).exit_code == 0
+    outcome = run("inspect", path, "--check")
+    assert outcome.exit_code == 1
+    assert "those of another file" in outcome.stderr
+    frames = np.fromfile(first, np.uint8).reshape(-1, 512)
+    seal(frames, 0, file_seed(second.name))
+    frames.tofile(second)
     outcome = run("inspect", path, "--check")
     assert outcome.exit_code == 1
     assert "index gives another key" in outcome.stderr
