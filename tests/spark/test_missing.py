@@ -292,6 +292,9 @@ def test_parked_rows_are_tended_to_without_new_ones(spark: SparkSession, tmp_pat
         wait_for(sum(key is None or key < KNOWN for key, _, _ in rows))
         semistream.upsert(products, late(KNOWN, KNOWN + 50))
         wait_for(len(rows))
+        limit = time.monotonic() + 60  # a batch is over later than its sink
+        while (query.lastProgress or {"batchId": -1})["batchId"] < max(seen.batches) and time.monotonic() < limit:
+            time.sleep(0.1)
     finally:
         query.stop()
     assert query.exception() is None
