@@ -117,8 +117,8 @@ def test_drivers_killed_at_random_cost_no_row(spark: SparkSession, tmp_path: Pat
 @contextmanager
 def updated(relation: Path) -> Iterator[NDArray[np.int64]]:
     """Give keys of all shards new prices, one version after the other; yield the keys."""
-    keys = ZipfKeys(ROWS, 1.0, "random", seed=9).keys(0, 300)
-    keys = np.unique(keys)
+    sold = ZipfKeys(ROWS + 5000, 1.0, "random", seed=9).keys(0, 300)  # as sales have them
+    keys = np.unique(sold[sold < ROWS])
     stop = threading.Event()
     failed: list[BaseException] = []
 
@@ -126,7 +126,7 @@ def updated(relation: Path) -> Iterator[NDArray[np.int64]]:
         names = [f"product {key}" for key in keys]
         number = 0
         try:
-            while not stop.wait(0.7):
+            while number < 30 and not stop.wait(1.0):  # each version has files of its own
                 number += 1
                 semistream.upsert(relation, pa.table({"id": keys, "price": keys % 1000 + 1000 * number, "name": names}))
         except BaseException as error:
