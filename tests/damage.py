@@ -12,8 +12,8 @@ import pyarrow as pa
 
 import semistream
 from semistream.core.errors import SemistreamError
-from semistream.relation import manifest as manifests
 from semistream.relation.relation import Relation
+from semistream.relation.storage import manifest as manifests
 
 PAGE = 512
 KEYS = 70

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from semistream.relation import files
+from semistream.relation.storage import files
 
 Crash = Literal["killed", "power lost", "reordered", "torn"]
 

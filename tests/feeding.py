@@ -84,14 +84,14 @@ class Feed:
         self.files.append(write_sales(self.folder / "in", number, rows))
 
     def counters(self) -> list[dict[str, Any]]:
-        from semistream.spark.metrics import counters_of
+        from semistream.spark.monitoring.metrics import counters_of
 
         found = [counters_of(progress["observedMetrics"].get("join")) for progress in self.query.recentProgress]
         return [row for row in found if row is not None and row["rows_in"]]
 
     @property
     def caches(self) -> list[Path]:
-        from semistream.spark.warm import places
+        from semistream.spark.joining.warm import places
 
         return [root / self.query.id for root in places() if (root / self.query.id).exists()]
 

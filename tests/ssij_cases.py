@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 import semistream
 from semistream.core.clock import VirtualClock
-from semistream.joins.ssij import Ssij
+from semistream.joins.ssij.ssij import Ssij
+from semistream.relation.devices.simulated_device import MemoryPages, SimulatedDevice
 from semistream.relation.relation import Relation
-from semistream.relation.simulated import MemoryPages, SimulatedDevice
 
 BETWEEN: dict[str, Any] = {"on": ("low", "high"), "condition": "between"}
 

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from semistream import spark as spark
     from semistream.joins import algorithms as algorithms
     from semistream.relation.relation import Relation as Relation
-    from semistream.relation.vacuum import vacuum as vacuum
-    from semistream.relation.versions import compact as compact
-    from semistream.relation.versions import delete as delete
-    from semistream.relation.versions import history as history
-    from semistream.relation.versions import update as update
-    from semistream.relation.versions import upsert as upsert
+    from semistream.relation.versions.vacuum import vacuum as vacuum
+    from semistream.relation.versions.versions import compact as compact
+    from semistream.relation.versions.versions import delete as delete
+    from semistream.relation.versions.versions import history as history
+    from semistream.relation.versions.versions import update as update
+    from semistream.relation.versions.versions import upsert as upsert
     from semistream.spark import join as join
     from semistream.tuner.auto import create as create
 
@@ -28,15 +28,15 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "Relation": "semistream.relation.relation",
     "algorithms": "semistream.joins",
-    "compact": "semistream.relation.versions",
+    "compact": "semistream.relation.versions.versions",
     "create": "semistream.tuner.auto",
-    "delete": "semistream.relation.versions",
-    "history": "semistream.relation.versions",
+    "delete": "semistream.relation.versions.versions",
+    "history": "semistream.relation.versions.versions",
     "join": "semistream.spark",
     "spark": "semistream.spark",
-    "update": "semistream.relation.versions",
-    "upsert": "semistream.relation.versions",
-    "vacuum": "semistream.relation.vacuum",
+    "update": "semistream.relation.versions.versions",
+    "upsert": "semistream.relation.versions.versions",
+    "vacuum": "semistream.relation.versions.vacuum",
 }
 
 __all__ = ["__version__", *_PUBLIC]

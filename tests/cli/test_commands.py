@@ -18,8 +18,8 @@ from typer.testing import CliRunner, Result
 
 import semistream
 from semistream.cli import app, main
-from semistream.cli.sources import InputError, InputFiles, parse_types
-from semistream.relation.checksum import file_seed, seal
+from semistream.cli.relations.table_files import InputError, InputFiles, parse_types
+from semistream.relation.pages.checksum import file_seed, seal
 
 PRODUCTS = pa.table({
     "id": pa.array([5, 3, 1, 4, 2], pa.int64()),

@@ -12,9 +12,9 @@ from typer.testing import CliRunner, Result
 
 import semistream
 from semistream.cli import app
-from semistream.cli.csv_files import InputError
-from semistream.cli.master import find_master
-from semistream.cli.sources import InputFiles, parse_types
+from semistream.cli.relations.csv_files import InputError
+from semistream.cli.relations.master import find_master
+from semistream.cli.relations.table_files import InputFiles, parse_types
 
 
 def table(folder: Path, text: str, *types: str, **options: tuple[str, ...]) -> pa.Table:

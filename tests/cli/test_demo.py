@@ -15,10 +15,10 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner, Result
 
-import semistream.spark.demo as steps
+import semistream.spark.sales_demo as steps
 from semistream.cli import app
 from semistream.spark import stream_statistics
-from semistream.spark.demo import METRICS, DemoPlan
+from semistream.spark.sales_demo import METRICS, DemoPlan
 
 SMALL = ("--rows", "20000", "--sales", "6000", "--batches", "2", "--memory", "25%")
 

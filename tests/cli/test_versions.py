@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from semistream.relation.pins import version_for
 from semistream.relation.relation import Relation
+from semistream.relation.versions.pins import version_for
 
 
 def semistream(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -14,8 +14,8 @@ import semistream
 from semistream.cli.app import app
 from semistream.core.errors import UnsupportedPathError
 from semistream.core.paths import local_path
+from semistream.relation.damage.repair import repair
 from semistream.relation.relation import Relation
-from semistream.relation.repair import repair
 
 ROWS = pa.table({"id": [1, 2], "name": ["apple", "fig"]})
 REMOTE = ("s3a://bucket/r", "hdfs://node:9000/r", "gs://bucket/r", Path("s3a://bucket/r"), "file://host/r")

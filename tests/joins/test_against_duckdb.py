@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import semistream
 from semistream.conformance.expected import assert_same_rows, in_batches, paired, run
 from semistream.joins import find
-from semistream.joins.base import How
+from semistream.joins.interface.join import How
 from semistream.relation.relation import Relation
 
 DAY = datetime.date(1970, 1, 1)

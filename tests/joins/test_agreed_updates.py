@@ -14,11 +14,11 @@ import pytest
 import semistream
 from semistream.core.errors import BrokenJoinError, StalledJoinError, UpdateRefusedError, UpdateTooLargeError
 from semistream.joins import algorithms, find
-from semistream.joins.base import Join
-from semistream.joins.front_stage import FrontStage
-from semistream.relation.invariants import check_relation
+from semistream.joins.families.front_stage import FrontStage
+from semistream.joins.interface.join import Join
+from semistream.relation.changes.invariants import check_relation
+from semistream.relation.changes.patch import Patch
 from semistream.relation.relation import Relation
-from semistream.relation.updates import Patch
 
 Model = dict[int, tuple[int, ...]]
 SCHEMA = pa.schema({"id": pa.int64(), "n": pa.int64()})

@@ -11,7 +11,7 @@ import pytest
 
 import semistream
 from semistream.conformance.expected import assert_same_rows, in_batches, join_pairs, paired
-from semistream.relation.keys import KeyCodec
+from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.relation import Relation
 
 BUCKETS = 23

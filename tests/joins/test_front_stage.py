@@ -9,7 +9,7 @@ import pytest
 import semistream
 from semistream.core.errors import UnsupportedJoinError
 from semistream.joins import algorithms, find
-from semistream.joins.front_stage import FrontStage
+from semistream.joins.families.front_stage import FrontStage
 from semistream.relation.synthetic import synthetic_relation
 from semistream.workloads import ShiftingKeys, ZipfKeys, ZipfLaw
 

@@ -182,7 +182,7 @@ def test_fewer_reads_a_tuple_than_hybridjoin_while_the_stream_goes_on(tmp_path: 
 
 
 def test_the_front_stage_goes_before_it_too(relation: Relation) -> None:
-    from semistream.joins.front_stage import FrontStage
+    from semistream.joins.families.front_stage import FrontStage
 
     class Front(FrontStage):
         id, title, behind = "front+partitioned_join", "", "partitioned_join"

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 import semistream
 from semistream.conformance.expected import laboratory
-from semistream.joins.base import Join
-from semistream.relation.device_base import Device, DeviceProfile
+from semistream.joins.interface.join import Join
+from semistream.relation.devices.device import Device, DeviceProfile
 from semistream.relation.relation import Relation
 
 Ints = NDArray[np.int64]

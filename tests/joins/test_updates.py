@@ -9,7 +9,7 @@ import pytest
 import semistream
 from semistream.core.errors import UpdateRefusedError
 from semistream.joins import algorithms, find
-from semistream.joins.cyclic import CyclicJoin
+from semistream.joins.families.cyclic import CyclicJoin
 from semistream.relation.relation import Relation
 
 KEYS = 600

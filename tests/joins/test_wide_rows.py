@@ -11,13 +11,13 @@ import pytest
 import semistream
 from semistream.core.errors import SemistreamError
 from semistream.joins import find
+from semistream.joins.ssij.frame_pool import FramePool
+from semistream.joins.ssij.tuple_log import TupleLog, TupleShape
 from semistream.relation.relation import Relation
-from semistream.relation.row_columns import RowLimitError
-from semistream.relation.rows import RowCodec, Rows
-from semistream.relation.sizes import batch_bytes
-from semistream.structures.frame_pool import FramePool
+from semistream.relation.rows.row_codec import RowCodec, Rows
+from semistream.relation.rows.row_columns import RowLimitError
+from semistream.relation.rows.row_sizes import batch_bytes
 from semistream.structures.row_store import RowStore
-from semistream.structures.tuple_log import TupleLog, TupleShape
 
 ROWS = 300
 

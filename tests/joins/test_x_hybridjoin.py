@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import semistream
 from semistream.conformance.expected import assert_same_rows, in_batches, run
-from semistream.joins.base import Join
+from semistream.joins.interface.join import Join
 from semistream.joins.x_hybridjoin import XHybridJoin
 from semistream.relation.relation import Relation
 
@@ -215,7 +215,7 @@ def test_a_changed_page_is_not_served_stale(folder: Path, ranked: Ints) -> None:
 
 
 def test_the_front_stage_goes_before_it_too(folder: Path, ranked: Ints) -> None:
-    from semistream.joins.front_stage import FrontStage
+    from semistream.joins.families.front_stage import FrontStage
     from semistream.joins.x_hybridjoin import XHybridJoin
 
     class Front(FrontStage):

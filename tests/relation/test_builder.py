@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semistream.core.errors import KeyColumnError, RelationBuildError
-from semistream.relation import manifest as manifests
 from semistream.relation.builder import NULL_KEYS
-from semistream.relation.keys import KeyCodec
-from semistream.relation.pages import FIRST, LAST, WHOLE, page_keys, page_rows
+from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.pages.page_layout import FIRST, LAST, WHOLE, page_keys, page_rows
+from semistream.relation.pages.shard_writer import ShardWriter
+from semistream.relation.pages.sorter import KeySorter
 from semistream.relation.relation import Relation
-from semistream.relation.sorter import KeySorter
-from semistream.relation.writer import ShardWriter
+from semistream.relation.storage import manifest as manifests
 
 
 def table_of(ids: Any, kind: pa.DataType | None = None) -> pa.Table:
@@ -127,7 +127,7 @@ def test_the_sorter_sorts_stably(
 
 
 def test_the_merge_cuts_long_runs_into_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("semistream.relation.sorter._BLOCK", 16)
+    monkeypatch.setattr("semistream.relation.pages.sorter._BLOCK", 16)
     rng = np.random.default_rng(6)
     schema = pa.schema({"id": pa.int64()})
     sorter = KeySorter(schema, tmp_path, 8000)

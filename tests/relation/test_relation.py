@@ -10,7 +10,7 @@ import pytest
 
 import semistream
 from semistream.core.errors import CorruptPageError, KeyColumnError, NotARelationError
-from semistream.relation.pages import page_keys
+from semistream.relation.pages.page_layout import page_keys
 from semistream.relation.relation import Relation
 from semistream.structures.lookup import PageLookup
 

@@ -8,7 +8,7 @@ import pytest
 
 from semistream.core.clock import VirtualClock
 from semistream.joins import create
-from semistream.relation.pages import page_keys
+from semistream.relation.pages.page_layout import page_keys
 from semistream.relation.relation import Relation
 from semistream.relation.synthetic import synthetic_relation
 

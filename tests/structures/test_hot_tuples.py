@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from semistream.relation.pages import FIRST, LAST, WHOLE
-from semistream.relation.rows import RowCodec
-from semistream.structures.arrays import MappedArrays, in_memory
+from semistream.relation.pages.page_layout import FIRST, LAST, WHOLE
+from semistream.relation.rows.row_codec import RowCodec
+from semistream.structures.array_source import MappedArrays, in_memory
 from semistream.structures.candidates import Candidates, find_candidates
 from semistream.structures.hot_tuples import HotTuples
 

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from semistream.relation.rows import RowCodec
+from semistream.relation.rows.row_codec import RowCodec
 from semistream.structures.row_store import RowStore
 
 SCHEMAS = {

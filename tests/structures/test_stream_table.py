@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from semistream.relation.pages import FIRST, LAST, WHOLE, PageLayout, pack_pages, pages_needed
-from semistream.relation.rows import RowCodec, Rows
+from semistream.relation.pages.page_layout import FIRST, LAST, WHOLE, PageLayout, pack_pages, pages_needed
+from semistream.relation.rows.row_codec import RowCodec, Rows
 from semistream.structures.stream_table import StreamTable
 
 # few enough to meet again, and the ends of what a key can be

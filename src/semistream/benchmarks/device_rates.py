@@ -21,12 +21,13 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.benchmarks.page_format import bench_checksum, bench_format, sample_rows
+from semistream.core.arrays import Ints
 from semistream.core.machine import describe_machine
 from semistream.core.units import parse_bytes
-from semistream.relation import transfers
-from semistream.relation.device import FileDevice
-from semistream.relation.device_base import Frames, Ints
-from semistream.relation.reader import Method, PageReader
+from semistream.relation.devices import transfers
+from semistream.relation.devices.device import Frames
+from semistream.relation.devices.file_device import FileDevice
+from semistream.relation.devices.reader import Method, PageReader
 from semistream.relation.relation import Relation
 
 __all__ = ["bench_device"]
@@ -59,7 +60,7 @@ def bench_device(
     size
         Bytes of the relation. Too small, and a cache somewhere below answers instead of the disk.
     page_bytes, depth
-        As for `semistream.relation.device.FileDevice`.
+        As for `semistream.relation.devices.file_device.FileDevice`.
     rounds
         Each number is the median of so many; ways to read take turns within a round.
     formats

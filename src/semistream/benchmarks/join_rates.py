@@ -34,8 +34,8 @@ from semistream.core.machine import describe_machine
 from semistream.core.statistics import JoinStatistics
 from semistream.core.units import format_bytes, parse_bytes
 from semistream.joins import algorithms, create, find
-from semistream.joins.base import Join
-from semistream.relation.device import FileDevice
+from semistream.joins.interface.join import Join
+from semistream.relation.devices.file_device import FileDevice
 from semistream.relation.relation import Relation
 from semistream.workloads.keys.key_source import Shape
 from semistream.workloads.workload import Workload, zipf

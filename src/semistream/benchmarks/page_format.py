@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from semistream.relation.checksum import seal, verify
-from semistream.relation.pages import page_keys
+from semistream.relation.pages.checksum import seal, verify
+from semistream.relation.pages.page_layout import page_keys
 from semistream.relation.relation import Relation
 
 __all__ = ["bench_checksum", "bench_format", "median_seconds", "sample_rows"]

@@ -28,7 +28,7 @@ from semistream.core.errors import NotARelationError
 from semistream.core.units import format_bytes, parse_bytes
 from semistream.joins import find
 from semistream.relation.relation import Relation
-from semistream.spark.builder import build
+from semistream.spark.relations.build_job import build
 from semistream.workloads.keys.key_source import Shape
 from semistream.workloads.master_table import MasterLayout, MasterTable
 from semistream.workloads.sales import SalesStream

@@ -35,9 +35,9 @@ from semistream.benchmarks.join_rates import BenchError, code_version
 from semistream.benchmarks.spark_data import FEW_ROWS, BenchPlan, build_relation, write_files, write_small
 from semistream.core.machine import describe_machine
 from semistream.relation.relation import Relation
-from semistream.spark.metrics import StreamStatistics, counters_of
+from semistream.spark.joining.stream_join import join
+from semistream.spark.monitoring.metrics import StreamStatistics, counters_of
 from semistream.spark.sessions import session
-from semistream.spark.stream_join import join
 
 __all__ = ["BenchPlan", "bench_session", "bench_spark", "build_relation", "write_files"]
 

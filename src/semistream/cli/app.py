@@ -13,16 +13,16 @@ import typer
 import semistream
 from semistream.cli.algorithms import algorithms
 from semistream.cli.bench import app as bench
-from semistream.cli.build import build
 from semistream.cli.console import is_expected, print_error
 from semistream.cli.demo import demo
 from semistream.cli.experiments import app as experiments
-from semistream.cli.inspect import inspect
-from semistream.cli.plan import plan
-from semistream.cli.repair import repair
+from semistream.cli.relations.build import build
+from semistream.cli.relations.inspect import inspect
+from semistream.cli.relations.repair import repair
+from semistream.cli.relations.versions import compact, delete, history, upsert, vacuum
 from semistream.cli.run import run
-from semistream.cli.tune import tune
-from semistream.cli.versions import compact, delete, history, upsert, vacuum
+from semistream.cli.tuning.plan import plan
+from semistream.cli.tuning.tune import tune
 
 __all__ = ["app", "main"]
 

@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from semistream.cli.build import growing
 from semistream.cli.console import errors, facts, out, polled, progress, step
+from semistream.cli.relations.build import growing
 from semistream.core.units import format_bytes, format_count, parse_bytes
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from semistream.relation.relation import Relation
-    from semistream.spark.demo import DemoPlan
-    from semistream.spark.metrics import StreamStatistics
+    from semistream.spark.monitoring.metrics import StreamStatistics
+    from semistream.spark.sales_demo import DemoPlan
 
 __all__ = ["demo"]
 
@@ -71,7 +71,7 @@ def demo(
     # What can be wrong is said now, not after a minute.
     find(algorithm)
     parse_bytes(memory, of=1 << 40)
-    from semistream.spark.demo import DemoPlan
+    from semistream.spark.sales_demo import DemoPlan
 
     plan = DemoPlan(rows=rows, sales=sales, batches=batches, algorithm=algorithm, memory=memory)
     began = time.perf_counter()
@@ -129,7 +129,7 @@ def _run(plan: DemoPlan, place: Path) -> tuple[Relation, Outcome]:
     from pyspark.sql import SparkSession
 
     from semistream.spark import session
-    from semistream.spark.demo import build_relation
+    from semistream.spark.sales_demo import build_relation
 
     outcome = Outcome()
     ours = SparkSession.getActiveSession() is None
@@ -153,7 +153,7 @@ def _run(plan: DemoPlan, place: Path) -> tuple[Relation, Outcome]:
 
 
 def _make_data(bars: Progress, plan: DemoPlan, place: Path, outcome: Outcome) -> None:
-    from semistream.spark.demo import rehearse, write_master, write_sales
+    from semistream.spark.sales_demo import rehearse, write_master, write_sales
 
     with step(bars, "Compiling", note="longer the first time"):
         rehearse(plan, place)
@@ -165,7 +165,7 @@ def _make_data(bars: Progress, plan: DemoPlan, place: Path, outcome: Outcome) ->
 
 def _join(bars: Progress, spark: SparkSession, plan: DemoPlan, place: Path, outcome: Outcome) -> None:
     from semistream.spark import stream_statistics
-    from semistream.spark.demo import METRICS, start_join
+    from semistream.spark.sales_demo import METRICS, start_join
 
     with step(bars, "Joining the stream", plan.sales, unit="sales") as task:
         query = start_join(spark, plan, place)
@@ -188,7 +188,7 @@ def _trigger_seconds(query: StreamingQuery) -> float:
 
 
 def _check(bars: Progress, spark: SparkSession, place: Path, outcome: Outcome) -> None:
-    from semistream.spark.demo import count_differences
+    from semistream.spark.sales_demo import count_differences
 
     tracker = spark.sparkContext.statusTracker()
     with step(bars, "Comparing") as task:

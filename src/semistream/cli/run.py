@@ -17,7 +17,7 @@ from semistream.cli.console import facts, out
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from semistream.spark.listening import BatchTotals, StatisticsListener
+    from semistream.spark.monitoring.listening import BatchTotals, StatisticsListener
     from semistream.spark.pipeline.plan import PipelinePlan
 
 __all__ = ["run"]
@@ -38,7 +38,7 @@ def run(
     stopped, by any means, goes on where its checkpoint says. Ctrl-C stops it: the micro-batch it is in is done again
     then, and the sink has it once.
     """
-    from semistream.spark.listening import BatchTotals
+    from semistream.spark.monitoring.listening import BatchTotals
     from semistream.spark.pipeline import load, start
 
     pipeline = load(path, adopt=adopt)
@@ -61,8 +61,8 @@ def run(
 
 @contextlib.contextmanager
 def _statistics(plan: PipelinePlan, totals: BatchTotals) -> Iterator[StatisticsListener]:
-    from semistream.spark.listening import BatchReport, JsonLines, StatisticsListener
-    from semistream.spark.prometheus import PrometheusPage
+    from semistream.spark.monitoring.listening import BatchReport, JsonLines, StatisticsListener
+    from semistream.spark.monitoring.prometheus import PrometheusPage
 
     reports: list[BatchReport] = [totals]
     if plan.statistics.file is not None:

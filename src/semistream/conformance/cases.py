@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.conformance.expected import join_pairs, laboratory, paired
-from semistream.joins.base import How
+from semistream.joins.interface.join import How
 from semistream.relation.relation import Relation
 
 __all__ = ["CASES", "Case", "case"]

@@ -24,7 +24,7 @@ from semistream.conformance.cases import CASES, Case, case
 from semistream.conformance.expected import Outcome, assert_same_rows, held_bytes, in_batches, run
 from semistream.core.errors import BudgetTooSmallError, KeyColumnError, KeyTypeError, UnsupportedJoinError
 from semistream.joins import find
-from semistream.joins.base import How, Join
+from semistream.joins.interface.join import How, Join
 
 __all__ = ["Check", "checks"]
 

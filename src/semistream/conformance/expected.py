@@ -19,9 +19,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.core.statistics import JoinStatistics
-from semistream.joins.base import How, Join
+from semistream.joins.interface.join import How, Join
 from semistream.relation.relation import Relation
-from semistream.relation.sizes import batch_bytes
+from semistream.relation.rows.row_sizes import batch_bytes
 
 __all__ = [
     "Outcome",

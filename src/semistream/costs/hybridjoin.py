@@ -25,7 +25,7 @@ from semistream.costs.basis.oldest_first import OldestFirst
 from semistream.costs.basis.popularity import KeyClasses
 from semistream.costs.basis.served import DiskCosts, Served
 from semistream.costs.basis.setting import Setting
-from semistream.joins.oldest_first import DISK_SHARE, IN_FLIGHT
+from semistream.joins.families.oldest_first import DISK_SHARE, IN_FLIGHT
 from semistream.structures.stream_table import StreamTable
 
 __all__ = ["COSTS", "HybridJoinCosts"]

@@ -23,8 +23,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Floats
 from semistream.costs.basis.model import common_memory
 from semistream.costs.basis.popularity import KeyClasses, Units
 from semistream.costs.basis.queue_steady_state import root
@@ -35,7 +35,6 @@ from semistream.structures.wait_buffer import WaitBuffer
 
 __all__ = ["COSTS", "PartitionedJoinCosts"]
 
-Floats = NDArray[np.float64]
 
 _LEAST_TUPLES = 16
 _TUPLE_BYTES = 17

@@ -36,23 +36,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Floats
 from semistream.costs.basis.model import Memory, Prediction, common_memory
 from semistream.costs.basis.page_utility import PageClasses, kept_pages
 from semistream.costs.basis.popularity import KeyClasses
 from semistream.costs.basis.served import DiskCosts, Served, matched_in_passes
 from semistream.costs.basis.setting import Setting
-from semistream.joins import ssij_memory as ssij
+from semistream.joins.ssij import ssij_memory
+from semistream.joins.ssij.inverted_kernels import ENTRY_BYTES, LINK_BYTES, NODE_BYTES
+from semistream.joins.ssij.page_cache import PageCache
+from semistream.joins.ssij.tuple_log import TupleShape
 from semistream.structures.directory import ENTRY_BYTES as DIRECTORY_BYTES
-from semistream.structures.inverted_kernels import ENTRY_BYTES, LINK_BYTES, NODE_BYTES
-from semistream.structures.page_cache import PageCache
 from semistream.structures.read_plan import ReadPlanner
-from semistream.structures.tuple_log import TupleShape
 
 __all__ = ["COSTS", "SsijCosts"]
 
-Floats = NDArray[np.float64]
 
 _STRETCH = 8192
 _ROUNDS = 16
@@ -193,8 +192,13 @@ class SsijCosts(DiskCosts):
     def _least_parts(setting: Setting, cache_share: float) -> int:
         """Return the least that the parts after the page map need."""
         frame = setting.frame_bytes
-        least = math.ceil(ssij._LEAST_FRAMES / (1.0 - cache_share)) * (frame + ssij._FRAME_EXTRA) + ssij.READ_EXTRA
-        least += ssij._LEAST_PORTION * (ssij._PORTION_BYTES + ssij._WANTED_BYTES) + ReadPlanner.bytes_for(0, 1)
+        least = (
+            math.ceil(ssij_memory._LEAST_FRAMES / (1.0 - cache_share)) * (frame + ssij_memory._FRAME_EXTRA)
+            + ssij_memory.READ_EXTRA
+        )
+        least += ssij_memory._LEAST_PORTION * (
+            ssij_memory._PORTION_BYTES + ssij_memory._WANTED_BYTES
+        ) + ReadPlanner.bytes_for(0, 1)
         return least + 2 * frame
 
     def _split(
@@ -203,18 +207,22 @@ class SsijCosts(DiskCosts):
     ) -> _Split:  # fmt: skip
         """Give the memory out as `SsijMemory` does."""
         frame, parts = setting.frame_bytes, common_memory(setting, total, index=True)
-        read_extra, frame_extra, wanted_bytes = ssij.READ_EXTRA, ssij._FRAME_EXTRA, ssij._WANTED_BYTES
-        portion_bytes, least_portion = ssij._PORTION_BYTES, ssij._LEAST_PORTION
+        read_extra, frame_extra, wanted_bytes = (
+            ssij_memory.READ_EXTRA,
+            ssij_memory._FRAME_EXTRA,
+            ssij_memory._WANTED_BYTES,
+        )
+        portion_bytes, least_portion = ssij_memory._PORTION_BYTES, ssij_memory._LEAST_PORTION
         least = self._least_parts(setting, cache_share or 0.0)
         page_map = parts.give("page map", setting.pages * PageCache.bytes_per_page)
         spare = parts.free - least
         if spare < 0:
             raise self._too_small(setting, parts, least + page_map)
-        portion = least_portion + min(spare // 16 // portion_bytes, ssij._MOST_PORTION)
+        portion = least_portion + min(spare // 16 // portion_bytes, ssij_memory._MOST_PORTION)
         parts.give("look-up", portion * portion_bytes)
-        read = 1 + min(spare // 16 // (frame + read_extra), ssij._MOST_READ, max(setting.pages - 1, 0))
+        read = 1 + min(spare // 16 // (frame + read_extra), ssij_memory._MOST_READ, max(setting.pages - 1, 0))
         parts.give("read buffer", read * (frame + read_extra))
-        parts.give("matched rows", frame + min(spare // 32, ssij._MOST_COPIES))
+        parts.give("matched rows", frame + min(spare // 32, ssij_memory._MOST_COPIES))
         scan = max(1, min(max_scan, read, 1 + spare // 64 // 4))
         planned = least_portion + spare // 64 // wanted_bytes
         parts.give(
@@ -227,10 +235,10 @@ class SsijCosts(DiskCosts):
         record = TupleShape.size_of(row, ranged=False, timed=False)
         waiting = record + NODE_BYTES + ENTRY_BYTES + wanted_bytes // 4
         little = total <= 0.015 * setting.pages * setting.page_bytes
-        paper = ssij.BUFFER_TUPLES_OF_LITTLE if little else ssij.BUFFER_TUPLES
+        paper = ssij_memory.BUFFER_TUPLES_OF_LITTLE if little else ssij_memory.BUFFER_TUPLES
         return _Split(
             parts, frames, portion, read, scan, planned, record, math.ceil((LINK_BYTES + row) / 4) * 4,
-            input_tuples or max(1, min(ssij.INPUT_TUPLES, for_tuples * frame // 10 // record)),
+            input_tuples or max(1, min(ssij_memory.INPUT_TUPLES, for_tuples * frame // 10 // record)),
             buffer_tuples or max(1, min(paper, for_tuples * frame // 2 // waiting)),
         )  # fmt: skip
 
@@ -259,8 +267,8 @@ class SsijCosts(DiskCosts):
     def _beside(setting: Setting, split: _Split, wanted: float) -> float:
         """Return what of the block neither pages nor tuples have: lists of who waits for a page, a larger read plan."""
         # the read plan grows by half as long as it does not suffice, at the expense of the block
-        grown = max(0.0, 1.25 * wanted - split.planned) * ssij._WANTED_BYTES
-        grown = min(grown, max(0, setting.pages - split.planned) * ssij._WANTED_BYTES)
+        grown = max(0.0, 1.25 * wanted - split.planned) * ssij_memory._WANTED_BYTES
+        grown = min(grown, max(0, setting.pages - split.planned) * ssij_memory._WANTED_BYTES)
         return wanted * ENTRY_BYTES + grown
 
     def _fitting(self, setting: Setting, split: _Split, wanted: float, each: float, cache_share: float | None) -> float:

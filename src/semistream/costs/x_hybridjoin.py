@@ -18,20 +18,19 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Floats
 from semistream.costs.basis.model import Memory, common_memory
 from semistream.costs.basis.oldest_first import OldestFirst
 from semistream.costs.basis.popularity import KeyClasses
 from semistream.costs.basis.served import Served, matched_in_passes
 from semistream.costs.basis.setting import Setting
 from semistream.costs.hybridjoin import HybridJoinCosts
-from semistream.joins.oldest_first import DISK_SHARE, IN_FLIGHT
+from semistream.joins.families.oldest_first import DISK_SHARE, IN_FLIGHT
 from semistream.structures.directory import entries_for
 
 __all__ = ["COSTS", "XHybridJoinCosts"]
 
-Floats = NDArray[np.float64]
 
 _PORTION = 1 << 14
 

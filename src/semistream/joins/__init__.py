@@ -12,7 +12,7 @@ from typing import Any
 
 from semistream.core.errors import UnknownAlgorithmError
 from semistream.core.plugins import modules_of
-from semistream.joins.base import How, Join
+from semistream.joins.interface.join import How, Join
 from semistream.relation.relation import Relation
 
 __all__ = ["How", "Join", "algorithms", "create", "find"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from semistream.joins.front_stage import FrontStage
+from semistream.joins.families.front_stage import FrontStage
 from semistream.joins.hybridjoin import HybridJoin
 
 __all__ = ["CacheJoin"]

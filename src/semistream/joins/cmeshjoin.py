@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from semistream.joins.front_stage import FrontStage
+from semistream.joins.families.front_stage import FrontStage
 from semistream.joins.meshjoin import MeshJoin
 
 __all__ = ["CMeshJoin"]

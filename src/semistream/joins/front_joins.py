@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from semistream.joins.front_stage import FrontStage
+from semistream.joins.families.front_stage import FrontStage
 from semistream.joins.inlj import Inlj
-from semistream.joins.ssij import Ssij
+from semistream.joins.ssij.ssij import Ssij
 from semistream.joins.x_hybridjoin import XHybridJoin
 from semistream.relation.relation import Relation
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from semistream.joins.oldest_first import OldestFirstJoin
+from semistream.joins.families.oldest_first import OldestFirstJoin
 
 __all__ = ["HybridJoin"]
 

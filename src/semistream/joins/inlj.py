@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from semistream.joins.base import Join
-from semistream.joins.following import Undo
-from semistream.joins.stream_buffer import Tuples
+from semistream.joins.interface.following import Undo
+from semistream.joins.interface.join import Join
+from semistream.joins.interface.stream_buffer import Tuples
+from semistream.relation.changes.patch import Patch
 from semistream.relation.relation import Relation
-from semistream.relation.selection import take_rows
-from semistream.relation.updates import Patch
+from semistream.relation.rows.selection import take_rows
 from semistream.structures.lookup import PageLookup
 
 __all__ = ["Inlj"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from semistream.joins.cyclic import CyclicJoin
+from semistream.joins.families.cyclic import CyclicJoin
 from semistream.relation.relation import Relation
 
 __all__ = ["MeshJoin"]

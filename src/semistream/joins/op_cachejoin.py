@@ -9,19 +9,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from semistream.joins.following import Undo
-from semistream.joins.oldest_first import OldestFirstJoin, partitions
-from semistream.joins.parallel_front import ParallelFrontStage
-from semistream.joins.traits import Overlap
+from semistream.core.arrays import Bytes, Ints
+from semistream.joins.families.oldest_first import OldestFirstJoin, partitions
+from semistream.joins.families.parallel_front import ParallelFrontStage
+from semistream.joins.interface.following import Undo
+from semistream.joins.interface.traits import Overlap
+from semistream.relation.changes.patch import Patch
 from semistream.relation.relation import Relation
-from semistream.relation.updates import Patch
 
 __all__ = ["OPCacheJoin", "TwoBufferJoin"]
-
-Ints = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
 
 
 @dataclass

@@ -6,18 +6,15 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from semistream.joins.base import Join
-from semistream.joins.following import Undo
-from semistream.relation.overlay import Change, Overlay
-from semistream.relation.pages import page_keys
-from semistream.relation.updates import Patch
+from semistream.core.arrays import Bytes, Ints
+from semistream.joins.interface.following import Undo
+from semistream.joins.interface.join import Join
+from semistream.relation.changes.overlay import Change, Overlay
+from semistream.relation.changes.patch import Patch
+from semistream.relation.pages.page_layout import page_keys
 
 __all__ = ["Oracle"]
-
-Ints = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
 
 
 class Oracle(Join):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from semistream.joins.families.parallel_front import ParallelFrontStage
 from semistream.joins.hybridjoin import HybridJoin
-from semistream.joins.parallel_front import ParallelFrontStage
 
 __all__ = ["PCacheJoin"]
 

@@ -7,24 +7,21 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from semistream.joins.base import Join
-from semistream.joins.following import Undo
-from semistream.joins.leaving import Leaving, portions
-from semistream.joins.stream_buffer import Tuples
-from semistream.relation.overlay import Change
-from semistream.relation.pages import LAST, find_rows
+from semistream.core.arrays import Bytes, Ints, Slots
+from semistream.joins.interface.following import Undo
+from semistream.joins.interface.join import Join
+from semistream.joins.interface.leaving import Leaving, portions
+from semistream.joins.interface.stream_buffer import Tuples
+from semistream.relation.changes.overlay import Change
+from semistream.relation.changes.patch import Patch
+from semistream.relation.pages.page_layout import LAST, find_rows
 from semistream.relation.relation import Relation
-from semistream.relation.updates import Patch
 from semistream.structures.lookup import PageLookup
 from semistream.structures.wait_buffer import WaitBuffer
 
 __all__ = ["PartitionedJoin"]
 
-Ints = NDArray[np.int64]
-Slots = NDArray[np.int32]
-Bytes = NDArray[np.uint8]
 
 _LEAST_TUPLES = 16
 

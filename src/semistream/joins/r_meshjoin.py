@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from semistream.joins.cyclic import CyclicJoin
+from semistream.joins.families.cyclic import CyclicJoin
 from semistream.relation.relation import Relation
 
 __all__ = ["RMeshJoin"]

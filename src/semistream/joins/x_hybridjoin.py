@@ -7,20 +7,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from semistream.joins.oldest_first import OldestFirstJoin
-from semistream.joins.stream_buffer import Tuples
-from semistream.relation.overlay import Change
+from semistream.core.arrays import Bytes, Ints
+from semistream.joins.families.oldest_first import OldestFirstJoin
+from semistream.joins.interface.stream_buffer import Tuples
+from semistream.relation.changes.overlay import Change
 from semistream.relation.relation import Relation
-from semistream.relation.selection import take_rows
+from semistream.relation.rows.selection import take_rows
 from semistream.structures.lookup import Matches
 from semistream.structures.pinned_pages import PinnedPages
 
 __all__ = ["XHybridJoin"]
 
-Ints = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
 
 _PORTION = 1 << 14
 

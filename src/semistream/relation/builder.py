@@ -16,16 +16,16 @@ import pyarrow as pa
 from semistream.core.errors import RelationBuildError, SemistreamError
 from semistream.core.paths import local_path
 from semistream.core.units import parse_bytes
-from semistream.relation import files
-from semistream.relation import manifest as manifests
-from semistream.relation.dictionaries import roomy, roomy_schema
-from semistream.relation.keys import KeyCodec
-from semistream.relation.leases import WRITERS, Writer
-from semistream.relation.manifest import MOST_SHARDS, Manifest, ShardFiles
-from semistream.relation.retrying import until_first
-from semistream.relation.selection import keep_rows
-from semistream.relation.sorter import KeySorter
-from semistream.relation.writer import PAGE_BYTES, ShardWriter, check_page_bytes
+from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.pages.shard_writer import PAGE_BYTES, ShardWriter, check_page_bytes
+from semistream.relation.pages.sorter import KeySorter
+from semistream.relation.rows.dictionaries import roomy, roomy_schema
+from semistream.relation.rows.selection import keep_rows
+from semistream.relation.storage import files
+from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage.manifest import MOST_SHARDS, Manifest, ShardFiles
+from semistream.relation.versions.leases import WRITERS, Writer
+from semistream.relation.versions.retrying import until_first
 
 __all__ = ["NULL_KEYS", "as_reader", "build", "building", "commit_build", "shard_name"]
 

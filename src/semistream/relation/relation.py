@@ -15,29 +15,28 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.core.arrays import Bytes, Ints
 from semistream.core.errors import NotARelationError, SemistreamError
 from semistream.core.paths import local_path
 from semistream.core.units import format_bytes, format_count
-from semistream.relation import builder, updates
-from semistream.relation.agreement import Listener, ask_all, tell_all
-from semistream.relation.device import Device, DeviceCounters, FileDevice
-from semistream.relation.holds import Hold, hold_manifest
-from semistream.relation.index import ClusteredIndex, Index, Located, ScatteredIndex
-from semistream.relation.index_file import load_index
-from semistream.relation.keys import KeyCodec
-from semistream.relation.manifest import Manifest, ShardFiles
-from semistream.relation.map_file import load_map
-from semistream.relation.mapped_device import MappedDevice, PageMap
-from semistream.relation.overlay import Change, Overlay
-from semistream.relation.pages import PageLayout, page_keys
-from semistream.relation.rows import RowCodec
-from semistream.relation.updates import Patch
-from semistream.relation.writer import PAGE_BYTES, stored_schema
+from semistream.relation import builder
+from semistream.relation.changes import patch
+from semistream.relation.changes.overlay import Change, Overlay
+from semistream.relation.changes.patch import Patch
+from semistream.relation.changes.update_agreement import Listener, ask_all, tell_all
+from semistream.relation.devices.file_device import Device, DeviceCounters, FileDevice
+from semistream.relation.devices.mapped_device import MappedDevice, PageMap
+from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.pages.page_index import ClusteredIndex, Index, Located, ScatteredIndex
+from semistream.relation.pages.page_layout import PageLayout, page_keys
+from semistream.relation.pages.shard_writer import PAGE_BYTES, stored_schema
+from semistream.relation.rows.row_codec import RowCodec
+from semistream.relation.storage.index_file import load_index
+from semistream.relation.storage.manifest import Manifest, ShardFiles
+from semistream.relation.storage.map_file import load_map
+from semistream.relation.versions.holds import Hold, hold_manifest
 
 __all__ = ["Relation"]
-
-Ints = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
 
 
 class Relation:
@@ -216,7 +215,7 @@ class Relation:
             open_shards=numbers, shard_count=len(manifest.shards),
         )  # fmt: skip
         clustered = [index for index in indexes if isinstance(index, ClusteredIndex)]
-        relation.page_order = updates.page_order(clustered, relation.shard_bases)
+        relation.page_order = patch.page_order(clustered, relation.shard_bases)
         return relation
 
     # -- what it is ---------------------------------------------------------------------------------------
@@ -363,7 +362,7 @@ class Relation:
 
     def prepare(self, upserts: Any = None, deletes: Any = None) -> Patch:
         """Work an update out without installing it; the patch says how much memory it will hold."""
-        return updates.prepare(self, upserts, deletes)
+        return patch.prepare(self, upserts, deletes)
 
     def install(self, patch: Patch) -> Change:
         """Make a prepared update visible, between reads, once all who hold copies of pages or rows have agreed.

@@ -9,13 +9,13 @@ try:
 except ImportError:
     raise MissingExtraError("pyspark", "spark") from None
 
-from semistream.spark.builder import build
-from semistream.spark.metrics import StreamStatistics, stream_statistics
+from semistream.spark.joining.stream_join import join
+from semistream.spark.monitoring.metrics import StreamStatistics, stream_statistics
+from semistream.spark.relations.build_job import build
+from semistream.spark.relations.update_jobs import compact, delete, upsert
 from semistream.spark.sales_source import register_sources
 from semistream.spark.sessions import session
 from semistream.spark.sinks import DatabaseSink, DeltaSink, ParquetSink, write_stream
-from semistream.spark.stream_join import join
-from semistream.spark.updates import compact, delete, upsert
 
 __all__ = [
     "DatabaseSink",

@@ -29,7 +29,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from semistream.core.errors import SemistreamError
-from semistream.spark.types import spark_type
+from semistream.spark.relations.types import spark_type
 from semistream.workloads import ArrivalCursor, Arrivals, BurstyArrivals, ConstantArrivals, SalesStream, ZipfKeys
 
 __all__ = ["SalesDataSource", "SalesOptions", "register_sources"]

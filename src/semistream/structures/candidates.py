@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Bytes, Ints
 from semistream.core.compiled import frozen, kernel
-from semistream.relation.pages import FIRST, LAST, WHOLE
+from semistream.relation.pages.page_layout import FIRST, LAST, WHOLE
 
 __all__ = ["Candidates", "find_candidates"]
-
-Ints = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
 
 
 class Candidates(NamedTuple):

@@ -23,11 +23,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from semistream.core.arrays import Ints
 from semistream.core.compiled import Int, kernel
 
 __all__ = ["ENTRY_BYTES", "entries_for", "erase", "find", "home", "mix", "position_at", "put", "repoint", "warm"]
 
-Ints = NDArray[np.int64]
 Entries = NDArray[np.uint64]
 
 ENTRY_BYTES = 12

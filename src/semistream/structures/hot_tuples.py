@@ -15,18 +15,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from semistream.core.arrays import Bytes, Ints, Slots
 from semistream.core.compiled import Int, frozen, kernel
-from semistream.relation.rows import RowCodec, Rows
-from semistream.structures.arrays import Arrays, in_memory
+from semistream.relation.rows.row_codec import RowCodec, Rows
+from semistream.structures.array_source import Arrays, in_memory
 from semistream.structures.candidates import Candidates
 from semistream.structures.directory import ENTRY_BYTES, entries_for, erase, find, position_at, put
 from semistream.structures.row_store import RowStore
 
 __all__ = ["HotTuples"]
 
-Ints = NDArray[np.int64]
-Slots = NDArray[np.int32]
-Bytes = NDArray[np.uint8]
 
 _FREE, _ROWS, _KEYS, _READY, _LOOKED, _AGED = 0, 1, 2, 3, 4, 5
 

@@ -6,16 +6,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from semistream.relation.pages import find_rows, page_keys
+from semistream.core.arrays import Bytes, Ints
+from semistream.relation.pages.page_layout import find_rows, page_keys
+from semistream.relation.pages.spans import locate_spans
 from semistream.relation.relation import Relation
-from semistream.relation.spans import locate_spans
 
 __all__ = ["Matches", "PageLookup"]
-
-Ints = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
 
 
 class Matches(NamedTuple):

@@ -7,12 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from semistream.core.arrays import Bytes, Ints
 from semistream.core.compiled import Int, kernel
-from semistream.relation.pages import FIRST, HEADER, WHOLE, row_start
+from semistream.relation.pages.page_layout import FIRST, HEADER, WHOLE, row_start
 from semistream.structures.directory import erase, find, position_at, put, warm
-
-Ints = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
 
 ENTERED = FIRST | WHOLE
 """Flags of the rows that the directory leads to: one a key, and all rows of the key are in the page."""

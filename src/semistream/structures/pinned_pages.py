@@ -18,8 +18,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from semistream.core.arrays import Bytes, Ints
 from semistream.core.compiled import frozen
-from semistream.relation.pages import page_keys
+from semistream.relation.pages.page_layout import page_keys
 from semistream.relation.relation import Relation
 from semistream.structures import pinned_kernels as kernels
 from semistream.structures.directory import entries_for, find, position_at
@@ -27,8 +28,6 @@ from semistream.structures.lookup import Matches
 
 __all__ = ["PinnedPages"]
 
-Ints = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
 
 _PERIODS_BEFORE_AGING = 4
 

@@ -28,13 +28,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from semistream.core.arrays import Floats, Ints
 from semistream.core.compiled import Int, kernel
 
 __all__ = ["ReadPlan", "ReadPlanner", "greedy_plan", "optimal_plan"]
 
-Ints = NDArray[np.int64]
 Pages = NDArray[np.int32]
-Floats = NDArray[np.float64]
 
 
 @kernel

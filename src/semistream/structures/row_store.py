@@ -13,18 +13,15 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Bytes, Ints, Slots
 from semistream.core.compiled import kernel
 from semistream.core.errors import SemistreamError
-from semistream.relation.rows import RowCodec, Rows
-from semistream.structures.arrays import Arrays, in_memory
+from semistream.relation.rows.row_codec import RowCodec, Rows
+from semistream.structures.array_source import Arrays, in_memory
 
 __all__ = ["RowStore"]
 
-Ints = NDArray[np.int64]
-Slots = NDArray[np.int32]
-Bytes = NDArray[np.uint8]
 
 _FREE, _COUNT, _READY = 0, 1, 2
 

@@ -12,13 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from semistream.core.arrays import Bytes, Ints, Slots
 from semistream.core.compiled import Int, kernel
-from semistream.relation.pages import HEADER, LAST, WHOLE, row_start
+from semistream.relation.pages.page_layout import HEADER, LAST, WHOLE, row_start
 from semistream.structures.directory import erase, find, position_at, put, repoint, warm
-
-Ints = NDArray[np.int64]
-Slots = NDArray[np.int32]
-Bytes = NDArray[np.uint8]
 
 FREE, COUNT, OLDEST, NEWEST, HELD, KEYS = 0, 1, 2, 3, 4, 5
 """Places in ``state``: first free slot, tuples queued, ends of the queue, slots not free, distinct keys queued."""

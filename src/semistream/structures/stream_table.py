@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.relation.rows import RowCodec
+from semistream.core.arrays import Bytes, Ints, Slots
+from semistream.relation.rows.row_codec import RowCodec
 from semistream.structures import stream_kernels as kernels
 from semistream.structures.directory import ENTRY_BYTES, entries_for, find, position_at
 from semistream.structures.row_store import RowStore
@@ -21,9 +22,6 @@ from semistream.structures.stream_kernels import COUNT, ENDS, FREE, HELD, KEYS, 
 
 __all__ = ["StreamTable"]
 
-Ints = NDArray[np.int64]
-Slots = NDArray[np.int32]
-Bytes = NDArray[np.uint8]
 
 _COPIED = 1 << 14
 

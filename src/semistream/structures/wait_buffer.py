@@ -21,15 +21,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.core.arrays import Bytes, Ints, Slots
 from semistream.core.compiled import Int, frozen, kernel
-from semistream.relation.rows import RowCodec
+from semistream.relation.rows.row_codec import RowCodec
 from semistream.structures.row_store import RowStore
 
 __all__ = ["WaitBuffer"]
 
-Ints = NDArray[np.int64]
-Slots = NDArray[np.int32]
-Bytes = NDArray[np.uint8]
 
 _FREE, _COUNT, _HELD, _RIPE, _CLOCK = 0, 1, 2, 3, 4
 _COPIED = 1 << 14

@@ -17,15 +17,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Bytes, Ints
 from semistream.core.compiled import frozen
 from semistream.costs import Constants, load_constants, simulated_seconds
 from semistream.costs.basis.constants import DEFAULT
 from semistream.joins import create
-from semistream.relation.pages import FIRST, LAST, WHOLE
+from semistream.relation.pages.page_layout import FIRST, LAST, WHOLE
 from semistream.relation.relation import Relation
-from semistream.relation.rows import RowCodec
+from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.synthetic import synthetic_relation
 from semistream.structures import hot_tuples
 from semistream.structures.candidates import Candidates
@@ -35,8 +35,6 @@ from semistream.workloads.keys.key_source import ZipfKeys
 
 __all__ = ["calibrate", "measure_operations"]
 
-Ints = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
 
 _TUPLES = 1 << 18
 _PORTION = 1 << 14

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Floats, Ints
 from semistream.core.compiled import kernel
 from semistream.core.errors import SemistreamError
 from semistream.costs.basis.constants import load_constants
@@ -28,8 +28,6 @@ from semistream.workloads.keys.key_source import Shape
 
 __all__ = ["Skew", "SkewError", "estimate_shape", "estimate_skew"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 _LEAST_SAMPLE = 100
 MOST_EXPONENT = 4.0

@@ -15,8 +15,8 @@ from semistream.core.units import parse_bytes
 from semistream.costs import Constants, Prediction, Setting, costs_of, load_constants, modelled
 from semistream.costs.basis.constants import DEFAULT
 from semistream.joins import find
+from semistream.relation.devices.simulated_device import SimulatedDevice
 from semistream.relation.relation import Relation
-from semistream.relation.simulated import SimulatedDevice
 from semistream.tuner.search import best_split
 from semistream.tuner.skew import Skew, check_exponent, estimate_shape, estimate_skew
 from semistream.workloads.keys.key_source import Shape

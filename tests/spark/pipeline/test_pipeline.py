@@ -21,9 +21,9 @@ from pyspark.sql import SparkSession
 
 from semistream import Relation
 from semistream.cli import app
-from semistream.spark.listening import BatchTotals, JsonLines, StatisticsListener
+from semistream.spark.monitoring.listening import BatchTotals, JsonLines, StatisticsListener
+from semistream.spark.monitoring.prometheus import PrometheusPage
 from semistream.spark.pipeline import PipelineError, load, start
-from semistream.spark.prometheus import PrometheusPage
 from semistream.workloads import MasterTable
 
 pytestmark = pytest.mark.spark

@@ -21,12 +21,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from semistream.core.arrays import Floats
 from semistream.core.compiled import kernel
 from semistream.costs.basis.popularity import KeyClasses
 
 __all__ = ["Counts", "cached_shares"]
 
-Floats = NDArray[np.float64]
 Counts = NDArray[np.float64]
 """Share of the keys of each class (rows) that is cached with each count (columns)."""
 

@@ -27,7 +27,7 @@ from typing import Any
 
 from semistream.core.errors import SemistreamError
 from semistream.core.paths import user_data
-from semistream.relation.device_base import DeviceProfile
+from semistream.relation.devices.device import DeviceProfile
 
 __all__ = ["DEFAULT", "Constants", "ConstantsError", "constants_directory", "load_constants", "save_constants"]
 

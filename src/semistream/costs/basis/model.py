@@ -21,7 +21,7 @@ __all__ = ["Costs", "Memory", "Prediction", "common_memory", "least_memory"]
 
 Options = Mapping[str, Any]
 
-# As `semistream.joins.base` takes them; a test compares the parts with those of the joins themselves.
+# As `semistream.joins.interface.join` takes them; a test compares the parts with those of the joins themselves.
 _LEAST_INBOX, _MOST_INBOX = 4096, 1 << 23
 _PAIR_BYTES, _LEAST_PAIRS, _MOST_PAIRS = 24, 64, 1 << 16
 

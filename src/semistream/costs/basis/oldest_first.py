@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Floats
 from semistream.costs.basis.popularity import KeyClasses, Units
 from semistream.costs.basis.queue_steady_state import SteadyState, both_ends, oldest_first, root
 from semistream.costs.basis.queue_waves import play_laps
@@ -19,7 +19,6 @@ from semistream.costs.basis.setting import Setting
 
 __all__ = ["BothEnds", "OldestFirst"]
 
-Floats = NDArray[np.float64]
 
 _PAGES_A_SEEK = 8
 _WAVE = 0.15

@@ -6,16 +6,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Floats
 from semistream.core.compiled import kernel
 from semistream.costs.basis.popularity import KeyClasses
 from semistream.costs.basis.setting import Setting
-from semistream.structures.inverted_kernels import SEARCHED
+from semistream.joins.ssij.inverted_kernels import SEARCHED
 
 __all__ = ["PageClasses", "kept_pages"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

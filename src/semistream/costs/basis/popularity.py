@@ -18,15 +18,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Floats
 from semistream.costs.basis.setting import Setting
 from semistream.workloads.keys.key_source import Shape
 from semistream.workloads.keys.zipf import harmonic
 
 __all__ = ["KeyClasses", "Units", "key_classes"]
 
-Floats = NDArray[np.float64]
 
 _SINGLE = 64
 _GROWTH = 1.08

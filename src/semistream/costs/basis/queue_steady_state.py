@@ -23,14 +23,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Floats
 from semistream.core.compiled import kernel
 from semistream.costs.basis.popularity import Units
 
 __all__ = ["SteadyState", "both_ends", "oldest_first", "root"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

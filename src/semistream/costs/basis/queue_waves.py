@@ -19,14 +19,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Floats
 from semistream.core.compiled import kernel
 from semistream.costs.basis.popularity import Units
 
 __all__ = ["play_laps"]
 
-Floats = NDArray[np.float64]
 
 _CELLS = 1024
 """Parts of a wait that units are sorted into."""

@@ -7,16 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Floats
 from semistream.costs.basis.model import Costs, Memory, Prediction, least_memory
 from semistream.costs.basis.popularity import KeyClasses, key_classes
 from semistream.costs.basis.pricing import Operations
 from semistream.costs.basis.setting import Setting
 
 __all__ = ["DiskCosts", "Served", "matched_in_passes"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

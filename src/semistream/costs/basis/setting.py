@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.costs.basis.constants import Constants, load_constants
-from semistream.relation.keys import KeyCodec
-from semistream.relation.pages import FIRST, PageLayout, page_keys
+from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.pages.page_layout import FIRST, PageLayout, page_keys
+from semistream.relation.pages.shard_writer import stored_schema
 from semistream.relation.relation import Relation
-from semistream.relation.rows import RowCodec
-from semistream.relation.writer import stored_schema
+from semistream.relation.rows.row_codec import RowCodec
 from semistream.structures.hot_tuples import HotTuples
 from semistream.structures.stream_table import StreamTable
 from semistream.workloads.keys.key_source import Shape

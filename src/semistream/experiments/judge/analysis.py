@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Floats
 from semistream.workloads.keys.zipf import ZipfLaw
 
 __all__ = ["FrontStageGain", "NearestCosts", "nearest_costs"]
 
-Floats = NDArray[np.float64]
 
 _CACHED = 128
 _WAITING = 164

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Bytes, Ints
 from semistream.core.clock import VirtualClock
 from semistream.core.compiled import frozen, kernel
-from semistream.relation.index import ClusteredIndex
-from semistream.relation.keys import KeyCodec
-from semistream.relation.pages import FIRST, FORMAT, HEADER, LAST, WHOLE, PageLayout
+from semistream.relation.devices.simulated_device import PageSource, SimulatedDevice
+from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.pages.page_index import ClusteredIndex
+from semistream.relation.pages.page_layout import FIRST, FORMAT, HEADER, LAST, WHOLE, PageLayout
+from semistream.relation.pages.shard_writer import stored_schema
 from semistream.relation.relation import Relation
-from semistream.relation.rows import RowCodec
-from semistream.relation.simulated import PageSource, SimulatedDevice
-from semistream.relation.writer import stored_schema
+from semistream.relation.rows.row_codec import RowCodec
 
 __all__ = ["BlankablePages", "CountedPages", "counted_relation"]
-
-Ints = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
 
 
 @kernel

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Ints
 from semistream.experiments.measure.blank_pages import BlankablePages, counted_relation
 from semistream.experiments.spec import DeviceKind, Workload, digest
+from semistream.relation.devices.simulated_device import SimulatedDevice
 from semistream.relation.relation import Relation
-from semistream.relation.simulated import SimulatedDevice
 from semistream.relation.synthetic import synthetic_relation
 from semistream.workloads.keys.key_source import KeySource, ZipfKeys
 from semistream.workloads.keys.locality import LocalityKeys
@@ -26,7 +26,6 @@ from semistream.workloads.weather import LONGITUDES, WeatherReports
 
 __all__ = ["KEY", "ListedKeys", "Sides", "key_source", "open_sides", "stream_schema"]
 
-Ints = NDArray[np.int64]
 
 KEY = "id"
 """Name of the key, on both sides."""

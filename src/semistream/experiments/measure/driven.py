@@ -13,8 +13,8 @@ from typing import Any
 from semistream.experiments.measure.both_sides import Sides, open_sides
 from semistream.experiments.measure.windows import Run
 from semistream.experiments.spec import Point
-from semistream.joins.ssij import Ssij
-from semistream.relation.simulated import SimulatedDevice
+from semistream.joins.ssij.ssij import Ssij
+from semistream.relation.devices.simulated_device import SimulatedDevice
 
 __all__ = ["DrivenRun", "highest_rate", "time_of_burst"]
 

@@ -9,13 +9,13 @@ import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Ints
 from semistream.costs.basis.front_stage import SteadyCache
 from semistream.experiments.measure.both_sides import Sides
-from semistream.joins.base import Join
-from semistream.joins.front_stage import FrontStage
-from semistream.relation.pages import FIRST, LAST, WHOLE
+from semistream.joins.families.front_stage import FrontStage
+from semistream.joins.interface.join import Join
+from semistream.relation.pages.page_layout import FIRST, LAST, WHOLE
 from semistream.structures.candidates import Candidates
 from semistream.structures.hot_tuples import HotTuples
 from semistream.workloads.keys.draws import fractions, sequence_seed
@@ -24,7 +24,6 @@ from semistream.workloads.keys.permutation import Permutation
 
 __all__ = ["MissedKeys", "TailKeys", "arrived", "missed_by", "warm_front_stage"]
 
-Ints = NDArray[np.int64]
 
 _PORTION = 1 << 20
 _FIRST_SMOOTH = 64

@@ -10,21 +10,21 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from semistream.core.arrays import Ints
 from semistream.core.compiled import kernel
 from semistream.experiments.measure.both_sides import Sides, stream_schema
 from semistream.experiments.measure.settled_cache import TailKeys
-from semistream.joins.base import Join
-from semistream.joins.front_stage import FrontStage
-from semistream.joins.oldest_first import OldestFirstJoin
+from semistream.joins.families.front_stage import FrontStage
+from semistream.joins.families.oldest_first import OldestFirstJoin
+from semistream.joins.families.parallel_front import ParallelFrontStage
+from semistream.joins.interface.join import Join
 from semistream.joins.op_cachejoin import TwoBufferJoin
-from semistream.joins.parallel_front import ParallelFrontStage
 from semistream.joins.x_hybridjoin import XHybridJoin
 from semistream.structures.stream_kernels import NEWEST, OLDEST
 from semistream.workloads.keys.key_source import ZipfKeys
 
 __all__ = ["fill_queue", "newest_number", "oldest_first", "oldest_number", "queue_of"]
 
-Ints = NDArray[np.int64]
 Units = NDArray[np.int32]
 
 _BATCH = 1 << 18

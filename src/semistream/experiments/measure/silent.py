@@ -11,19 +11,15 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Bytes, Ints
 from semistream.core.statistics import JoinStatistics
-from semistream.joins.base import Join
-from semistream.joins.front_stage import FrontStage
-from semistream.joins.leaving import Leaving
+from semistream.joins.families.front_stage import FrontStage
+from semistream.joins.interface.join import Join
+from semistream.joins.interface.leaving import Leaving
 
 __all__ = ["silent"]
-
-Ints = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
 
 
 class _Silent(Join):

@@ -11,21 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Floats, Ints
 from semistream.core.clock import VirtualClock
 from semistream.core.statistics import JoinStatistics
 from semistream.experiments.measure.both_sides import Sides
 from semistream.experiments.measure.windows import Run
 from semistream.experiments.spec import Point
-from semistream.relation.simulated import SimulatedDevice
+from semistream.relation.devices.simulated_device import SimulatedDevice
 from semistream.workloads.arrivals import Arrivals, ConstantArrivals, PoissonArrivals
 from semistream.workloads.bursty import BurstyArrivals
 
 __all__ = ["Delays", "TimedRun", "arrivals_of"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _PATIENCE = 0.25
 """Seconds that the clock jumps at most while a join waits for more tuples before it works on those it has."""

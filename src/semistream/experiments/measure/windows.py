@@ -27,10 +27,10 @@ from semistream.experiments.measure.settled_queue import (
 from semistream.experiments.measure.silent import silent
 from semistream.experiments.spec import Point
 from semistream.joins import find
-from semistream.joins.base import Join
-from semistream.joins.front_stage import FrontStage
-from semistream.joins.ssij import Ssij
-from semistream.joins.traits import Overlap
+from semistream.joins.families.front_stage import FrontStage
+from semistream.joins.interface.join import Join
+from semistream.joins.interface.traits import Overlap
+from semistream.joins.ssij.ssij import Ssij
 from semistream.tuner.search import best_split
 
 __all__ = ["Feed", "Run", "Window", "setting_of"]

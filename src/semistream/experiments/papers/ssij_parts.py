@@ -11,7 +11,7 @@ from semistream.experiments.papers.cmesh import MEMORY, RATE
 from semistream.experiments.papers.ssij_rates import LESS, PAPER, index_join, relation, share
 from semistream.experiments.scales import Size
 from semistream.experiments.spec import Axis, Point, Sample, Verdict, Workload
-from semistream.joins.ssij_memory import READ_EXTRA
+from semistream.joins.ssij.ssij_memory import READ_EXTRA
 
 __all__ = ["experiments"]
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from semistream.experiments.judge.agreement import AGREEMENT, agreement
+from semistream.experiments.judge.model_agreement import AGREEMENT, agreement
 from semistream.experiments.judge.verdicts import Judged
 from semistream.experiments.report.wording import MODELS, conditions, introduction, summary_rows
 

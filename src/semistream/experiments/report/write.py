@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from semistream.core.errors import MissingExtraError
-from semistream.experiments.judge.agreement import AGREEMENT, agreement
+from semistream.experiments.judge.model_agreement import AGREEMENT, agreement
 from semistream.experiments.judge.verdicts import Judged
 from semistream.experiments.report.charts import chart
 from semistream.experiments.report.html import page

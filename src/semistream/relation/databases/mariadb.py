@@ -11,7 +11,7 @@ import pymysql
 import pymysql.cursors
 
 from semistream.relation.databases.address import DatabaseError
-from semistream.relation.databases.base import VALUE, Database, TableName, unsupported
+from semistream.relation.databases.database import VALUE, Database, TableName, unsupported
 
 __all__ = ["MariaDB"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from semistream.core.errors import MissingExtraError
 from semistream.relation.databases.address import DatabaseAddress
-from semistream.relation.databases.base import Database
+from semistream.relation.databases.database import Database
 
 __all__ = ["open_database"]
 

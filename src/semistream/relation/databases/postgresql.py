@@ -12,7 +12,7 @@ import adbc_driver_postgresql.dbapi as driver
 import pyarrow as pa
 
 from semistream.relation.databases.address import DatabaseError
-from semistream.relation.databases.base import VALUE, Database, TableName, one_row, unsupported, whole_batch
+from semistream.relation.databases.database import VALUE, Database, TableName, one_row, unsupported, whole_batch
 
 __all__ = ["PostgreSQL"]
 

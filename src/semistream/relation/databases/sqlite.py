@@ -13,7 +13,7 @@ import adbc_driver_sqlite.dbapi as driver
 import pyarrow as pa
 
 from semistream.relation.databases.address import DatabaseError
-from semistream.relation.databases.base import BATCH_ROWS, VALUE, Database, TableName, one_row, whole_batch
+from semistream.relation.databases.database import BATCH_ROWS, VALUE, Database, TableName, one_row, whole_batch
 
 __all__ = ["SQLite"]
 

@@ -15,9 +15,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from semistream.core.errors import BudgetTooSmallError, KeyColumnError, KeyTypeError, SemistreamError
-from semistream.relation import manifest as manifests
 from semistream.relation.relation import Relation
-from semistream.spark.missing import MISSING_IN
+from semistream.relation.storage import manifest as manifests
+from semistream.spark.joining.missing import MISSING_IN
+from semistream.spark.joining.stream_join import join
 from semistream.spark.pipeline.binding import PINS
 from semistream.spark.pipeline.document import Document, Place
 from semistream.spark.pipeline.plan import (
@@ -29,10 +30,9 @@ from semistream.spark.pipeline.plan import (
     SourcePlan,
 )
 from semistream.spark.pipeline.source import LETTER_TEXT, SourceError, read_source
+from semistream.spark.relations.types import arrow_schema
 from semistream.spark.sinks import BatchSink, DatabaseSink, DeltaSink, ParquetSink
-from semistream.spark.sinks.base import LETTER, check_apart, quoted, with_letters
-from semistream.spark.stream_join import join
-from semistream.spark.types import arrow_schema
+from semistream.spark.sinks.sink import LETTER, check_apart, quoted, with_letters
 
 __all__ = ["assemble", "make_sink"]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from semistream.core.paths import is_address
-from semistream.relation import files
 from semistream.relation.databases import DatabaseAddress
+from semistream.relation.storage import files
 from semistream.spark.pipeline.document import Document
 from semistream.spark.pipeline.plan import PipelinePlan, SinkPlan, SourcePlan
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from semistream.joins import How
-from semistream.spark.missing import After, OnMissing
+from semistream.spark.joining.missing import After, OnMissing
 from semistream.spark.pipeline.document import Place
 
 __all__ = [

@@ -15,11 +15,11 @@ from semistream.core.errors import NotARelationError, UnknownAlgorithmError, Uns
 from semistream.core.paths import is_address, local_path
 from semistream.core.units import parse_bytes
 from semistream.joins import How, find
-from semistream.relation import manifest as manifests
 from semistream.relation.databases import DatabaseAddress, DatabaseError
 from semistream.relation.databases.address import has_password
-from semistream.spark.choosing import AUTO
-from semistream.spark.missing import After, OnMissing, missing_rule
+from semistream.relation.storage import manifest as manifests
+from semistream.spark.joining.choosing import AUTO
+from semistream.spark.joining.missing import After, OnMissing, missing_rule
 from semistream.spark.pipeline.document import Document, Place, Section
 from semistream.spark.pipeline.malformed import on_malformed
 from semistream.spark.pipeline.plan import (

@@ -18,11 +18,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from semistream.core.errors import SemistreamError
-from semistream.spark.csv_files import CSV, TIMES, CsvError, failing, header_of, in_order_of, with_defaults
-from semistream.spark.listening import MALFORMED, SOURCE
-from semistream.spark.missing import with_marker
+from semistream.spark.joining.missing import with_marker
+from semistream.spark.monitoring.listening import MALFORMED, SOURCE
+from semistream.spark.pipeline.csv_tables import CSV, TIMES, CsvError, failing, header_of, in_order_of, with_defaults
 from semistream.spark.pipeline.plan import FILES, SourcePlan
-from semistream.spark.sinks.base import quoted
+from semistream.spark.sinks.sink import quoted
 
 __all__ = ["LETTER_TEXT", "SourceError", "read_source"]
 

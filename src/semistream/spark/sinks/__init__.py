@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from semistream.spark.sinks.base import BatchSink, SinkError, write_stream
-from semistream.spark.sinks.database import DatabaseSink
+from semistream.spark.sinks.database_sink import DatabaseSink
 from semistream.spark.sinks.delta import DeltaSink
 from semistream.spark.sinks.parquet import ParquetSink
+from semistream.spark.sinks.sink import BatchSink, SinkError, write_stream
 
 __all__ = ["BatchSink", "DatabaseSink", "DeltaSink", "ParquetSink", "SinkError", "write_stream"]

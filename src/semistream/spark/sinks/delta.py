@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from semistream.core.errors import MissingExtraError
 from semistream.core.paths import is_address, local_path
-from semistream.spark.sinks.base import BatchSink, SinkError
+from semistream.spark.sinks.sink import BatchSink, SinkError
 
 __all__ = ["DeltaSink"]
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from semistream.core.paths import local_path
-from semistream.relation.manifest import sync_directory
-from semistream.spark.sinks.base import BatchSink, SinkError
+from semistream.relation.storage.manifest import sync_directory
+from semistream.spark.sinks.sink import BatchSink, SinkError
 
 __all__ = ["ParquetSink"]
 

@@ -1,0 +1,120 @@
+"""``semistream build``: a table in files or a database into a relation, on this machine and without Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import Progress
+
+from semistream.cli.arguments import RelationPath
+from semistream.cli.console import out, polled, progress, step
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["build", "growing"]
+
+
+def build(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            help="Parquet, CSV or Arrow files, or directories of them; a Delta table; or a database's address, such "
+            "as postgresql://user@host/database, its password in PGPASSWORD or MYSQL_PWD.",
+            show_default=False,
+        ),
+    ],
+    path: RelationPath,
+    key: Annotated[
+        list[str], typer.Option("--key", "-k", help="Key column; repeat it for several.", show_default=False)
+    ],
+    page_size: Annotated[str, typer.Option(help="Bytes of a page.")] = "8KiB",
+    fill: Annotated[float, typer.Option(help="How full pages are made, 0.1 to 1.")] = 1.0,
+    shards: Annotated[int, typer.Option(help="Parts by hash of the key, for as many Spark tasks.")] = 1,
+    scattered: Annotated[
+        bool, typer.Option("--scattered", help="Keep the order of the rows, with an index on the side.")
+    ] = False,
+    memory: Annotated[str, typer.Option(help="What sorting may hold.")] = "512MB",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the relation by a new version.")] = False,
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--type", help="NAME=TYPE of a CSV column, instead of a guess; repeatable.", show_default=False),
+    ] = None,
+    nulls: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--null", help="Text that is NULL in CSV files, as an empty field is; repeatable.", show_default=False
+        ),
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option("--table", help="Table in the database: NAME or SCHEMA.NAME.", show_default=False)
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--column", "-c", help="Column to keep; repeatable. All by default.", show_default=False),
+    ] = None,
+) -> None:
+    """Build a relation from files, a Delta table, or a table in a database.
+
+    Rows are sorted by key, within --memory; the directory becomes a relation in one step, at the end.
+    """
+    from semistream.cli.relations.inspect import summary
+    from semistream.cli.relations.master import find_master
+    from semistream.cli.relations.table_files import parse_types
+    from semistream.relation.relation import Relation
+
+    master = find_master(sources, parse_types(types or []), table, columns or (), nulls=nulls or ())
+    began = time.perf_counter()
+    with progress() as bars:
+        reading = bars.add_task("Reading", total=master.nbytes, unit="bytes", note="")
+        seen = _Seen()
+
+        def read(position: int, batch: pa.RecordBatch) -> None:
+            seen.add(batch)
+            bars.update(reading, completed=position, note=f"{seen.rows:,} rows")
+
+        with growing(bars, path, lambda: seen.bytes + 9 * seen.rows, "Sorting and writing"):
+            relation = Relation.build(
+                master.reader(read), path, key if len(key) > 1 else key[0], page_size=page_size, fill=fill,
+                clustered=not scattered, shards=shards, memory=memory, overwrite=overwrite,
+            )  # fmt: skip
+        done = seen.bytes if master.nbytes is None else master.nbytes
+        bars.update(reading, total=done, completed=done)
+    with relation:
+        seconds = time.perf_counter() - began
+        out.print(summary(relation))
+        out.print(f"[green]Built[/green] in {seconds:.1f} s, {relation.row_count / seconds:,.0f} rows/s.")
+
+
+class _Seen:
+    """What has been read: enough to guess how many bytes will be written."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.rows += batch.num_rows
+        self.bytes += int(batch.nbytes)
+
+
+@contextlib.contextmanager
+def growing(bars: Progress, path: Path, expected: Callable[[], float], description: str) -> Iterator[None]:
+    """Show how the page files under ``path`` grow: who writes them reports to nobody, so they are looked at.
+
+    What they will come to is known only roughly (``expected``); the bar fills at the end, whatever it came to.
+    """
+    old = set(path.glob("shard-*.pages")) if path.is_dir() else set()
+
+    def look() -> None:
+        with contextlib.suppress(OSError):
+            written = sum(file.stat().st_size for file in set(path.glob("shard-*.pages")) - old)
+            bars.update(task, completed=written, total=max(expected(), written + 1))
+
+    with step(bars, description, unit="bytes") as task, polled(look):
+        yield

@@ -1,0 +1,174 @@
+"""CSV files as batches, by rules that Spark's reader is held to as well (`semistream.spark.pipeline.csv_tables`).
+
+An empty field is NULL, whatever the column's type; a quoted empty field is an empty text, and no number or date. No
+other text is NULL. A quoted value may go over many lines, which end in a line feed then. An instant whose text has no
+zone is UTC's. What does not fit is refused: nothing is cut, rounded or left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from semistream.core.errors import SemistreamError
+
+__all__ = ["CSV_NAMES", "CsvRules", "InputError", "Part", "csv_batches", "csv_schema"]
+
+CSV_NAMES = {".csv": None, ".tsv": None, ".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+"""How names of CSV files end, and what they are compressed with."""
+
+Part = tuple[pa.RecordBatch, float]
+"""A batch, and the share of its file that has been read with it."""
+
+_ZONE = r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
+_COLUMN = re.compile(r"In CSV column #(\d+): ")
+
+
+class InputError(SemistreamError, ValueError):
+    """A file that cannot be read as a table, or not as the same table as the others."""
+
+
+@dataclass(frozen=True)
+class CsvRules:
+    """How the texts of CSV files are read.
+
+    Parameters
+    ----------
+    types
+        Types of columns that must not be guessed, such as a key with leading zeros.
+    nulls
+        Texts that are NULL, beside an empty field, if they are not quoted.
+    """
+
+    types: Mapping[str, pa.DataType] = field(default_factory=dict)
+    nulls: tuple[str, ...] = ()
+
+    def convert(self) -> pyarrow.csv.ConvertOptions:
+        texts = dict.fromkeys(self.instants, pa.string())  # Arrow would refuse those without a zone
+        return pyarrow.csv.ConvertOptions(
+            column_types={**self.types, **texts}, null_values=["", *self.nulls], strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )  # fmt: skip
+
+    @property
+    def instants(self) -> dict[str, pa.DataType]:
+        return {name: kind for name, kind in self.types.items() if pa.types.is_timestamp(kind) and kind.tz}
+
+
+def csv_batches(path: Path, rules: CsvRules) -> Iterator[Part]:
+    """Yield the rows of a file; columns whose type is not known are of the type that its start looks like."""
+    try:
+        yield from _batches(path, rules)
+    except pa.ArrowInvalid as error:
+        raise InputError(f"cannot read {path}: {_explained(path, rules, error)}") from error
+
+
+def csv_schema(path: Path, rules: CsvRules) -> pa.Schema:
+    """Return the columns of a file without rows."""
+    with open(path, "rb") as raw, _opened(raw, path, rules.convert()) as reader:
+        return pa.schema([part.with_type(rules.types.get(part.name, part.type)) for part in reader.schema])
+
+
+def _header(path: Path) -> list[str]:
+    with open(path, "rb") as raw, _opened(raw, path, pyarrow.csv.ConvertOptions(null_values=[])) as reader:
+        return list(reader.schema.names)
+
+
+def _opened(
+    raw: BinaryIO, path: Path, convert: pyarrow.csv.ConvertOptions, *, threads: bool = True
+) -> pyarrow.csv.CSVStreamingReader:
+    codec = CSV_NAMES[path.suffix.lower()]
+    return pyarrow.csv.open_csv(
+        pa.CompressedInputStream(raw, codec) if codec else raw,
+        pyarrow.csv.ReadOptions(use_threads=threads),
+        pyarrow.csv.ParseOptions(delimiter="\t" if ".tsv" in path.suffixes else ",", newlines_in_values=True),
+        convert,
+    )
+
+
+def _batches(path: Path, rules: CsvRules, *, threads: bool = True) -> Iterator[Part]:
+    size = max(1, path.stat().st_size)
+    with open(path, "rb") as raw, _opened(raw, path, rules.convert(), threads=threads) as reader:
+        _check_names(path, reader.schema.names)
+        before = 1  # the header
+        for batch in reader:
+            yield _converted(batch, rules.instants, before), raw.tell() / size
+            before += batch.num_rows
+
+
+def _check_names(path: Path, names: list[str]) -> None:
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"{path} has two columns called {twice[0]!r}; give each a name of its own")
+
+
+def _converted(batch: pa.RecordBatch, instants: Mapping[str, pa.DataType], before: int) -> pa.RecordBatch:
+    for number, part in enumerate(batch.schema):
+        column = batch.column(number)
+        if (kind := instants.get(part.name)) is not None:
+            batch = batch.set_column(number, part.with_type(kind), _instants(column, kind, number, before))
+        elif pa.types.is_decimal(part.type):
+            _check_digits(column, number, before)
+        elif _is_text(part.type) and pc.any(pc.match_substring(column, "\r\n")).as_py():
+            batch = batch.set_column(number, part, pc.replace_substring(column, "\r\n", "\n"))
+    return batch
+
+
+def _check_digits(column: pa.Array, number: int, before: int) -> None:
+    """Refuse what has more digits than its type: Arrow reads such decimals, and nobody can use them."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        most = 10 ** (column.type.precision - column.type.scale)
+        row = next(row for row, value in enumerate(column.to_pylist()) if value is not None and abs(value) >= most)
+        raise pa.ArrowInvalid(
+            f"In CSV column #{number}: Row #{before + row + 1}: {column[row]} has too many digits for {column.type}"
+        ) from None
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _instants(column: pa.Array, kind: pa.DataType, number: int, before: int) -> pa.Array:
+    days = pc.equal(pc.utf8_length(column), 10)
+    zone = pc.if_else(pc.match_substring_regex(column, _ZONE), "", pc.if_else(days, " 00:00Z", "Z"))
+    texts = pc.binary_join_element_wise(column, zone, "")
+    try:
+        return texts.cast(kind)
+    except pa.ArrowInvalid:
+        row = next(row for row, text in enumerate(texts) if not _fits(text, kind))
+        raise pa.ArrowInvalid(
+            f"In CSV column #{number}: Row #{before + row + 1}: conversion error to {kind}: "
+            f"invalid value '{column[row]}'"
+        ) from None
+
+
+def _fits(text: pa.Scalar, kind: pa.DataType) -> bool:
+    try:
+        text.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _explained(path: Path, rules: CsvRules, error: pa.ArrowInvalid) -> str:
+    """Return what is wrong with the row's number, which Arrow tells only to one thread, and the column's name."""
+    try:
+        for _ in _batches(path, rules, threads=False):
+            pass
+    except pa.ArrowInvalid as again:
+        error = again
+    said = str(error).rstrip(".")
+    if found := _COLUMN.search(said):
+        name = _header(path)[int(found[1])]
+        said = said.replace(found[0], f"column {name!r}: ")
+        if name not in rules.types:
+            said += f"; its type is guessed from the start of the file, so give its own: --type {name}=string"
+    return said

@@ -1,0 +1,131 @@
+"""``semistream inspect``: what a relation is, and whether its pages are sound."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from semistream.cli.arguments import RelationPath
+from semistream.cli.console import errors, facts, out, print_json, progress, step
+from semistream.core.units import format_bytes
+
+if TYPE_CHECKING:
+    from semistream.relation.damage.verify import Fault
+    from semistream.relation.relation import Relation
+
+__all__ = ["describe", "inspect", "summary"]
+
+
+def inspect(
+    path: RelationPath,
+    check: Annotated[
+        bool, typer.Option("--check", help="Read every page, and verify all that is known of it.")
+    ] = False,
+    version: Annotated[int | None, typer.Option(help="Which version; the newest by default.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say what a relation is; with --check also whether all of it can be read. Exit code 1 if it cannot."""
+    from semistream.relation.relation import Relation
+
+    with Relation.open(path, version=version) as relation:
+        found = describe(relation)
+        faults = _check(relation) if check else None
+        if json:
+            if faults is not None:
+                found["notes"] = _notes(relation)
+                found["faults"] = [{"file": fault.file, "page": fault.page, "what": fault.message} for fault in faults]
+            print_json(found)
+        else:
+            out.print(summary(relation))
+            out.print(_columns(relation))
+            _report(faults, relation.page_count, _notes(relation))
+    if faults:
+        raise typer.Exit(1)
+
+
+def describe(relation: Relation) -> dict[str, Any]:
+    """Return everything `inspect` says, ready for JSON."""
+    from semistream.relation.builder import NULL_KEYS
+    from semistream.relation.storage import manifest as manifests
+
+    assert relation.path is not None
+    manifest = manifests.load(relation.path, relation.version)
+    return {
+        "path": str(relation.path),
+        "version": relation.version,
+        "rows": relation.row_count,
+        "rows_with_null_key_left_out": int(manifest.properties.get(NULL_KEYS, 0)),
+        "key": list(relation.key.names),
+        "key_unique": relation.unique,
+        "key_exact": relation.key.exact,
+        "order": "by key" if relation.clustered else "as given",
+        "pages": relation.page_count,
+        "page_bytes": relation.page_bytes,
+        "fill": manifest.fill,
+        "rows_per_page": relation.rows_per_page,
+        "bytes": relation.nbytes,
+        "index_bytes": relation.index_bytes,
+        "shards": [{"file": shard.pages_file, "rows": shard.rows, "pages": shard.pages} for shard in manifest.shards],
+        "columns": {field.name: str(field.type) for field in relation.schema},
+    }
+
+
+def summary(relation: Relation) -> Table:
+    """Return a relation's facts as a table for people."""
+    found = describe(relation)
+    table = facts(f"Relation {found['path']}, version {found['version']}")
+    null_keys = found["rows_with_null_key_left_out"]
+    left_out = f"; {null_keys:,} more had a NULL key and were left out" if null_keys else ""
+    table.add_row("rows", f"{found['rows']:,}{left_out}")
+    kind = "exact in 64 bits" if found["key_exact"] else "by 64-bit hash, verified"
+    unique = "unique" if found["key_unique"] else "repeated"
+    table.add_row("key", f"{', '.join(found['key'])} ({unique}; {kind})")
+    table.add_row("order", found["order"])
+    table.add_row(
+        "pages",
+        f"{found['pages']:,} of {format_bytes(found['page_bytes'])}, {found['rows_per_page']:.1f} rows each "
+        f"(fill {found['fill']:g})",
+    )
+    table.add_row("on disk", format_bytes(found["bytes"]))
+    share = found["index_bytes"] / max(1, found["bytes"])
+    table.add_row("index in memory", f"{format_bytes(found['index_bytes'])} ({share:.2%} of R)")
+    rows = [shard["rows"] for shard in found["shards"]]
+    spread = f" of {min(rows):,} to {max(rows):,} rows" if len(rows) > 1 else ""
+    table.add_row("shards", f"{len(rows)}{spread}")
+    return table
+
+
+def _columns(relation: Relation) -> Table:
+    table = facts("Columns")
+    for field in relation.schema:
+        mark = " [yellow]key[/yellow]" if field.name in relation.key.names else ""
+        table.add_row(field.name, f"{field.type}{mark}")
+    return table
+
+
+def _check(relation: Relation) -> list[Fault]:
+    from semistream.relation.damage.verify import find_faults, pages_to_check
+
+    with progress() as bars, step(bars, "Checking", pages_to_check(relation), unit="pages") as task:
+        return list(find_faults(relation, lambda pages: bars.update(task, advance=pages)))
+
+
+def _notes(relation: Relation) -> list[str]:
+    from semistream.relation.damage.verify_files import format_notes
+    from semistream.relation.storage import manifest as manifests
+
+    assert relation.path is not None
+    return format_notes(manifests.load(relation.path, relation.version))
+
+
+def _report(faults: list[Fault] | None, pages: int, notes: list[str]) -> None:
+    if faults is None:
+        return
+    if not faults:
+        out.print(f"[green]✓[/green] All {pages:,} pages are as they were written.")
+    for note in notes:
+        errors.print(f"[yellow]![/yellow] {note}.", soft_wrap=True)
+    for fault in faults:
+        errors.print(f"[red]✗[/red] {fault.message}", soft_wrap=True)

@@ -1,0 +1,86 @@
+"""``semistream repair``: damaged files made whole again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from semistream.cli.arguments import RelationPath
+from semistream.cli.console import out
+from semistream.core.paths import is_address, local_path
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["repair"]
+
+
+def repair(
+    path: RelationPath,
+    sources: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            help="A copy of the relation, or the data it was built from: files, a Delta table, a database. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option("--table", help="Table in the database: NAME or SCHEMA.NAME.", show_default=False)
+    ] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--type", help="NAME=TYPE of a CSV column, instead of R's; repeatable.", show_default=False),
+    ] = None,
+    nulls: Annotated[
+        list[str] | None,
+        typer.Option("--null", help="Text that is NULL in CSV files; repeatable.", show_default=False),
+    ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Take rows that a page's checksum does not prove, if keys and counts fit.")
+    ] = False,
+) -> None:
+    """Make all files of all versions whole again, from what remains of them, from a copy, or from the data.
+
+    Every page is read. What is damaged is mended if a single bit is wrong, or made of other files, or taken from the
+    source and compared with what is known of it; nothing is written that is not proved. Queries that stopped at it go
+    on when they are started again. What cannot be repaired is said, with exit code 2.
+    """
+    from semistream.relation.damage.repair import Repaired, RepairError
+    from semistream.relation.damage.repair import repair as make_whole
+    from semistream.relation.storage import manifest as manifests
+
+    given = {source: None if is_address(source) else local_path(source) for source in sources or ()}
+    copies = [place for place in given.values() if place is not None and manifests.versions(place)]
+    data = [source for source, place in given.items() if place not in copies]
+
+    def reader() -> pa.RecordBatchReader:
+        from semistream.cli.relations.master import find_master
+        from semistream.cli.relations.table_files import parse_types
+
+        manifest = manifests.load(path)  # repaired by now, if it had to be
+        known = dict(zip(manifest.schema.names, manifest.schema.types, strict=True))
+        given = parse_types(types or [])
+        return find_master(data, given, table, manifest.schema.names, known=known, nulls=nulls or ()).reader()
+
+    if len(copies) > 1:
+        raise typer.BadParameter(f"{len(copies)} copies were given; give one of them", param_hint="--from")
+
+    def report(repaired: Sequence[Repaired]) -> None:
+        for one in repaired:
+            what = "all" if one.page < 0 else f"page {one.page}"
+            how = "a new version made of the data" if one.proof == "data" else f"proved by {one.proof}"
+            out.print(f"{what} of {one.file}: {one.rows:,} rows, {how}", soft_wrap=True)
+        if repaired:
+            out.print(f"[green]Repaired[/green] {len(repaired)} of them.")
+
+    try:
+        repaired = make_whole(path, reader if data else None, copy=copies[0] if copies else None, trust=trust)
+    except RepairError as error:
+        report(error.repaired)
+        raise
+    report(repaired)
+    if not repaired:
+        out.print("Nothing is damaged.")

@@ -1,0 +1,211 @@
+"""``semistream upsert``, ``delete``, ``compact``, ``history`` and ``vacuum``: versions of a relation."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from semistream.cli.arguments import RelationPath
+from semistream.cli.console import out
+from semistream.core.paths import is_address, local_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["compact", "delete", "history", "upsert", "vacuum"]
+
+_Sources = Annotated[
+    list[str],
+    typer.Argument(help="As for [bold]build[/bold]: files, a Delta table, or a database.", show_default=False),
+]
+_Table = Annotated[
+    str | None, typer.Option("--table", help="Table in the database: NAME or SCHEMA.NAME.", show_default=False)
+]
+_Types = Annotated[
+    list[str] | None,
+    typer.Option("--type", help="NAME=TYPE of a CSV column, instead of R's; repeatable.", show_default=False),
+]
+_Nulls = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--null", help="Text that is NULL in CSV files, as an empty field is; repeatable.", show_default=False
+    ),
+]
+_Spark = Annotated[
+    str | None,
+    typer.Option(
+        "--spark",
+        help="Work it out by a Spark job on this master, such as local[*]: for what is too large for memory. Sources "
+        "are Parquet or CSV files then.",
+        show_default=False,
+    ),
+]
+
+
+def upsert(
+    sources: _Sources,
+    path: RelationPath,
+    table: _Table = None,
+    types: _Types = None,
+    nulls: _Nulls = None,
+    spark: _Spark = None,
+) -> None:
+    """Give keys new rows, or their first, as a new version.
+
+    A key that occurs in the sources has these rows from then on, and no others. Readers of older versions go on
+    reading them.
+    """
+    if spark is not None:
+        from semistream.spark.relations.update_jobs import upsert as by_job
+
+        with _session(spark) as session:
+            _announce(path, by_job(_frame(session, sources, path, table, types, nulls), path))
+        return
+    from semistream.relation.versions.versions import upsert as commit
+
+    _announce(path, commit(path, _read(sources, path, table, types, nulls, keys_only=False)))
+
+
+def delete(
+    sources: _Sources,
+    path: RelationPath,
+    table: _Table = None,
+    types: _Types = None,
+    nulls: _Nulls = None,
+    spark: _Spark = None,
+) -> None:
+    """Remove the keys in the sources, with all their rows, as a new version. Other columns are not looked at."""
+    if spark is not None:
+        from semistream.spark.relations.update_jobs import delete as by_job
+
+        with _session(spark) as session:
+            _announce(path, by_job(_frame(session, sources, path, table, types, nulls), path))
+        return
+    from semistream.relation.versions.versions import delete as commit
+
+    _announce(path, commit(path, _read(sources, path, table, types, nulls, keys_only=True)))
+
+
+def compact(path: RelationPath, spark: _Spark = None) -> None:
+    """Write the relation anew without the traces of updates, as a new version."""
+    if spark is not None:
+        from semistream.spark.relations.update_jobs import compact as by_job
+
+        with _session(spark) as session:
+            _announce(path, by_job(session, path))
+        return
+    from semistream.relation.versions.versions import compact as commit
+
+    _announce(path, commit(path))
+
+
+def history(
+    path: RelationPath, as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
+) -> None:
+    """List the versions that can be opened."""
+    from semistream.relation.versions.versions import history as versions
+
+    found = versions(path)
+    if as_json:
+        print(json.dumps([dataclasses.asdict(version) for version in found]))
+        return
+    table = Table(title=str(path), title_justify="left")
+    for heading in ("version", "rows", "pages", "of those changed", "committed"):
+        table.add_column(heading, justify="left" if heading == "committed" else "right")
+    for version in found:
+        committed = datetime.datetime.fromtimestamp(version.committed).strftime("%Y-%m-%d %H:%M:%S")
+        table.add_row(
+            str(version.number), f"{version.rows:,}", f"{version.pages:,}", f"{version.changed_pages:,}", committed
+        )
+    out.print(table)
+
+
+def vacuum(
+    path: RelationPath,
+    keep: Annotated[
+        list[int] | None, typer.Option("--keep", help="Version to keep; repeatable.", show_default=False)
+    ] = None,
+    older_than: Annotated[
+        float, typer.Option(help="Keep versions that were the newest in the last so many hours.")
+    ] = 1.0,
+    idle_days: Annotated[
+        float, typer.Option(help="A streaming query that has not run for so many days will not come back.")
+    ] = 30.0,
+) -> None:
+    """Remove versions that nobody reads or is pinned to, but never the newest, and what killed writers left."""
+    from semistream.relation.versions.vacuum import vacuum as removed_by
+
+    removed = removed_by(path, idle_days=idle_days, keep=keep or (), older_than=older_than * 3600)
+    out.print(f"[green]Removed[/green] {len(removed)} files." if removed else "Nothing to remove.")
+
+
+def _read(
+    sources: list[str],
+    path: Path,
+    table: str | None,
+    types: list[str] | None,
+    nulls: list[str] | None,
+    *,
+    keys_only: bool,
+) -> object:
+    from semistream.cli.relations.master import find_master
+    from semistream.cli.relations.table_files import parse_types
+    from semistream.relation.storage import manifest as manifests
+
+    manifest = manifests.load(path)
+    known = dict(zip(manifest.schema.names, manifest.schema.types, strict=True))
+    columns = list(manifest.key if keys_only else manifest.schema.names)
+    found = find_master(sources, parse_types(types or []), table, columns, known=known, nulls=nulls or ())
+    return found.reader()
+
+
+@contextlib.contextmanager
+def _session(master: str) -> Iterator[SparkSession]:
+    from semistream.spark.sessions import session
+
+    spark = session("semistream", master=master, settings={"spark.sql.session.timeZone": "UTC"})
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _frame(
+    spark: SparkSession,
+    sources: list[str],
+    path: Path,
+    table: str | None,
+    types: list[str] | None,
+    nulls: list[str] | None,
+) -> DataFrame:
+    """Return the rows of Parquet or CSV files; columns of CSV are of R's types."""
+    from semistream.cli.relations.table_files import InputError, parse_types
+    from semistream.relation.storage import manifest as manifests
+    from semistream.spark.pipeline.csv_tables import read_csv
+
+    if table or any(is_address(source) for source in sources):
+        raise InputError("--spark reads Parquet and CSV files; leave it out to read from a database")
+    names = [str(local_path(source).absolute()) for source in sources]
+    if not all(name.endswith(".csv") for name in names):
+        if types or nulls:
+            raise InputError(f"{'--type' if types else '--null'} is of CSV files; leave it out")
+        return spark.read.parquet(*names)
+    if len(nulls or ()) > 1:
+        raise InputError("--spark knows one text as NULL; give --null once, or leave out --spark")
+    manifest = manifests.load(path)
+    known = dict(zip(manifest.schema.names, manifest.schema.types, strict=True))
+    return read_csv(spark, names, known, parse_types(types or []), null=nulls[0] if nulls else None)
+
+
+def _announce(path: Path, version: int) -> None:
+    from semistream.relation.storage import manifest as manifests
+
+    out.print(f"[green]Committed[/green] version {version} of {path}: {manifests.load(path, version).rows:,} rows.")

@@ -1,0 +1,1 @@
+"""Commands that split a budget and plan capacity."""

@@ -1,0 +1,71 @@
+"""``semistream plan``: how large a cluster must be for a stream, by the same models as ``tune``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from semistream.cli.console import errors, facts, out, print_json
+from semistream.core.units import format_bytes, format_count, parse_bytes, parse_count
+
+__all__ = ["plan"]
+
+
+def plan(
+    relation_rows: Annotated[str, typer.Option(help="Rows of R, such as 2G.", show_default=False)],
+    rate: Annotated[str, typer.Option(help="Stream tuples a second to serve, such as 1.5M.", show_default=False)],
+    memory: Annotated[
+        str, typer.Option("--memory", "-m", help="For all shards together: 64GB, or 5% of R.", show_default=False)
+    ],
+    row_bytes: Annotated[int, typer.Option(help="Bytes of a row of R.")] = 120,
+    zipf: Annotated[float, typer.Option(help="Zipf exponent of the stream's keys.")] = 1.0,
+    stream_bytes: Annotated[int, typer.Option(help="Bytes of a stream tuple.")] = 20,
+    rows_per_key: Annotated[float, typer.Option(help="Rows of R with the same key.")] = 1.0,
+    page_size: Annotated[str, typer.Option(help="Bytes of a page.")] = "8KiB",
+    per_shard: Annotated[bool, typer.Option("--per-shard", help="--memory is what each shard has.")] = False,
+    algorithm: Annotated[
+        list[str] | None,
+        typer.Option("--algorithm", "-a", help="Only this join; repeatable. By default all.", show_default=False),
+    ] = None,
+    constants: Annotated[
+        str | None,
+        typer.Option(help="Costs to use, by name or file. By default this machine's.", show_default=False),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say how many shards a stream needs, how much memory each, and what rate and hit ratio to expect.
+
+    Each shard is one task with a disk of its own. Nothing is read: R need not exist.
+    """
+    from semistream.cli.tuning.tune import rate_table, split_text
+    from semistream.costs import costs_of, load_constants
+    from semistream.tuner import plan as find_plan
+
+    costs = load_constants(constants)
+    for one in algorithm or ():
+        costs_of(one)
+    rows = int(parse_count(relation_rows))
+    budget = parse_bytes(memory, of=rows * row_bytes)
+    with errors.status("planning …"):
+        found = find_plan(
+            rows, row_bytes, parse_count(rate), memory=budget, exponent=zipf, stream_bytes=stream_bytes,
+            page_bytes=parse_bytes(page_size), rows_per_key=rows_per_key, per_shard=per_shard, algorithms=algorithm,
+            constants=costs,
+        )  # fmt: skip
+    if json:
+        print_json(found.as_dict())
+        return
+    best, setting = found.prediction, found.tuning.setting
+    table = facts(f"R of {format_count(rows)} rows, {format_bytes(rows * row_bytes)}; Zipf {zipf:g}")
+    table.add_row(
+        "shards", f"[bold]{found.shards}[/bold], each {format_bytes(setting.pages * setting.page_bytes)} of R"
+    )
+    table.add_row("memory", f"{format_bytes(found.memory_per_shard)} each, {format_bytes(found.memory)} in all")
+    table.add_row("join", f"{best.algorithm}: {split_text(best)}")
+    table.add_row("hit ratio", f"{best.hit_ratio:.0%}")
+    table.add_row("rate", f"{format_count(best.rate)}/s a shard, [bold]{format_count(found.rate)}/s[/bold] in all")
+    table.add_row("busiest shard", f"{found.busiest_share:.2%} of the stream")
+    table.add_row("costs", costs.name)
+    out.print(table)
+    out.print(rate_table(found.tuning.predictions, best.algorithm))

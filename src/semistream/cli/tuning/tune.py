@@ -1,0 +1,255 @@
+"""``semistream tune``: which join, and how to split its memory; with ``--calibrate`` what things cost here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table
+
+from semistream.cli.arguments import read_path
+from semistream.cli.console import errors, facts, out, print_json
+from semistream.core.units import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from semistream.costs import Constants, Prediction
+    from semistream.relation.relation import Relation
+    from semistream.tuner import Skew, Tuning
+
+__all__ = ["constants_table", "rate_table", "split_text", "tune"]
+
+_SYMBOLS = {
+    "probe": ("c_H", "look a key up"),
+    "emit": ("c_O", "produce a result row"),
+    "evict": ("c_E", "remove a waiting tuple"),
+    "admit": ("c_S", "read a stream tuple"),
+    "append": ("c_A", "let a tuple wait"),
+    "record": ("c_F", "record a frequency"),
+    "buffer": ("c_AI", "buffer a tuple between phases"),
+}
+
+
+def tune(
+    path: Annotated[
+        Path | None,
+        typer.Argument(metavar="[RELATION]", help="Directory of the relation.", show_default=False, parser=read_path),
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option("--memory", "-m", help="The join's budget: 64MB, or 5% of R.", show_default=False)
+    ] = None,
+    sample: Annotated[
+        list[Path] | None,
+        typer.Option(help="Parquet, CSV or Arrow file of stream tuples, to estimate the skew.", show_default=False),
+    ] = None,
+    on: Annotated[
+        list[str] | None,
+        typer.Option(help="The sample's key column; repeatable. By default named as in R.", show_default=False),
+    ] = None,
+    exponent: Annotated[
+        float | None,
+        typer.Option(help="Zipf exponent of the stream, instead of a sample. By default 1.", show_default=False),
+    ] = None,
+    algorithm: Annotated[
+        list[str] | None,
+        typer.Option("--algorithm", "-a", help="Only this join; repeatable. By default all.", show_default=False),
+    ] = None,
+    constants: Annotated[
+        str | None,
+        typer.Option(help="Costs to use, by name or file. By default this machine's.", show_default=False),
+    ] = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="First measure what operations and reads cost, and keep it.")
+    ] = False,
+    name: Annotated[str, typer.Option(help="Name to keep measured costs under.")] = "local",
+    curve: Annotated[
+        Path | None, typer.Option(help="Draw predicted rates over memory and cache size: .svg or .png.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Predict the rate of every join within a memory budget, each at its best split, and recommend one."""
+    from semistream.cli.tuning.tune_chart import check_image
+
+    if path is None and not calibrate:
+        raise ValueError("name a relation and its --memory, or measure this machine with --calibrate")
+    if path is not None and memory is None and not calibrate:
+        raise ValueError(f"how much memory may a join with {path} have? Give --memory, such as 64MB or 5%")
+    if sample and exponent is not None:
+        raise ValueError("give a --sample to estimate the exponent from, or the --exponent, not both")
+    if curve is not None:
+        check_image(curve)
+    if path is None:
+        measured = _measured(name, None)
+        _keep(measured)
+        _show_constants(measured, json)
+        return
+    _tune(path, memory, sample, on, exponent, algorithm, constants, calibrate, name, curve, json)
+
+
+def _tune(
+    path: Path, memory: str | None, sample: list[Path] | None, on: list[str] | None, exponent: float | None,
+    algorithms: list[str] | None, constants: str | None, calibrate: bool, name: str, curve: Path | None, json: bool,
+) -> None:  # fmt: skip
+    from semistream.core.units import parse_bytes
+    from semistream.costs import costs_of, load_constants
+    from semistream.relation.relation import Relation
+    from semistream.tuner import describe, skew_of
+    from semistream.tuner import tune as find_best
+    from semistream.tuner.skew import check_exponent
+
+    chosen = None if constants is None else load_constants(constants)
+    for one in algorithms or ():
+        costs_of(one)
+    if exponent is not None:
+        check_exponent(exponent)
+    with Relation.open(path) as relation:
+        # all that can be wrong, before anything is measured or written
+        total = None if memory is None else parse_bytes(memory, of=relation.nbytes)
+        schema, skew = None, None
+        if sample:
+            schema, batches = _sampled(sample)
+            with errors.status("estimating the skew …"):
+                skew = skew_of(relation, batches, on or relation.key.names)
+        if calibrate:
+            chosen = _measured(name, relation)
+        if total is None:
+            assert chosen is not None
+            _keep(chosen)
+            _show_constants(chosen, json)
+            return
+        with errors.status("comparing joins …") as status:
+            setting = describe(
+                relation, schema, exponent=skew.exponent if skew else 1.0 if exponent is None else exponent,
+                shape=skew.shape if skew else "random", constants=chosen,
+            )  # fmt: skip
+            tuning = find_best(relation, total, setting=setting, skew=skew, algorithms=algorithms)
+            if curve is not None:
+                from semistream.cli.tuning.tune_chart import draw
+
+                draw(tuning, curve, lambda text: status.update(f"{text} …"))
+        if calibrate and chosen is not None:
+            _keep(chosen)  # what went wrong before has changed nothing
+        if json:
+            measured = {"measured": _as_json(chosen)} if calibrate and chosen is not None else {}
+            print_json({**tuning.as_dict(), **measured})
+            return
+        if calibrate and chosen is not None:
+            _show_constants(chosen, json=False)
+        _show(relation, tuning, on)
+        if curve is not None:
+            out.print(f"Drew {curve}")
+
+
+def _sampled(files: list[Path]) -> tuple[Any, Any]:
+    from semistream.cli.relations.table_files import InputFiles
+
+    reader = InputFiles.find(files).reader()
+    return reader.schema, reader
+
+
+def _measured(name: str, relation: Relation | None) -> Constants:
+    from semistream.tuner import calibrate
+
+    with errors.status("measuring …") as status:
+        return calibrate(name, relation, progress=lambda text: status.update(f"measuring {text} …"))
+
+
+def _keep(constants: Constants) -> None:
+    """Store what was measured under its name."""
+    from semistream.core.machine import describe_machine
+    from semistream.costs import save_constants
+
+    file = save_constants(constants, machine=describe_machine())
+    errors.print(f"[dim]Kept as {constants.name!r}: {file}[/dim]", soft_wrap=True)
+
+
+def _as_json(constants: Constants) -> dict[str, Any]:
+    import dataclasses
+
+    return dataclasses.asdict(constants)
+
+
+def _show_constants(constants: Constants, json: bool) -> None:
+    if json:
+        print_json(_as_json(constants))
+        return
+    out.print(constants_table(constants))
+
+
+def constants_table(constants: Constants) -> Table:
+    """Return costs by the symbols of the papers."""
+    table = facts(f"Costs of {constants.name!r}")
+    for name, (symbol, what) in _SYMBOLS.items():
+        table.add_row(symbol, f"{getattr(constants, name):7.1f} ns  {what}")
+    queued = constants.queued_seek_seconds * 1e6
+    table.add_row("S", f"{constants.seek_seconds * 1e6:7.1f} μs  start of a read ({queued:.1f} μs with many at once)")
+    page = format_bytes(constants.page_bytes)
+    table.add_row("T", f"{constants.transfer_seconds * 1e6:7.1f} μs  each page of {page}")
+    table.add_row("c_T", f"{constants.turn * 1e-3:7.1f} μs  a turn of the loop, beside its tuples and reads")
+    return table
+
+
+def _show(relation: Relation, tuning: Tuning, on: list[str] | None) -> None:
+    from semistream.joins import find
+
+    table = facts()
+    table.add_row("relation", f"{relation.row_count:,} rows, {format_bytes(relation.nbytes)}")
+    table.add_row("memory", f"{format_bytes(tuning.memory)}, {tuning.memory / max(1, relation.nbytes):.2%} of R")
+    table.add_row("stream", _stream_text(tuning))
+    table.add_row("costs", tuning.setting.constants.name)
+    out.print(table)
+    out.print(rate_table(tuning.predictions, tuning.best.algorithm))
+    endless = [found.algorithm for found in tuning.predictions if not find(found.algorithm).bounded_wait]
+    for name in endless:
+        out.print(f"[dim]{name} is never recommended: a tuple with a rare key may wait in it for ever[/dim]")
+    for name, error in tuning.refused.items():
+        out.print(f"[dim]{name} needs at least {format_bytes(error.minimum)}[/dim]")
+    keys = on or list(relation.key.names)
+    key = repr(keys[0]) if len(keys) == 1 else repr(keys)
+    options = "".join(f", {name}={_short(value)}" for name, value in tuning.best.options.items())
+    out.print(
+        f"semistream.create({tuning.best.algorithm!r}, relation, on={key}, memory={tuning.memory}{options})",
+        style="bold", soft_wrap=True, markup=False,
+    )  # fmt: skip
+
+
+def _stream_text(tuning: Tuning) -> str:
+    where = {"random": "spread over R", "noperm": "together in R"}[tuning.setting.shape]
+    if tuning.skew is None:
+        return f"Zipf {tuning.setting.exponent:g}, as told, frequent keys {where}"
+    return f"{skew_text(tuning.skew)}, frequent keys {where}"
+
+
+def skew_text(skew: Skew) -> str:
+    """Say what a sample told."""
+    fit = "a good fit" if skew.fits else "[yellow]a poor fit: predictions are rough[/yellow]"
+    return (
+        f"Zipf {skew.exponent:.2f} ± {2 * skew.error:.2f} from {skew.sample:,} tuples with {skew.distinct:,} keys "
+        f"({fit}, distance {skew.distance:.3f})"
+    )
+
+
+def rate_table(predictions: list[Prediction], recommended: str) -> Table:
+    """Return predictions as a table, the fastest first."""
+    table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("join", style="cyan", no_wrap=True)
+    for heading in ("tuples/s", "hits", "tuples/read"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("split")
+    for found in predictions:
+        mark = "[green]→[/green] " if found.algorithm == recommended else "  "
+        table.add_row(
+            mark + found.algorithm, f"[bold]{format_count(found.rate)}[/bold]", f"{found.hit_ratio:.0%}",
+            format_count(1 / found.reads) if found.reads > 0 else "no reads", split_text(found),
+        )  # fmt: skip
+    return table
+
+
+def split_text(found: Prediction) -> str:
+    """Return the options of a prediction in a few words."""
+    return ", ".join(f"{name} {_short(value)}" for name, value in found.options.items() if value is not None)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,1 @@
+"""What joins of one kind share."""

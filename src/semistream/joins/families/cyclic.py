@@ -1,0 +1,144 @@
+"""What MESHJOIN and R-MESHJOIN share: R is read in a circle, and a tuple leaves once it has met all of it."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.core.arrays import Bytes
+from semistream.core.errors import UpdateRefusedError
+from semistream.joins.families.waiting import WaitingJoin
+from semistream.joins.interface.following import Undo
+from semistream.relation.changes.overlay import Change
+from semistream.relation.changes.patch import Patch
+from semistream.relation.relation import Relation
+
+__all__ = ["CyclicJoin"]
+
+
+class CyclicJoin(WaitingJoin):
+    """Each turn takes ``w`` tuples in, reads the next partition of R, and lets the oldest ``w`` tuples go.
+
+    An algorithm adds how large the disk buffer is, `_partition`; the ``k`` partitions of R and ``w`` follow.
+
+    Parameters
+    ----------
+    pages
+        Pages of a partition, if they are given.
+    seek_pages
+        Seek time of the device, in pages of transfer (``S / T``).
+    """
+
+    uses_index = False
+    scans = True
+
+    def __init__(self, relation: Relation, *, pages: int | None, seek_pages: float, **common: Any) -> None:
+        if not seek_pages >= 0:
+            raise ValueError(f"seek_pages must be zero or more, not {seek_pages}")
+        self._given_pages = pages
+        self._seek_pages = seek_pages
+        super().__init__(relation, **common)
+
+    @abstractmethod
+    def _partition(self) -> int:
+        """Return the pages of a partition where they are not given; the free memory is for it and the table."""
+
+    def _minimum(self) -> int:
+        if self._given_pages is not None:
+            return self._needed(self._given_pages)
+        return self._needed(self._thriftiest_partition())
+
+    def _thriftiest_partition(self) -> int:
+        """Return the partition that needs least memory with one tuple a turn."""
+        pages, frame_bytes = self.relation.page_count, self.relation.device.frame_bytes
+        # Buffer and table cost the same there, but for what turns are rounded up; four times as many cost more.
+        even = math.isqrt(pages * self._tuple_bytes() // frame_bytes)
+        sizes = np.arange(1, min(4 * even + 4, max(1, pages)) + 1)
+        return int(sizes[np.argmin(sizes * frame_bytes - (-pages // sizes) * self._tuple_bytes())])
+
+    def _needed(self, pages: int) -> int:
+        """Return the bytes of a disk buffer of ``pages`` and a table that lets one tuple in a turn."""
+        turns = max(1, math.ceil(self.relation.page_count / pages))
+        return pages * self.relation.device.frame_bytes + self._table_minimum(turns + 1)
+
+    def _open(self) -> None:
+        pages = self._given_pages
+        if pages is None:
+            pages = min(max(self._partition(), self._least_partition()), max(1, self.relation.page_count))
+        self._frames = self.relation.frames(pages)
+        self.budget.reserve("disk buffer", self._frames.nbytes)
+        self._turns = max(1, math.ceil(self.relation.page_count / pages))
+        self._open_table(self.budget.free)
+        # the partition that is forming waits beside the k complete ones
+        self._w = max(1, self.table.capacity // (self._turns + 1))
+        self._queue: deque[int] = deque()
+        self._forming = 0
+        self._next_page = 0
+
+    def _least_partition(self) -> int:
+        """Return the smallest partition, nearly, that lets one tuple in a turn."""
+        pages, most = 1, self._thriftiest_partition()
+        while pages < most and self._needed(pages) > self.budget.free:
+            pages = min(max(pages + 1, int(pages * 1.25)), most)
+        return pages
+
+    def _absorb(self) -> None:
+        self._forming += self._admit(max(0, self._w - self._forming))
+
+    def _step(self) -> Iterator[pa.RecordBatch]:
+        self._absorb()
+        if self._forming < self._w and not self._closing and not len(self._stream):
+            return  # MESHJOIN waits for its w tuples before it reads, unless long rows leave no room for w
+        if len(self.table) == 0:
+            return
+        self._queue.append(self._forming)
+        self._forming = 0
+        self._serving = True
+        try:
+            frames = self._read_next()
+            for slots, starts, flags in self._probed(frames):
+                yield from self._joined_slots(slots, frames, starts, flags)
+            if len(self._queue) == self._turns:
+                yield from self._leave(*self.table.take_oldest(self._queue.popleft()))
+        finally:
+            self._serving = False
+        if len(self.table) == 0:
+            self._queue.clear()
+
+    def _read_next(self) -> Bytes:
+        """Read the next partition of R; after the last comes the first again."""
+        last = min(self._next_page + len(self._frames), self.relation.page_count)
+        pages = np.arange(self._next_page, last)
+        self._next_page = 0 if last == self.relation.page_count else last
+        frames = self._frames[: pages.size]
+        self.relation.read(pages, frames)
+        return frames
+
+    def before_update(self, patch: Patch, undo: list[Undo]) -> None:
+        """Refuse while tuples are on their way through R: they would see some pages before, some after the update."""
+        if self._queue:
+            raise UpdateRefusedError(
+                f"{self.id} holds {sum(self._queue):,} tuples that have met a part of R only; drain the join, then "
+                "update R"
+            )
+        super().before_update(patch, undo)
+
+    def _least_tuples(self, patch: Patch) -> int:
+        return math.ceil(patch.page_count / len(self._frames)) + 2
+
+    def after_update(self, change: Change) -> None:
+        """Begin anew with what is now the first page."""
+        self._turns = max(1, math.ceil(self.relation.page_count / len(self._frames)))
+        self._w = max(1, self.table.capacity // (self._turns + 1))
+        self._next_page = 0
+
+    def _check(self) -> None:
+        super()._check()
+        assert sum(self._queue) + self._forming == len(self.table), "queue partitions do not add up"
+        assert len(self._queue) <= self._turns

@@ -1,0 +1,294 @@
+"""The front stage (CMESHJOIN §3): a cache of single tuples before any join.
+
+Every stream tuple probes ``H_R`` first. A hit is emitted and gone; only misses go on to the join behind. When the
+join behind matches a row of R with at least ``threshold`` waiting tuples, that row moves into ``H_R``, in place of a
+less frequent one when it is full.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.core.arrays import Bytes, Ints
+from semistream.core.errors import UnsupportedJoinError, UpdateTooLargeError
+from semistream.core.statistics import JoinStatistics
+from semistream.joins.interface.conditions import ConditionName
+from semistream.joins.interface.following import JoinAgreement, Undo
+from semistream.joins.interface.join import Join
+from semistream.joins.interface.leaving import portions
+from semistream.joins.interface.progress import Progress
+from semistream.joins.interface.results import Observer
+from semistream.joins.interface.stream_buffer import Tuples
+from semistream.relation.changes.overlay import Change
+from semistream.relation.changes.patch import Patch
+from semistream.relation.relation import Relation
+from semistream.relation.rows.selection import take_rows
+from semistream.structures.array_source import ArraySource, in_memory
+from semistream.structures.candidates import find_candidates
+from semistream.structures.hot_tuples import HotTuples
+
+__all__ = ["PORTION", "FrontStage"]
+
+
+_LEAST_TUPLES = 16
+_THRESHOLD, _NOTICED, _EVICTED = 0, 1, 2
+_ADDED_UP = ("rows_done", "unmatched", "steps", "cache_hits", "probes", "appended", "evicted", "recorded", "buffered")
+PORTION = 1 << 14
+
+
+class FrontStage(Join):
+    """``H_R`` before the join `behind`.
+
+    Parameters
+    ----------
+    cache_share
+        Share of the memory for ``H_R``; the join behind has the rest. By default what suits the join behind.
+    threshold
+        Waiting tuples that a row of R must be matched with to be cached. It is only where the threshold starts:
+        it falls while the cache has room, and rises while evictions are frequent.
+    aging
+        See `HotTuples`.
+    arrays
+        Where the arrays of ``H_R`` live, if not in this process: a cache that another process left is taken up.
+    options
+        Everything else goes to the join behind.
+
+    Notes
+    -----
+    The cache never affects the result. A key with several rows is cached with all of them, if they lie in one page.
+    """
+
+    behind: ClassVar[type[Join]]
+    """The join that gets the misses."""
+    _agreed: JoinAgreement
+    """Of the join behind, to the update that is being installed."""
+    share: ClassVar[float] = 0.75
+    """Default of ``cache_share``."""
+    uses_index = False  # the join behind counts it, if it uses it
+
+    def __init__(
+        self,
+        relation: Relation,
+        *,
+        cache_share: float | None = None,
+        threshold: int = 1,
+        aging: float = 24.0,
+        arrays: ArraySource | None = None,
+        on: Any,
+        how: Any = "left",
+        memory: Any = "64MB",
+        schema: pa.Schema | None = None,
+        suffix: str = "_right",
+        condition: ConditionName = "equal",
+        **options: Any,
+    ) -> None:
+        if condition not in self.conditions:
+            raise UnsupportedJoinError(f"{self.id} does not join on condition {condition!r}; 'ssij' and 'oracle' do")
+        if cache_share is not None and not 0.0 < cache_share < 1.0:
+            raise ValueError(f"cache_share must be between 0 and 1, not {cache_share}")
+        self._cache_share = cache_share
+        self.threshold = max(1, threshold)
+        self._aging = aging
+        self._arrays = arrays
+        self._portion = PORTION
+        self._behind_common = {"on": on, "how": how, "suffix": suffix, **options}
+        # only asked what it needs at least; the one that works is made when the stream's schema is known
+        self._inner = self.behind(relation, memory=1 << 62, **self._behind_common)
+        super().__init__(relation, on=on, how=how, memory=memory, schema=schema, suffix=suffix)
+
+    def _minimum(self) -> int:
+        if hasattr(self, "stream_codec"):
+            self._inner.stream_codec, self._inner._row_bytes = self.stream_codec, self._row_bytes
+        return self._inner._least_memory() + HotTuples.fixed_bytes() + _LEAST_TUPLES * self._cached_bytes()
+
+    def _cached_bytes(self) -> int:
+        return HotTuples.bytes_per_tuple(self.relation.codec, self._stored_row_bytes())
+
+    def _stored_row_bytes(self) -> float:
+        """Return the bytes of a row of R, on average, as its pages tell."""
+        return min(self.relation.page_bytes / max(1.0, self.relation.rows_per_page), float(self.relation.page_bytes))
+
+    def _best_share(self) -> float:
+        return self._cache_share if self._cache_share is not None else self.share
+
+    def _open(self) -> None:
+        behind_least = self._inner._least_memory()
+        room = self.budget.free
+        rows = int((room * self._best_share() - HotTuples.fixed_bytes()) // self._cached_bytes())
+        spare = int((room - behind_least - HotTuples.fixed_bytes()) // self._cached_bytes())
+        rows = max(_LEAST_TUPLES, min(rows, spare, self.relation.row_count))
+        row_bytes = self._stored_row_bytes()
+        layout = f"{HotTuples.FORMAT}; {rows} rows of {row_bytes} B; {self.relation.codec.schema}"
+        arrays = in_memory if self._arrays is None else self._arrays(layout)
+        self.cache = HotTuples(self.relation.codec, rows, row_bytes, aging=self._aging, arrays=arrays)
+        self._learned = arrays("front_stage", 3, np.int64)
+        self.threshold = int(self._learned[_THRESHOLD]) or self.threshold
+        self._cache_part = self.budget.reserve("front stage", self.cache.nbytes + self._learned.nbytes)
+        self._inner = self.behind(self.relation, memory=self.budget.free, **self._behind_common)
+        self._behind_part = self.budget.reserve("join behind", self.budget.free)
+        assert self.schema is not None
+        self._inner.bind(self.schema, row_bytes=self._row_bytes)
+        self.relation.unsubscribe(self._inner)  # told by the front stage, in order
+        self._inner._on_match = _noticed_by(weakref.ref(self))
+        self._largest_row = self._inner._largest_row
+
+    def _step(self) -> Iterator[pa.RecordBatch]:
+        self._inner._closing = self._closing
+        for part in self._arrivals():
+            hits, missed = self._probe(part)
+            yield from hits
+            yield from self._hand_on(missed)
+        if not (self._more_coming or len(self._stream)):
+            yield from self._inner.step()
+
+    def _arrivals(self) -> Iterator[Tuples]:
+        """Yield the tuples that came, as many at once as made a batch of results the last time."""
+        left = PORTION
+        while left > 0 and (part := next(self._stream.take(min(left, self._portion)), None)) is not None:
+            left -= len(part.keys)
+            yield part
+
+    def _probe(self, part: Tuples) -> tuple[Iterable[pa.RecordBatch], Tuples]:
+        """Look stream tuples up in ``H_R``; return the results of the hits, and the misses.
+
+        The cache may change before the results are asked for, so R's rows are out of it by then. They are no more than
+        fit into a batch of results, or one tuple's: tuples that would make more are put back.
+        """
+        held, positions, slots = self.cache.look_up(part.keys)
+        stream = self._rows_of(part.batch).at(positions)
+        sizes = stream.sizes + self.cache.sizes(slots)
+        pairs = next((end for _, end in portions(positions.size, sizes, self._result_bytes)), 0)
+        if pairs == positions.size:
+            self._portion = min(2 * self._portion, PORTION)
+            results: Iterable[pa.RecordBatch] = (
+                list(self._joined(part.keys[positions], stream, *self.cache.rows(slots))) if pairs else ()
+            )
+        else:
+            # as many tuples as have all of their pairs among the first ones, but at least the first hit
+            last = max(int(positions[pairs]), int(positions[0]) + 1)
+            self._portion = max(1, last)
+            pairs = int(np.searchsorted(positions, last))
+            self._stream.put_back(Tuples(part.keys[last:], part.batch.slice(last)))
+            held, positions = held[:last], positions[:pairs]
+            data, starts, flags = self.cache.rows(slots[:pairs], copied=True)
+            part = Tuples(part.keys[:last], part.batch.slice(0, last))
+            results = self._joined(part.keys[positions], self._rows_of(part.batch).at(positions), data, starts, flags)
+        self._stats.probes += held.size
+        hits = int(np.count_nonzero(held))
+        self._stats.recorded += hits
+        self._stats.cache_hits += hits
+        self._stats.rows_done += hits
+        if hits == 0:
+            return results, part
+        missed = np.flatnonzero(~held)
+        return results, Tuples(part.keys[missed], take_rows(part.batch, missed))
+
+    def _hand_on(self, part: Tuples) -> Iterator[pa.RecordBatch]:
+        """Give tuples to the join behind, which takes a turn whenever it is full."""
+        progress = Progress(self._inner)
+        while len(part.keys):
+            taken = self._inner._hand(part)
+            if taken == 0 and len(self._inner._stream) == 0:
+                # larger than the whole stream buffer of the join behind
+                taken = 1
+                yield from self._looked_up(Tuples(part.keys[:1], part.batch.slice(0, 1)), self._single)
+            part = Tuples(part.keys[taken:], part.batch.slice(taken))
+            if len(part.keys):
+                yield from self._inner.step()
+                progress.turned()
+
+    def _notice(self, keys: Ints, data: Bytes, starts: Ints, flags: Bytes) -> None:
+        """See what the join behind matched: frequent rows move into ``H_R`` (Algorithm 1, lines 16 to 18)."""
+        candidates = find_candidates(keys, starts, flags, self.relation.device.frame_bytes, self.threshold)
+        evicted = self.cache.evictions
+        if candidates.keys.size:
+            self.cache.admit(candidates, data)
+        self._learned[_NOTICED] += len(keys)
+        self._learned[_EVICTED] += self.cache.evictions - evicted
+        if self._learned[_NOTICED] >= self.cache.capacity // 4 + 1024:
+            self._adapt()
+
+    def _adapt(self) -> None:
+        """Lower the threshold while there is room, raise it while evictions are too frequent."""
+        noticed, evicted = self._learned[_NOTICED], self._learned[_EVICTED]
+        if not self.cache.full or evicted * 8 < noticed:
+            self.threshold = max(1, self.threshold - 1)
+        elif evicted * 2 > noticed:
+            self.threshold += 1
+        self._learned[:] = self.threshold, 0, 0
+
+    def before_update(self, patch: Patch, undo: list[Undo]) -> None:
+        """Ask the join behind, which counts what R holds; ``H_R`` makes room if that has too little memory."""
+        while True:
+            try:
+                self._agreed = self._inner.prepare_update(patch)
+            except UpdateTooLargeError as refusal:
+                undo.append(self._give_up(refusal.lacking, patch))
+            else:
+                undo.append(self._agreed.cancel)
+                return
+
+    def _give_up(self, lacking: int, patch: Patch) -> Undo:
+        """Make ``H_R`` smaller for the join behind; it begins empty."""
+        cache, each = self.cache, self._cached_bytes()
+        rows = (cache.nbytes - lacking - cache.nbytes // 8 - HotTuples.fixed_bytes()) // each
+        rows = max(rows, min(_LEAST_TUPLES, cache.capacity))
+        smaller = None if self._arrays is not None else HotTuples(
+            self.relation.codec, rows, self._stored_row_bytes(), aging=self._aging
+        )  # fmt: skip
+        if smaller is None or cache.nbytes - smaller.nbytes < lacking:
+            raise self._too_large(lacking - (0 if smaller is None else max(0, cache.nbytes - smaller.nbytes)), patch)
+        self._move_memory(smaller)
+        return partial(self._move_memory, cache)
+
+    def _move_memory(self, cache: HotTuples) -> None:
+        """Take another ``H_R``; what it is smaller by is the join behind's."""
+        more = self.cache.nbytes - cache.nbytes
+        for part, size in sorted(((self._cache_part, -more), (self._behind_part, more)), key=lambda pair: pair[1]):
+            part.resize(part.bytes + size)
+        self._inner.budget.total += more
+        self.cache = cache
+
+    def after_update(self, change: Change) -> None:
+        """Forget the tuples that were changed."""
+        try:
+            self._agreed.commit(change)
+        finally:
+            self.cache.remove(change.keys)
+
+    def _update_bytes(self, overlay_bytes: int, index_bytes: int) -> int:
+        return 0  # the join behind counts it
+
+    def _work(self) -> tuple[object, ...]:
+        return (*super()._work(), *(self._inner._work() if self._bound else ()))
+
+    @property
+    def _waiting(self) -> int:
+        return self._inner.pending if self._bound else 0
+
+    @property
+    def stats(self) -> JoinStatistics:
+        """What cache and join behind did together."""
+        mine, behind = super().stats, self._inner._stats
+        return dataclasses.replace(mine, **{name: getattr(mine, name) + getattr(behind, name) for name in _ADDED_UP})
+
+    def _check(self) -> None:
+        self.cache.check()
+        self._inner.check()
+
+
+def _noticed_by(front: weakref.ref[FrontStage]) -> Observer:
+    """Return an observer that does not keep the front stage alive: the two would hold each other for ever."""
+
+    def notice(keys: Ints, data: Bytes, starts: Ints, flags: Bytes) -> None:
+        if (stage := front()) is not None:
+            stage._notice(keys, data, starts, flags)
+
+    return notice

@@ -1,0 +1,166 @@
+"""The disk side that HYBRIDJOIN and X-HYBRIDJOIN share: read what the oldest waiting keys need, serve all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.core.arrays import Bytes, Ints
+from semistream.core.compiled import kernel
+from semistream.joins.families.waiting import LEAST_TUPLES, WaitingJoin
+from semistream.relation.relation import Relation
+
+__all__ = ["DISK_SHARE", "IN_FLIGHT", "OldestFirstJoin"]
+
+
+IN_FLIGHT, DISK_SHARE = 512, 0.4
+"""Defaults of the parameters. What a turn costs beside its reads, a millisecond, is that of hundreds of reads today."""
+_PAGES_A_SEEK = 8
+"""A wide partition takes this many times as long to transfer as to seek: then the seek hardly counts any more."""
+
+
+@kernel
+def partitions(pages: Ints, width: int, page_count: int) -> tuple[Ints, int]:
+    """Return all pages of the partitions that ``pages`` lie in, ascending, and how many of ``pages`` differ."""
+    ordered = np.sort(pages)
+    every = np.empty(min(ordered.size * width, page_count), np.int64)
+    count, distinct = 0, 0
+    done = np.int64(0)  # pages before this one are in, or not wanted
+    for i in range(ordered.size):
+        if i > 0 and ordered[i] == ordered[i - 1]:
+            continue
+        distinct += 1
+        first = ordered[i] // width * width
+        if first >= done:
+            done = min(first + width, np.int64(page_count))
+            for page in range(first, done):
+                every[count] = page
+                count += 1
+    return every[:count], distinct
+
+
+class OldestFirstJoin(WaitingJoin):
+    """A join that loads the partitions of the oldest keys and probes all of their rows in ``H_S``.
+
+    Parameters
+    ----------
+    partition_pages
+        Pages of a partition, read together. None adapts: one page while few pages of R have tuples waiting for
+        them, and a wide partition while so many have that reading on costs less than seeking again.
+    in_flight
+        Partitions read at once: a turn serves that many of the oldest keys instead of one, each by its own read.
+    seek_pages
+        Seek time of the device, in pages of transfer (``S / T`` with as many reads in flight); only for the
+        adaptive partition.
+    disk_share
+        Share of the memory for pages, as many as ``in_flight`` asks for. More makes turns longer, and the work of a
+        turn beside its reads cheaper for each tuple; less leaves more of the memory to waiting tuples, of which more
+        then share a read.
+    """
+
+    def __init__(
+        self,
+        relation: Relation,
+        *,
+        partition_pages: int | None = None,
+        in_flight: int = IN_FLIGHT,
+        seek_pages: float = 3.0,
+        disk_share: float = DISK_SHARE,
+        **common: Any,
+    ) -> None:
+        if in_flight < 1:
+            raise ValueError(f"in_flight must be at least 1, not {in_flight}")
+        if partition_pages is not None:
+            if partition_pages < 1:
+                raise ValueError(f"partition_pages must be at least 1, not {partition_pages}")
+            partition_pages = min(partition_pages, relation.page_count)
+        if not seek_pages >= 0:
+            raise ValueError(f"seek_pages must be zero or more, not {seek_pages}")
+        if not 0.0 < disk_share < 1.0:
+            raise ValueError(f"disk_share must be between 0 and 1, not {disk_share}")
+        self._disk_share = disk_share
+        self._partition_pages = partition_pages
+        self._in_flight = in_flight
+        self._seek_pages = seek_pages
+        self._wide = False
+        self._density = 0.0
+        super().__init__(relation, **common)
+
+    def _minimum(self) -> int:
+        return (self._partition_pages or 1) * self.relation.device.frame_bytes + self._table_minimum(LEAST_TUPLES)
+
+    def _disk_bytes(self) -> int:
+        """Return the bytes that are free for pages."""
+        free = self.budget.free
+        return max(0, min(int(free * self._disk_share), free - self._table_minimum(LEAST_TUPLES)))
+
+    def _open_disk_buffer(self, share: int) -> int:
+        """Reserve frames for as many partitions as are wanted and fit into ``share`` bytes, at least one.
+
+        Returns the bytes of all partitions after the first.
+        """
+        partition = (self._partition_pages or 1) * self.relation.device.frame_bytes
+        count = min(self._in_flight, max(1, share // partition))
+        self._frames = self.relation.frames(count * (self._partition_pages or 1))
+        self.budget.reserve("disk buffer", self._frames.nbytes)
+        self._widest = max(1, min(len(self._frames), self.relation.page_count, int(_PAGES_A_SEEK * self._seek_pages)))
+        return (count - 1) * partition
+
+    def _serve_oldest(self) -> Iterator[pa.RecordBatch]:
+        """Read the partitions of the oldest keys and serve all tuples that wait for any row of them."""
+        self._serving = True
+        try:
+            width = self._width()
+            oldest = self.table.oldest_keys(max(1, len(self._frames) // width))
+            located = self.relation.locate(oldest)
+            pages, asked_for = partitions(located.pages, width, self.relation.page_count)
+            wanted = np.sort(oldest)
+            useful = 0
+            for chunk, frames in self._fetched(pages):
+                met = np.zeros(chunk.size, np.int64)
+                # tuples leave with the page that holds their key whole
+                for slots, starts, flags in self._probed(frames, wanted, leave=True):
+                    yield from self._joined_slots(slots, frames, starts, flags)
+                    self._let_go(self.table.leaving(slots, flags))
+                    met += np.bincount(starts // frames.shape[1], minlength=chunk.size)
+                self._served(chunk, frames, met)
+                useful += int(np.count_nonzero(met))
+            if pages.size > asked_for:
+                self._measure(useful - asked_for, pages.size - asked_for)
+            # those of the oldest keys that R does not have, or has in several pages, all of which were here
+            yield from self._leave(*self.table.take_keys(oldest))
+        finally:
+            self._serving = False
+
+    def _fetched(self, pages: Ints) -> Iterator[tuple[Ints, Bytes]]:
+        """Bring pages into the disk buffer, as many at once as it holds."""
+        for begin in range(0, pages.size, len(self._frames)):
+            chunk = pages[begin : begin + len(self._frames)]
+            frames = self._frames[: chunk.size]
+            self.relation.read(chunk, frames)
+            yield chunk, frames
+
+    def _served(self, pages: Ints, frames: Bytes, met: Ints) -> None:
+        """Told of pages that were read, and how many tuples each has met."""
+
+    def _width(self) -> int:
+        """Return how many pages to read for a key.
+
+        A key's own page costs ``S + T`` and serves one page's tuples for certain. Each neighbour costs ``T`` and
+        serves a page's tuples with the chance that any wait for it, so neighbours pay as soon as that chance is
+        above ``T / (S + T)``. While neighbours are read the chance is measured; before, it is that of a page to be hit
+        by any of the distinct keys that wait.
+        """
+        if self._partition_pages is not None:
+            return self._partition_pages
+        if not self._wide:
+            self._density = 1.0 - math.exp(-self.table.distinct_keys / max(1, self.relation.page_count))
+        self._wide = self._density * (1.0 + self._seek_pages) > 1.0
+        return self._widest if self._wide else 1
+
+    def _measure(self, useful: int, neighbours: int) -> None:
+        self._density += 0.25 * (max(0, useful) / neighbours - self._density)

@@ -1,0 +1,284 @@
+"""Stream probing and disk probing in parallel, as P- and OP-CACHEJOIN have them.
+
+The caller's thread probes the stream in ``H_R`` and puts misses into the intermediate buffer ``I_B``; a thread of its
+own feeds the join behind from there and runs its turns. Reads and compiled kernels release the interpreter's lock, so
+the two phases do overlap.
+
+The thread lives only while there is something to do, so an idle join has none.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from semistream.core.arrays import Bytes, Ints
+from semistream.joins.families.front_stage import FrontStage
+from semistream.joins.interface.following import Undo
+from semistream.joins.interface.progress import Progress
+from semistream.joins.interface.stream_buffer import Tuples
+from semistream.joins.interface.traits import Overlap
+from semistream.relation.changes.overlay import Change
+from semistream.relation.changes.patch import Patch
+from semistream.relation.relation import Relation
+from semistream.relation.rows.row_sizes import batch_bytes
+from semistream.structures.hot_tuples import HotTuples
+
+__all__ = ["ParallelFrontStage"]
+
+
+_LEAST_BUFFER = 4096
+_LEAST_RESULTS = 8192
+_PATIENCE = 0.05
+
+
+class ParallelFrontStage(FrontStage):
+    """A front stage whose join behind runs in a thread of its own.
+
+    Parameters
+    ----------
+    buffer_share
+        Share of the memory for the intermediate buffer ``I_B``. The paper's optimum is 2 MB of 100 MB: less stops
+        stream probing too often, more takes memory from where tuples are joined.
+    threads
+        False runs the phases one after the other in the caller's thread, disk probing whenever stream probing has to
+        stop: for simulation, where the same stream must give the same counts and overlap is computed, not measured.
+    """
+
+    deterministic = False
+    overlap = Overlap.PHASES
+    loaders_behind: ClassVar[bool] = False
+    """Whether the join behind has threads of its own too."""
+
+    def __init__(self, relation: Relation, *, buffer_share: float = 0.02, threads: bool = True, **options: Any) -> None:
+        if not 0.0 < buffer_share < 0.5:
+            raise ValueError(f"buffer_share must be between 0 and 0.5, not {buffer_share}")
+        self._buffer_share = buffer_share
+        self._threads = threads
+        self._between: deque[tuple[Tuples, int]] = deque()  # I_B
+        self._between_bytes = 0
+        self._behind_rows = 0  # stream tuples in I_B and in the join behind
+        self._done_behind = 0
+        self._results: deque[pa.RecordBatch] = deque()
+        self._results_bytes = 0
+        # a turn of the join behind that is half-way: it knows nothing of this stage, which can so end amid it
+        self._phase: Iterator[pa.RecordBatch] | None = None
+        self._failure: BaseException | None = None
+        self._worker: threading.Thread | None = None
+        self._changed = threading.Condition()  # guards all of the above
+        self._cache_lock = threading.Lock()  # H_R: probed here, filled there
+        self._turn_lock = threading.Lock()  # held while the join behind is in motion
+        if self.loaders_behind:
+            options["threads"] = threads
+        super().__init__(relation, **options)
+
+    def _minimum(self) -> int:
+        return super()._minimum() + _LEAST_BUFFER + _LEAST_RESULTS
+
+    def _open(self) -> None:
+        self._results_limit = max(_LEAST_RESULTS, self.budget.total // 64)
+        self._results_limit = min(self._results_limit, max(_LEAST_RESULTS, self.budget.free - self._minimum()))
+        self.budget.reserve("results ahead", self._results_limit)
+        self._buffer_limit = max(_LEAST_BUFFER, int(self.budget.total * self._buffer_share))
+        self._buffer_limit = min(self._buffer_limit, max(_LEAST_BUFFER, self.budget.free - super()._minimum()))
+        self.budget.reserve("intermediate buffer", self._buffer_limit)
+        super()._open()
+        self._progress = Progress(self._inner)
+
+    # -- stream probing, in the caller's thread -----------------------------------------------------------
+
+    def _step(self) -> Iterator[pa.RecordBatch]:
+        self._inner._closing = self._closing
+        for part in self._arrivals():
+            with self._cache_lock:
+                hits, missed = self._probe(part)
+            yield from hits
+            yield from self._buffer(missed)
+        # with nothing more to probe, wait for the other phase; otherwise take what it has ready
+        yield from self._collect(wait=not (self._more_coming or len(self._stream)))
+
+    def _buffer(self, part: Tuples) -> Iterator[pa.RecordBatch]:
+        """Put misses into ``I_B``; while it is full, stream probing stops and results are taken."""
+        while len(part.keys):
+            with self._changed:
+                room = self._buffer_limit - self._between_bytes
+                count = self._stream.within(part.batch, room)
+                if count < len(part.keys) and 2 * room < self._buffer_limit:
+                    count = 0  # many small pieces would cost both threads more than a short wait
+                if count:
+                    self._enter(_head(part, count))
+                    part = Tuples(part.keys[count:], part.batch.slice(count))
+                    continue
+                alone = self._between_bytes == 0
+            if alone:  # one row is larger than all of I_B
+                yield from self._looked_up(Tuples(part.keys[:1], part.batch.slice(0, 1)), self._single)
+                part = Tuples(part.keys[1:], part.batch.slice(1))
+            else:
+                yield from self._collect(wait=True)
+
+    def _enter(self, part: Tuples) -> None:
+        size = self._bytes(part)
+        self._between.append((part, size))
+        self._between_bytes += size
+        self._behind_rows += len(part.keys)
+        self._stats.buffered += len(part.keys)
+        if self._worker is None and self._threads:
+            self._worker = threading.Thread(
+                target=_probe_disk, args=(weakref.ref(self),), name=f"{self.id}-disk", daemon=True
+            )
+            self._worker.start()
+
+    def _collect(self, *, wait: bool) -> Iterator[pa.RecordBatch]:
+        """Yield what disk probing has found; with ``wait``, until something changed there."""
+        if wait and not self._threads:
+            self._disk_turn()
+        with self._changed:
+            if wait and self._threads and not self._results and self._behind_rows and self._failure is None:
+                self._changed.wait(_PATIENCE)
+            results, self._results, self._results_bytes = self._results, deque(), 0
+            self._changed.notify_all()
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
+        yield from results
+
+    # -- disk probing, in a thread of its own -------------------------------------------------------------
+
+    def _disk_turn(self) -> bool:
+        """Feed the join behind from ``I_B`` and run one turn of it; False when there is nothing left to do."""
+        with self._changed:
+            if self._threads and 2 * self._results_bytes > self._results_limit:
+                self._changed.wait(_PATIENCE)
+                return True
+            if self._behind_rows == 0 or self._failure is not None:
+                self._worker = None
+                return False
+        with self._turn_lock:
+            if self._phase is None:
+                self._phase = chain(*self._fetch(), self._inner.step())
+            for result in self._phase:
+                if self._deliver(result):
+                    return True  # the turn goes on when there is room again
+            self._end_turn()
+            self._progress.turned()
+        return True
+
+    def _end_turn(self) -> None:
+        """Run a turn of the join behind to its end, if one is half-way. The turn's lock is held."""
+        for result in self._phase or ():
+            self._deliver(result)
+        self._phase = None
+        with self._changed:
+            done = self._inner._stats.rows_done
+            self._behind_rows -= done - self._done_behind
+            self._done_behind = done
+            self._changed.notify_all()
+
+    def _fetch(self) -> list[Iterator[pa.RecordBatch]]:
+        """Move tuples from ``I_B`` to the join behind, as many as it takes; return the results of those too long."""
+        alone: list[Iterator[pa.RecordBatch]] = []
+        while True:
+            with self._changed:
+                if not self._between:
+                    return alone
+                part, size = self._between.popleft()
+            taken = self._inner._hand(part)
+            if taken == 0 and len(self._inner._stream) == 0:
+                taken = 1  # larger than the whole stream buffer of the join behind
+                row = Tuples(part.keys[:1], part.batch.slice(0, 1))
+                alone.append(self._inner._looked_up(row, self._inner._single))
+            rest = Tuples(part.keys[taken:], part.batch.slice(taken))
+            with self._changed:
+                left = self._bytes(rest) if len(rest.keys) else 0
+                self._between_bytes -= size - left
+                if len(rest.keys):
+                    self._between.appendleft((rest, left))
+                    return alone
+
+    def _deliver(self, result: pa.RecordBatch) -> bool:
+        """Put a result where the caller takes it from; say whether there is no room for another."""
+        with self._changed:
+            self._results.append(result)
+            self._results_bytes += batch_bytes(result)
+            if 2 * self._results_bytes > self._results_limit:
+                self._changed.notify_all()
+            return self._results_bytes > self._results_limit
+
+    def _fail(self, failure: BaseException) -> None:
+        with self._changed:
+            self._failure = failure
+            self._worker = None
+            self._changed.notify_all()
+
+    def _notice(self, keys: Ints, data: Bytes, starts: Ints, flags: Bytes) -> None:
+        with self._cache_lock:
+            super()._notice(keys, data, starts, flags)
+
+    # -- updates of R -------------------------------------------------------------------------------------
+
+    @property
+    def _amid_turn(self) -> bool:
+        return False  # the turns that matter are those behind, between two of which the update waits
+
+    def before_update(self, patch: Patch, undo: list[Undo]) -> None:
+        """Stop disk probing between two of its turns, until the update is over."""
+        self._turn_lock.acquire()
+        undo.append(self._turn_lock.release)
+        self._end_turn()
+        super().before_update(patch, undo)
+
+    def after_update(self, change: Change) -> None:
+        """Forget the tuples that were changed, and go on."""
+        try:
+            with self._cache_lock:
+                super().after_update(change)
+        finally:
+            self._turn_lock.release()
+
+    def _move_memory(self, cache: HotTuples) -> None:
+        with self._cache_lock:
+            super()._move_memory(cache)
+
+    def _work(self) -> tuple[object, ...]:
+        # a read may take long: as long as a turn is under way behind, something is being done
+        return (*super()._work(), time.monotonic() if self._turn_lock.locked() else 0.0)
+
+    # -- inside -------------------------------------------------------------------------------------------
+
+    def _bytes(self, part: Tuples) -> int:
+        return self._stream.size_of(part.batch)
+
+    @property
+    def _waiting(self) -> int:
+        with self._changed:
+            return self._behind_rows + len(self._results)
+
+    def _check(self) -> None:
+        with self._turn_lock, self._changed, self._cache_lock:
+            self.cache.check()
+            if self._phase is None:
+                self._inner.check()
+            assert sum(size for _, size in self._between) == self._between_bytes <= self._buffer_limit
+
+
+def _head(part: Tuples, count: int) -> Tuples:
+    return Tuples(part.keys[:count], part.batch.slice(0, count))
+
+
+def _probe_disk(reference: weakref.ref[ParallelFrontStage]) -> None:
+    """Run disk turns while there is something to do and the join is still wanted."""
+    while (join := reference()) is not None:
+        try:
+            if not join._disk_turn():
+                return
+        except BaseException as failure:  # raised again in the thread of the caller
+            join._fail(failure)
+            return
+        del join

@@ -1,0 +1,1 @@
+"""What every join has: `Join` and its parts."""

@@ -1,0 +1,177 @@
+"""What makes a stream tuple and a row of R partners: the same key, or a key within two bounds.
+
+Either way a tuple asks for an interval of key64, ``[low, high]``; for equality both ends are its key.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from semistream.core.arrays import Bools, Ints
+from semistream.core.errors import KeyColumnError, KeyTypeError, UnsupportedJoinError
+from semistream.relation.keys.key_columns import plain_type
+from semistream.relation.relation import Relation
+
+__all__ = ["Between", "Condition", "ConditionName", "Equal", "condition_for"]
+
+ConditionName = Literal["equal", "between"]
+
+_LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+class Condition(ABC):
+    """How the stream's columns ``on`` are compared with R's key."""
+
+    name: ClassVar[ConditionName]
+
+    def __init__(self, relation: Relation, on: tuple[str, ...]) -> None:
+        self.relation = relation
+        self.on = on
+        self.fields: list[pa.Field] = list(relation.value_schema)
+        """R's columns in the result."""
+
+    @abstractmethod
+    def check(self, schema: pa.Schema) -> None:
+        """Raise unless a stream of ``schema`` can be compared with R's key."""
+
+    @abstractmethod
+    def lows(self, batch: pa.RecordBatch) -> tuple[Ints, Bools]:
+        """Return the low end of each tuple's interval, and which tuples have one; the others match nothing."""
+
+    @abstractmethod
+    def highs(self, batch: pa.RecordBatch, lows: Ints) -> Ints:
+        """Return the high end of each tuple's interval; all tuples have one."""
+
+    def column(self, name: str, rows: pa.RecordBatch, keys: Ints) -> pa.Array:
+        """Return one of `fields` of matched rows of R, whose key64 are ``keys``."""
+        return rows.column(name)
+
+
+class Equal(Condition):
+    """``R.key = S.key``, the key being of one column or several."""
+
+    name = "equal"
+
+    def check(self, schema: pa.Schema) -> None:
+        self.relation.key.check_stream(schema, self.on)
+
+    def lows(self, batch: pa.RecordBatch) -> tuple[Ints, Bools]:
+        return self.relation.key.encode(batch, self.on)
+
+    def highs(self, batch: pa.RecordBatch, lows: Ints) -> Ints:
+        return lows
+
+
+class Between(Condition):
+    """``R.key BETWEEN S.low AND S.high``: both ends included; a NULL end matches nothing.
+
+    R's key must be of one column that key64 keeps in order, and R stored in that order. A bound may be of the key's own
+    type, and for an integer key of any integer type: a bound beyond what the key can hold leaves that end open.
+    The key is one of R's columns in the result, because the stream does not have it.
+    """
+
+    name = "between"
+
+    def __init__(self, relation: Relation, on: tuple[str, ...]) -> None:
+        super().__init__(relation, on)
+        self.fields = list(relation.schema)
+        if len(on) != 2:
+            raise KeyColumnError(
+                f"condition 'between' needs two columns of the stream, the low and the high bound, not {list(on)}; "
+                "write on=('low', 'high')"
+            )
+        key = relation.key
+        if not key.exact:
+            raise UnsupportedJoinError(
+                f"the relation's key {list(key.names)} of type {[str(kind) for kind in key.types]} is hashed, and "
+                "hashes are in no order; a range join needs a key of one number, date or time column"
+            )
+        if not relation.clustered:
+            raise UnsupportedJoinError(
+                "a range join needs R stored in the order of its key; build the relation with clustered=True"
+            )
+
+    def check(self, schema: pa.Schema) -> None:
+        key = self.relation.key
+        for name in self.on:
+            key.check_stream(schema, [name])
+            theirs, ours = plain_type(schema.field(name).type), key.types[0]
+            if not _same_order(theirs, ours):
+                raise KeyTypeError(
+                    f"the bound {name!r} of the stream is {theirs}, but the relation's key {key.names[0]!r} is {ours}; "
+                    f"cast the stream's column to {ours} first, rounding the way the bound should"
+                )
+
+    def lows(self, batch: pa.RecordBatch) -> tuple[Ints, Bools]:
+        low, _, valid = self._intervals(batch)
+        return low, valid
+
+    def highs(self, batch: pa.RecordBatch, lows: Ints) -> Ints:
+        return self._intervals(batch)[1]
+
+    def column(self, name: str, rows: pa.RecordBatch, keys: Ints) -> pa.Array:
+        if name not in self.relation.key.names:
+            return rows.column(name)
+        return self.relation.key.decode(keys).cast(self.relation.schema.field(name).type)
+
+    def _intervals(self, batch: pa.RecordBatch) -> tuple[Ints, Ints, Bools]:
+        """Return both ends as key64, and where neither is NULL."""
+        low, low_side, has_low = self._bound(batch, self.on[0])
+        high, high_side, has_high = self._bound(batch, self.on[1])
+        if low_side.any() or high_side.any():
+            # beyond what the key can hold: open if on the far side of the range, and nothing in it if on the near one
+            none = (low_side > 0) | (high_side < 0)
+            low = np.where(none, _MOST, np.where(low_side < 0, _LEAST, low))
+            high = np.where(none, _LEAST, np.where(high_side > 0, _MOST, high))
+        return low, high, has_low & has_high
+
+    def _bound(self, batch: pa.RecordBatch, name: str) -> tuple[Ints, NDArray[np.int8], Bools]:
+        """Return a bound as key64, -1 or 1 where it is below or above all possible keys, and where it is no NULL."""
+        keys, held = self.relation.key.encode(batch, [name])
+        side = np.zeros(keys.size, np.int8)
+        if held.all():
+            return keys, side, held
+        values = _plain(batch.column(name))
+        present: Bools = values.is_valid().to_numpy(zero_copy_only=False)
+        beyond = present & ~held
+        if beyond.any():
+            # zero is a value of every such type, so the sign tells on which side
+            above = pc.greater(values.filter(pa.array(beyond)), 0).to_numpy(zero_copy_only=False)
+            side[beyond] = np.where(above, 1, -1)
+        return keys, side, present
+
+
+def condition_for(name: ConditionName, relation: Relation, on: tuple[str, ...]) -> Condition:
+    """Return the condition of that name."""
+    kinds: dict[str, type[Condition]] = {kind.name: kind for kind in (Equal, Between)}
+    if name not in kinds:
+        raise UnsupportedJoinError(f"condition must be one of {', '.join(map(repr, kinds))}, not {name!r}")
+    return kinds[name](relation, on)
+
+
+def _same_order(theirs: pa.DataType, ours: pa.DataType) -> bool:
+    """Say whether comparing the values of two accepted types needs no rounding."""
+    if theirs == ours or pa.types.is_null(theirs) or (pa.types.is_integer(theirs) and pa.types.is_integer(ours)):
+        return True
+    if pa.types.is_timestamp(theirs) and pa.types.is_timestamp(ours):
+        return bool(theirs.unit == ours.unit)
+    return bool(pa.types.is_decimal(theirs) and pa.types.is_decimal(ours))  # of one scale, or not accepted at all
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    """Take dictionaries, extensions and run-end encoding off."""
+    while True:
+        if isinstance(array, pa.ExtensionArray):
+            array = array.storage
+        elif isinstance(array, pa.DictionaryArray):
+            array = array.dictionary_decode()
+        elif isinstance(array, pa.RunEndEncodedArray):
+            array = pc.run_end_decode(array)
+        else:
+            return array

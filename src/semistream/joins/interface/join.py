@@ -1,0 +1,410 @@
+"""What every semi-stream join has in common: keys in, results out, nothing held that is not in the budget.
+
+An algorithm's file holds what its paper adds: `_minimum` (the least memory it can run with), `_open` (take the
+memory), `_step` (one turn of the paper's loop) and `_waiting` (tuples it still holds).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.core.arrays import Ints
+from semistream.core.budget import MemoryBudget
+from semistream.core.compiled import frozen
+from semistream.core.errors import BudgetTooSmallError, UnsupportedJoinError
+from semistream.core.statistics import JoinStatistics
+from semistream.core.units import format_bytes, parse_bytes
+from semistream.joins.interface.conditions import ConditionName, condition_for
+from semistream.joins.interface.following import FollowsUpdates
+from semistream.joins.interface.output import output_schema
+from semistream.joins.interface.progress import Progress
+from semistream.joins.interface.results import Observer, Results
+from semistream.joins.interface.stream_buffer import StreamBuffer, Tuples
+from semistream.joins.interface.traits import Traits
+from semistream.joins.shares import PAIR_BYTES, common_parts, least_budget
+from semistream.relation.relation import Relation
+from semistream.relation.rows.row_codec import RowCodec
+from semistream.relation.rows.row_columns import RowLimitError
+from semistream.relation.rows.selection import keep_rows
+from semistream.structures.lookup import PageLookup
+
+__all__ = ["How", "Join"]
+
+How = Literal["inner", "left"]
+
+
+class Join(FollowsUpdates, Traits, Results):
+    """A join of a stream with a relation, exact, within a memory budget.
+
+    A small state machine: `offer` puts stream tuples into the stream buffer, `step` runs one turn of the
+    algorithm's loop and yields results, `drain` steps until nothing waits. `process` does it all for an
+    iterable of batches.
+
+    Parameters
+    ----------
+    relation
+        R.
+    on
+        The stream's key column or columns, in the order of R's key. For a range join, its two bounds.
+    condition
+        ``"equal"``, or ``"between"`` for ``R.key BETWEEN low AND high``, which only some joins do.
+    how
+        ``"left"`` emits stream tuples without a partner once, with NULLs; ``"inner"`` drops them.
+    memory
+        Everything the join may hold: bytes, text such as ``"64MB"``, or a share of R such as ``"5%"``.
+    schema
+        The stream's schema, if known now: then all checks are made at once, not at the first batch.
+    suffix
+        Added to the names of R's columns that the stream has too.
+    """
+
+    id: ClassVar[str]
+    """Name in the registry."""
+    title: ClassVar[str]
+    """One line for tables."""
+    conditions: ClassVar[tuple[ConditionName, ...]] = ("equal",)
+    """What the algorithm can join on."""
+
+    def __init__(
+        self,
+        relation: Relation,
+        *,
+        on: str | Sequence[str],
+        how: How = "left",
+        memory: int | float | str = "64MB",
+        schema: pa.Schema | None = None,
+        suffix: str = "_right",
+        condition: ConditionName = "equal",
+    ) -> None:
+        if how not in ("inner", "left"):
+            raise UnsupportedJoinError(f"how must be 'inner' or 'left', not {how!r}")
+        self.relation = relation
+        self.on = (on,) if isinstance(on, str) else tuple(on)
+        self.condition = condition_for(condition, relation, self.on)
+        if condition not in self.conditions:
+            raise UnsupportedJoinError(f"{self.id} does not join on condition {condition!r}; 'ssij' and 'oracle' do")
+        self.how = how
+        self.budget = MemoryBudget(parse_bytes(memory, of=relation.nbytes))
+        self.schema = schema
+        self.suffix = suffix
+        self._row_bytes = 2.0  # until the stream is known: no row is shorter
+        self._largest_row: int | None = None
+        self._closing = False
+        self._more_coming = False
+        self._on_match: Observer | None = None
+        self._bound = False
+        self._index_bytes = relation.index_bytes
+        self._counters = relation.counters
+        self._stats = JoinStatistics()
+        if schema is None:
+            self._check_minimum()  # all that can be known before the stream's rows are
+        else:
+            self.bind(schema)
+
+    # -- what an algorithm adds ---------------------------------------------------------------------------
+
+    @abstractmethod
+    def _minimum(self) -> int:
+        """Return the least bytes the algorithm's own parts can do with, given ``self._row_bytes``."""
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Reserve and allocate, all of ``self.budget.free`` if it helps. The stream's schema is known now."""
+
+    @abstractmethod
+    def _step(self) -> Iterator[pa.RecordBatch]:
+        """Run one turn of the loop. While the join is drained, a turn must make progress."""
+
+    def _absorb(self) -> None:
+        """Move tuples from the stream buffer to where they wait, if the algorithm does so between turns."""
+
+    @property
+    def _waiting(self) -> int:
+        """Stream tuples the algorithm holds."""
+        return 0
+
+    def _check(self) -> None:
+        """Assert the invariants of the algorithm's own state."""
+
+    # -- the interface ------------------------------------------------------------------------------------
+
+    def bind(self, schema: pa.Schema, sample: pa.RecordBatch | None = None, *, row_bytes: float | None = None) -> None:
+        """Fix the stream's schema: check the key, lay out the output, take the memory.
+
+        Called by the first `offer`; ``sample``, or ``row_bytes`` itself, tells how long rows of varying length are.
+        """
+        self.condition.check(schema)
+        self.schema = schema
+        self.output_schema = output_schema(schema, self.condition.fields, self.suffix)
+        self.stream_codec = RowCodec(schema)
+        self._row_bytes = float(self.stream_codec.stride)
+        if self.stream_codec.variable:
+            self._row_bytes += 16.0 if row_bytes is None else min(16.0, row_bytes - self._row_bytes)
+        self._index_bytes = self.relation.index_bytes
+        self._check_minimum()
+        if self.stream_codec.variable:
+            self._expect_rows(self._row_bytes, self._typical_row(sample) if row_bytes is None else row_bytes)
+        if self.uses_index:
+            self.budget.reserve("index", self._index_bytes)
+        self._updates_part = self.budget.reserve("updates of R", self._update_bytes_now())
+        inbox, pairs, self._result_bytes = common_parts(self.budget.total)
+        self._stream = StreamBuffer(self.stream_codec, inbox)
+        self.budget.reserve("stream buffer", self._stream.limit)
+        self._cap = pairs
+        self.budget.reserve("matches", self._cap * PAIR_BYTES)
+        self.budget.reserve("results", self._result_bytes)
+        self._blank_bytes = sum(pa.nulls(1, field.type).nbytes for field in self.condition.fields)
+        self._single = PageLookup(self.relation, 1, share=True, cap=self._cap)
+        self.budget.reserve("look-up page", self.relation.device.frame_bytes)
+        self._open()
+        self._bound = True
+        self.relation.subscribe(self)
+
+    @classmethod
+    def minimum_memory(cls, relation: Relation, schema: pa.Schema, **options: object) -> int:
+        """Return the smallest budget that this algorithm accepts for a stream of ``schema``."""
+        try:
+            cls(relation, memory=1, schema=schema, **options)  # type: ignore[arg-type]
+        except BudgetTooSmallError as error:
+            return error.minimum
+        return 1
+
+    def offer(self, batch: pa.RecordBatch) -> int:
+        """Put stream tuples into the stream buffer; return how many were taken, counted from the first.
+
+        Fewer than all are taken when the buffer is full: `step`, then offer the rest.
+        """
+        began = time.perf_counter()
+        self._check_usable()
+        if not self._bound:
+            self.bind(batch.schema, batch)
+        if batch.schema != self.schema:
+            batch = batch.cast(self.schema)
+        taken = 0
+        while taken < batch.num_rows and (more := self._offer(batch.slice(taken))):
+            taken += more
+            self._absorb()
+        self._stats.busy_seconds += time.perf_counter() - began
+        return taken
+
+    def step(self) -> Iterator[pa.RecordBatch]:
+        """Run one turn of the algorithm's loop. Iterate it to the end: a turn left half-way is not finished."""
+        self._check_usable()
+        self._stats.steps += 1
+        turn = self._turn()
+        self._in_turn = True
+        try:
+            while True:
+                began = time.perf_counter()
+                result = next(turn, None)
+                self._stats.busy_seconds += time.perf_counter() - began
+                if result is None:
+                    return
+                if result.num_rows:
+                    self._stats.rows_out += result.num_rows
+                    yield result
+        finally:
+            self._in_turn = False
+
+    def drain(self) -> Iterator[pa.RecordBatch]:
+        """Step until no tuple waits. The join can go on afterwards: a micro-batch ends this way."""
+        self._check_usable()
+        self._closing = True
+        progress = Progress(self)
+        try:
+            while self.pending:
+                yield from self.step()
+                progress.turned()
+        finally:
+            self._closing = False
+
+    def process(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Join a whole stream: results come as they are found, and all are out at the end."""
+        for batch in batches:
+            yield from self.feed(batch)
+        yield from self.drain()
+
+    def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take in a batch of a stream that goes on, stepping whenever memory is full; tuples of it may wait on."""
+        at = 0
+        progress = Progress(self)
+        while at < batch.num_rows:
+            at += self.offer(batch.slice(at))
+            if at < batch.num_rows:
+                self._more_coming = True
+                try:
+                    yield from self.step()
+                finally:
+                    self._more_coming = False
+                progress.turned()
+
+    @property
+    def pending(self) -> int:
+        """Stream tuples that were offered and have not left."""
+        return self._waiting + (self._stream.held if self._bound else 0)
+
+    @property
+    def stats(self) -> JoinStatistics:
+        """What the join did so far."""
+        read = self.relation.counters - self._counters
+        return dataclasses.replace(
+            self._stats,
+            pages_read=read.pages, reads=read.reads, bytes_read=read.bytes, io_seconds=read.seconds,
+        )  # fmt: skip
+
+    def check(self) -> None:
+        """Assert all invariants, which hold between turns."""
+        self.budget.check()
+        if self._bound:
+            self._stream.check()
+            self._check()
+
+    # -- for the algorithms -------------------------------------------------------------------------------
+
+    def _looked_up(self, part: Tuples, lookup: PageLookup) -> Iterator[pa.RecordBatch]:
+        """Join tuples at once, each through the index."""
+        rows = self._rows_of(part.batch)
+        matched = np.zeros(len(part.keys), dtype=bool)
+        matches = (
+            lookup.match(part.keys)
+            if self.condition.name == "equal"
+            else lookup.match_between(part.keys, self.condition.highs(part.batch, part.keys))
+        )
+        for found in matches:
+            matched[found.positions] = True
+            yield from self._joined(found.keys, rows.at(found.positions), found.data, found.starts, found.flags)
+        self._stats.probes += len(part.keys)
+        self._stats.rows_done += len(part.keys)
+        yield from self._without_partner(rows.at(np.flatnonzero(~matched)))
+
+    # -- inside -------------------------------------------------------------------------------------------
+
+    def _work(self) -> tuple[object, ...]:
+        """Return numbers of which one is another after a turn that led to something."""
+        stats = self._stats
+        done = stats.rows_in, stats.rows_done, stats.rows_out, stats.probes, stats.appended, stats.buffered
+        return (*done, self.pending, self.relation.counters.pages)
+
+    def _update_bytes_now(self) -> int:
+        return self._update_bytes(self.relation.overlay.nbytes, self.relation.index_bytes)
+
+    def _turn(self) -> Iterator[pa.RecordBatch]:
+        if self._bound:
+            yield from self._serve_aside()
+            yield from self._step()
+
+    def _offer(self, batch: pa.RecordBatch) -> int:
+        count = self._stream.fitting(batch)
+        if count == 0:
+            if self._stream.held:
+                return 0
+            count = 1  # a row larger than the whole stream buffer is served by itself
+        batch = batch.slice(0, count)
+        keys, valid = self.condition.lows(batch)
+        self._stats.rows_in += count
+        if not valid.all():
+            self._put_aside(None, keep_rows(batch, ~valid))
+            keys, batch = keys[valid], keep_rows(batch, valid)
+        giant = self._giants(batch)
+        if giant is not None:
+            self._put_aside(keys[giant], keep_rows(batch, giant))
+            keys, batch = keys[~giant], keep_rows(batch, ~giant)
+        if len(keys):
+            self._stream.receive(Tuples(frozen(keys), batch))
+        return count
+
+    def _giants(self, batch: pa.RecordBatch) -> NDArray[np.bool_] | None:
+        """Return which rows are too long for the memory of the algorithm, encoded as they would lie there."""
+        codec, largest = self.stream_codec, self._stream.limit - self.stream_codec.blank_bytes
+        if self._largest_row is not None:
+            largest = min(largest, self._largest_row)
+        if not codec.variable and codec.stride <= largest:
+            return None
+        lengths = codec.lengths(batch)
+        longest = int(lengths.max(initial=0))
+        if longest > self.budget.total:
+            raise RowLimitError(
+                f"a row of the stream takes {longest:,} B, more than all of the memory of {self.budget.total:,} B; "
+                f"give {self.id} memory of at least {format_bytes(2 * longest)}, or keep values that long outside the "
+                "stream"
+            )
+        return lengths > largest if longest > largest else None
+
+    def _hand(self, part: Tuples) -> int:
+        """Take tuples from a stage before this join, as `offer` does; return how many."""
+        taken = 0
+        while taken < len(part.keys):
+            rest = part.batch.slice(taken)
+            count = self._stream.fitting(rest)
+            if count == 0:
+                break
+            self._stream.receive(Tuples(part.keys[taken : taken + count], rest.slice(0, count)))
+            taken += count
+            self._absorb()
+        self._stats.rows_in += taken
+        return taken
+
+    def _put_aside(self, keys: Ints | None, batch: pa.RecordBatch) -> None:
+        """Keep rows that do not go through the algorithm for the next turn: no keys, or too long for its memory."""
+        if keys is None:
+            self._stats.null_keys += batch.num_rows
+            if self.how == "inner":
+                self._stats.rows_done += batch.num_rows
+                self._stats.unmatched += batch.num_rows
+                return
+        self._stream.put_aside(keys, batch)
+
+    def _serve_aside(self) -> Iterator[pa.RecordBatch]:
+        """Let the rows that were put aside leave: without a partner, or each looked up through the index."""
+        for keys, batch in self._stream.take_aside():
+            if keys is None:
+                self._stats.rows_done += batch.num_rows
+                yield from self._without_partner(self._rows_of(batch).all())
+            else:
+                yield from self._looked_up(Tuples(frozen(keys), batch), self._single)
+
+    def _typical_row(self, sample: pa.RecordBatch | None) -> float:
+        """Return the bytes of a row, as the first rows tell; a few long ones among them do not count."""
+        if sample is None or not sample.num_rows:
+            return self._row_bytes
+        lengths = self.stream_codec.lengths(sample.slice(0, 1024))
+        return float(min(lengths.mean(), 8 * np.median(lengths)))
+
+    def _expect_rows(self, least: float, wished: float) -> None:
+        """Lay memory out for rows of ``wished`` bytes, or of as many as the budget allows, at least ``least``.
+
+        Whether a budget will do must not depend on which rows come first: longer ones go through the index.
+        """
+        self._row_bytes = wished
+        if wished <= least or self._least_memory() <= self.budget.total:
+            return
+        low, high = least, wished
+        while high - low > 1.0:
+            self._row_bytes = (low + high) / 2
+            low, high = (self._row_bytes, high) if self._least_memory() <= self.budget.total else (low, self._row_bytes)
+        self._row_bytes = low
+
+    def _least_memory(self) -> int:
+        """Return the smallest budget that will do."""
+        others = self._minimum() + self.relation.device.frame_bytes
+        others += self._update_bytes_now() + (self._index_bytes if self.uses_index else 0)
+        return least_budget(others)
+
+    def _check_minimum(self) -> None:
+        minimum = self._least_memory()
+        if self.budget.total < minimum:
+            index = f"; of that {format_bytes(self.relation.index_bytes)} for the index" if self.uses_index else ""
+            raise BudgetTooSmallError(
+                f"memory of {self.budget.total:,} B is too small for {self.id}: with this relation it needs at least "
+                f"{minimum:,} B ({format_bytes(minimum)}{index}); give at least that, or build the relation with "
+                "larger pages",
+                minimum,
+            )

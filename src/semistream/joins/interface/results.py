@@ -1,0 +1,104 @@
+"""How the pairs that a join finds become batches, each of a bounded number of bytes."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+
+from semistream.core.arrays import Bytes, Ints
+from semistream.core.statistics import JoinStatistics
+from semistream.joins.interface.conditions import Condition
+from semistream.joins.interface.leaving import BatchRows, Leaving, portions
+from semistream.joins.interface.output import without_partner
+from semistream.relation.pages.page_layout import FIRST
+from semistream.relation.relation import Relation
+from semistream.relation.rows.row_codec import RowCodec
+from semistream.relation.rows.row_columns import RowLimitError
+from semistream.relation.rows.selection import keep_rows
+
+__all__ = ["Observer", "Results"]
+
+Observer = Callable[[Ints, Bytes, Ints, Bytes], None]
+"""Sees the pairs a join finds: key of each, and data, starts and flags of R's rows."""
+
+
+class Results(ABC):
+    """The way out of a join; `Join` has the rest."""
+
+    relation: Relation
+    on: tuple[str, ...]
+    how: str
+    condition: Condition
+    stream_codec: RowCodec
+    output_schema: pa.Schema
+    _stats: JoinStatistics
+    _on_match: Observer | None
+    _result_bytes: int
+    """A batch of results is no larger, unless it is a single row."""
+    _blank_bytes: int
+    """Bytes of R's columns where they are all NULL."""
+
+    def _joined(
+        self, keys: Ints, stream: Leaving, data: Bytes, starts: Ints, flags: Bytes, *, seen: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield stream tuples beside their rows of R, which start at ``starts`` of ``data``.
+
+        Whoever observes sees the pairs, unless it has ``seen`` them.
+        """
+        if self._on_match is not None and not seen:
+            self._on_match(keys, data, starts, flags)
+        sizes = stream.sizes + self.relation.codec.sizes_at(data, starts)
+        for begin, end in portions(stream.rows, sizes, self._result_bytes):
+            yield from self._made(
+                begin, end,
+                lambda begin, end: self._pairs_of(
+                    keys[begin:end], stream.some(begin, end), data, starts[begin:end], flags[begin:end]
+                ),
+            )  # fmt: skip
+
+    def _without_partner(self, stream: Leaving) -> Iterator[pa.RecordBatch]:
+        """Let tuples that R has no row for leave: dropped, or with NULLs."""
+        self._stats.unmatched += stream.rows
+        if self.how == "left":
+            for begin, end in portions(stream.rows, stream.sizes + self._blank_bytes, self._result_bytes):
+                yield from self._made(begin, end, lambda begin, end: [self._alone(stream.some(begin, end))])
+
+    def _made(self, begin: int, end: int, make: Callable[[int, int], list[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        """Yield what ``make`` makes of rows, of fewer at once if Arrow's types cannot hold all of them."""
+        try:
+            made = make(begin, end)
+        except RowLimitError:
+            if end - begin == 1:
+                raise
+            middle = (begin + end) // 2
+            yield from self._made(begin, middle, make)
+            yield from self._made(middle, end, make)
+        else:
+            yield from made
+
+    def _pairs_of(
+        self, keys: Ints, stream: pa.RecordBatch, data: Bytes, starts: Ints, flags: Bytes
+    ) -> list[pa.RecordBatch]:
+        rows, results = self.relation.rows(data, starts), []
+        if not self.relation.key.exact:
+            same = self.relation.key.verify(stream, self.on, rows.select(list(self.relation.key.names)))
+            if not same.all():
+                # Another key with the same hash: R has at most one key of a hash, so these tuples have no
+                # partner at all; each meets exactly one row that is the first of that key.
+                strangers = keep_rows(stream, ~same & (flags & FIRST).astype(bool))
+                self._stats.unmatched += strangers.num_rows
+                if self.how == "left":
+                    results.append(self._alone(strangers))
+                keys, stream, rows = keys[same], keep_rows(stream, same), keep_rows(rows, same)
+        columns = [*stream.columns, *(self.condition.column(field.name, rows, keys) for field in self.condition.fields)]
+        results.append(pa.RecordBatch.from_arrays(columns, schema=self.output_schema))
+        return results
+
+    def _alone(self, stream: pa.RecordBatch) -> pa.RecordBatch:
+        nulls = [pa.nulls(stream.num_rows, field.type) for field in self.condition.fields]
+        return pa.RecordBatch.from_arrays([*stream.columns, *nulls], schema=without_partner(self.output_schema))
+
+    def _rows_of(self, batch: pa.RecordBatch) -> BatchRows:
+        return BatchRows(self.stream_codec, batch)

@@ -1,0 +1,144 @@
+"""The stream buffer: tuples that were offered and not yet taken by the algorithm, within a number of bytes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.core.arrays import Ints
+from semistream.relation.rows.row_codec import RowCodec
+
+__all__ = ["StreamBuffer", "Tuples"]
+
+
+class Tuples(NamedTuple):
+    """Some of the stream: rows, and the key of each; no key is NULL."""
+
+    keys: Ints
+    batch: pa.RecordBatch
+
+
+class StreamBuffer:
+    """Tuples in the order of their arrival.
+
+    Beside them are rows that do not go through the algorithm, without a key or too long for its memory; they wait for
+    the next turn and count as well.
+
+    Parameters
+    ----------
+    codec
+        Of the stream's rows: a row counts as the bytes it takes encoded, here as in the memory of the algorithm.
+    limit
+        Bytes at most, but for a single row that is longer.
+
+    Examples
+    --------
+    >>> batch = pa.record_batch({"id": [7, 7, 9]})
+    >>> buffer = StreamBuffer(RowCodec(batch.schema), 4096)
+    >>> buffer.receive(Tuples(np.array([7, 7, 9]), batch))
+    >>> [part.keys.tolist() for part in buffer.take(2)], len(buffer)
+    ([[7, 7]], 1)
+    """
+
+    def __init__(self, codec: RowCodec, limit: int) -> None:
+        self.limit = limit
+        self.nbytes = 0
+        """Bytes of the tuples."""
+        self._codec = codec
+        self._least = codec.stride + codec.blank_bytes
+        self._rows = 0
+        self._parts: deque[tuple[Tuples, Ints | None]] = deque()  # with where each row ends, if they vary in length
+        self._aside: deque[tuple[Ints | None, pa.RecordBatch]] = deque()
+        self._aside_rows = 0
+        self._aside_bytes = 0
+
+    def __len__(self) -> int:
+        """Return the number of tuples, those put aside left out."""
+        return self._rows
+
+    @property
+    def held(self) -> int:
+        """Rows in all."""
+        return self._rows + self._aside_rows
+
+    def size_of(self, batch: pa.RecordBatch) -> int:
+        """Return the bytes of a batch's rows."""
+        ends = self._ends(batch)
+        return batch.num_rows * self._least if ends is None else _size(ends)
+
+    def fitting(self, batch: pa.RecordBatch) -> int:
+        """Return how many rows, from the first on, there is room for."""
+        return self.within(batch, self.limit - self.nbytes - self._aside_bytes)
+
+    def within(self, batch: pa.RecordBatch, room: int) -> int:
+        """Return how many rows, from the first on, take no more than ``room`` bytes."""
+        most = min(int(batch.num_rows), max(room, 0) // self._least)
+        ends = self._ends(batch.slice(0, most))
+        return most if ends is None else int(np.searchsorted(ends[1:], room, side="right"))
+
+    def receive(self, part: Tuples) -> None:
+        """Append tuples."""
+        self._parts.append(self._counted(part, self._ends(part.batch)))
+
+    def put_back(self, part: Tuples) -> None:
+        """Return tuples that found no room elsewhere to the front."""
+        if len(part.keys):
+            self._parts.appendleft(self._counted(part, self._ends(part.batch)))
+
+    def take(self, most: int) -> Iterator[Tuples]:
+        """Take up to ``most`` tuples out, in order of arrival."""
+        while most > 0 and self._parts:
+            part, ends = self._parts.popleft()
+            self._rows -= len(part.keys)
+            self.nbytes -= self._size(part, ends)
+            if len(part.keys) > most:
+                rest = Tuples(part.keys[most:], part.batch.slice(most))
+                self._parts.appendleft(self._counted(rest, None if ends is None else ends[most:]))
+                part = Tuples(part.keys[:most], part.batch.slice(0, most))
+            most -= len(part.keys)
+            yield part
+
+    def _ends(self, batch: pa.RecordBatch) -> Ints | None:
+        """Return where rows end, after a zero, were they laid one after another; None where all have one length."""
+        if not self._codec.variable:
+            return None
+        return np.append(0, np.cumsum(self._codec.lengths(batch) + self._codec.blank_bytes))
+
+    def _size(self, part: Tuples, ends: Ints | None) -> int:
+        return len(part.keys) * self._least if ends is None else _size(ends)
+
+    def _counted(self, part: Tuples, ends: Ints | None) -> tuple[Tuples, Ints | None]:
+        self._rows += len(part.keys)
+        self.nbytes += self._size(part, ends)
+        return part, ends
+
+    def put_aside(self, keys: Ints | None, batch: pa.RecordBatch) -> None:
+        """Keep rows for the next turn that do not go through the algorithm."""
+        self._aside.append((keys, batch))
+        self._aside_rows += batch.num_rows
+        self._aside_bytes += self.size_of(batch)
+
+    def take_aside(self) -> Iterator[tuple[Ints | None, pa.RecordBatch]]:
+        """Take the rows out that were put aside."""
+        while self._aside:
+            keys, batch = self._aside.popleft()
+            self._aside_rows -= batch.num_rows
+            self._aside_bytes -= self.size_of(batch)
+            yield keys, batch
+
+    def check(self) -> None:
+        """Assert all invariants."""
+        assert sum(len(part.keys) for part, _ in self._parts) == self._rows
+        assert sum(self._size(part, ends) for part, ends in self._parts) == self.nbytes
+        assert sum(batch.num_rows for _, batch in self._aside) == self._aside_rows
+        held = self.nbytes + self._aside_bytes
+        # a single row may be longer than the whole buffer
+        assert held <= self.limit or self._aside_rows == 1, f"{held} B in a stream buffer of {self.limit} B"
+
+
+def _size(ends: Ints) -> int:
+    return int(ends[-1] - ends[0])

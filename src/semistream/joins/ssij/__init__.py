@@ -1,0 +1,1 @@
+"""SSIJ, and the structures that only it has."""

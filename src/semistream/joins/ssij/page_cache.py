@@ -1,0 +1,275 @@
+"""Cached pages of R, in frames of a pool that stream tuples use too (SSIJ §IV-C).
+
+For every page of R there is one number: the frame that holds it, that nobody wants it, or where the list of tuples that
+wait for it begins (`InvertedIndex`). Every cached page has a score, and the page of least score goes first:
+
+utility
+    Score: stream tuples that the page was joined with since the last join phase. Before pages are read their utility is
+    known too, since tuples wait for them; so which pages stay is decided once, up front: of all cached and wanted
+    pages those of largest utility, as many as there is memory for.
+lru
+    Score: when the page was last used. Pages just read are the most recent, and push out pages that serve more.
+none
+    Nothing is cached.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+
+from semistream.core.arrays import Bytes, Ints, Scores, Slots
+from semistream.core.compiled import Int, copy_bytes, inner_kernel, kernel
+from semistream.joins.ssij.frame_pool import BYTES, FREE, FramePool, Pool
+
+__all__ = ["ABSENT", "Cache", "PageCache", "Replacement", "Verdict", "touch"]
+
+Replacement = Literal["utility", "lru", "none"]
+
+ABSENT = -1
+"""Place of a page that is not cached and not wanted; below that, ``WANTED - address`` of its entry."""
+WANTED = -2
+
+# Places in the state: pages cached, pages at most, a counter of uses, whether scores are times of use; the next frame
+# of the ring to be replaced, and frames in the ring.
+HELD, MOST, TICK, BY_TIME, NEXT, IN_RING = 0, 1, 2, 3, 4, 5
+
+
+class Cache(NamedTuple):
+    """The arrays of a page cache, as kernels see them."""
+
+    place: Slots  # of each page of R
+    page: Slots  # of each frame: the page in it, or -1
+    score: Scores  # of each frame
+    ring: Slots  # frames to be replaced, in this order
+    state: Ints
+
+
+class Verdict(NamedTuple):
+    """Which wanted pages stay: those of more utility than ``threshold``, and so many of exactly that much."""
+
+    threshold: float
+    ties: Ints
+
+
+@inner_kernel
+def touch(score: Scores, state: Ints, frame: Int) -> None:
+    """Record that a stream tuple was joined with a cached page."""
+    if state[BY_TIME]:
+        score[frame] = state[TICK]
+    else:
+        score[frame] += np.float32(1.0)
+
+
+@kernel
+def _evict(pool: Pool, cache: Cache, frames: Slots) -> None:
+    for i in range(frames.size):
+        frame = frames[i]
+        cache.place[cache.page[frame]] = ABSENT
+        cache.page[frame] = -1
+        pool.free[pool.state[FREE]] = frame
+        pool.state[FREE] += 1
+    cache.state[HELD] -= frames.size
+
+
+@kernel
+def _take_frame(pool: Pool, cache: Cache) -> Int:
+    """Return a frame for one more page, or -1."""
+    frame: Int
+    state = cache.state
+    if state[HELD] < state[MOST] and pool.state[FREE] > 0:
+        pool.state[FREE] -= 1
+        state[HELD] += 1
+        frame = pool.free[pool.state[FREE]]
+        if state[BY_TIME] and state[IN_RING] < cache.ring.size:
+            cache.ring[state[IN_RING]] = frame
+            state[IN_RING] += 1
+        return frame
+    if state[BY_TIME] and state[NEXT] == state[IN_RING]:
+        state[NEXT] = 0  # the longest unused are now the first that this phase has read
+    while state[NEXT] < state[IN_RING]:
+        frame = cache.ring[state[NEXT]]
+        state[NEXT] += 1
+        if cache.page[frame] >= 0:  # else it has made way for stream tuples meanwhile
+            cache.place[cache.page[frame]] = ABSENT
+            return frame
+    return -1
+
+
+@kernel
+def _settle(
+    pool: Pool, cache: Cache, pages: Ints, read: Bytes, utility: Scores, threshold: float, ties: Ints
+) -> tuple[int, int]:
+    """Keep or drop pages that were read and joined; return how many were kept and how many nobody had wanted."""
+    kept, between = 0, 0
+    place, size, flat = cache.place, pool.state[BYTES], read.reshape(-1)
+    for i in range(pages.size):
+        page = pages[i]
+        if place[page] > WANTED:
+            between += 1
+            continue
+        place[page] = ABSENT
+        if utility[i] < threshold:
+            continue
+        if utility[i] == threshold:
+            if ties[0] == 0:
+                continue
+            ties[0] -= 1
+        frame = _take_frame(pool, cache)
+        if frame >= 0:
+            copy_bytes(pool.flat, np.int64(frame) * size, flat, i * size, size)
+            place[page] = frame
+            cache.page[frame] = page
+            cache.score[frame] = np.float32(cache.state[TICK]) if cache.state[BY_TIME] else utility[i]
+            kept += 1
+    return kept, between
+
+
+@kernel
+def list_wanted(place: Slots, wanted: Slots) -> int:
+    """Write the pages that tuples wait for into ``wanted``, ascending; return how many there are."""
+    count = 0
+    for page in range(place.size):
+        if place[page] <= WANTED:
+            if count < wanted.size:
+                wanted[count] = page
+            count += 1
+    return count
+
+
+class PageCache:
+    """Pages in memory, by score.
+
+    Parameters
+    ----------
+    pool
+        Where the frames come from.
+    pages
+        Pages of R.
+    replacement
+        ``"utility"``, ``"lru"`` or ``"none"``; see the module's description.
+    limit
+        Pages at most; by default as many as there are frames.
+    """
+
+    bytes_per_frame = 12
+    bytes_per_page = 4
+
+    def __init__(
+        self, pool: FramePool, pages: int, replacement: Replacement = "utility", limit: int | None = None
+    ) -> None:
+        if replacement not in get_args(Replacement):
+            raise ValueError(f"replacement must be one of {', '.join(get_args(Replacement))}, not {replacement!r}")
+        self.pool = pool
+        self.replacement = replacement
+        most = 0 if replacement == "none" else pool.count if limit is None else limit
+        self.arrays = Cache(
+            place=np.full(pages, ABSENT, np.int32),
+            page=np.full(pool.count, -1, np.int32),
+            score=np.zeros(pool.count, np.float32),
+            ring=np.empty(pool.count, np.int32),
+            state=np.array([0, most, 1, replacement == "lru", 0, 0], np.int64),
+        )
+        self.evictions = 0
+        """Pages that made way for stream tuples."""
+        self.kept = 0
+        """Pages that were kept after they were read."""
+        self.between = 0
+        """Pages read only because they lay between wanted ones."""
+
+    def __len__(self) -> int:
+        """Return the number of pages cached."""
+        return int(self.arrays.state[HELD])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays, frames left out: they are the pool's."""
+        return sum(array.nbytes for array in self.arrays[:-1])
+
+    def frames(self) -> Slots:
+        """Return the frames that hold pages."""
+        return np.flatnonzero(self.arrays.page >= 0).astype(np.int32)
+
+    def tick(self) -> None:
+        """Let time go on, as far as `"lru"` can tell it."""
+        self.arrays.state[TICK] += 1
+
+    def evict(self, count: int) -> int:
+        """Let the pages of least score go, up to ``count``; return how many went."""
+        frames = self.frames()
+        if count < frames.size:
+            frames = frames[np.argpartition(self.arrays.score[frames], count)[:count]]
+        _evict(self.pool.arrays, self.arrays, frames)
+        self.evictions += frames.size
+        return int(frames.size)
+
+    def forget(self, pages: Ints) -> None:
+        """Let pages go that are not what they were, as after an update of R; those not cached are passed over."""
+        place = self.arrays.place[np.unique(pages[pages < self.arrays.place.size])]
+        _evict(self.pool.arrays, self.arrays, place[place >= 0])
+
+    def limit(self, pages: int) -> None:
+        """Hold so many pages at most from now on."""
+        if self.replacement != "none":
+            self.arrays.state[MOST] = pages
+            self.evict(max(0, len(self) - pages))
+
+    def resize(self, pages: int) -> None:
+        """Follow R when it has more pages."""
+        more = np.full(max(0, pages - self.arrays.place.size), ABSENT, np.int32)
+        self.arrays = self.arrays._replace(place=np.concatenate([self.arrays.place, more]))
+
+    def decide(self, wanted: Scores) -> Verdict:
+        """Decide, before anything is read, which cached pages are to be replaced and which wanted ones to be kept.
+
+        ``wanted`` is the utility of each page that is going to be read: tuples that wait for it (ToKeep and ToRemove,
+        Algorithm 2, line 1). Cached pages of equal utility stay: they need not be copied.
+        """
+        state, frames = self.arrays.state, self.frames()
+        scores = self.arrays.score[frames]
+        room = int(min(state[MOST], frames.size + self.pool.free))
+        state[NEXT], state[IN_RING] = 0, 0
+        if state[BY_TIME]:
+            self._replace(frames[np.argsort(scores, kind="stable")])
+            return Verdict(-1.0, np.zeros(1, np.int64))
+        if room == 0:
+            return Verdict(np.inf, np.zeros(1, np.int64))
+        if frames.size + wanted.size <= room:
+            return Verdict(-1.0, np.zeros(1, np.int64))
+        every = np.concatenate([scores, wanted])
+        every.partition(every.size - room)
+        threshold = every[every.size - room]
+        more_cached, same_cached = np.count_nonzero(scores > threshold), np.count_nonzero(scores == threshold)
+        ties = room - more_cached - np.count_nonzero(wanted > threshold)
+        stay = min(same_cached, ties)
+        same = frames[scores == threshold]
+        self._replace(np.concatenate([frames[scores < threshold], same[stay:]]))
+        return Verdict(float(threshold), np.array([ties - stay], np.int64))
+
+    def _replace(self, frames: Slots) -> None:
+        self.arrays.ring[: frames.size] = frames
+        self.arrays.state[IN_RING] = frames.size
+
+    def settle(self, pages: Ints, read: Bytes, utility: Scores, verdict: Verdict) -> None:
+        """Keep or drop pages ``read``, all of whose tuples were joined, as was decided.
+
+        Pages that nobody wanted are dropped at once.
+        """
+        kept, between = _settle(self.pool.arrays, self.arrays, pages, read, utility, verdict.threshold, verdict.ties)
+        self.kept += kept
+        self.between += between
+
+    def age(self, share: float) -> None:
+        """Keep a share of each page's utility for the time to come; 0 clears it, as the paper does."""
+        if not self.arrays.state[BY_TIME]:
+            np.multiply(self.arrays.score, np.float32(share), out=self.arrays.score)
+
+    def check(self) -> None:
+        """Assert that places and frames lead to each other."""
+        frames = self.frames()
+        cached = np.flatnonzero(self.arrays.place >= 0)
+        assert frames.size == cached.size == len(self), (frames.size, cached.size, len(self))
+        assert np.array_equal(np.sort(self.arrays.page[frames]), cached), "a page is not where it should be"
+        assert np.array_equal(self.arrays.place[self.arrays.page[frames]], frames), "a frame holds another page"
+        assert len(self) <= self.arrays.state[MOST]

@@ -1,0 +1,44 @@
+"""What holds of every relation that can be updated, whatever was done to it: whose pages are whose.
+
+Page ids run through all shards, and those past the files belong to whichever shard took them. Each shard is also read
+by itself, by a task of its own, so no page may pass from one to another.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from semistream.core.arrays import Ints
+from semistream.relation.pages.page_index import ClusteredIndex
+from semistream.relation.relation import Relation
+
+__all__ = ["check_relation", "pages_of_shard"]
+
+
+def pages_of_shard(relation: Relation, number: int) -> Ints:
+    """Return the ids of a clustered shard's pages, in key order."""
+    index = relation.indexes[number]
+    assert isinstance(index, ClusteredIndex)
+    return np.arange(index.first.size) + relation.shard_bases[number] if index.ids is None else index.ids
+
+
+def check_relation(relation: Relation) -> None:
+    """Assert that overlay and indexes are sound, and that each page is one shard's only."""
+    relation.overlay.check()
+    if not all(isinstance(index, ClusteredIndex) for index in relation.indexes):
+        return
+    owned = [np.empty(0, np.int64)]
+    for number, spare in enumerate(relation.overlay.spare):
+        index = relation.indexes[number]
+        assert isinstance(index, ClusteredIndex)
+        index.check()
+        mine = np.concatenate([pages_of_shard(relation, number), spare])
+        base, end = relation.shard_bases[number : number + 2]
+        own = ((mine >= base) & (mine < end)) | (mine >= relation.overlay.file_pages)
+        assert own.all(), f"shard {number} has pages {mine[~own][:5]} of another: its own are {base} to {end - 1}"
+        owned.append(mine)
+    every = np.concatenate(owned)
+    assert np.unique(every).size == every.size, "a page is used twice"
+    assert every.size == 0 or int(every.max()) < relation.page_count
+    added = np.arange(relation.overlay.file_pages, relation.page_count)
+    assert np.isin(added, every).all(), "an added page is nobody's"

@@ -1,0 +1,134 @@
+"""Pages of R that were changed since the files were written, held in memory in place of those on disk.
+
+A page that an update touches is written anew into the overlay, under its own id; what does not fit into it any more
+goes to pages with ids past those of the files. Reading consults the overlay, so whoever reads R sees the update; the
+index tells where keys are now. An overlay never changes: an update makes a new one, which shares the frames, and a
+reader that still has the old one goes on seeing R as it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.core.arrays import Bytes, Ints
+from semistream.relation.devices.device import Device
+
+__all__ = ["Change", "Overlay"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What an update of R did, for those who hold copies of R's rows or pages."""
+
+    version: int
+    """Version of R with the update."""
+    keys: Ints
+    """key64, ascending, of all keys that were given new rows or removed."""
+    pages: Ints
+    """Ids, ascending, of the pages whose content is another now."""
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """Changed pages by id.
+
+    Parameters
+    ----------
+    file_pages
+        Pages in the files; ids from here on exist only in the overlay.
+    page_count
+        Pages in all.
+    ids, slots
+        Which pages are held, ascending, and in which rows of ``frames``.
+    frames
+        Their content. Rows from ``used`` on are free; a row that is no page's any more is dropped when ``frames`` has
+        to grow.
+    spare
+        For each shard, ids of its pages that have no rows left and no place in the index: the next ones that it uses.
+        A page never passes from shard to shard: each is also read by itself.
+    claimed
+        How many rows of ``frames`` are taken, by whoever shares them. An overlay that was made of this one and came to
+        nothing, or is yet to be installed, has taken more than ``used``.
+    """
+
+    file_pages: int
+    page_count: int
+    ids: Ints
+    slots: Ints
+    frames: Bytes
+    used: int
+    spare: tuple[Ints, ...]
+    claimed: list[int]
+
+    @classmethod
+    def empty(cls, device: Device, shards: int) -> Overlay:
+        """Return the overlay of an R without updates."""
+        none = np.empty(0, np.int64)
+        frames = np.empty((0, device.frame_bytes), np.uint8)
+        return cls(device.page_count, device.page_count, none, none, frames, 0, (none,) * shards, [0])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held in memory."""
+        return self.frames.nbytes + self.ids.nbytes + self.slots.nbytes + sum(one.nbytes for one in self.spare)
+
+    def with_pages(self, shard: int, ids: Ints, frames: Bytes, spare: Ints) -> Overlay:
+        """Return the overlay in which pages ``ids`` (ascending) of a shard are ``frames``, and ``spare`` have no rows.
+
+        Both share their frames while there is room behind those in use that nobody else has taken.
+        """
+        stays = ~np.isin(self.ids, ids, assume_unique=True)
+        kept_ids, kept_slots = self.ids[stays], self.slots[stays]
+        store, used, claimed = self.frames, self.used, self.claimed
+        if used + len(frames) > len(store) or claimed[0] != used:
+            # half as much again: copying then costs a constant number of copies a page
+            store = np.empty(((kept_ids.size + len(frames)) * 3 // 2, frames.shape[1]), np.uint8)
+            np.take(self.frames, kept_slots, axis=0, out=store[: kept_ids.size])
+            kept_slots, used, claimed = np.arange(kept_ids.size), kept_ids.size, [0]
+        store[used : used + len(frames)] = frames
+        claimed[0] = used + len(frames)
+        all_ids = np.concatenate([kept_ids, ids])
+        all_slots = np.concatenate([kept_slots, np.arange(used, used + len(frames))])
+        order = np.argsort(all_ids)
+        count = max(self.page_count, int(ids.max(initial=-1)) + 1)
+        spares = (*self.spare[:shard], np.sort(spare), *self.spare[shard + 1 :])
+        return Overlay(
+            self.file_pages, count, all_ids[order], all_slots[order], store, used + len(frames), spares, claimed
+        )
+
+    def read(self, device: Device, pages: Ints, frames: Bytes) -> None:
+        """Bring page ``pages[i]`` into ``frames[i]``, from memory if it has changed, from the device otherwise."""
+        place = np.searchsorted(self.ids, pages)
+        changed = np.zeros(pages.size, bool)
+        inside = place < self.ids.size
+        changed[inside] = self.ids[place[inside]] == pages[inside]
+        if not changed.all():
+            self._read_files(device, pages, frames, changed)
+        if changed.any():
+            frames[: pages.size][changed] = self.frames[self.slots[place[changed]]]
+
+    def _read_files(self, device: Device, pages: Ints, frames: Bytes, changed: NDArray[np.bool_]) -> None:
+        in_files = pages < self.file_pages
+        wanted = np.flatnonzero(in_files & ~changed)
+        begin, end = int(wanted[0]), int(wanted[-1]) + 1
+        if in_files[begin:end].all():
+            # Changed pages in between are read for nothing, which costs less than to break a run for them.
+            device.read(pages[begin:end], frames[begin:end])
+            return
+        breaks = np.flatnonzero(np.diff(wanted) != 1) + 1
+        for run in np.split(wanted, breaks):
+            device.read(pages[run[0] : run[-1] + 1], frames[run[0] : run[-1] + 1])
+
+    def check(self) -> None:
+        """Assert that ids are in order, within range, and each has a row of its own."""
+        assert np.all(np.diff(self.ids) > 0), "ids are not ascending"
+        assert self.ids.size == 0 or (self.ids[0] >= 0 and self.ids[-1] < self.page_count)
+        assert np.unique(self.slots).size == self.ids.size, "two pages share a row"
+        assert self.slots.size == 0 or self.slots.max() < self.used <= self.claimed[0] <= len(self.frames)
+        assert np.isin(np.arange(self.file_pages, self.page_count), self.ids).all(), "a page is nowhere"
+        spare = np.concatenate(self.spare)
+        assert np.isin(spare, self.ids).all(), "a spare page is not held"
+        assert np.unique(spare).size == spare.size, "a page is spare twice"

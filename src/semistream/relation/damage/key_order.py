@@ -1,0 +1,98 @@
+"""Whether each shard has its own keys, in order and all of them: what no checksum of a page or file can tell.
+
+Updates of several shards by earlier releases could leave sound pages with rows of another shard, pages that the index
+does not know, and keys out of order. Pages are seen in any order, each once; what they say is then put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from semistream.core.arrays import Bytes, Ints
+from semistream.relation.pages.page_index import ClusteredIndex
+from semistream.relation.pages.page_layout import page_keys, page_rows
+from semistream.relation.relation import Relation
+from semistream.relation.storage import manifest as manifests
+
+__all__ = ["KeyOrder"]
+
+
+class KeyOrder:
+    """What the pages of an open relation say about its keys.
+
+    Parameters
+    ----------
+    relation
+        As it was opened, without updates in memory.
+    """
+
+    def __init__(self, relation: Relation) -> None:
+        self._relation = relation
+        self._clustered = all(isinstance(index, ClusteredIndex) for index in relation.indexes)
+        self._rows = np.zeros(relation.page_count, np.int64)
+        self._first, self._last = np.zeros_like(self._rows), np.zeros_like(self._rows)
+        self._foreign, self._disorder = np.zeros(self._rows.size, bool), np.zeros(self._rows.size, bool)
+
+    def see(self, pages: Ints, frames: Bytes) -> None:
+        """Take in pages that were read."""
+        relation, rows = self._relation, page_rows(frames)
+        keys, _, _ = page_keys(frames, relation.layout.stride)
+        self._rows[pages] = rows
+        if keys.size == 0:
+            return
+        place = np.repeat(np.arange(pages.size), rows)
+        ends = np.cumsum(rows)
+        filled = np.flatnonzero(rows)
+        self._first[pages[filled]] = keys[(ends - rows)[filled]]
+        self._last[pages[filled]] = keys[ends[filled] - 1]
+        shard = np.searchsorted(relation.shard_bases, pages, side="right") - 1
+        self._foreign[pages[np.unique(place[relation.home(keys) != shard[place]])]] = True
+        if self._clustered:
+            falls = np.flatnonzero((keys[1:] < keys[:-1]) & (place[1:] == place[:-1]))
+            self._disorder[pages[np.unique(place[falls])]] = True
+
+    def faults(self) -> Iterator[str]:
+        """Yield what is wrong with the shards, all of whose pages were seen."""
+        relation = self._relation
+        stored = (
+            [shard.rows for shard in manifests.load(relation.path, relation.version).shards] if relation.path else []
+        )
+        for number in range(relation.shard_count):
+            at = relation.place_of(number)
+            if at < 0:
+                continue
+            expected = stored[number] if stored else None
+            for what in self._of_shard(at, expected):
+                yield (
+                    f"shard {number} of {relation.path} {what}: rows may be lost, which to compact it would make "
+                    "permanent; give the data to semistream repair --from, or build the relation again"
+                )
+
+    def _of_shard(self, at: int, expected: int | None) -> Iterator[str]:
+        relation = self._relation
+        base, end = (int(bound) for bound in relation.shard_bases[at : at + 2])
+        own = np.arange(base, end)
+        if foreign := int(np.count_nonzero(self._foreign[own])):
+            yield f"has {foreign:,} pages with keys of other shards, page {own[self._foreign[own]][0] - base} the first"
+        if expected is not None and (rows := int(self._rows[own].sum())) != expected:
+            yield f"has {rows:,} rows in its pages, and {expected:,} by the manifest"
+        index = relation.indexes[at]
+        if not isinstance(index, ClusteredIndex):
+            return
+        order = np.arange(index.first.size) + base if index.ids is None else index.ids
+        if order.size and not (order.min() >= base and order.max() < end):
+            yield f"has pages of other shards in its index, {int(order.min()) - base} to {int(order.max()) - base}"
+            return
+        if np.unique(order).size < order.size:
+            yield f"has {order.size - np.unique(order).size:,} pages twice in its index"
+        if lost := int(np.count_nonzero(self._rows[np.setdiff1d(own, order)])):
+            yield f"has {lost:,} pages with rows that its index does not know"
+        order = order[self._rows[order] > 0]
+        if wrong := int(np.count_nonzero(self._disorder[order])):
+            yield f"has {wrong:,} pages whose keys are out of order"
+        if wrong := int(np.count_nonzero(self._first[order[1:]] < self._last[order[:-1]])):
+            yield f"has {wrong:,} pages whose keys begin before the page before them ends"
+        if order.size and self._last[order].max() > index.last_key:
+            yield "has keys after the last one that the manifest names"

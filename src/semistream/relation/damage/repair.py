@@ -1,0 +1,167 @@
+"""Repair a relation in its place: from what remains of it, from a copy of it, or from the data it was built of.
+
+Manifests first, which say what there should be; then of each shard the files of pages, its map, its index, its leaves;
+and last pages that only the data can give back. Whatever is written is proved first, by a checksum or by all that is
+known of it, and nothing sound is written over or cut off. What cannot be repaired is left as it is, and said. A newest
+version whose files are sound and whose keys are mixed up is followed by a new one, from the data.
+
+Files keep their names, so all versions that share a page have it back, those that a query is pinned to among them, and
+only bytes that could not be read anyway are written over: a crash leaves nothing worse than it was.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from semistream.core.errors import NotARelationError
+from semistream.core.paths import local_path
+from semistream.relation.damage.repair_files import (
+    page_seed,
+    repair_index,
+    repair_leaves,
+    repair_manifest,
+    repair_map,
+    repair_pages,
+    repair_size,
+)
+from semistream.relation.damage.repair_pages import MixedUpError, Repaired, RepairError
+from semistream.relation.damage.repair_source import Source, rebuild_pages
+from semistream.relation.damage.repair_version import mixed_up, version_from_data
+from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage.manifest import Manifest, ShardFiles
+
+__all__ = ["RepairError", "Repaired", "repair"]
+
+
+def repair(
+    path: str | os.PathLike[str],
+    source: Source | None = None,
+    *,
+    copy: str | os.PathLike[str] | None = None,
+    trust: bool = False,
+) -> list[Repaired]:
+    """Make all versions of a relation readable again; return what was repaired.
+
+    Parameters
+    ----------
+    path
+        The relation. Queries may go on reading it.
+    source
+        Returns R's rows as they are in the newest version, such as a reader of the table it was built from. Called if
+        needed, and once for each version that shares no damaged page with a newer one.
+    copy
+        Another relation with files of the same names, such as a backup: its pages are taken first.
+    trust
+        Take the source's rows also for a page whose checksum they do not match, if only keys and counts are right: the
+        checksum itself may be what was damaged, or a value may have changed since. A page of zeros has no
+        checksum left, and is taken so anyway.
+
+    Raises
+    ------
+    RepairError
+        Something is still damaged, and what is said; what could be repaired has been, and is its ``repaired``.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, tempfile
+    >>> from semistream import Relation
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     products = pa.table({"id": range(1000)})
+    ...     with Relation.build(products, f"{folder}/products", key="id", page_size=512) as relation:
+    ...         with open(next(relation.path.glob("*.pages")), "r+b") as file:
+    ...             _ = file.seek(3 * 512 + 100), file.write(b"!!")
+    ...     [(one.page, one.proof) for one in repair(f"{folder}/products", products.to_reader)]
+    [(3, 'checksum')]
+    """
+    path = local_path(path, "relation")
+    copy = None if copy is None else local_path(copy, "relation")
+    numbers = manifests.versions(path) or (manifests.versions(copy) if copy is not None else [])
+    if not numbers:
+        manifests.load(path)  # says why this is not a relation
+    repaired: list[Repaired] = []
+    failures: list[RepairError] = []
+    seen: set[ShardFiles] = set()
+    newest: Manifest | None = None
+    for number in reversed(numbers):
+        try:
+            repaired += repair_manifest(path, number, copy)
+        except RepairError as error:
+            failures.append(error)
+            continue
+        manifest = manifests.load(path, number)
+        newest = manifest if number == numbers[-1] else newest
+        # unchanged since the version that was looked at before: those that are seen
+        shards = [at for at, shard in enumerate(manifest.shards) if shard not in seen]
+        seen.update(manifest.shards)
+        wanting = [
+            at for at in shards if _repair_shard(path, manifest, at, copy, source is not None, repaired, failures)
+        ]
+        if wanting and source is not None:
+            try:
+                repaired += rebuild_pages(path, manifest, wanting, source, trust, failures)
+            except RepairError as error:
+                failures.append(error)
+    if source is not None and newest is not None and mixed_up(path, newest) is not None:
+        repaired.append(version_from_data(path, newest, source))
+        # what such versions have lost nothing can give back, and none of them is the newest any more
+        failures = [failure for failure in failures if not isinstance(failure, MixedUpError)]
+    if failures:
+        raise _summary(failures, repaired)
+    return repaired
+
+
+def _repair_shard(
+    path: Path,
+    manifest: Manifest,
+    number: int,
+    copy: Path | None,
+    has_source: bool,
+    repaired: list[Repaired],
+    failures: list[RepairError],
+) -> bool:
+    """Repair one shard as far as it goes; return whether pages of it can still be made of the data."""
+    shard, width = manifest.shards[number], manifest.page_bytes
+    failed = len(failures)
+
+    def attempt(work: Iterator[Repaired]) -> bool:
+        try:
+            repaired.extend(work)
+        except (RepairError, NotARelationError) as error:  # the latter if another file is needed, and damaged too
+            failures.append(error if isinstance(error, MixedUpError) else RepairError(str(error)))
+            return False
+        return True
+
+    left: dict[str, list[int]] = {name: [] for name, _ in shard.page_files}
+    sized = set()
+    for name, pages in shard.page_files:
+        # leaves are made of pages; pages come from the copy or the data
+        may_grow = copy is not None or (has_source and manifest.clustered) or name == shard.leaves_file
+        if attempt(repair_size(path, manifest, shard, name, pages, may_grow=may_grow)):
+            sized.add(name)
+            attempt(repair_pages(path, name, pages, width, page_seed(shard, name), copy, left[name]))
+    attempt(repair_map(path, shard, copy))
+    damaged = {name: bad for name, bad in left.items() if bad and name != shard.leaves_file}
+    sound = not damaged and len(sized) == len(left)
+    attempt(repair_index(path, shard, width, copy, pages_are_sound=sound))
+    leaves = shard.leaves_file
+    if leaves is not None and left[leaves]:
+        attempt(repair_leaves(path, shard, width, left[leaves], pages_are_sound=sound))
+    if damaged and not (has_source and manifest.clustered):
+        failures.append(_still_damaged(path, damaged, has_source))
+    return bool(damaged) and len(failures) == failed
+
+
+def _still_damaged(path: Path, left: dict[str, list[int]], has_source: bool) -> RepairError:
+    places = [f"page {page} of {path / name}" for name, pages in left.items() for page in pages]
+    listed = ", ".join(places[:3]) + (", …" if len(places) > 3 else "")
+    remedy = "give a copy of it: it is not clustered" if has_source else "give the data it was built from, or a copy"
+    return RepairError(f"{len(places)} pages are damaged ({listed}); {remedy}")
+
+
+def _summary(failures: list[RepairError], repaired: list[Repaired]) -> RepairError:
+    said = list(dict.fromkeys(str(failure) for failure in failures))
+    summary = RepairError("\n".join(said))
+    summary.repaired = repaired
+    return summary

@@ -1,0 +1,147 @@
+"""Pages of a clustered shard, made anew from the data it was built from.
+
+A page is found by its place in the index, so what keys it holds is known even if nothing of it is left. Its rows are
+taken from the source, packed as they were, and compared: the checksum that the damaged page still carries proves the
+new one right to the last bit, or, if only the checksum is damaged, all its other bytes do; where nothing is left of it,
+the rows of the shard must come to the number that the manifest has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.core.arrays import Bytes
+from semistream.core.errors import CorruptPageError
+from semistream.relation.damage.repair_files import page_seed, write_page
+from semistream.relation.damage.repair_pages import DamagedShard, Repaired, RepairError, packed_page
+from semistream.relation.pages.checksum import seal
+from semistream.relation.pages.page_layout import page_rows
+from semistream.relation.relation import Relation
+from semistream.relation.rows.selection import keep_rows, take_rows
+from semistream.relation.storage.manifest import Manifest
+
+__all__ = ["Source", "rebuild_pages"]
+
+Source = Callable[[], pa.RecordBatchReader]
+
+_CHUNK_BYTES = 8 << 20
+
+
+def rebuild_pages(
+    path: Path, manifest: Manifest, numbers: list[int], source: Source, trust: bool, failures: list[RepairError]
+) -> list[Repaired]:
+    """Make damaged pages of some shards anew; what cannot be is left as it is, and said in ``failures``."""
+    repaired: list[Repaired] = []
+    shards: list[DamagedShard] = []
+    try:
+        for number in numbers:
+            relation = Relation.open(path, version=manifest.version, shards=[number])
+            shards.append(DamagedShard(number, manifest.shards[number], relation, [], 0))
+            _look_through(shards[-1])
+        damaged = [shard for shard in shards if shard.bad]
+        if damaged:
+            _gather(manifest, source(), damaged)
+        for shard in damaged:
+            try:
+                repaired += _rebuilt(path, manifest, shard, trust)
+            except RepairError as error:
+                failures.append(error)
+    finally:
+        for shard in shards:
+            shard.relation.close()
+    return repaired
+
+
+def _look_through(shard: DamagedShard) -> None:
+    """Read all pages; note which are damaged, and how many rows the others have."""
+    device = shard.relation.device
+    frames = device.allocate(max(1, min(device.page_count, _CHUNK_BYTES // device.frame_bytes)))
+    for begin in range(0, device.page_count, len(frames)):
+        pages = np.arange(begin, min(begin + len(frames), device.page_count))
+        try:
+            device.read(pages, frames[: pages.size])
+            shard.good_rows += int(page_rows(frames[: pages.size]).sum())
+        except CorruptPageError:
+            for page in pages:  # rare, so one at a time
+                try:
+                    device.read(np.array([page]), frames[:1])
+                    shard.good_rows += int(page_rows(frames[:1])[0])
+                except CorruptPageError:
+                    shard.bad.append(int(page))
+
+
+def _place(shard: DamagedShard, path: Path, page: int) -> tuple[Path, int]:
+    """Return the file of a page, and its number there."""
+    try:
+        shard.relation.device.read(np.array([page]), shard.relation.frames(1))
+    except CorruptPageError as error:
+        return path / Path(error.file).name, error.page
+    raise AssertionError("not damaged")
+
+
+def _gather(manifest: Manifest, reader: pa.RecordBatchReader, damaged: list[DamagedShard]) -> None:
+    """Pick the rows of damaged pages out of the source, in one pass."""
+    missing = [name for name in manifest.schema.names if name not in reader.schema.names]
+    if missing:
+        raise RepairError(f"the source lacks R's column {missing[0]!r}; it has {', '.join(reader.schema.names)}")
+    sums = []
+    for shard in damaged:
+        bad = np.isin(shard.order, shard.bad)
+        sums.append(np.concatenate([[0], np.cumsum(bad)]))
+    codec = damaged[0].relation.key
+    for part in reader:
+        batch = part.select(manifest.schema.names).cast(manifest.schema)
+        keys, valid = codec.encode(batch)
+        home = codec.shards(keys, len(manifest.shards))
+        for shard, before in zip(damaged, sums, strict=True):
+            first = shard.index.first
+            # pages from the last that begins below the key to the last that begins with it may have it
+            low = np.maximum(np.searchsorted(first, keys, "left") - 1, 0)
+            high = np.maximum(np.searchsorted(first, keys, "right"), 1)
+            mine = valid & (home == shard.number) & (before[high] > before[low])
+            if mine.any():
+                shard.keys.append(keys[mine])
+                shard.rows.append(keep_rows(batch, mine))
+
+
+def _rebuilt(path: Path, manifest: Manifest, shard: DamagedShard, trust: bool) -> list[Repaired]:
+    """Pack the pages of a shard anew, prove them right, and write them."""
+    keys = np.concatenate([*shard.keys, np.empty(0, np.int64)])
+    rows = pa.Table.from_batches(shard.rows, manifest.schema).combine_chunks().to_batches()
+    batch = rows[0] if rows else pa.RecordBatch.from_pylist([], schema=manifest.schema)
+    order = np.argsort(keys, kind="stable")
+    keys, batch = keys[order], take_rows(batch, order)
+    positions = {int(page): at for at, page in enumerate(shard.order)}
+    pages: list[tuple[Repaired, Bytes]] = []
+    doubtful: list[str] = []
+    for page in shard.bad:
+        file, local = _place(shard, path, page)
+        frame = packed_page(shard, positions.get(page), keys, batch, file, local)
+        seal(frame, local, page_seed(shard.files, file.name))
+        with open(file, "rb") as damaged:
+            damaged.seek(local * frame.shape[1])
+            left = damaged.read(frame.shape[1])
+        proved = left[:8] == frame[0, :8].tobytes() or left[8:] == frame[0, 8:].tobytes()
+        if not (proved or trust or not any(left)):
+            doubtful.append(f"page {local} of {file}: the source's rows do not have its checksum")
+        proof = "checksum" if proved else "keys and counts"
+        pages.append((Repaired(str(file), local, int(page_rows(frame)[0]), proof), frame))
+    count = shard.good_rows + sum(one.rows for one, _ in pages)
+    if count != shard.files.rows:
+        unproved = [one for one, _ in pages if one.proof != "checksum"]
+        doubtful += [
+            f"page {one.page} of {one.file}: with the source's rows the shard would have {count:,} rows, and had "
+            f"{shard.files.rows:,}" for one in unproved
+        ]  # fmt: skip
+    if doubtful:
+        raise RepairError(
+            f"{doubtful[0]}; give the data as it was in version {manifest.version}, or a copy of the relation, or if "
+            "the data is right trust it"
+        )
+    for one, frame in pages:
+        write_page(Path(one.file), one.page, frame)
+    return [one for one, _ in pages]

@@ -1,0 +1,65 @@
+"""A new version from the data, where the newest one is mixed up beyond what its own files can tell.
+
+Updates of several shards by earlier releases could lose rows and put others where they do not belong. The files of such
+a version are sound and say the wrong thing, so there is nothing to prove anything by: the data is all there is. It
+becomes the next version; nothing is written over, and versions from before the damage stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.core.errors import CorruptPageError, NotARelationError
+from semistream.relation import builder
+from semistream.relation.damage.key_order import KeyOrder
+from semistream.relation.damage.repair_pages import Repaired, RepairError
+from semistream.relation.damage.repair_source import Source
+from semistream.relation.relation import Relation
+from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage.manifest import Manifest
+from semistream.relation.storage.map_file import MixedUpMapError
+
+__all__ = ["mixed_up", "version_from_data"]
+
+_CALL_BYTES = 8 << 20
+
+
+def mixed_up(path: Path, manifest: Manifest) -> str | None:
+    """Return what is wrong with the keys of a version, if its pages can be read and something is."""
+    try:
+        with Relation.open(path, version=manifest.version) as relation:
+            order, device = KeyOrder(relation), relation.device
+            frames = device.allocate(max(1, min(device.page_count, _CALL_BYTES // device.frame_bytes)))
+            for begin in range(0, device.page_count, len(frames)):
+                pages = np.arange(begin, min(begin + len(frames), device.page_count))
+                device.read(pages, frames[: pages.size])
+                order.see(pages, frames[: pages.size])
+            return next(order.faults(), None)
+    except MixedUpMapError as error:
+        return str(error)
+    except (CorruptPageError, NotARelationError):
+        return None  # damage of another kind, which is said elsewhere
+
+
+def version_from_data(path: Path, manifest: Manifest, source: Source) -> Repaired:
+    """Build the version after ``manifest`` from the data."""
+    reader = source()
+    missing = [name for name in manifest.schema.names if name not in reader.schema.names]
+    if missing:
+        raise RepairError(f"the source lacks R's column {missing[0]!r}; it has {', '.join(reader.schema.names)}")
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for part in reader:
+            yield part.select(manifest.schema.names).cast(manifest.schema)
+
+    builder.build(
+        pa.RecordBatchReader.from_batches(manifest.schema, rows()), path, manifest.key,
+        page_size=manifest.page_bytes, fill=manifest.fill, clustered=manifest.clustered,
+        shards=len(manifest.shards), properties=manifest.properties, follows=manifest.version,
+    )  # fmt: skip
+    made = manifests.load(path, manifest.version + 1)
+    return Repaired(str(path / manifests.name_of(made.version)), -1, made.rows, "data")

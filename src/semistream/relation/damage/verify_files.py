@@ -1,0 +1,101 @@
+"""What can be said of a relation's files beside their pages: manifests of all versions, leaves, and their format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from semistream.core.arrays import Bytes, Ints
+from semistream.core.errors import NotARelationError
+from semistream.relation.pages.page_index import ClusteredIndex, ScatteredIndex
+from semistream.relation.pages.page_layout import page_keys, page_rows
+from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage.manifest import Manifest
+
+__all__ = ["LeafSums", "bad_manifests", "format_notes"]
+
+
+def bad_manifests(path: Path) -> Iterator[tuple[Path, str]]:
+    """Yield manifests of any version that cannot be read, and why."""
+    for number in manifests.versions(path):
+        try:
+            manifests.load(path, number)
+        except NotARelationError as error:
+            yield path / manifests.name_of(number), str(error)
+
+
+def format_notes(manifest: Manifest) -> list[str]:
+    """Say what is not protected in a version, because an earlier release wrote it, and what to do about it."""
+    unbound = [name for shard in manifest.shards for name in shard.files if name in shard.unbound]
+    if not unbound:
+        return []
+    count = sum(len(shard.files) for shard in manifest.shards)
+    checksum = "" if manifest.sealed else "; its manifest has no checksum"
+    notes = [
+        f"{len(unbound)} of {count} files of version {manifest.version} are of format 1, which cannot tell a file that "
+        f"took another's place{checksum}"
+    ]
+    updated = any(name in shard.unbound for shard in manifest.shards for name, _ in shard.deltas)
+    if updated and len(manifest.shards) > 1:
+        notes.append(
+            "An earlier release updated it, and lost rows when it updated several shards: its pages may all be sound "
+            "and rows be missing. Build it again from the data with --overwrite; do not compact it, which would make "
+            "that permanent"
+        )
+    else:
+        notes.append("semistream compact writes it in format 2")
+    return notes
+
+
+class LeafSums:
+    """Whether the leaves of a scattered shard say of each page what it holds, without holding either in memory.
+
+    Each pair of a key and a page is hashed, and the sums of both sides are compared; their order is looked at as leaves
+    pass by.
+    """
+
+    def __init__(self, index: ScatteredIndex) -> None:
+        self._fences: ClusteredIndex = index.fences
+        self._pages = self._leaves = 0
+        self._last = np.iinfo(np.int64).min
+        self.fault: str | None = None
+
+    def add_pages(self, numbers: Ints, frames: Bytes, stride: int) -> None:
+        """Take note of pages, whose numbers count within the shard."""
+        keys = page_keys(frames, stride)[0]
+        pages = np.repeat(numbers, page_rows(frames))
+        order = np.lexsort((keys, pages))
+        keys, pages = keys[order], pages[order]
+        new = np.ones(keys.size, bool)
+        new[1:] = (keys[1:] != keys[:-1]) | (pages[1:] != pages[:-1])
+        self._pages = (self._pages + _summed(keys[new], pages[new])) % 2**64
+
+    def add_leaves(self, numbers: Ints, frames: Bytes) -> None:
+        """Take note of leaves, which come in order."""
+        keys, _, starts = page_keys(frames, ScatteredIndex.STRIDE)
+        pages = frames.reshape(-1).view(np.uint32)[starts // 4].astype(np.int64)
+        self._leaves = (self._leaves + _summed(keys, pages)) % 2**64
+        heads = np.cumsum(page_rows(frames)) - page_rows(frames)
+        filled = page_rows(frames) > 0
+        if keys.size and (int(keys[0]) < self._last or np.any(keys[1:] < keys[:-1])):
+            self.fault = "do not ascend"
+        elif not np.array_equal(keys[heads[filled]], self._fences.first[numbers[filled]]):
+            self.fault = "do not begin with the keys that the index says"
+        self._last = int(keys[-1]) if keys.size else self._last
+
+    def finish(self) -> str | None:
+        """Return what is wrong with the leaves, if something is."""
+        if self.fault is None and self._pages != self._leaves:
+            self.fault = "name other pages for keys than those that have them"
+        if self.fault is None and self._last != self._fences.last_key:
+            self.fault = f"end with the key {self._last}, and the manifest says {self._fences.last_key}"
+        return self.fault
+
+
+def _summed(keys: Ints, pages: Ints) -> int:
+    mixed = (keys.view(np.uint64) ^ (pages.astype(np.uint64) << np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= mixed >> np.uint64(29)
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    return int((mixed ^ (mixed >> np.uint64(32))).sum(dtype=np.uint64))

@@ -1,0 +1,1 @@
+"""Devices: pages by number into frames, from files, simulated, or mapped past updates."""

@@ -1,0 +1,265 @@
+"""R's files as a device: runs of pages, several in flight, each page verified.
+
+How the ways to read compare, measured: ``docs/device.md``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from semistream.core.arrays import Ints
+from semistream.core.errors import CorruptPageError
+from semistream.relation.devices import transfers
+from semistream.relation.devices.device import Device, DeviceCounters, DeviceError, DeviceProfile, Frames
+from semistream.relation.devices.reader import Method, PageReader
+from semistream.relation.pages.checksum import file_seed, page_checksum
+
+__all__ = ["Device", "DeviceCounters", "DeviceError", "DeviceProfile", "FileDevice"]
+
+_REMEDY = "run semistream repair with a copy of the relation or the data it was built from, or build it again"
+
+
+class FileDevice(Device):
+    """Pages in files, numbered through: page ids go on from one file to the next.
+
+    Any number of threads may read at once; each has a queue of its own while it does. A device survives a
+    fork: the child makes its own queues (it inherits neither queues nor threads) and shares only the open
+    files.
+
+    Parameters
+    ----------
+    files
+        Path and number of pages of each file. A file that is too short is refused at once.
+    bound
+        For each file, whether its pages were sealed with the seed of its name; by default none were.
+    page_bytes
+        Size of a page, a multiple of 8 from 64 on. Small pages waste less of a random read, large ones cost
+        fewer requests. Direct reads need a multiple of 512.
+    direct
+        Read past the page cache (``O_DIRECT``): memory stays what the budget says, and costs stay what was
+        measured. Where the file system or the page size does not allow it, reads are buffered and `direct` is
+        False.
+    depth
+        Requests in flight for each reading thread. More make random reads faster up to what the device can
+        do.
+    method
+        For tests and measurements; by default the best that works here:
+        ``"queue"`` (asynchronous I/O of the kernel, one thread; direct files), ``"threads"`` (``depth``
+        threads, each waiting for its own reads; direct files where the kernel has no queue to give),
+        ``"readahead"`` (the kernel is told ``depth`` requests in advance; buffered files).
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from semistream.relation.pages.checksum import seal
+    >>> written = np.zeros((100, 4096), np.uint8)
+    >>> seal(written, first_id=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "shard.pages"
+    ...     written.tofile(path)
+    ...     with FileDevice([(path, 100)], 4096) as device:
+    ...         frames = device.allocate(4)
+    ...         device.read(np.array([7, 8, 9, 50]), frames)
+    ...         bool((frames == written[[7, 8, 9, 50]]).all()), device.counters.reads, device.counters.pages
+    (True, 2, 4)
+    """
+
+    def __init__(
+        self,
+        files: Sequence[tuple[Path, int]],
+        page_bytes: int,
+        *,
+        bound: Sequence[bool] | None = None,
+        direct: bool = True,
+        depth: int = 16,
+        method: Method | None = None,
+    ) -> None:
+        if page_bytes < 64 or page_bytes % 8:
+            raise ValueError(f"page_bytes must be a multiple of 8 from 64 on, not {page_bytes}")
+        if not 1 <= depth <= 1024:
+            raise ValueError(f"depth must be 1 to 1024 requests in flight, not {depth}")
+        if direct and method == "readahead":
+            raise ValueError("readahead works through the page cache; open the device with direct=False")
+        self.paths = [Path(path) for path, _ in files]
+        self.page_bytes = self.frame_bytes = page_bytes
+        self.depth = depth
+        self.counters = DeviceCounters()
+        self._starts = np.cumsum([0, *(pages for _, pages in files)], dtype=np.int64)
+        bound = [False] * len(self.paths) if bound is None else bound
+        self._seeds = [
+            file_seed(path.name) if is_bound else 0 for path, is_bound in zip(self.paths, bound, strict=True)
+        ]
+        self.page_count = int(self._starts[-1])
+        descriptors = self._open(os.O_DIRECT) if direct and page_bytes % 512 == 0 else None
+        self.direct = descriptors is not None
+        if descriptors is None:
+            descriptors = self._open(0)
+            assert descriptors is not None
+            method = method or "readahead"
+        self._reader = PageReader(
+            descriptors, self._starts, np.array(self._seeds, np.uint64), page_bytes, depth, method
+        )
+        weakref.finalize(self, self._reader.close)  # files of a forgotten device
+
+    def _open(self, flags: int) -> list[int] | None:
+        """Open all files; None if direct reads were asked for and are not to be had."""
+        with contextlib.ExitStack() as undo:
+            descriptors = []
+            for i, path in enumerate(self.paths):
+                try:
+                    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
+                except OSError as error:
+                    if flags and error.errno == errno.EINVAL:
+                        return None
+                    raise
+                undo.callback(os.close, descriptor)
+                size, pages = os.fstat(descriptor).st_size, int(self._starts[i + 1] - self._starts[i])
+                if size < pages * self.page_bytes:
+                    raise self._truncated(i, size // self.page_bytes, size)
+                if flags and not self._direct_works(descriptor, pages):
+                    return None
+                if not flags:
+                    # Requests are announced in advance; guesses of the kernel would read what nobody wants.
+                    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+                descriptors.append(descriptor)
+            undo.pop_all()
+            return descriptors
+
+    def _direct_works(self, descriptor: int, pages: int) -> bool:
+        """Try the first two pages: they have the least alignment, on disk and in memory, of any."""
+        frames = self.allocate(2)
+        try:
+            for page in range(min(pages, 2)):
+                os.preadv(descriptor, [frames[page]], page * self.page_bytes)
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
+                return False
+            raise
+        return True
+
+    @property
+    def method(self) -> Method:
+        """How requests are kept in flight."""
+        return self._reader.method
+
+    def read(self, pages: Ints, frames: Frames) -> None:
+        pages, frames = self._checked(pages, frames)
+        if not len(pages):
+            return
+        begin = time.perf_counter()
+        with self._reader.in_use() as lock:
+            reads = self._transfer(pages, frames)
+            with lock:
+                self.counters.reads += reads
+                self.counters.pages += len(pages)
+                self.counters.bytes += len(pages) * self.page_bytes
+                self.counters.seconds += time.perf_counter() - begin
+
+    def _transfer(self, pages: Ints, frames: Frames, depth: int | None = None) -> int:
+        """Read and verify without counting; return the number of runs."""
+        outcome, report = self._reader.transfer(pages, frames, depth=depth)
+        if outcome != transfers.DONE:
+            raise self._error(outcome, report, pages, frames)
+        return int(report[2])
+
+    def _error(self, outcome: int, report: Ints, pages: Ints, frames: Frames) -> Exception:
+        """Return the error to raise, and leave nothing unverified in the frames."""
+        index, number = int(report[0]), int(report[1])
+        page = int(pages[index])
+        if outcome == transfers.NO_SUCH_PAGE:
+            return self._no_such_page(page)
+        file = int(np.searchsorted(self._starts, page, side="right")) - 1
+        path, local = self.paths[file], page - int(self._starts[file])
+        bad, aligned = frames[index].copy(), frames.ctypes.data % 512 == 0
+        frames[:] = 0
+        if outcome == transfers.ENDED:
+            return self._truncated(file, local, path.stat().st_size)
+        if outcome == transfers.BAD_CHECKSUM:
+            what = _what_is_wrong(bad, local, self._seeds[file])
+            return CorruptPageError(f"page {local} of {path} is corrupt: {what}; {_REMEDY}", file=path, page=local)
+        if number == errno.EINVAL and not aligned:
+            return ValueError("direct reads need aligned frames; use rows of what Device.allocate returned")
+        return DeviceError(
+            f"reading page {local} of {path} failed: {os.strerror(number)}; check the disk, then try again"
+        )
+
+    def _truncated(self, file: int, page: int, size: int) -> CorruptPageError:
+        path, pages = self.paths[file], int(self._starts[file + 1] - self._starts[file])
+        return CorruptPageError(
+            f"{path} is truncated: it has {size} bytes where {pages} pages of {self.page_bytes} bytes need"
+            f" {pages * self.page_bytes}, so page {page} is not whole; {_REMEDY}",
+            file=path,
+            page=page,
+        )
+
+    def measure(self, seconds: float = 0.1, *, seed: int = 0) -> DeviceProfile:
+        """Read random pages, one at a time and ``depth`` at once, and long runs, for ``seconds`` each.
+
+        Counters are left alone. Through the page cache (`direct` false) the numbers are those of a warm cache
+        for whatever part of the files is in it.
+        """
+        if self.page_count == 0:
+            raise ValueError(f"a device without pages cannot be measured; {len(self.paths)} files are empty")
+        generator = np.random.default_rng(seed)
+        frames = self.allocate(max(1, min(self.page_count, (16 << 20) // self.page_bytes)))
+        frames[:] = 0  # so that no read waits for memory
+
+        def rate(depth: int, batch: int, sequential: bool) -> float:
+            """Return pages a second."""
+            pages_read, begin = 0, time.perf_counter()
+            while True:
+                if sequential:
+                    first = int(generator.integers(0, self.page_count - batch + 1))
+                    pages = np.arange(first, first + batch)
+                else:
+                    pages = generator.integers(0, self.page_count, batch)
+                self._transfer(pages, frames[:batch], depth)
+                pages_read += batch
+                elapsed = time.perf_counter() - begin
+                if elapsed >= seconds:
+                    return pages_read / elapsed
+
+        with self._reader.in_use():
+            self._transfer(np.zeros(1, np.int64), frames[:1])  # the first call may compile
+            one = rate(1, min(16, len(frames)), sequential=False)
+            queued = rate(self.depth, min(16 * self.depth, len(frames)), sequential=False)
+            long = rate(self.depth, len(frames), sequential=True)
+        return DeviceProfile(
+            seek_seconds=max(0.0, 1 / one - 1 / long),
+            transfer_seconds=1 / long,
+            random_reads_per_second=queued,
+            sequential_bytes_per_second=long * self.page_bytes,
+            depth=self.depth,
+            direct=self.direct,
+        )
+
+    def _measure_briefly(self) -> DeviceProfile:
+        return self.measure(0.02)
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def __repr__(self) -> str:
+        way = "direct" if self.direct else "buffered"
+        return (
+            f"FileDevice({len(self.paths)} files, {self.page_count} pages of {self.page_bytes} B,"
+            f" {way}, {self.method} of {self.depth})"
+        )
+
+
+def _what_is_wrong(page: Frames, expected: int, seed: int) -> str:
+    """Say what a page that failed its checksum looks like."""
+    if not page.any():
+        return "it holds only zeros, as if it was never written"
+    found = int(page[8:12].view(np.uint32)[0])
+    if found != expected and page_checksum(page, found, seed) == page[:8].view(np.uint64)[0]:
+        return f"it is page {found}, misplaced"
+    return "its checksum does not match its bytes, or they are those of another file"

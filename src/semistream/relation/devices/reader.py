@@ -1,0 +1,277 @@
+"""Requests in flight: queues of the kernel, threads or readahead, for any number of reading threads.
+
+`PageReader` owns what belongs to the running process, and is what a device reads its files with. The loops
+themselves are compiled: `semistream.relation.devices.transfers`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.core.arrays import Ints
+from semistream.core.compiled import frozen
+from semistream.relation.devices import transfers
+from semistream.relation.devices.device import DeviceError, Frames
+
+__all__ = ["Method", "PageReader"]
+
+Method = Literal["queue", "threads", "readahead"]
+"""How requests are kept in flight: see `semistream.relation.devices.file_device.FileDevice`."""
+
+SHORTEST_REQUEST, LONGEST_REQUEST = 64 << 10, 256 << 10
+"""A run that is longer than a request may be becomes several: an eighth of what a call asks for, in these limits.
+Longer requests are submitted more cheaply, but a request is checked while others are read, so there must be others."""
+LONG_REQUESTS = 3
+"""Of requests of that length so many in flight are enough to keep a device busy."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Queue:
+    """One context of Linux's asynchronous I/O, and the memory that its requests are described in."""
+
+    def __init__(self, depth: int) -> None:
+        handle = ctypes.c_ulong(0)
+        if _libc.syscall(transfers.IO_SETUP, depth, ctypes.byref(handle)) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"io_setup: {os.strerror(number)}")
+        self.handle = int(handle.value)
+        self.control = np.zeros((depth, 8), np.uint64)
+        self.pointers = np.zeros(depth, np.uint64)
+        self.events = np.zeros((depth, 4), np.int64)
+        self.slots = np.zeros((7, depth), np.int64)
+
+    def destroy(self) -> None:
+        """Give the context back; waits for what is in flight."""
+        _libc.syscall(transfers.IO_DESTROY, ctypes.c_ulong(self.handle))
+
+
+class _Spares:
+    """Queues that closed readers leave to new ones.
+
+    Giving a queue back to the kernel waits until all processors have passed a quiet point: tens of milliseconds, and
+    on a busy machine a second. Who opens relations often, as a Spark task does, would wait longer than it reads.
+    """
+
+    MOST = 8
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queues: list[tuple[int, Queue]] = []
+
+    def take(self, depth: int) -> Queue | None:
+        """Return a queue of ``depth``, if there is one."""
+        with self._lock:
+            for at, (of_depth, queue) in enumerate(self._queues):
+                if of_depth == depth:
+                    del self._queues[at]
+                    return queue
+        return None
+
+    def put(self, depth: int, queue: Queue) -> None:
+        """Keep a queue in which nothing is in flight, or the one that was kept longest goes."""
+        with self._lock:
+            self._queues.append((depth, queue))
+            gone = self._queues.pop(0)[1] if len(self._queues) > self.MOST else None
+        if gone is not None:
+            gone.destroy()
+
+
+_spares = _Spares()
+
+
+def _forget_spares() -> None:
+    global _spares
+    _spares = _Spares()
+
+
+os.register_at_fork(after_in_child=_forget_spares)  # a child has none of its parent's queues
+
+
+class _Process:
+    """What belongs to one process and must be made anew after a fork: the child has no queue and no
+    thread.
+    """
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.condition = threading.Condition()
+        self.reading = 0
+        self.idle_queues: list[Queue] = []
+        self.workers: ThreadPoolExecutor | None = None
+
+
+class PageReader:
+    """Reads pages of open files, and closes them in the end.
+
+    Parameters
+    ----------
+    descriptors
+        Open files, which the reader now owns.
+    starts, seeds
+        Global id of the first page of each file, and the number of all pages; what checksums of each are seeded with.
+    page_bytes, depth
+        As in `semistream.relation.devices.file_device.FileDevice`.
+    method
+        None chooses between queue and threads.
+    request_bytes
+        A longer run becomes several requests, of which ``depth`` are in flight. By default both are chosen for
+        each call, so that checking pages overlaps with reading others.
+    """
+
+    def __init__(
+        self,
+        descriptors: Sequence[int],
+        starts: Ints,
+        seeds: NDArray[np.uint64],
+        page_bytes: int,
+        depth: int,
+        method: Method | None,
+        *,
+        request_bytes: int | None = None,
+    ) -> None:
+        self.depth = depth
+        self._descriptors = list(descriptors)
+        self._files = frozen(np.array(descriptors, np.int32))
+        self._starts = frozen(starts)
+        self._seeds = frozen(seeds)
+        self._page_bytes = page_bytes
+        self._request_bytes = request_bytes
+        self._closed = False
+        self._process = _Process()
+        self.method: Method = method or self._best()
+
+    def _best(self) -> Method:
+        queue = self._take_queue(self._process)
+        if queue is None:
+            return "threads"
+        self._process.idle_queues.append(queue)
+        return "queue"
+
+    def _here(self) -> _Process:
+        if self._process.pid != os.getpid():
+            self._process = _Process()
+        return self._process
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[threading.Condition]:
+        """Keep files open while someone reads; every call of `transfer` must be inside.
+
+        What it gives is a lock that no other process, parent or child, can be holding.
+        """
+        process = self._here()
+        with process.condition:
+            if self._closed:
+                raise DeviceError("the relation's files are closed; open the relation again")
+            process.reading += 1
+        try:
+            yield process.condition
+        finally:
+            with process.condition:
+                process.reading -= 1
+                process.condition.notify_all()
+
+    def transfer(
+        self, pages: Ints, frames: Frames, *, depth: int | None = None, verify: bool = True
+    ) -> tuple[int, Ints]:
+        """Return one of the outcomes of `semistream.relation.devices.transfers`, and its report."""
+        ids, words, report = frozen(pages), frames.view(np.uint64), np.zeros(3, np.int64)
+        depth = self.depth if depth is None else depth
+        most, window = self._limits(len(ids), depth)
+        if self.method == "readahead":
+            outcome = transfers.read_simple(
+                self._files, self._starts, self._seeds, ids, words, 0, len(ids), most, depth, verify, report
+            )
+            return outcome, report
+        outcome = transfers.NO_QUEUE
+        if self.method == "queue":
+            outcome = self._queued(ids, words, most, depth, window, verify, report)
+        if outcome == transfers.NO_QUEUE:
+            outcome = self._threaded(ids, words, most, depth, verify, report)
+        return outcome, report
+
+    def _limits(self, pages: int, depth: int) -> tuple[int, int]:
+        """Return how many pages a request may have, and how many bytes may be in flight, in a call for ``pages``."""
+        size = self._request_bytes
+        if size is not None:
+            return max(1, size // self._page_bytes), depth * max(size, self._page_bytes)
+        size = min(max(pages * self._page_bytes // 8, SHORTEST_REQUEST), LONGEST_REQUEST)
+        most = max(1, size // self._page_bytes)
+        return most, self._page_bytes * max(depth, LONG_REQUESTS * most)
+
+    def _queued(
+        self, ids: Ints, words: NDArray[np.uint64], most: int, depth: int, window: int, verify: bool, report: Ints
+    ) -> int:
+        process = self._process
+        queue = self._take_queue(process)
+        if queue is None:
+            return transfers.NO_QUEUE
+        outcome = transfers.read_queued(
+            queue.handle, self._files, self._starts, self._seeds, ids, words, most, depth, window, verify,
+            queue.control, queue.pointers, queue.events, queue.slots, report,
+        )  # fmt: skip
+        if outcome == transfers.NO_QUEUE:
+            queue.destroy()
+        else:
+            process.idle_queues.append(queue)
+        return outcome
+
+    def _take_queue(self, process: _Process) -> Queue | None:
+        with contextlib.suppress(IndexError):
+            return process.idle_queues.pop()  # a list's pop and append need no lock
+        if not transfers.HAS_QUEUE:
+            return None
+        try:
+            return _spares.take(self.depth) or Queue(self.depth)
+        except OSError:  # not in this kernel, forbidden here, or all taken by others
+            return None
+
+    def _threaded(self, ids: Ints, words: NDArray[np.uint64], most: int, depth: int, verify: bool, report: Ints) -> int:
+        shares = min(depth, len(ids))
+        ends = [len(ids) * share // shares for share in range(shares + 1)]
+        reports = np.zeros((shares, 3), np.int64)
+
+        def part(share: int) -> int:
+            return transfers.read_simple(
+                self._files, self._starts, self._seeds, ids, words, ends[share], ends[share + 1],
+                most, 0, verify, reports[share],
+            )  # fmt: skip
+
+        if shares == 1:
+            outcomes = [part(0)]
+        else:
+            process = self._process
+            with process.condition:
+                if process.workers is None:
+                    process.workers = ThreadPoolExecutor(self.depth, "semistream-read")
+            outcomes = list(process.workers.map(part, range(shares)))
+        report[2] = reports[:, 2].sum()
+        for outcome, of_share in zip(outcomes, reports, strict=True):
+            if outcome != transfers.DONE:
+                report[:2] = of_share[:2]
+                return outcome
+        return transfers.DONE
+
+    def close(self) -> None:
+        """Wait for those who read, then release everything. Closing twice is harmless."""
+        process = self._here()
+        with process.condition:
+            self._closed = True
+            process.condition.wait_for(lambda: process.reading == 0)
+            queues, process.idle_queues = process.idle_queues, []
+            workers, process.workers = process.workers, None
+            while self._descriptors:
+                os.close(self._descriptors.pop())
+        for queue in queues:
+            _spares.put(self.depth, queue)
+        if workers is not None:
+            workers.shutdown()

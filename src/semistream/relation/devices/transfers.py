@@ -1,0 +1,358 @@
+"""Compiled loops that bring pages from files into memory, without the GIL.
+
+Each takes a list of page ids, turns runs of consecutive ids into one request each, and checks every page's
+checksum while its bytes are still near the processor:
+
+* `read_queued` keeps many requests in flight from one thread through Linux's native asynchronous I/O
+  (``io_submit``, ``io_getevents``). Freed places in the queue are filled *before* the pages that just arrived
+  are checked, so the device works while the processor does. Needs ``O_DIRECT``: on a buffered file
+  ``io_submit`` waits.
+* `read_simple` reads one request after the other with ``pread``. On a buffered file it tells the kernel of
+  the next requests (``POSIX_FADV_WILLNEED``), which starts them: several in flight again. On a direct file
+  several threads run it at once, each with its share.
+
+The C library's functions are called by their symbol, which, unlike an address, may be kept in Numba's cache
+on disk.
+
+Both return one of the outcomes below and leave details in ``report``: the index of the page concerned, the
+error number of the system, and the number of runs of consecutive pages.
+"""
+
+from __future__ import annotations
+
+import errno
+import platform
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from semistream.core.arrays import Ints
+from semistream.core.compiled import kernel
+from semistream.relation.pages.checksum import checksum_words
+
+__all__ = [
+    "BAD_CHECKSUM",
+    "DONE",
+    "ENDED",
+    "FAILED",
+    "IO_DESTROY",
+    "IO_SETUP",
+    "NO_QUEUE",
+    "NO_SUCH_PAGE",
+    "read_queued",
+    "read_simple",
+]
+
+DONE = 0
+NO_SUCH_PAGE = 1
+"""``report[0]`` is the index of an id outside the files; nothing was read."""
+BAD_CHECKSUM = 2
+"""Page ``report[0]`` is not what was written."""
+ENDED = 3
+"""The file ended before page ``report[0]`` did."""
+FAILED = 4
+"""Reading page ``report[0]`` failed with error ``report[1]``."""
+NO_QUEUE = 5
+"""The queue refused with error ``report[1]``; nothing is in flight, and another way to read may do."""
+
+# The four calls have other numbers on each architecture; elsewhere, and off Linux, nobody calls them.
+_X86 = platform.machine() in ("x86_64", "AMD64")
+HAS_QUEUE = sys.platform == "linux" and sys.byteorder == "little" and (_X86 or platform.machine() == "aarch64")
+IO_SETUP, IO_DESTROY, _IO_GETEVENTS, _IO_SUBMIT = (206, 207, 208, 209) if _X86 else (0, 1, 4, 2)
+
+_WILL_NEED = 3
+_EINTR, _EIO = errno.EINTR, errno.EIO
+# A direct read can go on only at a sector's border. The odd end of a truncated file is read again, and then
+# ends.
+_SECTOR = 512
+
+if TYPE_CHECKING:  # to the type checker they are functions; to Numba, typed symbols
+
+    def _pread(file: int, address: int, size: int, offset: int) -> int: ...
+    def _advise(file: int, offset: int, size: int, advice: int) -> int: ...
+    def _system(number: int, a: int, b: int, c: int, d: int, e: int) -> int: ...
+    def _error_place() -> Any: ...
+else:
+    _pread = types.ExternalFunction("pread", types.int64(types.int32, types.uint64, types.uint64, types.int64))
+    _advise = types.ExternalFunction("posix_fadvise", types.int32(types.int32, types.int64, types.int64, types.int32))
+    _system = types.ExternalFunction("syscall", types.int64(*[types.int64] * 6))
+    _error_place = types.ExternalFunction("__errno_location", types.CPointer(types.int32)())
+
+Words = NDArray[np.uint64]
+
+
+@kernel
+def _file_of(starts: Ints, page: int) -> int:
+    low, high = 0, starts.size - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if starts[middle] <= page:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def _run_length(pages: Ints, first: int, stop: int, most: int, end: int) -> int:
+    """Return how many pages from index ``first`` on have consecutive ids below ``end``."""
+    length = 1
+    while (
+        length < most
+        and first + length < stop
+        and pages[first + length] == pages[first] + length
+        and pages[first] + length < end
+    ):
+        length += 1
+    return length
+
+
+@kernel
+def _is_new_run(pages: Ints, at: int, file_start: int) -> bool:
+    """Whether index ``at`` begins a run, and not just another request of a run that one could not hold."""
+    return at == 0 or pages[at] != pages[at - 1] + 1 or pages[at] == file_start
+
+
+@kernel
+def _first_absent(pages: Ints, first: int, stop: int, count: int) -> int:
+    for i in range(first, stop):
+        if pages[i] < 0 or pages[i] >= count:
+            return i
+    return -1
+
+
+@kernel
+def _first_bad(frames: Words, first: int, count: int, first_id: int, seed: np.uint64) -> int:
+    for i in range(count):
+        if checksum_words(frames[first + i], first_id + i, seed) != frames[first + i, 0]:
+            return first + i
+    return -1
+
+
+@kernel
+def read_simple(
+    files: NDArray[np.int32],
+    starts: Ints,
+    seeds: Words,
+    pages: Ints,
+    frames: Words,
+    first: int,
+    stop: int,
+    most: int,
+    ahead: int,
+    verify: bool,
+    report: Ints,
+) -> int:
+    """Read the pages of indexes ``first..stop`` one request at a time.
+
+    Parameters
+    ----------
+    files, starts, seeds
+        File descriptors, the global id of the first page of each, ending with the number of all pages, and what
+        the checksums of each file's pages are seeded with beside their id.
+    pages, frames
+        Global ids, and one row of words for each.
+    most
+        Pages in one request at most.
+    ahead
+        Requests of which the kernel is told in advance; 0 for direct files.
+    verify
+        False only to measure what checking costs.
+    report
+        Three numbers out: index, error number, runs.
+    """
+    absent = _first_absent(pages, first, stop, starts[-1])
+    if absent >= 0:
+        report[0] = absent
+        return NO_SUCH_PAGE
+    page_bytes = frames.shape[1] * 8
+    address = frames.ctypes.data
+    told, told_requests = first, 0
+    requests, runs = 0, 0
+    at = first
+    while at < stop:
+        while ahead > 0 and told < stop and told_requests - requests < ahead:
+            file = _file_of(starts, pages[told])
+            length = _run_length(pages, told, stop, most, starts[file + 1])
+            _advise(files[file], (pages[told] - starts[file]) * page_bytes, length * page_bytes, _WILL_NEED)
+            told += length
+            told_requests += 1
+        file = _file_of(starts, pages[at])
+        length = _run_length(pages, at, stop, most, starts[file + 1])
+        first_id = pages[at] - starts[file]
+        size = length * page_bytes
+        done = 0
+        while done < size:
+            got = _pread(files[file], address + at * page_bytes + done, size - done, first_id * page_bytes + done)
+            if got < 0:
+                error = _error_place()[0]
+                if error == _EINTR:
+                    continue
+                report[0], report[1] = at + done // page_bytes, error
+                return FAILED
+            if got < size - done and ahead == 0:
+                got -= got % _SECTOR
+            if got == 0:
+                report[0] = at + done // page_bytes
+                return ENDED
+            done += got
+        requests += 1
+        runs += _is_new_run(pages, at, starts[file])
+        report[2] = runs
+        if verify:
+            bad = _first_bad(frames, at, length, first_id, seeds[file])
+            if bad >= 0:
+                report[0] = bad
+                return BAD_CHECKSUM
+        at += length
+    return DONE
+
+
+@kernel
+def read_queued(
+    queue: int,
+    files: NDArray[np.int32],
+    starts: Ints,
+    seeds: Words,
+    pages: Ints,
+    frames: Words,
+    most: int,
+    depth: int,
+    window: int,
+    verify: bool,
+    control: Words,
+    pointers: Words,
+    events: Ints,
+    slots: Ints,
+    report: Ints,
+) -> int:
+    """Read all pages with up to ``depth`` requests in flight; parameters as `read_simple`, and
+
+    Parameters
+    ----------
+    queue
+        What ``io_setup`` gave; no other thread may use it meanwhile.
+    window
+        Bytes in flight at most, if that is less: with too many, long requests all end together, and checking
+        them waits until there is nothing left to overlap with.
+    control, pointers, events, slots
+        Room for ``depth`` control blocks (8 words: data, key, operation and file, address, size, offset, 2
+        unused), their addresses, events (4: data, block, result, 0), and 7 × ``depth`` numbers of our own.
+    """
+    count = pages.size
+    absent = _first_absent(pages, 0, count, starts[-1])
+    if absent >= 0:
+        report[0] = absent
+        return NO_SUCH_PAGE
+    page_bytes = frames.shape[1] * 8
+    address = frames.ctypes.data
+    # Of each request in a slot: index of its first page, pages, bytes that have arrived.
+    begin, length, arrived = slots[0], slots[1], slots[2]
+    # Slots to submit wait in `ready`; whole requests to check in `check_first`, `check_length`.
+    free, ready, check_first, check_length = slots[3], slots[4], slots[5], slots[6]
+    free_count, ready_count, check_count = depth, 0, 0
+    for i in range(depth):
+        free[i] = i
+    at, in_flight, runs = 0, 0, 0
+    waiting_bytes = 0
+    outcome = DONE
+
+    while True:
+        # Fill free slots, unless something went wrong: then only wait for what is in flight, because the
+        # device still writes into memory that the caller may give away after we return.
+        while outcome == DONE and free_count > 0 and at < count:
+            file = _file_of(starts, pages[at])
+            run = _run_length(pages, at, count, most, starts[file + 1])
+            if waiting_bytes > 0 and waiting_bytes + run * page_bytes > window:
+                break
+            waiting_bytes += run * page_bytes
+            free_count -= 1
+            slot = free[free_count]
+            begin[slot], length[slot], arrived[slot] = at, run, 0
+            ready[ready_count] = slot
+            ready_count += 1
+            runs += _is_new_run(pages, at, starts[file])
+            at += run
+        if outcome != DONE:
+            ready_count = 0
+        for i in range(ready_count):
+            slot = ready[i]
+            page = pages[begin[slot]]
+            file = _file_of(starts, page)
+            done = arrived[slot]
+            block = control[slot]
+            block[0] = np.uint64(slot)
+            block[1] = np.uint64(0)
+            block[2] = np.uint64(files[file]) << np.uint64(32)
+            block[3] = np.uint64(address + begin[slot] * page_bytes + done)
+            block[4] = np.uint64(length[slot] * page_bytes - done)
+            block[5] = np.uint64((page - starts[file]) * page_bytes + done)
+            block[6] = np.uint64(0)
+            block[7] = np.uint64(0)
+            pointers[i] = np.uint64(control.ctypes.data + slot * 64)
+        submitted = 0
+        while submitted < ready_count:
+            taken = _system(_IO_SUBMIT, queue, ready_count - submitted, pointers.ctypes.data + submitted * 8, 0, 0)
+            if taken <= 0:
+                error = _error_place()[0] if taken < 0 else _EIO
+                if error == _EINTR:
+                    continue
+                if in_flight == 0 and outcome == DONE:
+                    report[1] = error
+                    outcome = NO_QUEUE
+                break
+            submitted += taken
+            in_flight += taken
+        # What the queue did not take yet is offered again after some completions.
+        for i in range(submitted, ready_count):
+            ready[i - submitted] = ready[i]
+        ready_count -= submitted
+
+        if verify and outcome == DONE:
+            for i in range(check_count):
+                first = check_first[i]
+                page = pages[first]
+                file = _file_of(starts, page)
+                bad = _first_bad(frames, first, check_length[i], page - starts[file], seeds[file])
+                if bad >= 0:
+                    report[0] = bad
+                    outcome = BAD_CHECKSUM
+                    break
+        check_count = 0
+
+        if in_flight == 0:
+            if outcome != DONE or (at == count and ready_count == 0):
+                report[2] = runs
+                return outcome
+            continue
+        happened = _system(_IO_GETEVENTS, queue, 1, depth, events.ctypes.data, 0)
+        if happened < 0:
+            error = _error_place()[0]
+            if error == _EINTR:
+                continue
+            # The caller must destroy the queue, which waits for what is in flight.
+            report[1] = error
+            return NO_QUEUE
+        in_flight -= happened
+        for i in range(happened):
+            slot, got = events[i, 0], events[i, 2]
+            wanted = length[slot] * page_bytes - arrived[slot]
+            if got == wanted:
+                check_first[check_count], check_length[check_count] = begin[slot], length[slot]
+                check_count += 1
+                waiting_bytes -= length[slot] * page_bytes
+                free[free_count] = slot
+                free_count += 1
+                continue
+            got -= got % _SECTOR if got > 0 else 0
+            if got > 0 or got == -_EINTR:
+                arrived[slot] += max(got, 0)
+                ready[ready_count] = slot
+                ready_count += 1
+            elif outcome == DONE:
+                report[0] = begin[slot] + arrived[slot] // page_bytes
+                report[1] = -got
+                outcome = ENDED if got == 0 else FAILED

@@ -1,0 +1,1 @@
+"""Keys: columns to 64-bit numbers, their order, their shards."""

@@ -1,0 +1,242 @@
+"""Keys as one int64 a row, the same on both sides of a join and in Spark.
+
+Every key, of one column or several, becomes a number, *key64*: what pages, indexes, queues and hash tables
+deal in.
+
+Exact keys
+    One column of integers, booleans, dates, times, timestamps, durations, or decimals of at most 18 digits.
+    key64 is the value itself, so order is kept and `KeyCodec.decode` has it back. (An unsigned 64-bit key has
+    its top bit flipped, which keeps its order.)
+Hashed keys
+    Strings, binary values, longer decimals, or several columns. key64 is Spark's ``xxhash64`` of the columns.
+    Different keys may share a key64, though R never holds two that do (its builder checks): rows are matched
+    by key64 and then compared by `KeyCodec.verify`.
+
+A key with a NULL in it matches nothing, as in SQL. Nor does a value of the stream that R's type cannot hold:
+300 against ``int8``, or half a second against ``timestamp[s]``; it is a key that R cannot contain, not an
+error.
+
+**Shards.** A row belongs to shard ``pmod(xxhash64(key columns), shards)``, the key columns having R's types;
+Spark computes the same from the columns cast to `KeyCodec.sql_types`. Types that Spark lacks are hashed as
+the Spark type that reads them: ``uint8``, ``uint16``, ``uint32`` and ``uint64`` as ``smallint``, ``int``,
+``bigint`` and ``decimal(20,0)`` (as Spark reads them from Parquet), ``date64`` as the day, timestamps and
+durations of any unit as microseconds, times as nanoseconds. What such a unit drops is hashed after it, so
+finer values still differ; Spark itself never has such values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.core.errors import KeyColumnError, KeyTypeError
+from semistream.relation.keys.key_columns import KeyColumn, plain_type
+from semistream.relation.keys.key_kinds import key_column
+from semistream.relation.keys.xxhash import start
+
+__all__ = ["KeyCodec"]
+
+_OTHER_SEED = 0x5EED
+"""Any but Spark's."""
+
+
+class KeyCodec:
+    """Turn the key columns of either side of a join into key64.
+
+    Make one with `for_schema` from R's schema; the stream's columns are then read as R's types.
+
+    Attributes
+    ----------
+    names
+        R's key columns.
+    types
+        Their types, dictionaries, extensions and run-end encoding taken off.
+    exact
+        Whether key64 is the value itself. If not, matches on key64 need `verify`.
+
+    Example
+    -------
+    >>> import pyarrow as pa
+    >>> codec = KeyCodec.for_schema(pa.schema({"id": pa.int32(), "name": pa.string()}), "id")
+    >>> keys, valid = codec.encode(pa.record_batch({"customer": [3, None, 2**40]}), on=["customer"])
+    >>> valid.tolist(), int(keys[0])
+    ([True, False, False], 3)
+    >>> codec.shards(keys[:1], 8)
+    array([7], dtype=int32)
+    """
+
+    def __init__(self, names: tuple[str, ...], columns: tuple[KeyColumn, ...]) -> None:
+        self.names = names
+        self._columns = columns
+        self.types: tuple[pa.DataType, ...] = tuple(column.type for column in columns)
+        self.exact: bool = len(columns) == 1 and columns[0].exact
+
+    @classmethod
+    def for_schema(cls, schema: pa.Schema, names: str | Sequence[str]) -> KeyCodec:
+        """Make the codec for a relation of ``schema`` whose key is ``names``: a column's name, or several."""
+        names = _listed(names)
+        if not names:
+            raise KeyColumnError(f"a key needs at least one column; the relation has: {_columns(schema)}")
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise KeyColumnError(f"key column {twice[0]!r} occurs twice in {list(names)}; name it once")
+        _require(schema, names, "the relation")
+        columns = []
+        for name in names:
+            column = key_column(plain_type(schema.field(name).type))
+            if column is None:
+                raise KeyColumnError(
+                    f"column {name!r} of type {schema.field(name).type} cannot be a key: keys are integers, "
+                    "strings, binary values, booleans, dates, times, timestamps, durations or decimals. "
+                    f"{_key_remedy(schema.field(name).type)}"
+                )
+            columns.append(column)
+        return cls(names, tuple(columns))
+
+    @property
+    def sql_types(self) -> tuple[str, ...]:
+        """The Spark SQL types to read key columns as for Spark's ``xxhash64`` to give what `shards` uses.
+
+        Read a stream's column with ``try_cast``: a value that R's type cannot hold belongs to no shard in
+        particular, and must not end the query.
+        """
+        return tuple(column.sql_type for column in self._columns)
+
+    def check_stream(self, schema: pa.Schema, on: str | Sequence[str]) -> None:
+        """Raise unless columns ``on`` of a stream of ``schema`` can be compared with R's key.
+
+        Types fit when equal values are plain to see: integers of any width, strings of any kind, binary
+        values of any kind, dates, timestamps of any unit (both with a time zone or both without), times,
+        durations, decimals of the same scale; dictionaries, extensions and run-end encoding do not matter.
+        """
+        on = _listed(on)
+        if len(on) != len(self.names):
+            raise KeyColumnError(
+                f"the relation's key has {len(self.names)} column(s), {list(self.names)}, but the join names "
+                f"{len(on)}: {list(on)}; name one column of the stream for each"
+            )
+        _require(schema, on, "the stream")
+        for ours, name, column in zip(self.names, on, self._columns, strict=True):
+            theirs = schema.field(name).type
+            if not column.accepts(plain_type(theirs)):
+                raise KeyTypeError(
+                    f"stream column {name!r} is {theirs}, but the relation's key {ours!r} is {column.type}; "
+                    f"cast the stream's column first: {_cast_remedy(name, column)}"
+                )
+
+    def encode(
+        self, batch: pa.RecordBatch, on: Sequence[str] | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return key64 of every row, and which rows have a key at all (the others' key64 means nothing).
+
+        Columns ``on`` (R's own names if None) are read as R's types.
+        """
+        columns = self._arrays(batch, self.names if on is None else on)
+        count = batch.num_rows
+        valid = np.ones(count, dtype=np.bool_)
+        running = start(0 if self.exact else count)
+        for column, array in zip(self._columns, columns, strict=True):
+            values = column.read(array)
+            if values.valid is not None:
+                valid &= values.valid
+            if self.exact:
+                return values.numbers, valid
+            column.hash(values, running)
+        return running.view(np.int64), valid
+
+    def fingerprint(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
+        """Return another hash of each row's key, independent of key64; rows with a NULL in it have none to speak of.
+
+        Rows that agree in both have the same key, but for odds of one in 2⁶⁴ on top of those of key64.
+        """
+        running = np.full(batch.num_rows, _OTHER_SEED, dtype=np.uint64)
+        for column, array in zip(self._columns, self._arrays(batch, self.names), strict=True):
+            column.hash(column.read(array), running)
+        return running.view(np.int64)
+
+    def decode(self, keys: NDArray[np.int64]) -> pa.Array:
+        """Return the keys that these key64 stand for; exact kinds only."""
+        if not self.exact:
+            raise KeyTypeError(
+                f"key {list(self.names)} of type {[str(t) for t in self.types]} is hashed: a key64 cannot be "
+                "turned back; read the key columns of the rows instead"
+            )
+        return self._columns[0].write(keys)
+
+    def shards(self, keys: NDArray[np.int64], count: int) -> NDArray[np.int32]:
+        """Return the shard of each key64 among ``count``, as Spark's ``pmod(xxhash64(key), count)`` would."""
+        if count < 1:
+            raise ValueError(f"{count} shards: a relation has at least 1")
+        if count == 1:
+            return np.zeros(keys.size, dtype=np.int32)
+        hashes = keys
+        if self.exact:
+            running = start(keys.size)
+            self._columns[0].hash_numbers(keys, None, running)
+            hashes = running.view(np.int64)
+        return np.mod(hashes, count).astype(np.int32)
+
+    def verify(self, stream: pa.RecordBatch, on: Sequence[str], key_columns: pa.RecordBatch) -> NDArray[np.bool_]:
+        """Say for each row whether the stream's key truly equals R's in the same row of ``key_columns``."""
+        equal = np.ones(stream.num_rows, dtype=np.bool_)
+        ours = self._arrays(key_columns, self.names)
+        for column, left, right in zip(self._columns, self._arrays(stream, on), ours, strict=True):
+            equal &= column.equal(column.read(left), column.read(right))
+        return equal
+
+    def _arrays(self, batch: pa.RecordBatch, names: Sequence[str]) -> list[pa.Array]:
+        places = [batch.schema.get_field_index(name) for name in _listed(names)]
+        if -1 in places:  # missing, or not the only one
+            _require(batch.schema, _listed(names), "the batch")
+        return [batch.column(place) for place in places]
+
+    def __repr__(self) -> str:
+        kind = "exact" if self.exact else "hashed"
+        columns = ", ".join(f"{name}: {type_}" for name, type_ in zip(self.names, self.types, strict=True))
+        return f"KeyCodec({columns}; {kind})"
+
+
+def _listed(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(schema.names) or "(none)"
+
+
+def _require(schema: pa.Schema, names: Sequence[str], where: str) -> None:
+    for name in names:
+        found = schema.get_all_field_indices(name)
+        if not found:
+            raise KeyColumnError(f"key column {name!r} is not in {where}; its columns are: {_columns(schema)}")
+        if len(found) > 1:
+            raise KeyColumnError(
+                f"key column {name!r} occurs {len(found)} times in {where}; rename all but one of them"
+            )
+
+
+def _key_remedy(type_: pa.DataType) -> str:
+    if pa.types.is_floating(plain_type(type_)):
+        return "Equal floats rarely are: cast the column to an integer or a decimal, such as decimal(18, 4)"
+    return "Choose another column, or build a key from parts of this one"
+
+
+def _cast_remedy(name: str, column: KeyColumn) -> str:
+    return f"cast({name} as {column.sql_type}) in SQL, or .cast({_constructor(column.type)}) in Arrow"
+
+
+def _constructor(type_: pa.DataType) -> str:
+    """Write the PyArrow call that makes ``type_``."""
+    spelled = {"bool": "bool_()", "date32[day]": "date32()", "date64[ms]": "date64()"}.get(str(type_))
+    if spelled is None and pa.types.is_timestamp(type_):
+        spelled = f"timestamp({type_.unit!r}" + (f", {type_.tz!r})" if type_.tz else ")")
+    elif spelled is None and (pa.types.is_time(type_) or pa.types.is_duration(type_)):
+        spelled = f"{str(type_).split('[')[0]}({type_.unit!r})"
+    elif spelled is None and pa.types.is_fixed_size_binary(type_):
+        spelled = f"binary({type_.byte_width})"
+    elif spelled is None:
+        spelled = str(type_) if str(type_).endswith(")") else f"{type_}()"
+    return f"pa.{spelled}"

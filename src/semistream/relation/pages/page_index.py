@@ -1,0 +1,246 @@
+"""Where the rows of a key are: the clustered index, and the one for an R that is in another order.
+
+Both answer one vectorised call, ``locate(keys)``, with the pages of each key in compressed rows: the pages of
+``keys[i]`` are ``pages[bounds[i]:bounds[i + 1]]``.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.core.arrays import Ints
+from semistream.core.compiled import Int, frozen, kernel
+from semistream.relation.devices.file_device import Device
+from semistream.relation.pages.page_layout import find_rows
+
+__all__ = ["ClusteredIndex", "Index", "Located", "ScatteredIndex"]
+
+
+class Located:
+    """Pages of each of many keys, as compressed rows."""
+
+    __slots__ = ("bounds", "pages")
+
+    def __init__(self, bounds: Ints, pages: Ints) -> None:
+        self.bounds = bounds
+        self.pages = pages
+
+    @property
+    def counts(self) -> Ints:
+        """Number of pages of each key; zero means that R cannot hold the key."""
+        return np.diff(self.bounds)
+
+
+class Index(Protocol):
+    """What the relation asks of an index of one shard."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held in memory."""
+        ...
+
+    def locate(self, keys: Ints) -> Located:
+        """Return the pages of each key."""
+        ...
+
+
+@kernel
+def _lower_bound(values: Ints, key: int) -> int:
+    low, high = 0, values.size
+    while low < high:
+        middle = (low + high) >> 1
+        if values[middle] < key:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def _locate_clustered(first: Ints, continues: NDArray[np.bool_], last_key: int, keys: Ints) -> tuple[Ints, Ints, int]:
+    begin = np.empty(keys.size, np.int64)
+    count = np.zeros(keys.size, np.int64)
+    total = 0
+    for i in range(keys.size):
+        key = keys[i]
+        at = _lower_bound(first, key)
+        if at < first.size and first[at] == key:
+            end = at + 1
+            while end < first.size and first[end] == key:
+                end += 1
+            begin[i] = at - 1 if continues[at] else at
+            count[i] = end - begin[i]
+        elif at > 0 and key <= last_key:
+            begin[i] = at - 1
+            count[i] = 1
+        total += count[i]
+    return begin, count, total
+
+
+@kernel
+def _expand(begin: Ints, count: Ints, total: int) -> tuple[Ints, Ints]:
+    bounds = np.empty(begin.size + 1, np.int64)
+    pages = np.empty(total, np.int64)
+    at = 0
+    for i in range(begin.size):
+        bounds[i] = at
+        for page in range(begin[i], begin[i] + count[i]):
+            pages[at] = page
+            at += 1
+    bounds[begin.size] = at
+    return bounds, pages
+
+
+@kernel
+def _walk_to(first: Ints, at: Int, key: Int, past: bool) -> Int:
+    """Return the first place from ``at`` on that is not below ``key`` (or that is ``past`` it).
+
+    Near places are found in few steps: steps that double find an end, then halves the place in between.
+    """
+    pages = first.size
+    step = 1
+    while at + step <= pages and (first[at + step - 1] < key or (past and first[at + step - 1] == key)):
+        at += step
+        step *= 2
+    top = at + step - 1
+    if top > pages:
+        top = pages
+    while at < top:
+        middle = (at + top) >> 1
+        if first[middle] < key or (past and first[middle] == key):
+            at = middle + 1
+        else:
+            top = middle
+    return at
+
+
+@kernel
+def _locate_between(
+    first: Ints, continues: NDArray[np.bool_], last_key: int, low: Ints, high: Ints
+) -> tuple[Ints, Ints]:
+    begin = np.empty(low.size, np.int64)
+    count = np.zeros(low.size, np.int64)
+    at: Int = 0
+    for i in range(low.size):
+        if i > 0 and low[i] < low[i - 1]:
+            at = 0
+        at = _walk_to(first, at, low[i], False)
+        here = at < first.size and first[at] == low[i] and not continues[at]
+        begin[i] = at if here or at == 0 else at - 1
+        if low[i] <= high[i] and low[i] <= last_key:
+            count[i] = max(_walk_to(first, at, high[i], True) - begin[i], 0)
+    return begin, count
+
+
+class ClusteredIndex:
+    """The first key of each page of an R sorted by key: the inner nodes of the papers' B⁺-tree, flat.
+
+    Parameters
+    ----------
+    first
+        First key of each page, ascending.
+    continues
+        Whether the page's first key also ends the page before.
+    last_key
+        Last key of the last page, so that keys past the end are known to be absent.
+    ids
+        Page ids in key order, if updates have put pages where their number does not say.
+    """
+
+    def __init__(self, first: Ints, continues: NDArray[np.bool_], last_key: int, ids: Ints | None = None) -> None:
+        self.first = first
+        self.continues = continues
+        self.last_key = last_key
+        self.ids = ids
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held in memory."""
+        return self.first.nbytes + self.continues.nbytes + (0 if self.ids is None else self.ids.nbytes)
+
+    def locate(self, keys: Ints) -> Located:
+        """Return the pages of each key: one, or a run of them for a key that is repeated in R."""
+        begin, count, total = _locate_clustered(self.first, self.continues, self.last_key, keys)
+        bounds, pages = _expand(begin, count, total)
+        return Located(bounds, pages if self.ids is None else self.ids[pages])
+
+    def between(self, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+        """Return first position and number of pages, in key order, that may hold keys in ``[low[i], high[i]]``.
+
+        One traversal serves a whole batch; ascending ``low`` makes it a walk.
+        """
+        return _locate_between(self.first, self.continues, self.last_key, frozen(low), frozen(high))
+
+    def check(self) -> None:
+        """Assert that the pages are in order."""
+        assert self.first.shape == self.continues.shape
+        assert self.ids is None or (self.ids.shape == self.first.shape and np.unique(self.ids).size == self.ids.size)
+        assert np.all(np.diff(self.first) >= 0), "first keys are not ascending"
+        assert self.first.size == 0 or self.last_key >= self.first[-1]
+
+
+class ScatteredIndex:
+    """An index for an R in arrival order, or by frequency as X-HYBRIDJOIN assumes.
+
+    Its leaves are themselves a small clustered relation on disk, of rows ``key64 → u32 page``: only the first
+    key of each leaf is held in memory, and a look-up reads a leaf, which is counted like any other read.
+
+    Parameters
+    ----------
+    fences
+        Clustered index of the leaves.
+    device
+        Device of the leaf file.
+    frames
+        Leaves held in memory at once.
+    """
+
+    STRIDE = 4
+
+    def __init__(self, fences: ClusteredIndex, device: Device, frames: int = 64) -> None:
+        self.fences = fences
+        self.device = device
+        self._frames = device.allocate(max(1, min(frames, device.page_count)))
+        self._lock = threading.Lock()  # the frames serve one look-up at a time
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held in memory: the fences and the frames for leaves."""
+        return self.fences.nbytes + self._frames.nbytes
+
+    def locate(self, keys: Ints) -> Located:
+        """Return the pages of each key, having read the leaves that tell."""
+        with self._lock:
+            return self._locate(keys)
+
+    def _locate(self, keys: Ints) -> Located:
+        leaves = self.fences.locate(keys)
+        if leaves.pages.size == 0:
+            return Located(np.zeros(keys.size + 1, np.int64), np.empty(0, np.int64))
+        asked_by = np.repeat(np.arange(keys.size), leaves.counts)
+        unique, place = np.unique(leaves.pages, return_inverse=True)
+        order = np.argsort(place, kind="stable")
+        place, asked_by = place[order], asked_by[order]
+        owners: list[Ints] = []
+        pages: list[Ints] = []
+        for begin in range(0, unique.size, len(self._frames)):
+            chunk = unique[begin : begin + len(self._frames)]
+            frames = self._frames[: chunk.size]
+            self.device.read(chunk, frames)
+            low, high = np.searchsorted(place, [begin, begin + chunk.size])
+            wanted = keys[asked_by[low:high]]
+            at, starts, _, _ = find_rows(
+                frames, self.STRIDE, True, wanted, place[low:high] - begin, 0, np.iinfo(np.int32).max
+            )
+            owners.append(asked_by[low:high][at])
+            words = frames.reshape(-1).view(np.uint32)
+            pages.append(words[starts // 4].astype(np.int64))
+        owner = np.concatenate(owners)
+        order = np.argsort(owner, kind="stable")
+        bounds = np.zeros(keys.size + 1, np.int64)
+        np.cumsum(np.bincount(owner, minlength=keys.size), out=bounds[1:])
+        return Located(bounds, np.concatenate(pages)[order])

@@ -1,0 +1,293 @@
+"""Write one shard: rows in, pages and index out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.core.arrays import Bytes, Ints
+from semistream.core.errors import RelationBuildError
+from semistream.core.units import format_bytes
+from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.pages.checksum import file_seed, seal
+from semistream.relation.pages.leaves import EMPTY_KEY, leaf_entries, pack_leaves
+from semistream.relation.pages.page_layout import (
+    FIRST,
+    HEADER,
+    LAST,
+    WHOLE,
+    PageLayout,
+    pack_pages,
+    pages_needed,
+    set_flags,
+)
+from semistream.relation.rows.row_codec import RowCodec, Rows
+from semistream.relation.rows.selection import take_rows
+from semistream.relation.storage import files
+from semistream.relation.storage.index_file import index_to_bytes
+from semistream.relation.storage.manifest import ShardFiles
+
+__all__ = ["PAGE_BYTES", "ShardWriter", "check_page_bytes", "stored_schema"]
+
+
+PAGE_BYTES = 8192
+_CHUNK_ROWS = 1 << 16
+
+
+def stored_schema(schema: pa.Schema, codec: KeyCodec) -> pa.Schema:
+    """Return the columns a row stores: an exact key is restored from its key64 and not stored twice."""
+    if not codec.exact:
+        return schema
+    return pa.schema([field for field in schema if field.name not in codec.names])
+
+
+def check_page_bytes(page_bytes: int, fill: float) -> None:
+    """Refuse page sizes and fill factors that cannot work."""
+    if page_bytes < 512 or page_bytes % 512 or page_bytes > 1 << 26:
+        raise ValueError(f"page_size must be a multiple of 512 from 512 B to 64 MiB, not {page_bytes}")
+    if not 0.1 <= fill <= 1.0:
+        raise ValueError(f"fill must be from 0.1 to 1.0, not {fill}; the papers use 0.8 where R is updated")
+
+
+class ShardWriter:
+    """Writes the pages of one shard as rows come, then its index.
+
+    Parameters
+    ----------
+    directory, name
+        The files are ``<name>.pages``, ``<name>.index`` and, for a scattered shard, ``<name>.leaves``.
+    schema, key
+        R's schema and key columns.
+    page_bytes, fill
+        Page size, and how full pages are made. A lower fill leaves room for updates and costs reads.
+    clustered
+        True: batches come in key64 order, which is checked. False: any order is kept, and the keys, 12 bytes
+        a row (20 for hashed keys), are held in memory until `close` writes the leaves of the index.
+
+    Notes
+    -----
+    Two different keys of R with one key64 are refused, as joins rely on there being none. Sorted, they are next to
+    each other and compared. In any other order they are told apart by a second hash.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        schema: pa.Schema,
+        key: KeyCodec,
+        *,
+        page_bytes: int = PAGE_BYTES,
+        fill: float = 1.0,
+        clustered: bool = True,
+    ) -> None:
+        check_page_bytes(page_bytes, fill)
+        self._directory = directory
+        self._name = name
+        self._key = key
+        self._clustered = clustered
+        self._rows_codec = RowCodec(stored_schema(schema, key))
+        stride = 0 if self._rows_codec.variable else self._rows_codec.stride
+        self._layout = PageLayout(page_bytes, stride)
+        self._room = max(int(page_bytes * fill), min(page_bytes, HEADER + 16 + stride))
+        self._check_width(np.array([stride]))
+        self._schema = schema
+        self._carry: tuple[Ints, pa.RecordBatch] | None = None
+        self._previous: int | None = None
+        self._previous_row: pa.RecordBatch | None = None
+        self._pages = 0
+        self._rows = 0
+        self._unique = True
+        self._first: list[Ints] = []
+        self._continues: list[NDArray[np.bool_]] = []
+        self._scattered_keys: list[Ints] = []
+        self._scattered_pages: list[NDArray[np.uint32]] = []
+        self._scattered_prints: list[Ints] = []
+        self._last_key: int = EMPTY_KEY
+        self._file = files.create(self._path("pages"))
+
+    def write(self, keys: Ints, batch: pa.RecordBatch) -> None:
+        """Append rows; in a clustered shard in key order."""
+        for begin in range(0, batch.num_rows, _CHUNK_ROWS):
+            self._write(keys[begin : begin + _CHUNK_ROWS], batch.slice(begin, _CHUNK_ROWS), last=False)
+
+    def close(self) -> ShardFiles:
+        """Write what is left and the index; return what the manifest says of this shard."""
+        self._write(np.empty(0, np.int64), None, last=True)
+        if self._pages == 0:
+            self._append(np.empty(0, np.int64), np.empty(0, np.uint8), _no_rows(), np.zeros(2, np.int64))
+            self._first.append(np.array([EMPTY_KEY]))
+            self._continues.append(np.zeros(1, bool))
+        leaves = 0
+        if self._clustered:
+            first, continues = np.concatenate(self._first), np.concatenate(self._continues)
+        else:
+            first, continues, leaves = self._finish_scattered()
+        self._file.sync()
+        self._file.close()
+        files.write_file(self._path("index"), index_to_bytes(self._path("index").name, first, continues))
+        return ShardFiles(
+            pages_file=self._path("pages").name,
+            index_file=self._path("index").name,
+            leaves_file=None if self._clustered else self._path("leaves").name,
+            rows=self._rows,
+            pages=self._pages,
+            leaves=leaves,
+            last_key=self._last_key,
+            unique=self._unique,
+        )
+
+    def abandon(self) -> None:
+        """Close the files, if `close` has not; who registered as their writer removes them."""
+        self._file.close()
+
+    def abort(self) -> None:
+        """Close and remove the files."""
+        self.abandon()
+        for kind in ("pages", "index", "leaves"):
+            files.remove(self._path(kind))
+
+    def _path(self, kind: str) -> Path:
+        return self._directory / f"{self._name}.{kind}"
+
+    def _seed(self, kind: str) -> int:
+        return file_seed(self._path(kind).name)
+
+    def _write(self, keys: Ints, batch: pa.RecordBatch | None, *, last: bool) -> None:
+        """Pack all pages but the last, whose rows wait for what comes after them."""
+        if self._carry is not None:
+            keys = np.concatenate([self._carry[0], keys])
+            batch = self._carry[1] if batch is None else pa.concat_batches([self._carry[1], batch])
+        if batch is None or keys.size == 0:
+            return
+        rows = self._rows_codec.encode(batch.select(self._rows_codec.schema.names))
+        self._check_width(rows.lengths)
+        breaks = pages_needed(rows.lengths, self._room, self._layout.stride)
+        pages = breaks.size - 1 if last else breaks.size - 2
+        end = int(breaks[pages])
+        self._carry = None if last else (keys[end:], batch.slice(end))
+        if self._clustered:
+            self._check_order(keys, batch)
+        if pages == 0:
+            return
+        if self._clustered:
+            flags, continues = self._flags(keys, breaks, pages)
+            self._first.append(keys[breaks[:pages]])
+            self._continues.append(continues)
+            self._last_key = int(keys[end - 1])
+            self._previous, self._previous_row = int(keys[end - 1]), batch.slice(end - 1, 1)
+        else:
+            flags = np.zeros(keys.size, np.uint8)
+            page = np.repeat(np.arange(pages, dtype=np.uint32), np.diff(breaks[: pages + 1]))
+            self._scattered_keys.append(keys[:end])
+            self._scattered_pages.append(page + np.uint32(self._pages))
+            if not self._key.exact:
+                self._scattered_prints.append(self._key.fingerprint(batch.slice(0, end)))
+        self._append(keys, flags, rows, breaks[: pages + 1])
+        self._rows += end
+
+    def _append(self, keys: Ints, flags: Bytes, rows: Rows, breaks: Ints) -> None:
+        frames = pack_pages(self._layout, keys, flags, rows, breaks)
+        seal(frames, self._pages, self._seed("pages"))
+        self._file.write(frames.reshape(-1).data)
+        self._pages += frames.shape[0]
+
+    def _check_width(self, lengths: Ints) -> None:
+        longest = int(lengths.max(initial=0))
+        if longest > self._layout.largest_row():
+            raise RelationBuildError(
+                f"a row of R takes {longest:,} bytes, and a page of {format_bytes(self._layout.frame_bytes)} "
+                f"holds rows up to {self._layout.largest_row():,} bytes; give a larger page_size"
+            )
+
+    def _check_order(self, keys: Ints, batch: pa.RecordBatch) -> None:
+        same = np.flatnonzero(keys[1:] == keys[:-1])
+        if np.any(keys[1:] < keys[:-1]) or (self._previous is not None and keys[0] < self._previous):
+            raise RelationBuildError("rows of a clustered shard must come in key order; sort them first")
+        continued = self._previous is not None and keys[0] == self._previous
+        if same.size or continued:
+            self._unique = False
+        if self._key.exact:
+            return
+        names = list(self._key.names)
+        keyed = batch.select(names)
+        pairs = [(take_rows(keyed, same + 1), take_rows(keyed, same))] if same.size else []
+        if continued and self._previous_row is not None:
+            pairs.append((keyed.slice(0, 1), self._previous_row))
+        for this, before in pairs:
+            if not self._key.verify(this, names, before.select(names)).all():
+                raise self._collision()
+
+    def _collision(self) -> RelationBuildError:
+        return RelationBuildError(
+            f"two different keys of {list(self._key.names)} have the same 64-bit hash, a one-in-billions event; "
+            "add a column to the key, or map the key to integers"
+        )
+
+    def _flags(self, keys: Ints, breaks: Ints, pages: int) -> tuple[Bytes, NDArray[np.bool_]]:
+        """Return the rows' flags and, for each page, whether its first key ends the page before."""
+        starts_run = np.empty(keys.size, bool)
+        starts_run[0] = self._previous is None or keys[0] != self._previous
+        np.not_equal(keys[1:], keys[:-1], out=starts_run[1:])
+        run = np.cumsum(starts_run)
+        page = np.repeat(np.arange(breaks.size - 1), np.diff(breaks))
+        head = np.flatnonzero(np.diff(run, prepend=run[0] - 1))
+        tail = np.append(head[1:], keys.size) - 1
+        whole = page[head] == page[tail]
+        if not starts_run[0]:
+            whole[0] = False
+        # the last run of the rows at hand goes on only within rows that are not packed yet
+        ends_run = np.append(starts_run[1:], True)
+        flags = (np.where(starts_run, FIRST, 0) | np.where(ends_run, LAST, 0)).astype(np.uint8)
+        flags |= np.where(whole[run - run[0]], WHOLE, 0).astype(np.uint8)
+        return flags, ~starts_run[breaks[:pages]]
+
+    def _finish_scattered(self) -> tuple[Ints, NDArray[np.bool_], int]:
+        """Set the flags in the pages written, and write the leaves of the index."""
+        keys = np.concatenate([*self._scattered_keys, np.empty(0, np.int64)])
+        pages = np.concatenate([*self._scattered_pages, np.empty(0, np.uint32)])
+        order = np.argsort(keys, kind="stable")
+        keys, pages_of = keys[order], pages[order].astype(np.int64)
+        starts_run = np.ones(keys.size, bool)
+        np.not_equal(keys[1:], keys[:-1], out=starts_run[1:])
+        self._unique = bool(starts_run.all())
+        if self._scattered_prints and not self._unique:
+            prints = np.concatenate(self._scattered_prints)[order]
+            if np.any((prints[1:] != prints[:-1]) & ~starts_run[1:]):
+                raise self._collision()
+        run = np.cumsum(starts_run) - 1
+        heads = np.flatnonzero(starts_run)
+        whole = (
+            np.minimum.reduceat(pages_of, heads) == np.maximum.reduceat(pages_of, heads)
+            if keys.size
+            else np.empty(0, bool)
+        )
+        flags = np.empty(keys.size, np.uint8)
+        ends_run = np.append(starts_run[1:], True)[: keys.size]
+        flags[order] = np.where(starts_run, FIRST, 0) | np.where(ends_run, LAST, 0) | np.where(whole[run], WHOLE, 0)
+        self._patch_flags(flags)
+        self._last_key = int(keys[-1]) if keys.size else EMPTY_KEY
+        entries = leaf_entries(keys, pages_of)
+        frames, first, continues = pack_leaves(keys[entries], pages_of[entries], self._layout.frame_bytes)
+        seal(frames, 0, self._seed("leaves"))
+        files.write_file(self._path("leaves"), frames.reshape(-1).data)
+        return first, continues, len(frames)
+
+    def _patch_flags(self, flags: Bytes) -> None:
+        width, at = self._layout.frame_bytes, 0
+        step = max(1, (1 << 22) // width)
+        for page in range(0, self._pages, step):
+            count = min(step, self._pages - page)
+            self._file.seek(page * width)
+            frames = np.frombuffer(bytearray(self._file.read(count * width)), np.uint8).reshape(count, width)
+            at = int(set_flags(frames, flags, at))
+            seal(frames, page, self._seed("pages"))
+            self._file.seek(page * width)
+            self._file.write(frames.reshape(-1).data)
+
+
+def _no_rows() -> Rows:
+    return Rows(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))

@@ -1,0 +1,163 @@
+"""Sort batches by key within a bound of memory: sorted runs on disk, merged by key range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.core.arrays import Ints
+from semistream.relation.rows.selection import take_rows
+from semistream.relation.storage import files
+
+__all__ = ["KeySorter"]
+
+_KEY = "__semistream_key64"
+_BLOCK = 1 << 14
+_BUFFER = 1 << 20
+
+
+class KeySorter:
+    """Takes batches with their keys, gives them back in key order; equal keys keep their order of arrival.
+
+    What fits into ``memory`` is sorted there. Beyond that, sorted runs are spilled next to the relation; the
+    merge cuts the key range into slices that fit, and sorts the slice of all runs together.
+
+    Parameters
+    ----------
+    schema
+        Schema of the batches.
+    directory
+        Made if runs are spilled, to hold them; removed by `close`.
+    memory
+        Bytes of batches held before they are spilled. More means fewer, longer runs.
+    """
+
+    def __init__(self, schema: pa.Schema, directory: Path, memory: int) -> None:
+        self._schema = schema
+        self._directory = directory
+        self._memory = memory
+        self._batches: list[pa.RecordBatch] = []
+        self._keys: list[Ints] = []
+        self._bytes = 0
+        self._rows = 0
+        self._total_bytes = 0
+        self._runs: list[Path] = []
+        self._fences: list[Ints] = []
+        self._readers: list[pa.MemoryMappedFile] = []
+
+    def add(self, keys: Ints, batch: pa.RecordBatch) -> None:
+        """Take a batch; may spill what is held."""
+        if batch.num_rows == 0:
+            return
+        self._batches.append(batch)
+        self._keys.append(keys)
+        size = batch.nbytes + keys.nbytes
+        self._bytes += size
+        self._total_bytes += size
+        self._rows += batch.num_rows
+        if self._bytes >= self._memory:
+            self._flush()
+
+    def sorted(self) -> Iterator[tuple[Ints, pa.RecordBatch]]:
+        """Yield everything in key order, in batches that fit into the memory."""
+        if not self._runs:
+            if self._batches:
+                yield self._take_held()
+            return
+        self._flush()
+        per_row = self._total_bytes / self._rows
+        rows = max(_BLOCK, int(self._memory / 2 / per_row))
+        fences = np.sort(np.concatenate(self._fences))
+        splits = np.unique(fences[:: max(1, rows // _BLOCK)][1:])
+        self._readers = [pa.memory_map(str(path)) for path in self._runs]
+        readers = [pa.ipc.open_file(file) for file in self._readers]
+        for part in range(splits.size + 1):
+            low = None if part == 0 else int(splits[part - 1])
+            high = None if part == splits.size else int(splits[part])
+            slices = [
+                piece
+                for reader, first in zip(readers, self._fences, strict=True)
+                for piece in _slices(reader, first, low, high)
+            ]
+            if slices:
+                table = pa.Table.from_batches(slices)
+                keys = table.column(_KEY).to_numpy()
+                yield _in_order(keys, table.drop_columns([_KEY]))
+
+    def close(self) -> None:
+        """Remove what was spilled."""
+        for file in self._readers:
+            file.close()
+        self._readers = []
+        if self._runs:
+            self._runs = []
+            files.remove_tree(self._directory)
+
+    def _take_held(self) -> tuple[Ints, pa.RecordBatch]:
+        keys, table = np.concatenate(self._keys), pa.Table.from_batches(self._batches, self._schema)
+        self._keys, self._batches, self._bytes = [], [], 0
+        return _in_order(keys, table)
+
+    def _flush(self) -> None:
+        if not self._batches:
+            return
+        keys, batch = self._take_held()
+        if not self._runs:
+            files.make_directory(self._directory)
+        path = self._directory / f"run-{len(self._runs):05d}.arrow"
+        self._runs.append(path)
+        with_key = pa.RecordBatch.from_arrays(
+            [*batch.columns, pa.array(keys)], schema=self._schema.append(pa.field(_KEY, pa.int64()))
+        )
+        with (
+            files.create(path) as file,
+            pa.BufferedOutputStream(pa.PythonFile(file, "w"), _BUFFER) as sink,
+            pa.ipc.new_file(sink, with_key.schema) as writer,
+        ):
+            for first in range(0, batch.num_rows, _BLOCK):
+                writer.write_batch(with_key.slice(first, _BLOCK))
+        self._fences.append(keys[::_BLOCK].copy())
+
+
+def _in_order(keys: Ints, table: pa.Table) -> tuple[Ints, pa.RecordBatch]:
+    if np.all(keys[1:] >= keys[:-1]):
+        return keys, _one_batch(table)
+    order = np.argsort(keys, kind="stable")
+    try:
+        return keys[order], _one_batch(table.take(pa.array(order)))
+    except pa.ArrowNotImplementedError:
+        return keys[order], take_rows(_one_batch(table), order)
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    return (
+        pa.RecordBatch.from_arrays([_one_chunk(column) for column in table.columns], schema=table.schema)
+        if table.num_columns
+        else pa.RecordBatch.from_struct_array(pa.array([{}] * table.num_rows, pa.struct([])))
+    )
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    if isinstance(combined, pa.ChunkedArray):
+        return pa.concat_arrays(combined.chunks) if combined.num_chunks else pa.array([], column.type)
+    return combined
+
+
+def _slices(
+    reader: pa.RecordBatchFileReader, fences: Ints, low: int | None, high: int | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a run with ``low <= key < high``."""
+    # the block before the first fence >= low may end with keys >= low
+    first = 0 if low is None else max(0, int(np.searchsorted(fences, low, side="left")) - 1)
+    last = fences.size if high is None else int(np.searchsorted(fences, high, side="left"))
+    for block in range(first, last):
+        batch = reader.get_batch(block)
+        keys = batch.column(batch.num_columns - 1).to_numpy()
+        begin = 0 if low is None else int(np.searchsorted(keys, low, side="left"))
+        end = keys.size if high is None else int(np.searchsorted(keys, high, side="left"))
+        if end > begin:
+            yield batch.slice(begin, end - begin)

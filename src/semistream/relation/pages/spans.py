@@ -1,0 +1,59 @@
+"""Where intervals of keys lie in R: runs of pages, instead of one entry a page.
+
+A key that fills a thousand pages, or a range over half of R, is then two numbers.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from semistream.core.arrays import Ints
+from semistream.relation.pages.page_index import ClusteredIndex
+from semistream.relation.relation import Relation
+
+__all__ = ["Spans", "locate_spans"]
+
+
+class Spans(NamedTuple):
+    """Runs of pages of many intervals, as compressed rows: those of interval i are ``bounds[i]:bounds[i + 1]``.
+
+    A run is ``length`` positions from ``first`` on. A position is a page in key order; `Relation.page_order` turns it
+    into a page id, and is empty while both are the same.
+    """
+
+    bounds: Ints
+    first: Ints
+    length: Ints
+
+
+def locate_spans(relation: Relation, low: Ints, high: Ints) -> Spans:
+    """Return the pages that may hold keys in ``[low[i], high[i]]``, in one traversal of the index.
+
+    Ascending ``low`` makes the traversal a walk. In a relation that is not clustered every interval must be a single
+    key, ``low == high``.
+    """
+    if not relation.clustered:
+        located = relation.locate(low)
+        return Spans(located.bounds, located.pages, np.ones(located.pages.size, np.int64))
+    indexes = [index for index in relation.indexes if isinstance(index, ClusteredIndex)]
+    if len(indexes) == 1:
+        return Spans(np.arange(low.size + 1), *indexes[0].between(low, high))
+    bases = np.cumsum([0, *(index.first.size for index in indexes)])
+    if np.array_equal(low, high):
+        return _of_keys(relation, indexes, bases, low)
+    # keys are spread over the shards by hash: an interval has a run in each
+    firsts, counts = zip(*(index.between(low, high) for index in indexes), strict=True)
+    first = np.stack(firsts, axis=1) + bases[:-1]
+    return Spans(np.arange(low.size + 1) * len(indexes), first.reshape(-1), np.stack(counts, axis=1).reshape(-1))
+
+
+def _of_keys(relation: Relation, indexes: list[ClusteredIndex], bases: Ints, keys: Ints) -> Spans:
+    home = relation.home(keys)
+    first, count = np.zeros(keys.size, np.int64), np.zeros(keys.size, np.int64)
+    for number, index in enumerate(indexes):
+        here = np.flatnonzero(home == number)
+        first[here], count[here] = index.between(keys[here], keys[here])
+        first[here] += bases[number]
+    return Spans(np.arange(keys.size + 1), first, count)

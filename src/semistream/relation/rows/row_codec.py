@@ -1,0 +1,277 @@
+"""Rows as bytes: any Arrow schema, one self-contained byte string a row.
+
+A matched tuple of R is wanted alone, not with its page; so pages, caches and the stream table hold rows, and
+a row means the same bytes in all of them. Encoding and decoding go column by column over many rows at once:
+fixed fields through strided NumPy views, variable bytes through compiled kernels.
+
+::
+
+    fixed row      [null bits][fields packed]
+    variable row   [u32 length of the row][null bits][fields packed][bytes of the variable cells, in order]
+
+A null bit is set where the cell is NULL. A variable field's place among the packed fields holds a u32: where
+its bytes end, counted from the row's start; they begin where those of the variable field before it end, the
+first one's at ``stride``. Numbers are little-endian; nothing is aligned. What the fields of a column are, its
+type says: see `row_columns`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.core.compiled import frozen
+from semistream.core.errors import SemistreamError
+from semistream.relation.rows.row_columns import VARIABLE, Cells, Column, RowLimitError, column_for
+from semistream.relation.rows.row_kernels import copy_cells, gather_heads, lengths_at, scatter_heads
+
+__all__ = ["RowCodec", "Rows"]
+
+_LENGTH_BYTES = 4
+_MAX_ROW_BYTES = (1 << 32) - 1
+_NO_COLUMNS = pa.struct([])
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Encoded rows, one after another in ``data``: row ``i`` is ``lengths[i]`` bytes from ``starts[i]``."""
+
+    data: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return self.starts.size
+
+    def head(self, count: int) -> Rows:
+        """Return the first ``count`` rows."""
+        return Rows(self.data, self.starts[:count], self.lengths[:count])
+
+
+class RowCodec:
+    """Turn record batches of one schema into rows and back.
+
+    Parameters
+    ----------
+    schema
+        Any Arrow schema; `decode` returns batches of exactly this one. Dictionary and run-end encoded columns
+        are stored as plain values and encoded again on the way out, so a row costs what its values cost.
+
+    Attributes
+    ----------
+    variable
+        Whether rows differ in length. A fixed row carries no length and is a little smaller and faster.
+    stride
+        The length of a fixed row; of a variable one, the length of the head before its variable bytes.
+
+    Example
+    -------
+    >>> import pyarrow as pa
+    >>> batch = pa.record_batch({"id": [7, 8], "name": ["seven", None]})
+    >>> codec = RowCodec(batch.schema)
+    >>> rows = codec.encode(batch)
+    >>> rows.lengths.tolist()
+    [22, 17]
+    >>> codec.decode(rows.data, rows.starts[[1, 0, 0]]).to_pydict()
+    {'id': [8, 7, 7], 'name': [None, 'seven', 'seven']}
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._columns: list[Column] = [column_for(field.type) for field in schema]
+        self._widths = [width for column in self._columns for width in column.slots]
+        self.variable: bool = VARIABLE in self._widths
+        self._bitmap_at = _LENGTH_BYTES if self.variable else 0
+        at = self._bitmap_at + (len(self._widths) + 7) // 8
+        self._places: list[int] = []
+        for width in self._widths:
+            self._places.append(at)
+            at += 4 if width == VARIABLE else width
+        # A row of no bytes would have no place of its own to start at.
+        self.stride: int = max(at, 1)
+
+    @cached_property
+    def blank_bytes(self) -> int:
+        """Bytes of Arrow that a row may take though its bytes do not show it: a NULL among lists of fixed size."""
+        return sum(pa.nulls(1, field.type).nbytes for field in self.schema if _holds_fixed_lists(field.type))
+
+    def lengths(self, batch: pa.RecordBatch, hidden: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+        """Return how many bytes each row of ``batch`` would take, encoded; no bytes are moved to know it.
+
+        >>> batch = pa.record_batch({"id": [7, 8], "name": ["seven", None]})
+        >>> RowCodec(batch.schema).lengths(batch).tolist()
+        [22, 17]
+        """
+        lengths = np.full(batch.num_rows, self.stride, dtype=np.int64)
+        if self.variable:
+            batch = self._fitted(batch)
+            for column, array in zip(self._columns, batch.columns, strict=True):
+                if VARIABLE in column.slots and (spread := column.spread(array, hidden)) is not None:
+                    lengths += spread
+        return lengths
+
+    def sizes_at(self, data: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.int64] | int:
+        """Return the bytes of the rows that start at ``starts`` in ``data``; one number if all take the same."""
+        if not self.variable:
+            return self.stride + self.blank_bytes
+        return lengths_at(frozen(data), frozen(starts)) + self.blank_bytes
+
+    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if (batch.schema.names, batch.schema.types) != (self.schema.names, self.schema.types):
+            batch = batch.cast(self.schema)
+        return batch
+
+    def encode(self, batch: pa.RecordBatch, hidden: NDArray[np.bool_] | None = None) -> Rows:
+        """Encode all rows of ``batch``, in order, without gaps.
+
+        Where ``hidden``, what the batch holds may be no value at all; those rows mean nothing.
+        """
+        batch = self._fitted(batch)
+        count = batch.num_rows
+        cells = [
+            cell
+            for column, array in zip(self._columns, batch.columns, strict=True)
+            for cell in column.split(array, hidden)
+        ]
+        if hidden is not None:
+            cells = [cell.hidden(hidden) for cell in cells]
+        heads = np.zeros((count, self.stride), dtype=np.uint8)
+        self._write_null_bits(heads, cells)
+        lengths = np.full(count, self.stride, dtype=np.int64)
+        targets: list[NDArray[np.int64]] = []
+        for cell, width, place in zip(cells, self._widths, self._places, strict=True):
+            if width == VARIABLE:
+                targets.append(lengths.copy())
+                lengths += cell.lengths
+                _field(heads, place, np.dtype("<u4"))[:] = lengths
+            elif width > 0:
+                _write_field(heads, place, width, cell)
+        if not self.variable:
+            return Rows(heads.reshape(-1), self._regular_starts(count), lengths)
+        if count and int(lengths.max()) > _MAX_ROW_BYTES:
+            row = int(lengths.argmax())
+            raise RowLimitError(
+                f"row {row} of the batch takes {int(lengths[row])} bytes; a row holds at most "
+                f"{_MAX_ROW_BYTES}. Keep values that large outside the relation, and references in the row"
+            )
+        _field(heads, 0, np.dtype("<u4"))[:] = lengths
+        ends = np.cumsum(lengths)
+        starts = ends - lengths
+        data = np.empty(int(ends[-1]) if count else 0, dtype=np.uint8)
+        scatter_heads(frozen(heads), frozen(starts), data)
+        variable = [cell for cell, width in zip(cells, self._widths, strict=True) if width == VARIABLE]
+        for cell, target in zip(variable, targets, strict=True):
+            target += starts
+            copy_cells(frozen(cell.values), frozen(cell.begins), frozen(cell.lengths), data, frozen(target))
+        return Rows(data, starts, lengths)
+
+    def decode(self, data: NDArray[np.uint8], starts: NDArray[np.int64]) -> pa.RecordBatch:
+        """Decode the rows that start at ``starts`` in ``data``: anywhere, in any order, repeats allowed."""
+        count = starts.size
+        data = frozen(data.reshape(-1))
+        starts = frozen(starts.astype(np.int64, copy=False))
+        heads = np.empty((count, self.stride), dtype=np.uint8)
+        bad = gather_heads(data, starts, heads)
+        if bad >= 0:
+            raise SemistreamError(
+                f"row {bad} of {count} would start at byte {int(starts[bad])} and take at least {self.stride}"
+                f" bytes, but there are {data.size}; pass the starts that encoding these very bytes returned"
+            )
+        cells = self._read_cells(data, starts, heads)
+        arrays = []
+        taken = 0
+        for column in self._columns:
+            arrays.append(column.join(cells[taken : taken + len(column.slots)], count))
+            taken += len(column.slots)
+        if not arrays:
+            return _batch_without_columns(count, self.schema)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    @cached_property
+    def _null_bits(self) -> list[tuple[int, int]]:
+        """For each slot, the byte of the head and the bit in it that say whether the cell is NULL."""
+        return [(self._bitmap_at + slot // 8, 1 << slot % 8) for slot in range(len(self._widths))]
+
+    def _regular_starts(self, count: int) -> NDArray[np.int64]:
+        return np.arange(count, dtype=np.int64) * self.stride
+
+    def _write_null_bits(self, heads: NDArray[np.uint8], cells: list[Cells]) -> None:
+        for cell, (byte, bit) in zip(cells, self._null_bits, strict=True):
+            if cell.nulls is not None:
+                heads[:, byte] |= cell.nulls.view(np.uint8) * np.uint8(bit)
+
+    def _read_cells(self, data: NDArray[np.uint8], starts: NDArray[np.int64], heads: NDArray[np.uint8]) -> list[Cells]:
+        cells = []
+        bits_at = -1
+        bits = np.zeros(0, dtype=np.uint8)
+        any_null = False
+        before: NDArray[Any] | int = self.stride
+        for width, place, (byte, bit) in zip(self._widths, self._places, self._null_bits, strict=True):
+            if byte != bits_at:
+                bits_at, bits = byte, heads[:, byte].copy()
+                any_null = bool(bits.any())
+            nulls = None
+            if any_null:
+                nulls = (bits & np.uint8(bit)) != 0
+                nulls = nulls if nulls.any() else None
+            if width == VARIABLE:
+                ends = _field(heads, place, np.dtype("<u4")).astype(np.int64)
+                cells.append(Cells(nulls, data, begins=starts + before, lengths=ends - before))
+                before = ends
+            else:
+                cells.append(Cells(nulls, _read_field(heads, place, width)))
+        return cells
+
+
+def _holds_fixed_lists(type_: pa.DataType) -> bool:
+    if isinstance(type_, pa.BaseExtensionType):
+        return _holds_fixed_lists(type_.storage_type)
+    if pa.types.is_fixed_size_list(type_):
+        return True
+    return any(_holds_fixed_lists(type_.field(child).type) for child in range(type_.num_fields))
+
+
+def _field(heads: NDArray[np.uint8], place: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """View one field of all heads, unaligned as it lies."""
+    count, stride = heads.shape
+    if count == 0:
+        return np.zeros(0, dtype=dtype)
+    return np.ndarray((count,), dtype=dtype, buffer=heads, offset=place, strides=(stride,))
+
+
+def _pieces(width: int) -> list[tuple[int, np.dtype[Any]]]:
+    """Cut a field into what NumPy moves fast: words while they last, then one smaller piece."""
+    if width in (1, 2, 4):
+        return [(0, np.dtype(f"<u{width}"))]
+    if width % 8 == 0 and width <= 64:
+        return [(at, np.dtype("<u8")) for at in range(0, width, 8)]
+    return [(0, np.dtype((np.void, width)))]
+
+
+def _write_field(heads: NDArray[np.uint8], place: int, width: int, cell: Cells) -> None:
+    values = cell.values.view(np.uint8).reshape(heads.shape[0], width)
+    for at, dtype in _pieces(width):
+        field = _field(heads, place + at, dtype)
+        field[:] = _field(values, at, dtype)
+        if cell.nulls is not None:
+            # What Arrow keeps under a NULL is arbitrary; rows that are equal should be equal bytes.
+            field[cell.nulls] = np.zeros((), dtype=dtype)
+
+
+def _read_field(heads: NDArray[np.uint8], place: int, width: int) -> NDArray[np.uint8]:
+    values = np.empty((heads.shape[0], width), dtype=np.uint8)
+    if width:
+        for at, dtype in _pieces(width):
+            _field(values, at, dtype)[:] = _field(heads, place + at, dtype)
+    return values.reshape(-1)
+
+
+def _batch_without_columns(rows: int, schema: pa.Schema) -> pa.RecordBatch:
+    """Make a batch that has rows but no columns, which only a struct array can say."""
+    empty = pa.Array.from_buffers(_NO_COLUMNS, rows, [None])
+    return pa.RecordBatch.from_struct_array(empty).replace_schema_metadata(schema.metadata)

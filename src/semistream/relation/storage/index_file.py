@@ -1,0 +1,50 @@
+"""The file of an index, read whole, once.
+
+::
+
+    0  u64 pages n
+    8  i64 first key of each page[n]
+    .  u8  whether the page before ends with that key too[n]
+
+sealed with the file's name (relation/storage/sealed_file.py).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.core.arrays import Ints
+from semistream.relation.storage.sealed_file import damaged, sealed, unsealed
+
+__all__ = ["index_to_bytes", "load_index"]
+
+_COUNT_BYTES, _PAGE_BYTES = 8, 9
+
+
+def index_to_bytes(name: str, first: Ints, continues: NDArray[np.bool_], *, bound: bool = True) -> bytes:
+    """Return what the file of that name holds; see `unsealed` for ``bound``."""
+    content = first.size.to_bytes(_COUNT_BYTES, "little") + first.astype("<i8").tobytes() + continues.tobytes()
+    return sealed(name, "index", content, bound=bound)
+
+
+def load_index(path: Path, pages: int, *, bound: bool = True) -> tuple[Ints, NDArray[np.bool_]]:
+    """Read the index of so many pages, or raise `NotARelationError`; see `unsealed` for ``bound``.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "shard.index"
+    ...     _ = file.write_bytes(index_to_bytes("shard.index", np.array([-5, 70]), np.array([False, True])))
+    ...     load_index(file, 2)
+    (array([-5, 70]), array([False,  True]))
+    """
+    size = _COUNT_BYTES + _PAGE_BYTES * pages
+    content = unsealed(path, "index", size, size, bound=bound)
+    if len(content) != size or int.from_bytes(content[:_COUNT_BYTES], "little") != pages:
+        raise damaged(path, "index", f"is not that of {pages:,} pages")
+    first = np.frombuffer(content, "<i8", pages, _COUNT_BYTES).astype(np.int64)
+    if np.any(first[1:] < first[:-1]):
+        raise damaged(path, "index", "does not ascend")
+    return first, np.frombuffer(content, np.uint8, pages, _COUNT_BYTES + 8 * pages) != 0

@@ -1,0 +1,269 @@
+"""The manifest: one immutable JSON file that says which files make up a version of R.
+
+A directory is a relation from the moment its first manifest is linked into place, and not before; the highest
+number is the current version. A build that stops half-way leaves files that no manifest names.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import re
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from semistream.core.errors import CommitConflictError, NotARelationError, StorageError
+from semistream.relation.storage import files, manifest_check
+from semistream.relation.storage.files import sync_directory
+
+__all__ = ["MOST_SHARDS", "Manifest", "ShardFiles", "commit", "latest", "load", "name_of", "sync_directory", "versions"]
+
+_NAME = re.compile(r"manifest-(\d{8})\.json")
+_FORMAT = 2
+_UNSEALED = 1
+"""The first format, whose manifests have no checksum and whose files are not bound to their names."""
+
+
+MOST_SHARDS = "most_shards"
+"""Property: the most shards that an earlier version had, if it had more."""
+
+
+@dataclass(frozen=True)
+class ShardFiles:
+    """One shard: a file of pages, its index, and what is in it."""
+
+    pages_file: str
+    index_file: str
+    leaves_file: str | None
+    rows: int
+    pages: int
+    leaves: int
+    last_key: int
+    unique: bool
+    deltas: tuple[tuple[str, int], ...] = ()
+    """Files with pages that later versions changed, and their numbers of pages."""
+    map_file: str | None = None
+    """Where pages are, if there are deltas."""
+    indexed: int | None = None
+    """Pages in the index, if not all: those without rows are not."""
+
+    unbound: tuple[str, ...] = ()
+    """Files of the first format, whose checksums do not say which file they are of."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "deltas", tuple((name, pages) for name, pages in self.deltas))
+        object.__setattr__(self, "unbound", tuple(self.unbound))
+
+    @property
+    def files(self) -> list[str]:
+        """Names of all files of the shard."""
+        names = [self.pages_file, self.index_file, self.leaves_file, self.map_file, *(name for name, _ in self.deltas)]
+        return [name for name in names if name is not None]
+
+    @property
+    def page_files(self) -> list[tuple[str, int]]:
+        """Names of the files that are pages, and their numbers of pages."""
+        leaves = [] if self.leaves_file is None else [(self.leaves_file, self.leaves)]
+        return [(self.pages_file, self.pages), *leaves, *self.deltas]
+
+    @property
+    def index_entries(self) -> int:
+        """Pages, or leaves, in the index."""
+        if self.leaves_file is not None:
+            return self.leaves
+        return self.pages if self.indexed is None else self.indexed
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything a reader must know before it opens the shard files."""
+
+    schema: pa.Schema
+    key: tuple[str, ...]
+    page_bytes: int
+    fill: float
+    clustered: bool
+    shards: tuple[ShardFiles, ...]
+    version: int = 1
+    properties: dict[str, str] = field(default_factory=dict)
+    sealed: bool = field(default=True, compare=False)
+    """Whether it was read with a checksum; what is written has one."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of R."""
+        return sum(shard.rows for shard in self.shards)
+
+    @property
+    def most_shards(self) -> int:
+        """Return the most shards that this or an earlier version had: queries may still have rows parted so."""
+        return max(len(self.shards), int(self.properties.get(MOST_SHARDS, "0")))
+
+    @property
+    def unique(self) -> bool:
+        """Whether no key is repeated."""
+        return all(shard.unique for shard in self.shards)
+
+    def to_json(self) -> str:
+        """Return the text of the manifest file."""
+        document: dict[str, Any] = {
+            "format": "semistream relation",
+            "format_version": _FORMAT,
+            "version": self.version,
+            "rows": self.rows,
+            "key": list(self.key),
+            "columns": _columns(self.schema),
+            "arrow_schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
+            "page_bytes": self.page_bytes,
+            "fill": self.fill,
+            "clustered": self.clustered,
+            "shard_hash": "xxhash64 seed 42, modulo the number of shards",
+            "shards": [asdict(shard) for shard in self.shards],
+            "properties": self.properties,
+        }
+        return manifest_check.sealed(json.dumps(document, indent=1))
+
+    @classmethod
+    def from_json(cls, text: str | bytes, origin: Path, version: int | None = None) -> Manifest:
+        """Read a manifest; ``origin`` is named in errors, and ``version`` is what it must be of."""
+        text = text.encode() if isinstance(text, str) else text
+        try:
+            document = json.loads(text)
+            found = document["format"], document["format_version"]
+            if found not in (("semistream relation", _UNSEALED), ("semistream relation", _FORMAT)):
+                raise NotARelationError(
+                    f"{origin} has format {found[0]!r} version {found[1]!r}; this release reads 'semistream relation' "
+                    f"version {_UNSEALED} and version {_FORMAT}: rebuild it, or use a newer release"
+                )
+            is_sealed = found[1] != _UNSEALED or "checksum" in document
+            if is_sealed and not manifest_check.is_sealed(text):
+                raise ValueError("its checksum differs")
+            shards = tuple(ShardFiles(**shard) for shard in document["shards"])
+            if not is_sealed:
+                shards = tuple(replace(shard, unbound=tuple(shard.files)) for shard in shards)
+            manifest = cls(
+                schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["arrow_schema"]))),
+                key=tuple(document["key"]),
+                page_bytes=document["page_bytes"],
+                fill=float(document["fill"]),
+                clustered=document["clustered"],
+                shards=shards,
+                version=document["version"],
+                properties=dict(document["properties"]),
+                sealed=is_sealed,
+            )
+            manifest_check.check(manifest)
+            if document["columns"] != _columns(manifest.schema):
+                raise ValueError(f"its columns {document['columns']} are not those of its schema")
+            if document["rows"] != manifest.rows:
+                raise ValueError(f"it says {document['rows']!r} rows, and its shards {manifest.rows:,}")
+            if version is not None and manifest.version != version:
+                raise ValueError(f"it is the manifest of version {manifest.version}")
+            return manifest
+        except NotARelationError:
+            raise
+        except (
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+            RecursionError,
+            OSError,
+            pa.ArrowException,
+        ) as error:
+            raise NotARelationError(
+                f"the manifest {origin} is damaged ({type(error).__name__}: {error}); run semistream repair, best with "
+                "a copy of the relation, open another version, or build the relation again"
+            ) from error
+
+
+def _columns(schema: pa.Schema) -> dict[str, str]:
+    return {name: str(kind) for name, kind in zip(schema.names, schema.types, strict=True)}
+
+
+def name_of(version: int) -> str:
+    """Return the file name of a version's manifest."""
+    return f"manifest-{version:08d}.json"
+
+
+def versions(path: Path) -> list[int]:
+    """Return the numbers of all versions in ``path``, ascending."""
+    try:
+        names = os.listdir(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(int(match[1]) for name in names if (match := _NAME.fullmatch(name)))
+
+
+def latest(path: Path) -> int | None:
+    """Return the number of the newest manifest in ``path``, or None."""
+    return max(versions(path), default=None)
+
+
+def load(path: Path, version: int | None = None) -> Manifest:
+    """Read one version's manifest, by default the newest."""
+    number = latest(path) if version is None else version
+    if number is None:
+        raise NotARelationError(_why_not(path))
+    file = path / name_of(number)
+    try:
+        text = file.read_bytes()
+    except FileNotFoundError:
+        if version is None and latest(path) != number:
+            return load(path)  # superseded, and removed since it was listed
+        raise NotARelationError(
+            f"{path} has no version {number}; the newest is {latest(path)}: open that, or leave the version out"
+        ) from None
+    except OSError as error:
+        raise NotARelationError(f"the manifest {file} cannot be read ({error.strerror}); restore it") from error
+    return Manifest.from_json(text, file, number)
+
+
+def commit(path: Path, manifest: Manifest, run: str | None = None) -> None:
+    """Make ``manifest`` the current version, wholly or not at all.
+
+    Written to a temporary file, flushed, and linked under its name, which fails if another writer was first. Names of
+    the files that it names are flushed before, so that no crash leaves a manifest without them. ``run`` is the
+    `Writer`'s, who alone may rely on a number never being free again.
+    """
+    temporary = path / f".manifest-{run or os.urandom(8).hex()}"
+    target = path / name_of(manifest.version)
+    try:
+        files.write_file(temporary, manifest.to_json().encode())
+        sync_directory(path)
+        newest = latest(path)
+        if newest is not None and newest >= manifest.version:
+            raise _not_first(path, manifest.version)
+        try:
+            files.link(temporary, target)
+        except FileExistsError:
+            raise _not_first(path, manifest.version) from None
+        try:
+            sync_directory(path)
+        except StorageError as error:
+            raise StorageError(
+                f"version {manifest.version} of {path} is there, but may not survive a loss of power: {error}",
+                number=error.errno, path=path,
+            ) from error  # fmt: skip
+    finally:
+        with contextlib.suppress(StorageError):  # left to `vacuum`
+            files.remove(temporary)
+
+
+def _not_first(path: Path, version: int) -> CommitConflictError:
+    return CommitConflictError(f"version {version} of {path} was committed by another writer; open it and try again")
+
+
+def _why_not(path: Path) -> str:
+    if not path.exists():
+        return f"there is no relation at {path}: the path does not exist; build one with Relation.build or spark.build"
+    if not path.is_dir():
+        return f"{path} is a file; a relation is a directory made by Relation.build or spark.build"
+    if any(name.startswith("shard-") for name in os.listdir(path)):
+        return f"{path} holds an unfinished build (shards, but no manifest); build it again"
+    return f"{path} is a directory without a manifest, not a relation; build one with Relation.build or spark.build"

@@ -1,0 +1,108 @@
+"""What a manifest must be before anything it says is believed: whole, to the bit, and possible.
+
+The text of a manifest ends with a checksum of all before it, so a flipped bit anywhere in it is found. What it says is
+looked at all the same, before any file is opened or resized: manifests of the first format have no checksum.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from semistream.relation.storage.manifest import Manifest, ShardFiles
+
+__all__ = ["check", "is_sealed", "mended", "sealed"]
+
+_MARK = ',\n "checksum": "'
+_END = '"\n}'
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_INT64 = range(-(2**63), 2**63)
+_MOST_PAGES = 1 << 32
+_TRIED_BYTES = 1 << 14
+"""Every bit of a text up to this size is tried when it is mended: a second or two."""
+
+
+def sealed(text: str) -> str:
+    """Return a JSON object (indented by one) with a checksum as its last entry."""
+    body = text.removesuffix("\n}")
+    return f"{body}{_MARK}{_digest(body.encode())}{_END}"
+
+
+def is_sealed(text: bytes | bytearray) -> bool:
+    """Whether the checksum at the end is that of what is before it."""
+    body, mark, end = text.rpartition(_MARK.encode())
+    return bool(mark) and end == (_digest(body) + _END).encode()
+
+
+def mended(text: bytes) -> bytes | None:
+    """Return what the text was before one bit of it flipped, or None if that is not what is wrong with it."""
+    if len(text) > _TRIED_BYTES:
+        return None
+    changed = bytearray(text)
+    for bit in range(8 * len(text)):
+        changed[bit // 8] ^= 1 << bit % 8
+        if is_sealed(changed):
+            return bytes(changed)
+        changed[bit // 8] ^= 1 << bit % 8
+    return None
+
+
+def check(manifest: Manifest) -> None:
+    """Raise ValueError unless everything is possible."""
+    _require(bool(manifest.shards), "it has no shards")
+    _require(_is_count(manifest.version) and manifest.version >= 1, f"its version is {manifest.version!r}")
+    page = manifest.page_bytes
+    _require(_is_count(page) and 512 <= page <= 1 << 26 and page % 512 == 0, f"its pages have {page!r} bytes")
+    _require(0.1 <= manifest.fill <= 1.0, f"its fill is {manifest.fill!r}")
+    _require(isinstance(manifest.clustered, bool), f"clustered is {manifest.clustered!r}")
+    columns = manifest.schema.names
+    absent = [name for name in manifest.key if name not in columns]
+    _require(bool(manifest.key) and not absent, f"its key {list(manifest.key)} is not among the columns {columns}")
+    names = [name for shard in manifest.shards for name in shard.files]
+    _require(len(set(names)) == len(names), "it names a file twice")
+    for number, shard in enumerate(manifest.shards):
+        try:
+            _check_shard(shard, manifest.clustered)
+        except ValueError as error:
+            raise ValueError(f"shard {number}: {error}") from None
+
+
+def _check_shard(shard: ShardFiles, clustered: bool) -> None:
+    named = [(shard.pages_file, "pages"), (shard.index_file, "index"), *((name, "delta") for name, _ in shard.deltas)]
+    if shard.leaves_file is not None:
+        named.append((shard.leaves_file, "leaves"))
+    if shard.map_file is not None:
+        named.append((shard.map_file, "map"))
+    for name, kind in named:
+        # letters, digits, dots, dashes: no separators, so neither another directory nor this one's parent
+        ok = isinstance(name, str) and _NAME.fullmatch(name) and name.endswith(f".{kind}")
+        _require(bool(ok), f"{name!r} cannot be the name of a file of {kind}")
+    _require(clustered == (shard.leaves_file is None), "only a relation in another order than its key's has leaves")
+    _require(bool(shard.deltas) == (shard.map_file is not None), "files with changed pages need a map, and only those")
+    counts = {"pages": shard.pages, "rows": shard.rows, "leaves": shard.leaves, "indexed": shard.indexed or 0}
+    counts |= {f"pages of {name}": pages for name, pages in shard.deltas}
+    for what, count in counts.items():
+        _require(_is_count(count), f"{what} is {count!r}")
+        _require(what == "rows" or count <= _MOST_PAGES, f"{what} is {count:,}, more than {_MOST_PAGES:,}")
+    _require(shard.pages > 0 and (shard.leaves > 0) == (shard.leaves_file is not None), "there is always a page")
+    held = shard.pages + sum(pages for _, pages in shard.deltas)
+    _require((shard.indexed or 0) <= held, f"{shard.indexed} pages are in the index, and {held} in the files")
+    _require((shard.indexed is None) or bool(shard.deltas), "only updates take pages out of the index")
+    _require(type(shard.last_key) is int and shard.last_key in _INT64, f"its last key is {shard.last_key!r}")
+    _require(isinstance(shard.unique, bool), f"unique is {shard.unique!r}")
+    _require(all(isinstance(name, str) for name in shard.unbound), "its unbound files are not names")
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)
+
+
+def _digest(body: bytes | bytearray) -> str:
+    return hashlib.blake2b(body, digest_size=16).hexdigest()

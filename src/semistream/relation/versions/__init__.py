@@ -1,0 +1,1 @@
+"""Versions of R: who writes, who reads, which stay and which go."""

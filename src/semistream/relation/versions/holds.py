@@ -1,0 +1,97 @@
+"""Who reads a version: a shared lock on its manifest, for as long as the relation is open.
+
+Nothing is written for it, so a relation that may only be read can be held too, and the system lets go of the lock of a
+process that ends in whatever way. `vacuum` removes a version only under an exclusive lock, which it does not wait for.
+
+A file system without locks, or one that keeps them on each machine apart, gives no such promise; there `vacuum` leaves
+readers the time that its ``older_than`` says, counted from when their version ceased to be the newest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+from semistream.core.errors import NotARelationError
+from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage.manifest import Manifest
+
+__all__ = ["Hold", "hold", "hold_manifest", "lock"]
+
+_TRIES = 100
+
+
+class Hold:
+    """A lock on a version, until `close` or the end of the process."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def close(self) -> None:
+        """Let go."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> Hold:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError):
+            self.close()
+
+
+def hold(path: Path, version: int) -> Hold | None:
+    """Hold a version that is there, so that it stays; None if it is gone or just being removed."""
+    return _locked(path / manifests.name_of(version), os.O_RDONLY, fcntl.LOCK_SH)
+
+
+def hold_manifest(path: Path, version: int | None = None) -> tuple[Manifest, Hold]:
+    """Return a manifest, by default the newest, and hold its version."""
+    for _ in range(_TRIES):
+        manifest = manifests.load(path, version)
+        held = hold(path, manifest.version)
+        if held is not None:
+            return manifest, held
+        if version is not None:
+            raise NotARelationError(f"version {version} of {path} is just being removed; open the newest")
+        # superseded and removed since it was listed: there is a newer one
+    raise NotARelationError(f"versions of {path} come and go too fast to open one; open it when fewer write to it")
+
+
+def lock(path: Path, version: int) -> Hold | None:
+    """Take a version that nobody holds, to remove it; None if somebody does, or it is gone."""
+    file = path / manifests.name_of(version)
+    try:
+        return _locked(file, os.O_RDWR, fcntl.LOCK_EX)  # over NFS an exclusive lock needs a file open for writing
+    except PermissionError:
+        return _locked(file, os.O_RDONLY, fcntl.LOCK_EX)
+
+
+def _locked(file: Path, flags: int, kind: int) -> Hold | None:
+    try:
+        descriptor = os.open(file, flags | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    held = Hold(descriptor)
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        held.close()
+        return None
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF):
+            raise
+    try:
+        if os.path.samestat(os.fstat(descriptor), os.stat(file)):
+            return held
+    except FileNotFoundError:
+        pass
+    held.close()  # removed or replaced between opening and locking
+    return None

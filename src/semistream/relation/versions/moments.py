@@ -1,0 +1,106 @@
+"""Which micro-batch a task is of, if all that it knows is the time of that batch.
+
+A task of a streaming query knows the query and the batch, unless the query's ``foreachBatch`` started it from a thread
+of its own, or over Spark Connect. The time of the batch, which its replays have too, is in the plan and reaches all
+tasks. So the first task of a batch notes for that time by which name the batch has its pin, and all others go by that.
+
+::
+
+    .pins/moments/m1794767337481-<join>   "aef94f3e-… 12"     pin of batch 12 of that query
+                                          "at-<join> 1794…"   a thread came first: a name made of the time
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from semistream.relation.storage import files
+
+__all__ = ["MOMENTS", "name_of_batch"]
+
+MOMENTS = "moments"
+_NOTE = re.compile(r"([A-Za-z0-9-]+) (\d+)")
+_SWEEP_EVERY = 64
+_KEPT_SECONDS = 3600.0
+
+
+def name_of_batch(
+    places: Sequence[Path], join: str, moment: int, query: str | None = None, batch: int | None = None
+) -> tuple[str, int]:
+    """Return the query and batch under which the version of a micro-batch is pinned.
+
+    Parameters
+    ----------
+    places
+        Directories of pins, the one to write to last; notes are looked for in all.
+    join
+        What tells joins apart that may run at one moment: letters and digits.
+    moment
+        The time of the micro-batch, in milliseconds.
+    query, batch
+        Spark's, if the task knows them.
+    """
+    if query is not None and batch is not None and any((place / query / f"{batch:012d}").exists() for place in places):
+        return query, batch
+    own = (query, batch) if query is not None and batch is not None else (f"at-{join}", moment)
+    name = f"m{moment:015d}-{join}"
+    while True:
+        for place in places:
+            if (found := _read(place / MOMENTS / name)) is not None:
+                if found != own and query is not None and batch is not None:
+                    _link(place, found, (query, batch))
+                return found
+        if _write(places[-1] / MOMENTS / name, own):
+            if moment % _SWEEP_EVERY == 0:
+                _sweep(places[-1])
+            return own
+
+
+def _link(place: Path, found: tuple[str, int], own: tuple[str, int]) -> None:
+    """Have the pin under this query's own name too, so that it stays as long as the query needs it."""
+    with contextlib.suppress(OSError):  # not pinned yet, or no room: the note is what counts
+        files.make_directory_unflushed(place / own[0])
+        files.link(place / found[0] / f"{found[1]:012d}", place / own[0] / f"{own[1]:012d}")
+
+
+def _read(note: Path) -> tuple[str, int] | None:
+    try:
+        found = _NOTE.fullmatch(note.read_text(errors="replace"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if found is None:  # what a power failure leaves of a note that was not flushed: no batch ended with it
+        with contextlib.suppress(OSError):
+            files.remove(note)
+        return None
+    return found[1], int(found[2])
+
+
+def _write(note: Path, name: tuple[str, int]) -> bool:
+    """Note a name unless another task was first, and tell."""
+    temporary = note.parent / f".{os.urandom(16).hex()}"
+    try:
+        files.make_directory_unflushed(note.parent)
+        with files.create(temporary) as file:
+            file.write(f"{name[0]} {name[1]}".encode())
+        files.link(temporary, note)
+    except (FileExistsError, FileNotFoundError):  # another was first, or the directory was removed as idle
+        return False
+    finally:
+        with contextlib.suppress(OSError):
+            files.remove(temporary)
+    return True
+
+
+def _sweep(place: Path) -> None:
+    """Remove notes of batches whose pins have been forgotten."""
+    for note in (place / MOMENTS).glob("m*"):
+        with contextlib.suppress(OSError):
+            if time.time() - note.stat().st_mtime > _KEPT_SECONDS:
+                found = _read(note)
+                if found is None or not (place / found[0] / f"{found[1]:012d}").exists():
+                    files.remove(note)

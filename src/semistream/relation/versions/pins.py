@@ -1,0 +1,205 @@
+"""Which version of R a micro-batch reads: chosen once, recorded before any row is read, and read again by a replay.
+
+The first task of a batch that comes to a relation records the newest version under the query and batch; a file is
+linked into place, which only one can do, so all tasks and all replays of that batch read the same. It holds the version
+meanwhile, so `vacuum` either sees the pin or leaves the version alone.
+
+Linking is at once and survives the end of any process. Flushing to the disk, for when the power fails, takes many times
+as long as a small micro-batch, and is done meanwhile: the task that recorded the version waits for it at its end, so
+no batch is over before its version is on the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import functools
+import os
+import re
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+from semistream.core.errors import NotARelationError, PinError, StorageError
+from semistream.relation.storage import files
+from semistream.relation.storage import manifest as manifests
+from semistream.relation.versions import holds
+
+__all__ = ["KEPT_PINS", "Pin", "forget_idle", "pin_version", "pinned_versions", "version_for"]
+
+PINS = ".pins"
+KEPT_PINS = 16
+"""Pins of this many batches of a query are kept. Spark replays only what it had not committed: the last batch."""
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+_SAFE = re.compile(r"[A-Za-z0-9-]+")
+
+
+@dataclass(frozen=True)
+class Pin:
+    """The version that a micro-batch reads."""
+
+    version: int
+    _flushing: Future[None] | None = None
+
+    def wait(self) -> None:
+        """Wait until the pin is on the disk, if this process has recorded it."""
+        if self._flushing is not None:
+            self._flushing.result()
+
+
+def version_for(path: Path, query: str, batch: int, *, elsewhere: Path | None = None) -> int:
+    """Return the version of the relation at ``path`` that a micro-batch reads, pinning it if nobody has.
+
+    Parameters
+    ----------
+    path
+        The relation.
+    query, batch
+        Spark's query id, which survives restarts from a checkpoint, and batch id.
+    elsewhere
+        A directory for pins if the relation's may not be written to, such as one in the query's checkpoint. `vacuum`
+        does not see pins there: whoever writes to the relation keeps versions for such readers.
+    """
+    pin = pin_version(path, query, batch, elsewhere=elsewhere)
+    pin.wait()
+    return pin.version
+
+
+def pin_version(path: Path, query: str, batch: int, *, elsewhere: Path | None = None) -> Pin:
+    """Do as `version_for`, without waiting for the disk: that is left to the caller, before its batch ends."""
+    if not _SAFE.fullmatch(query):
+        raise ValueError(f"a query id of letters, digits and dashes was expected, not {query!r}")
+    name = Path(query, f"{batch:012d}")
+    if elsewhere is not None and (version := _read(elsewhere / name)) is not None:
+        return Pin(version)  # also if the relation may be written to by now
+    try:
+        return _pinned(path, path / PINS / name)
+    except StorageError as error:
+        if error.errno not in _READ_ONLY or elsewhere is None:
+            raise
+        return _pinned(path, elsewhere / name)
+
+
+def _pinned(path: Path, pin: Path) -> Pin:
+    flushing = None
+    while (version := _read(pin)) is None:
+        newest = manifests.latest(path)
+        if newest is None:
+            raise NotARelationError(f"there is no relation at {path} any more; restore it, and the query goes on")
+        held = holds.hold(path, newest)
+        if held is None:  # superseded and removed meanwhile
+            continue
+        with held:
+            above = _write(pin, newest)
+            if above is not None:
+                flushing = _in_background(functools.partial(_flush, pin, above))
+    return Pin(version, flushing)
+
+
+def pinned_versions(path: Path) -> set[int]:
+    """Return the versions that some query may still have to read again: those of each one's last pins."""
+    found = set()
+    for pin in path.glob(f"{PINS}/*/[0-9]*"):
+        with contextlib.suppress(FileNotFoundError):
+            if text := pin.read_bytes():
+                found.add(_number(pin, text))
+    return found
+
+
+def forget_idle(path: Path, *, idle_days: float, now: float, older_than: float) -> None:
+    """Remove pins of queries that have not run for ``idle_days``, and what tasks that were killed left of others."""
+    for query in (path / PINS).glob("*"):
+        last = 0.0
+        for pin in query.glob("*"):
+            with contextlib.suppress(FileNotFoundError):
+                written = pin.stat().st_mtime
+                last = max(last, written)
+                if pin.name.startswith(".") and now - written > older_than:
+                    files.remove(pin)  # a task that was not killed but slow makes it anew
+        if now - last > idle_days * 86_400:
+            files.remove_tree(query)
+
+
+def _number(pin: Path, text: bytes) -> int:
+    if not text.isdigit() or len(text) > 18:
+        raise PinError(
+            f"the pin {pin} is damaged: it holds {text[:20]!r} instead of the number of a version; write the number "
+            "there that the query's last progress has, or remove the file if its micro-batch had not begun"
+        )
+    return int(text)
+
+
+def _read(pin: Path) -> int | None:
+    try:
+        text = pin.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if text:
+        return _number(pin, text)
+    _remove_empty(pin)
+    return None
+
+
+def _remove_empty(pin: Path) -> None:
+    """Remove a name without contents: what a power failure leaves of a pin not flushed, with which no batch ended.
+
+    Under a lock, or two tasks that see it would remove each other's new pin.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        descriptor = os.open(pin.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            with contextlib.suppress(OSError):  # no locks there: as good as can be
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if pin.stat().st_size == 0:
+                files.remove(pin)
+        finally:
+            os.close(descriptor)
+
+
+def _write(pin: Path, version: int) -> list[Path] | None:
+    """Record a version unless another task was first; then return directories to flush that are above the pin's."""
+    temporary = pin.parent / f".{os.urandom(16).hex()}"
+    try:
+        above = files.make_directory_unflushed(pin.parent)
+        with files.create(temporary) as file:
+            file.write(str(version).encode())
+        files.link(temporary, pin)
+    except (FileExistsError, FileNotFoundError):  # another was first, or the directory was removed as idle
+        return None
+    finally:
+        with contextlib.suppress(OSError):
+            files.remove(temporary)
+    return above
+
+
+def _flush(pin: Path, above: Sequence[Path]) -> None:
+    """Put a pin on the disk, and remove those that no replay can need."""
+    with contextlib.suppress(FileNotFoundError):  # old already, and removed
+        with files.edit(pin) as file:
+            file.sync()
+        for directory in (pin.parent, *reversed(above)):
+            files.sync_directory(directory)
+        _forget_old(pin.parent)
+
+
+def _in_background(work: Callable[[], None]) -> Future[None]:
+    done: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    threading.Thread(target=run, name="pin", daemon=True).start()
+    return done
+
+
+def _forget_old(folder: Path) -> None:
+    for pin in sorted(folder.glob("[0-9]*"))[:-KEPT_PINS]:
+        files.remove(pin)

@@ -1,0 +1,195 @@
+"""What one task of a join does: its rows, with the rows of R that can match them, at the version of its micro-batch.
+
+Rows come by the hash of their key, in as many parts as R had shards when the query was planned. A replayed batch may
+have to read a version that was built with other shards: then a task opens all shards in which its keys can be.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import hashlib
+import math
+from collections import deque
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from semistream.core.errors import NotARelationError, UnsupportedJoinError
+from semistream.joins import Join, create
+from semistream.relation.relation import Relation
+from semistream.relation.storage import manifest as manifests
+from semistream.relation.versions.moments import name_of_batch
+from semistream.relation.versions.pins import PINS, Pin, pin_version
+from semistream.spark.joining.missing import Marker
+from semistream.spark.joining.warm import WarmShard, shard_identity
+from semistream.spark.joining.warm_cleanup import sweep_once
+from semistream.spark.monitoring.metrics import sentinel, without_counters
+from semistream.spark.relations.types import fit, together
+
+__all__ = ["JoinTask"]
+
+
+@dataclass(frozen=True)
+class JoinTask:
+    """What one task does: join the batches of its partition with the shards that can match them."""
+
+    path: str
+    version: int
+    algorithm: str
+    memory: int
+    names: tuple[str, ...]
+    added: pa.Schema
+    settings: dict[str, Any] = field(default_factory=dict)
+    counted: bool = False
+    shards: int = 1
+    """Parts that the stream comes in: R's shards when the query was planned."""
+    stored: pa.Schema | None = None
+    """R's columns when the query was planned, and which of them are the key."""
+    key: tuple[str, ...] = ()
+    cache: str | None = None
+    """Name of the cache that is kept between micro-batches."""
+    results: int = 0
+    """Part of the memory in which small results are put together to larger ones."""
+    marker: Marker | None = None
+    """Where dead letters are marked, if they are."""
+    timed: bool = False
+    """Whether the last column of what comes is the time of the micro-batch, which its replays have too."""
+    pins: str | None = None
+    """Where pins are if the relation's directory cannot be written."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None, "runs only inside a Spark task"
+        moments: list[int] = []
+        rows = self._named(batches, moments)
+        passed: deque[pa.RecordBatch] = deque()
+        if self.marker is not None:
+            rows = self.marker.unmarked(rows, passed)
+        first = next(rows, None)
+        if first is None:  # most shards of a small micro-batch: do not even open the relation
+            return
+        schema = pa.schema([*first.schema, *self.added])
+        pin = self.pin(context, moments[0] if moments else None)
+        with self.opened(pin, context.partitionId()) as relation:
+            order = self.order_of(relation, len(first.schema))
+            with self._warm_shard(context, relation) as warm:
+                joined = self._bound(relation, first, warm)
+                rows = chain([first], rows)
+                found = joined.process(rows) if self.marker is None else self.marker.results(joined, rows, passed)
+                for result in together(found, self.results // 2):
+                    fitting = fit(result if order is None else result.select(order), schema)
+                    yield without_counters(fitting) if self.counted else fitting
+                if warm is not None:
+                    warm.keep()
+            pin.wait()
+            if self.counted:
+                yield sentinel(joined, schema)
+        set_modules_apart()
+
+    def _named(self, batches: Iterator[pa.RecordBatch], moments: list[int]) -> Iterator[pa.RecordBatch]:
+        """Yield batches with the stream's names; the time of the micro-batch is put into ``moments``."""
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            if self.timed:
+                if not moments:
+                    moments.append(batch.column(batch.num_columns - 1)[0].as_py())
+                batch = batch.remove_column(batch.num_columns - 1)
+            yield batch.rename_columns(list(self.names))
+
+    def _warm_shard(self, context: TaskContext, relation: Relation) -> AbstractContextManager[WarmShard | None]:
+        """Return the cache that the last micro-batch has left, if there can be one."""
+        query, shard = context.getLocalProperty("sql.streaming.queryId"), context.partitionId()
+        if self.cache is None or query is None or relation.shard_count != self.shards:
+            return nullcontext()
+        manifest = manifests.load(Path(self.path), relation.version)
+        identity = shard_identity(Path(self.path), manifest.shards[shard])
+        warm = WarmShard.take(query, self.cache, shard, identity, room=self.memory)
+        sweep_once()  # only now: after a restart this query's own caches look abandoned until one is taken
+        return warm or nullcontext()
+
+    def _bound(self, relation: Relation, first: pa.RecordBatch, warm: WarmShard | None) -> Join:
+        """Return the join, ready for its first rows; with a cache of its own if the warm one is not to be had."""
+        options = self.settings if warm is None else {**self.settings, "arrays": warm}
+        joined = create(self.algorithm, relation, memory=self.memory, **options)
+        if self.results:
+            joined.budget.reserve("results", self.results)
+        try:
+            joined.bind(first.schema, first)
+        except OSError:
+            if warm is None:
+                raise
+            warm.discard()
+            return self._bound(relation, first, None)
+        return joined
+
+    def pin(self, context: TaskContext, moment: int | None) -> Pin:
+        """Return the version to read: that of the micro-batch, or the one the driver saw."""
+        query = context.getLocalProperty("sql.streaming.queryId")
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        number = None if batch is None else int(batch)
+        path, elsewhere = Path(self.path), None if self.pins is None else Path(self.pins)
+        if moment is not None:
+            places = (path / PINS,) if elsewhere is None else (path / PINS, elsewhere)
+            join = hashlib.sha256(repr((self.path, self.settings["on"])).encode()).hexdigest()[:12]
+            query, number = name_of_batch(places, join, moment, query, number)
+        if query is None or number is None:
+            return Pin(self.version)
+        return pin_version(path, query, number, elsewhere=elsewhere)
+
+    def opened(self, pin: Pin, part: int, parts: int | None = None) -> Relation:
+        """Open the shards of a version in which keys of a part can be: one, unless it has other shards.
+
+        A key is in part ``hash % parts`` and in shard ``hash % shards``; so all that is known of the shard is its
+        remainder by the greatest common divisor.
+        """
+        try:
+            shards = len(manifests.load(Path(self.path), pin.version).shards)
+            step = math.gcd(self.shards if parts is None else parts, shards)
+            return Relation.open(self.path, version=pin.version, shards=range(part % step, shards, step))
+        except NotARelationError as error:
+            raise NotARelationError(
+                f"this micro-batch began with version {pin.version} of {self.path}, and a replay must read the same: "
+                f"{error}. Put that version back from a copy; or remove the directory .pins/QUERY of this query there, "
+                "and the batch is done with the newest version, which is right if the sink has nothing of it yet"
+            ) from error
+
+    def order_of(self, relation: Relation, width: int) -> list[int] | None:
+        """Return the order of a join's columns in which R's are as planned, after ``width`` others; None: as they are.
+
+        A version without them, or with other types, is refused.
+        """
+        assert self.stored is not None
+        if relation.schema == self.stored and relation.key.names == self.key:
+            return None
+        wanted = {part.name: part.type for part in self.stored}
+        found = {part.name: part.type for part in relation.schema}
+        if found != wanted or relation.key.names != self.key:
+            changed = sorted(name for name in {*wanted, *found} if wanted.get(name) != found.get(name)) or ["the key"]
+            raise UnsupportedJoinError(
+                f"version {relation.version} of {self.path} has other columns than this query was started with: "
+                f"{', '.join(changed)}. If the relation was just rebuilt, start the query again from its checkpoint; "
+                f"if this batch had begun with that version, give join Relation.open(path, "
+                f"version={relation.version}) once, and the path again when it is done"
+            )
+        names = relation.value_schema.names
+        planned = [name for name in self.stored.names if name not in self.key]
+        return [*range(width), *(width + names.index(name) for name in planned)]
+
+
+@functools.cache
+def set_modules_apart() -> None:
+    """Leave all that this process has loaded out of the search for garbage, once.
+
+    Spark has a worker search its whole memory after every task. With compiled joins loaded that took longer than many a
+    small task, and none of it is ever garbage.
+    """
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,185 @@
+"""What becomes of stream rows that R has no row for.
+
+``null`` and ``drop`` are SQL's ``LEFT JOIN`` and ``JOIN``. A *dead letter* stays in the one frame, marked: the column
+`MISSING_IN` names the join in which its partner was missing. Two frames would be two queries, which read R at two
+moments: a row could be missing in one and found in the other, or the other way round. Marked rows pass all later joins
+as they are, and `semistream.spark.write_stream` sends them to a sink of their own. *Parked* rows are
+`semistream.spark.joining.parking`'s.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from semistream.core.errors import KeyColumnError, UnsupportedJoinError
+from semistream.joins import How, Join
+from semistream.joins.interface.output import has_no_partner
+
+__all__ = [
+    "MISSING_IN",
+    "After",
+    "Marker",
+    "MissingRule",
+    "OnMissing",
+    "has_marker",
+    "milliseconds_of",
+    "missing_rule",
+    "with_marker",
+]
+
+OnMissing = Literal["null", "drop", "dead_letter", "park"]
+After = Literal["null", "drop", "dead_letter"]
+
+MISSING_IN = "missing_in"
+"""Column of the name of the join that a dead letter has no partner in; NULL in all other rows."""
+
+_MARK = "semistream.dead_letters"
+_WAYS: tuple[After, ...] = ("null", "drop", "dead_letter")
+_AS_SQL: dict[How, After] = {"left": "null", "inner": "drop"}
+_UNITS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(millisecond|second|minute|hour|day)s?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class MissingRule:
+    """Where rows without a partner go in the end, and how long they wait before."""
+
+    way: After
+    park_for: int | None = None
+    """Milliseconds; None: they do not wait."""
+
+
+def missing_rule(
+    how: How | None,
+    on_missing: OnMissing | None,
+    park_for: str | float | timedelta | None = None,
+    after_park: After | None = None,
+) -> MissingRule:
+    """Return what ``how`` and ``on_missing`` say together, or raise if they contradict each other.
+
+    >>> missing_rule("left", None).way, missing_rule(None, None).way
+    ('null', 'null')
+    >>> missing_rule(None, "park", "1 hour", "dead_letter")
+    MissingRule(way='dead_letter', park_for=3600000)
+    """
+    if how not in (None, "inner", "left"):
+        raise UnsupportedJoinError(f"how must be 'inner' or 'left', not {how!r}")
+    if on_missing not in (None, *_WAYS, "park"):
+        raise UnsupportedJoinError(f"on_missing must be one of {', '.join((*_WAYS, 'park'))}, not {on_missing!r}")
+    if on_missing != "park":
+        for name, given in (("park_for", park_for), ("after_park", after_park)):
+            if given is not None:
+                raise UnsupportedJoinError(f"{name} is of parked rows; give on_missing='park' too, or leave it out")
+        way = on_missing or _AS_SQL[how or "left"]
+        _check_agree(how, way, "on_missing")
+        return MissingRule(way)
+    if park_for is None:
+        raise UnsupportedJoinError("on_missing='park' needs park_for: how long a row waits, such as '1 hour'")
+    if after_park not in (None, *_WAYS):
+        raise UnsupportedJoinError(f"after_park must be one of {', '.join(_WAYS)}, not {after_park!r}")
+    way = after_park or _AS_SQL[how or "left"]
+    _check_agree(how, way, "after_park")
+    return MissingRule(way, milliseconds_of(park_for))
+
+
+def milliseconds_of(duration: str | float | timedelta) -> int:
+    """Return a duration in milliseconds: seconds as a number, a ``timedelta``, or text.
+
+    >>> milliseconds_of("1 hour 30 minutes"), milliseconds_of(1.5), milliseconds_of(timedelta(days=1))
+    (5400000, 1500, 86400000)
+    """
+    if isinstance(duration, timedelta):
+        found = duration.total_seconds() * 1000
+    elif isinstance(duration, str):
+        if not _PART.match(duration) or _PART.sub("", duration).strip():
+            raise UnsupportedJoinError(
+                f"{duration!r} is no duration; write one such as '90 seconds' or '1 day 6 hours'"
+            )
+        found = sum(float(number) * _UNITS[unit.lower()] for number, unit in _PART.findall(duration))
+    else:
+        found = duration * 1000
+    if not 0 < found < 2**53:
+        raise UnsupportedJoinError(f"a duration must be more than nothing, and {duration!r} is {found / 1000:g} s")
+    return max(1, round(found))
+
+
+def _check_agree(how: How | None, way: After, name: str) -> None:
+    if how is None or way == _AS_SQL[how] or (how == "inner" and way == "dead_letter"):
+        return
+    said = "keeps rows without a partner" if how == "left" else "does not keep rows without a partner"
+    other = {"null": "keeps them, with NULLs", "drop": "drops them", "dead_letter": "takes them out as dead letters"}
+    raise UnsupportedJoinError(f"how={how!r} {said}, and {name}={way!r} {other[way]}; leave out one of the two")
+
+
+def has_marker(stream: DataFrame) -> bool:
+    """Return whether a join before this one marks dead letters; a column that only has the same name does not count."""
+    return any(part.name == MISSING_IN and _MARK in part.metadata for part in stream.schema.fields)
+
+
+def with_marker(stream: DataFrame, marked: Column | None = None) -> DataFrame:
+    """Return a stream with the column of marks, empty or as given if no join before this one has one."""
+    if has_marker(stream):
+        return stream
+    if MISSING_IN in stream.columns:
+        raise KeyColumnError(
+            f"the stream has a column {MISSING_IN!r}, and dead letters are marked in one of that name; rename it"
+        )
+    mark = (F.lit(None) if marked is None else marked).cast("string").alias(MISSING_IN, metadata={_MARK: True})
+    return stream.select("*", mark)
+
+
+@dataclass(frozen=True)
+class Marker:
+    """The column `MISSING_IN` in a task: marked rows pass by the join, and rows without a partner are marked.
+
+    Parameters
+    ----------
+    column
+        Where the column is among the stream's.
+    label
+        What to mark rows without a partner with; None leaves them unmarked.
+    """
+
+    column: int
+    label: str | None = None
+
+    def unmarked(self, batches: Iterator[pa.RecordBatch], passed: deque[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows to be joined; those that were marked before are put into ``passed``."""
+        for batch in batches:
+            mark = batch.column(self.column)
+            if mark.null_count < batch.num_rows:
+                passed.append(batch.filter(pc.is_valid(mark)))
+                batch = batch.filter(pc.is_null(mark))
+            yield batch
+
+    def results(
+        self, joined: Join, batches: Iterator[pa.RecordBatch], passed: deque[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield what the join makes of the rows, and beside it those that passed it by."""
+        for result in joined.process(batches):
+            yield self._marked(result) if has_no_partner(result) else result
+            while passed:
+                yield _with_nulls(passed.popleft(), joined.output_schema)
+        while passed:
+            yield _with_nulls(passed.popleft(), joined.output_schema)
+
+    def _marked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self.label is None:
+            return batch
+        field = batch.schema.field(self.column)
+        return batch.set_column(self.column, field, pa.repeat(pa.scalar(self.label, field.type), batch.num_rows))
+
+
+def _with_nulls(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    nulls = [pa.nulls(batch.num_rows, field.type) for field in list(schema)[batch.num_columns :]]
+    return pa.RecordBatch.from_arrays([*batch.columns, *nulls], schema=schema)

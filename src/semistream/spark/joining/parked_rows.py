@@ -1,0 +1,97 @@
+"""Parked rows as the state store has them: Arrow batches as blobs, whose columns go by name.
+
+The query that reads them may be another than the one that wrote them: its columns may stand in another order.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.core.errors import UnsupportedJoinError
+from semistream.spark.relations.types import fit
+
+__all__ = ["ParkedColumns", "Unpacking", "binary", "packed", "unpacked"]
+
+
+@dataclass(frozen=True)
+class ParkedColumns:
+    """What parked rows of a query are: the key and the stream's columns, in any order and with instants in any zone."""
+
+    on: tuple[str, ...]
+    schema: pa.Schema
+
+    @property
+    def described(self) -> str:
+        """Text to keep beside the rows; the same for columns that fit."""
+        return json.dumps({"on": self.on, "columns": {part.name: _name_of(part.type) for part in self.schema}},
+                          sort_keys=True)  # fmt: skip
+
+    def check(self, before: str, label: str) -> None:
+        """Raise if rows that were ``described`` otherwise before do not fit the query as it is now."""
+        if before == self.described:
+            return
+        old, new = json.loads(before), json.loads(self.described)
+        changed = [
+            f"{name}: {old['columns'].get(name, 'none')} before, {new['columns'].get(name, 'none')} now"
+            for name in sorted({*old["columns"], *new["columns"]})
+            if old["columns"].get(name) != new["columns"].get(name)
+        ]
+        if old["on"] != new["on"]:
+            changed.append(f"on: {old['on']} before, {new['on']} now")
+        raise UnsupportedJoinError(
+            f"rows that {label} has parked in this checkpoint have other columns than the query has now: "
+            f"{'; '.join(changed)}. Run the query as it was until no row waits, or start the changed one with a new "
+            "checkpoint"
+        )
+
+    def rows(self, blob: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a blob, their columns as the query has them now."""
+        for batch in unpacked(blob):
+            yield fit(batch.select(self.schema.names), self.schema)
+
+
+@dataclass(frozen=True)
+class Unpacking:
+    """Make rows of blobs again."""
+
+    without: int | None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for blobs in batches:
+            for blob in blobs.column(0):
+                for batch in unpacked(blob.as_buffer()):
+                    yield batch if self.without is None else batch.remove_column(self.without)
+
+
+def packed(batch: pa.RecordBatch, compression: str | None = None) -> pa.Buffer:
+    """Return a batch as an Arrow stream, schema and all: it may be read by a later release, in another time zone."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def unpacked(blob: Any) -> Iterable[pa.RecordBatch]:
+    """Return the batches of a blob as they were packed."""
+    with pa.ipc.open_stream(blob) as reader:
+        return list(reader)
+
+
+def _name_of(kind: pa.DataType) -> str:
+    """Return a type's name, which is the same whatever the session's zone and the width of its offsets."""
+    return re.sub(r"tz=[^\]]*", "tz", str(kind)).replace("large_", "")
+
+
+def binary(blob: pa.Buffer | None) -> pa.Array:
+    """Return an array of one value, without a copy of it."""
+    if blob is None:
+        return pa.nulls(1, pa.binary())
+    ends = pa.py_buffer(np.array([0, blob.size], np.int32))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, ends, blob])

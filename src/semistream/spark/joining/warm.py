@@ -1,0 +1,221 @@
+"""Warm state: the cache of a shard outlives the task that filled it.
+
+Tasks of one shard run in whichever Python worker is free, so what one of them learned must lie outside of it: in
+memory-mapped files on the machine, which the next worker attaches without copying.
+
+::
+
+    /dev/shm/semistream-<user>/<query>/<join>/shard-00003/    or a local directory, if there is no room for it there
+        clean           what the cache holds: relation, files of the shard, layout; missing while a task uses it
+        *.array         the arrays of the cache
+
+The directory itself is locked (``flock``) by the one task that uses the cache.
+
+It is only a cache, and never trusted further than that:
+
+* a task that does not get the lock (a speculative twin of one that runs) works with a cache of its own;
+* ``clean`` is removed before the first use and written again after the last, so a cache whose task was killed or
+  failed is thrown away, and so is one of another version of the shard, of another layout, or from before a reboot;
+* files are never emptied in place but removed and made anew, so whoever still has them mapped is not disturbed; and
+  a directory that was removed, or made anew by another, is noticed: a task works inside the one that it has locked.
+
+A shard has one cache at a time on a machine, of a size that is part of the join's memory. Files on a memory file system
+are memory: all of their room is taken when they are made, so that it cannot run out in the middle.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import stat
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+from semistream.relation.storage.manifest import ShardFiles
+from semistream.structures.array_source import Arrays, MappedArrays
+
+__all__ = ["OWNERS", "WarmShard", "is_own", "places", "shard_identity", "started"]
+
+_MEMORY_FILES = Path("/dev/shm")
+OWNERS = "owners"
+"""Directory under that of a query, with a file for each executor that has run tasks of it."""
+_FORMAT = 1
+
+
+def places() -> list[Path]:
+    """Return the directories in which caches may be, the best first; each is this user's alone."""
+    local = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
+    return [root / f"semistream-{os.getuid()}" for root in (_MEMORY_FILES, Path(local)) if root.is_dir()]
+
+
+def is_own(root: Path) -> bool:
+    """Return whether a place is a directory of this user's: anyone may put something, or a link, under its name."""
+    try:
+        status = root.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+
+
+def shard_identity(path: Path, files: ShardFiles) -> str:
+    """Return what tells the contents of a shard from any other: its files, which are never changed, only replaced."""
+    found = []
+    for name in files.files:
+        status = (path / name).stat()
+        found.append([name, status.st_ino, status.st_mtime_ns, status.st_size])
+    return json.dumps([str(path), found])
+
+
+class WarmShard:
+    """The cache of one shard, held by one task.
+
+    Use as a context manager; call `keep` at the end, when nothing is in the middle of a change. Given to a join as
+    its ``arrays``, it hands out those that the last task left, if they are of the same layout.
+
+    Parameters
+    ----------
+    lock
+        Descriptor of the cache's directory, which is locked. Closed in the end.
+    identity
+        See `shard_identity`.
+    """
+
+    def __init__(self, lock: int, identity: str) -> None:
+        # Through the descriptor: always the directory that is locked, whatever has become of its name.
+        self.directory = Path(f"/proc/self/fd/{lock}")
+        self.attached = False
+        """Whether the cache is that of an earlier task."""
+        self._lock = lock
+        self._identity = identity
+        self._label: str | None = None
+
+    @classmethod
+    def take(cls, query: str, join: str, shard: int, identity: str, *, room: int) -> WarmShard | None:
+        """Return the cache of a shard, or None if another task has it or this machine has no place for one.
+
+        Parameters
+        ----------
+        query, join, shard
+            Whose cache. Names become directories.
+        identity
+            See `shard_identity`.
+        room
+            Bytes that the cache takes at most. A memory file system is used only if it keeps as much again free.
+        """
+        below = Path(query, join, f"shard-{shard:05d}")
+        roots = places()
+        existing = [root for root in roots if (root / below).is_dir()]
+        for root in existing or roots:
+            try:
+                if not existing and root.parent == _MEMORY_FILES and _free(root.parent) < 2 * room:
+                    continue
+                _own(root, query)
+                lock = _locked(root / below)
+            except OSError:  # not ours, read-only, full
+                continue
+            return None if lock is None else cls(lock, identity)
+        return None
+
+    def __call__(self, layout: str) -> Arrays:
+        """Return arrays of this layout: those of the last task, or empty ones. They are in use from now on.
+
+        Any of them may turn out not to be had, with an `OSError`: no room, or removed meanwhile. Then none is of use.
+        """
+        self._label = json.dumps([_FORMAT, _boot(), self._identity, layout])
+        clean = self.directory / "clean"
+        with contextlib.suppress(OSError):
+            self.attached = clean.read_text() == self._label
+        clean.unlink(missing_ok=True)
+        if not self.attached:
+            self._empty()
+        return MappedArrays(self.directory, existing=self.attached)
+
+    def keep(self) -> None:
+        """Leave the cache to the next task. Whoever has its arrays must not change them any more."""
+        if self._label is not None:
+            new = self.directory / "clean.new"
+            with contextlib.suppress(OSError):  # removed meanwhile, or no room even for a line: the next starts empty
+                new.write_text(self._label)
+                new.rename(self.directory / "clean")
+
+    def discard(self) -> None:
+        """Give up the cache and the room it takes."""
+        self._label, self.attached = None, False
+        with contextlib.suppress(OSError):
+            (self.directory / "clean").unlink(missing_ok=True)
+            self._empty()
+
+    def close(self) -> None:
+        """Let another task have the cache: as `keep` left it, or else empty."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _empty(self) -> None:
+        for file in self.directory.glob("*.array"):
+            file.unlink(missing_ok=True)
+
+    def __enter__(self) -> WarmShard:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+
+# -- inside ---------------------------------------------------------------------------------------------------
+
+
+def _own(root: Path, query: str) -> None:
+    """Note under a query that processes of this executor use its caches, and when they last did."""
+    with contextlib.suppress(FileExistsError):
+        root.mkdir(mode=0o700)
+    if not is_own(root):
+        raise PermissionError(f"{root} is not a directory of this user")
+    owners = root / query / OWNERS
+    owners.mkdir(parents=True, exist_ok=True)
+    parent = os.getppid()  # Spark's daemon, which lives as long as the executor
+    (owners / f"{parent}-{started(parent)}").touch()
+
+
+def _locked(directory: Path) -> int | None:
+    """Return a descriptor that holds the lock of a directory, or None if another process does."""
+    while True:
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), directory.stat()):
+                return descriptor
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except FileNotFoundError:
+            pass
+        os.close(descriptor)  # removed between opening and locking: make it again
+
+
+def started(process: int) -> str:
+    """Return when a process was started, so that another of the same number is not taken for it."""
+    try:
+        # fields after the name, which is in parentheses and may hold anything
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _free(path: Path) -> int:
+    status = os.statvfs(path)
+    return status.f_bavail * status.f_frsize

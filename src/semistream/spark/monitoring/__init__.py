@@ -1,0 +1,1 @@
+"""What queries tell of themselves."""

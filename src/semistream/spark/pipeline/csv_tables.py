@@ -1,0 +1,148 @@
+"""CSV files in Spark, by the rules that hold without it (`semistream.cli.relations.csv_files`): one file, one table.
+
+Spark's own defaults differ in much: a quoted empty field is NULL, a doubled quote is not one quote, a value ends with
+its line, ``2024`` is a date, the seventh digit of a second is cut off, columns go by position whatever the header says,
+and a row that does not fit becomes NULLs.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from functools import reduce
+
+import pyarrow as pa
+import pyspark.sql.types as st
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from semistream.core.errors import SemistreamError
+from semistream.spark.relations.types import spark_type
+
+__all__ = ["CSV", "TIMES", "CsvError", "failing", "header_of", "in_order_of", "read_csv", "with_defaults"]
+
+TIMES = {
+    "timestampFormat": "yyyy-MM-dd[[ ]['T']HH:mm[:ss[.SSSSSS]][XXX][XX][X]]",
+    "timestampNTZFormat": "yyyy-MM-dd[[ ]['T']HH:mm[:ss[.SSSSSS]]]",
+    "dateFormat": "yyyy-MM-dd",
+}
+"""Options of CSV and JSON under which what is no such text is malformed, where Spark would cut it or guess."""
+
+_NO_TEXT = "\x00"
+CSV = {
+    "escape": '"',
+    "multiLine": "true",
+    "enforceSchema": "false",  # not positions: Spark compares names with the header of each file
+    "nullValue": _NO_TEXT,  # any that is not empty lets Spark tell an empty field from a quoted one
+    **TIMES,
+}
+"""Options of CSV."""
+
+_MALFORMED = "__malformed"
+_SHOWN = 200
+
+
+class CsvError(SemistreamError, ValueError):
+    """Files whose header is not that of the table."""
+
+
+def with_defaults(given: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
+    """Return options and what they leave open; their names are without case.
+
+    >>> with_defaults({"ESCAPE": "x"}, {"escape": "y", "sep": ","})
+    {'sep': ',', 'ESCAPE': 'x'}
+    """
+    names = {name.lower() for name in given}
+    return {name: value for name, value in defaults.items() if name.lower() not in names} | dict(given)
+
+
+def header_of(spark: SparkSession, path: str, options: Mapping[str, str]) -> list[str] | None:
+    """Return the names in the first line of the files there are, or None if there are none."""
+    try:
+        names = spark.read.options(**{**options, "header": "true"}).csv(path).columns
+    except AnalysisException:
+        return None
+    # Spark has put the column's number behind names that occur twice.
+    bare = [name.removesuffix(str(number)).lower() for number, name in enumerate(names)]
+    for number, name in enumerate(names):
+        if name.lower() != bare[number] and bare.count(bare[number]) > 1 and name.lower() not in bare:
+            first = name.removesuffix(str(number))
+            if first:
+                raise CsvError(f"{path} has two columns called {first!r}; give each a name of its own")
+    return names or None
+
+
+def in_order_of(header: Sequence[str], schema: st.StructType, options: Mapping[str, str], path: str) -> st.StructType:
+    """Return the columns as the files have them; those that ``schema`` does not name are texts.
+
+    Raises
+    ------
+    CsvError
+        If there is no column of a name.
+    """
+    named = {field.name: field for field in schema.fields}
+    for name in named:
+        if name not in header:
+            near = difflib.get_close_matches(name, header, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(header)}"
+            raise CsvError(f"the header of {path} has no column {name!r}; {hint}")
+    null = next(value for name, value in options.items() if name.lower() == "nullvalue")
+    # A column without a name is _c and its number to Spark, and in the header what it takes for NULL.
+    unnamed = [name for number, name in enumerate(header) if name == f"_c{number}" and name not in named]
+    if len(unnamed) > 1:
+        raise CsvError(f"{path} has {len(unnamed)} columns without a name; give each a name")
+    return st.StructType([
+        named.get(name, st.StructField(null if name in unnamed else name, st.StringType())) for name in header
+    ])  # fmt: skip
+
+
+def failing(frame: DataFrame, malformed: str, where: Column, remedy: str) -> DataFrame:
+    """Return a frame that fails at the first row with a text in the column ``malformed``."""
+    text = F.regexp_replace(F.substring(F.col(malformed), 1, _SHOWN), r"\s+", " ")
+    told = F.concat(
+        F.lit("semistream.MalformedRowError: "), where, F.lit(": this row is malformed: "), text, F.lit(f"; {remedy}")
+    )
+    sound = F.when(F.col(malformed).isNotNull(), F.raise_error(told).cast("boolean")).otherwise(F.lit(True))
+    return frame.where(sound)
+
+
+def read_csv(
+    spark: SparkSession,
+    paths: Sequence[str],
+    known: Mapping[str, pa.DataType],
+    types: Mapping[str, pa.DataType] | None = None,
+    *,
+    null: str | None = None,
+) -> DataFrame:
+    """Return the rows of files that each have a header of their own; a row that does not fit fails the job.
+
+    Parameters
+    ----------
+    known
+        The columns to read, if they are there.
+    types
+        Other types for some of them; these must be there.
+    null
+        A text that is NULL, beside an empty field.
+    """
+    options = with_defaults({} if null is None else {"nullValue": null}, CSV) | {"header": "true"}
+    options |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _MALFORMED}
+    given = {**known, **(types or {})}
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for path in paths:
+        header = header_of(spark, path, options)
+        if header is None:
+            raise CsvError(f"{path} cannot be read as CSV: it has no header")
+        alike.setdefault(tuple(header), []).append(path)
+    parts = []
+    for names, files in alike.items():
+        wanted = [name for name in names if name in given]
+        named = [*wanted, *(name for name in types or () if name not in wanted)]
+        schema = st.StructType([st.StructField(name, spark_type(name, given[name])) for name in named])
+        read = in_order_of(names, schema, options, files[0]).add(_MALFORMED, st.StringType())
+        frame = spark.read.schema(read).options(**options).csv(files)
+        fitting = ", ".join(f"{name} {schema[name].dataType.simpleString()}" for name in wanted)
+        frame = failing(frame, _MALFORMED, F.input_file_name(), f"the columns are {fitting}")
+        parts.append(frame.select(*(F.col(f"`{name.replace('`', '``')}`") for name in wanted)))
+    return reduce(DataFrame.unionByName, parts)

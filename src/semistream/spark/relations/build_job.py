@@ -1,0 +1,187 @@
+"""Build a relation with a Spark job: one task a shard, one commit at the end.
+
+::
+
+    any partitioning  ──shuffle by shard──▶  sort by key  ──▶  task i writes shard i  ──▶  driver commits
+                        pmod(xxhash64(key), n)   (spills)        pages, index, fsync          one manifest
+
+Spark hashes and sorts, in its own memory and spilling as it needs; Python only packs pages, a batch at a
+time, and checks that keys come in order and belong to the shard. Every attempt of a task writes files of its
+own, and the manifest names those of the attempts that Spark took; so a retried or speculative attempt leaves
+at most files that nothing refers to, and a job that fails leaves no relation.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+
+from semistream.core.errors import RelationBuildError, SemistreamError
+from semistream.core.paths import local_path
+from semistream.core.units import parse_bytes
+from semistream.relation.builder import NULL_KEYS, building, commit_build, shard_name
+from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.pages.shard_writer import PAGE_BYTES, ShardWriter, check_page_bytes
+from semistream.relation.relation import Relation
+from semistream.relation.storage.manifest import Manifest, ShardFiles
+from semistream.spark.relations.key_expressions import key_order, positional, shard_of
+from semistream.spark.relations.types import arrow_schema, fit
+
+__all__ = ["SPARK_SCHEMA", "ShardTask", "build", "write_shards"]
+
+SPARK_SCHEMA = "spark_schema"
+"""Manifest property: the DataFrame's schema as Spark's JSON, so that a join gives back the same types."""
+
+_REPORT = "shard int, null_keys bigint, files string, error string"
+_REPORT_ARROW = pa.schema({"shard": pa.int32(), "null_keys": pa.int64(), "files": pa.string(), "error": pa.string()})
+
+
+def build(
+    df: DataFrame,
+    path: str | os.PathLike[str],
+    key: str | Sequence[str],
+    *,
+    shards: int = 8,
+    page_size: int | str = PAGE_BYTES,
+    fill: float = 1.0,
+    overwrite: bool = False,
+) -> Relation:
+    """Write a DataFrame as a relation, and open it.
+
+    Parameters
+    ----------
+    df
+        R. Not a streaming DataFrame.
+    path
+        A directory that the driver and all executors see under the same name. It becomes a relation in one
+        step, at the end.
+    key
+        Name of the key column, or several names. Rows whose key is NULL are left out: nothing can match them.
+    shards
+        Parts by hash of the key. A join runs one task a shard, so at least as many as cores; each has an
+        index and buffers of its own, so not many times as many.
+    page_size, fill, overwrite
+        As in `semistream.Relation.build`.
+
+    Examples
+    --------
+    >>> from semistream.spark import build, session                         # doctest: +SKIP
+    >>> products = session().read.parquet("products.parquet")               # doctest: +SKIP
+    >>> build(products, "/data/products", key="id", shards=8)               # doctest: +SKIP
+    Relation(/data/products, version 1: 1 M rows by key, ...)
+    """
+    if df.isStreaming:
+        raise RelationBuildError("a streaming DataFrame never ends; build a relation from a batch one")
+    path = local_path(path, "relation").absolute()
+    page_bytes = parse_bytes(page_size)
+    check_page_bytes(page_bytes, fill)
+    if shards < 1:
+        raise ValueError(f"shards must be at least 1, not {shards}")
+    schema = arrow_schema(df.schema)
+    codec = KeyCodec.for_schema(schema, key)
+    with building(path, overwrite=overwrite) as writer:
+        task = ShardTask(str(path), writer.run, schema, codec.names, shards, page_bytes, fill)
+        null_keys, files = write_shards(df, task, codec)
+        manifest = Manifest(
+            schema=schema, key=codec.names, page_bytes=page_bytes, fill=fill, clustered=True,
+            shards=tuple(files), properties={NULL_KEYS: str(null_keys), SPARK_SCHEMA: df.schema.json()},
+        )  # fmt: skip
+        _check_seen(path, manifest)
+        version = commit_build(writer, manifest, overwrite=overwrite)
+    return Relation.open(path, version=version)
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """What one task does: write the rows of its partition as a shard, and report in one row.
+
+    The report of a fault in the data is a row too: it fails the build with a plain message, and at once,
+    where an exception would be retried and come back inside a trace of the JVM.
+    """
+
+    path: str
+    run: str
+    schema: pa.Schema
+    key: tuple[str, ...]
+    shards: int
+    page_bytes: int
+    fill: float
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None, "runs only inside a Spark task"
+        shard = context.partitionId()
+        try:
+            null_keys, files = self.write(shard, f"{self.run}-{context.taskAttemptId()}", batches)
+            report = [shard, null_keys, json.dumps(asdict(files)), None]
+        except SemistreamError as error:
+            report = [shard, 0, None, str(error)]
+            for _ in batches:  # a task that leaves input unread costs Spark the worker
+                pass
+        yield pa.RecordBatch.from_pylist([dict(zip(_REPORT_ARROW.names, report, strict=True))], schema=_REPORT_ARROW)
+
+    def write(self, shard: int, attempt: str, batches: Iterator[pa.RecordBatch]) -> tuple[int, ShardFiles]:
+        """Write shard number ``shard``; return the number of rows without a key, and the files."""
+        codec = KeyCodec.for_schema(self.schema, self.key)
+        writer = ShardWriter(
+            Path(self.path), shard_name(shard, attempt), self.schema, codec,
+            page_bytes=self.page_bytes, fill=self.fill,
+        )  # fmt: skip
+        null_keys = 0
+        try:
+            for batch in batches:
+                rows = fit(batch, self.schema)
+                keys, valid = codec.encode(rows)
+                if not valid.all():
+                    null_keys += int(np.count_nonzero(~valid))
+                    keys, rows = keys[valid], rows.filter(pa.array(valid))
+                if np.any(codec.shards(keys, self.shards) != shard):
+                    raise RelationBuildError(
+                        f"Spark sent rows to shard {shard} of {self.path} that belong to another: its "
+                        "xxhash64 is not the one this release knows; use the PySpark it was made for"
+                    )
+                writer.write(keys, rows)
+            return null_keys, writer.close()
+        except BaseException:
+            writer.abort()
+            raise
+
+
+def write_shards(df: DataFrame, task: ShardTask, codec: KeyCodec) -> tuple[int, list[ShardFiles]]:
+    """Run the job: every shard's rows to its task, in key order. Returns rows without key, and all files."""
+    reports = (
+        positional(df)
+        .repartitionById(task.shards, shard_of(df, codec.names, codec, task.shards))
+        .sortWithinPartitions(key_order(df, codec))
+        .mapInArrow(task, _REPORT)
+        .collect()
+    )
+    if faults := sorted({report.error for report in reports if report.error}):
+        raise RelationBuildError("; ".join(faults))
+    found = {report.shard: ShardFiles(**json.loads(report.files)) for report in reports}
+    for shard in range(task.shards):
+        if shard not in found:  # Spark runs no tasks at all for a frame it knows to be empty
+            found[shard] = task.write(shard, task.run, iter(()))[1]
+    null_keys = sum(report.null_keys for report in reports)
+    return null_keys, [found[shard] for shard in range(task.shards)]
+
+
+def _check_seen(path: Path, manifest: Manifest) -> None:
+    for shard in manifest.shards:
+        try:
+            size = (path / shard.pages_file).stat().st_size
+        except FileNotFoundError:
+            size = -1
+        if size != shard.pages * manifest.page_bytes or not (path / shard.index_file).exists():
+            raise RelationBuildError(
+                f"an executor wrote {shard.pages_file} to {path}, and the driver does not see it there; give "
+                "a path that all machines of the cluster share"
+            )

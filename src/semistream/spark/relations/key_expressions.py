@@ -1,0 +1,51 @@
+"""Key columns as Spark expressions, over a DataFrame whose columns go by position.
+
+PySpark's ``mapInArrow`` cannot take columns with a dot in their name, or two of the same name. So columns are
+named by position on their way to Python, where they get their names back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from semistream.relation.keys.key_codec import KeyCodec
+
+__all__ = ["key_order", "positional", "shard_of"]
+
+
+def positional(df: DataFrame) -> DataFrame:
+    """Return the same data with the columns named by their position."""
+    return df.toDF(*(_name(position) for position in range(len(df.columns))))
+
+
+def shard_of(df: DataFrame, on: Sequence[str], codec: KeyCodec, shards: int) -> Column:
+    """Return the shard of each row of `positional` ``df``, as `KeyCodec.shards` has it."""
+    return F.pmod(_key_hash(df, on, codec), F.lit(shards)).cast("int")
+
+
+def key_order(df: DataFrame, codec: KeyCodec) -> Column:
+    """Return an expression that orders the rows of `positional` ``df`` as their key64 does."""
+    if codec.exact:
+        return F.col(_name(df.columns.index(codec.names[0])))
+    return _key_hash(df, codec.names, codec)
+
+
+def _name(position: int) -> str:
+    return f"c{position}"
+
+
+def _key_hash(df: DataFrame, on: Sequence[str], codec: KeyCodec) -> Column:
+    """Return ``xxhash64`` of the key in the relation's types.
+
+    A value that the relation's type cannot hold becomes NULL: it has no partner, so any shard will do.
+    """
+    columns = []
+    for name, wanted in zip(on, codec.sql_types, strict=True):
+        position = df.columns.index(name)
+        column = F.col(_name(position))
+        same = df.schema.fields[position].dataType.simpleString() == wanted
+        columns.append(column if same else column.try_cast(wanted))
+    return F.xxhash64(*columns)

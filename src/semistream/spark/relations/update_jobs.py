@@ -1,0 +1,193 @@
+"""Versions of a relation by Spark jobs: each task works one shard's update out, the driver commits one manifest.
+
+::
+
+    rows of the update ──shuffle by shard──▶ task i: pages of shard i that change ──▶ driver commits
+                         pmod(xxhash64(key), n)   delta pages, index, map, fsync         one manifest
+
+What is written is what `semistream.upsert` would write, a shard at a time and on as many machines as there are. If
+another writer commits first, the job is done again on what that one left.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+
+from semistream.core.errors import RelationBuildError, SemistreamError, UnsupportedJoinError
+from semistream.core.paths import local_path
+from semistream.relation.builder import shard_name
+from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.relation import Relation
+from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage.manifest import Manifest, ShardFiles
+from semistream.relation.versions.leases import Writer
+from semistream.relation.versions.retrying import until_first
+from semistream.relation.versions.versions import rewrite_shard, write_shard
+from semistream.spark.relations.key_expressions import positional, shard_of
+from semistream.spark.relations.types import arrow_schema
+
+__all__ = ["compact", "delete", "upsert"]
+
+PathLike = str | os.PathLike[str]
+
+_REPORT = "shard int, files string, error string"
+_REPORT_ARROW = pa.schema({"shard": pa.int32(), "files": pa.string(), "error": pa.string()})
+
+
+def upsert(df: DataFrame, path: PathLike) -> int:
+    """Give keys new rows, or their first; return the number of the version that has them.
+
+    Parameters
+    ----------
+    df
+        Rows of R, with all of its columns. A key that occurs here has these rows from now on, and no others. It is read
+        again if another writer commits meanwhile.
+    path
+        A relation that is clustered, on storage that the driver and all executors see under that name. A task holds the
+        update of its shard and the pages that it changes in memory: more shards, less of it.
+
+    Examples
+    --------
+    >>> changes = spark.read.parquet("products/changes")                     # doctest: +SKIP
+    >>> semistream.spark.upsert(changes, "/data/products")                   # doctest: +SKIP
+    7
+    """
+    return _update(df, path, gone=False)
+
+
+def delete(df: DataFrame, path: PathLike) -> int:
+    """Remove the keys in ``df`` with all their rows; return the number of the version without them.
+
+    Columns other than the key's are not looked at, and keys that R does not have are passed over.
+    """
+    return _update(df, path, gone=True)
+
+
+def compact(spark: SparkSession, path: PathLike) -> int:
+    """Write R anew without the traces of updates, a task a shard; return the number of that version."""
+
+    def run(target: Path, manifest: Manifest, name: str) -> list[ShardFiles]:
+        _check_clustered(target, manifest)
+        task = _CompactTask(str(target), manifest.version, name)
+        numbers = spark.range(0, len(manifest.shards), 1, len(manifest.shards)).selectExpr("cast(id AS int) AS shard")
+        return _collected(numbers.mapInArrow(task, _REPORT), manifest)
+
+    return _committed(local_path(path, "relation").absolute(), run)
+
+
+def _update(df: DataFrame, path: PathLike, *, gone: bool) -> int:
+    if df.isStreaming:
+        raise RelationBuildError("a streaming DataFrame never ends; upsert batches of it with foreachBatch")
+
+    def run(target: Path, manifest: Manifest, name: str) -> list[ShardFiles]:
+        _check_clustered(target, manifest)
+        codec = KeyCodec.for_schema(manifest.schema, manifest.key)
+        names = list(codec.names if gone else manifest.schema.names)
+        if missing := [name for name in names if name not in df.columns]:
+            raise RelationBuildError(
+                f"the update lacks R's column {missing[0]!r}; it has {df.columns}, and needs {names}"
+            )
+        rows = df.select(*(f"`{name}`" for name in names))
+        codec.check_stream(arrow_schema(rows.schema), codec.names)
+        task = _UpdateTask(str(target), manifest.version, name, tuple(names), gone)
+        shard = shard_of(rows, codec.names, codec, len(manifest.shards))
+        sharded = positional(rows).repartitionById(len(manifest.shards), shard)
+        return _collected(sharded.mapInArrow(task, _REPORT), manifest)
+
+    return _committed(local_path(path, "relation").absolute(), run)
+
+
+def _committed(path: Path, run: Callable[[Path, Manifest, str], list[ShardFiles]]) -> int:
+    """Run a job on the newest version and commit what it wrote as the next one."""
+
+    def work() -> int:
+        manifests.load(path)  # says why this is not a relation, before anything is written there
+        with Writer(path) as writer:
+            manifest = manifests.load(path)
+            files = run(path, manifest, writer.run)
+            following = dataclasses.replace(manifest, shards=tuple(files), version=manifest.version + 1)
+            writer.commit(following)
+            return following.version
+
+    return until_first(path, work)
+
+
+def _collected(reports: DataFrame, manifest: Manifest) -> list[ShardFiles]:
+    """Run the job; return the files of all shards in the next version."""
+    found = reports.collect()
+    if faults := sorted({report.error for report in found if report.error}):
+        raise RelationBuildError("; ".join(faults))
+    changed = {report.shard: ShardFiles(**json.loads(report.files)) for report in found}
+    return [changed.get(number, files) for number, files in enumerate(manifest.shards)]
+
+
+def _check_clustered(path: Path, manifest: Manifest) -> None:
+    if not manifest.clustered:
+        raise UnsupportedJoinError(f"{path} is not clustered, and such a relation cannot be updated; build it anew")
+
+
+@dataclass(frozen=True)
+class _ShardJob:
+    """What the tasks of both jobs have in common: one shard in, a report of its files out."""
+
+    path: str
+    version: int
+    name: str
+
+    def report(self, shard: int, files: ShardFiles | None, error: str | None = None) -> pa.RecordBatch:
+        text = None if files is None else json.dumps(dataclasses.asdict(files))
+        return pa.RecordBatch.from_pylist([{"shard": shard, "files": text, "error": error}], schema=_REPORT_ARROW)
+
+    def stem(self, shard: int, context: TaskContext) -> str:
+        """Return the stem of the files of this attempt."""
+        return shard_name(shard, f"{self.name}-{context.taskAttemptId()}")
+
+
+@dataclass(frozen=True)
+class _UpdateTask(_ShardJob):
+    columns: tuple[str, ...]
+    gone: bool
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None, "runs only inside a Spark task"
+        shard = context.partitionId()
+        parts = [batch.rename_columns(list(self.columns)) for batch in batches if batch.num_rows]
+        if not parts:
+            return
+        manifest = manifests.load(Path(self.path), self.version)
+        schema = pa.schema([manifest.schema.field(name) for name in self.columns])
+        try:
+            rows = pa.Table.from_batches(parts).cast(schema)
+            with Relation.open(self.path, version=self.version, shards=[shard]) as relation:
+                patch = relation.prepare(None, rows) if self.gone else relation.prepare(rows)
+                name = self.stem(shard, context)
+                files = write_shard(Path(self.path), 0, manifest.shards[shard], relation, patch, name)
+            yield self.report(shard, files)
+        except (SemistreamError, pa.ArrowInvalid) as error:  # told in a plain message, and not tried again
+            yield self.report(shard, None, str(error))
+
+
+@dataclass(frozen=True)
+class _CompactTask(_ShardJob):
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None, "runs only inside a Spark task"
+        numbers = [shard for batch in batches for shard in batch.column(0).to_pylist()]
+        manifest = manifests.load(Path(self.path), self.version)
+        for shard in numbers:
+            try:
+                with Relation.open(self.path, version=self.version, shards=[shard]) as relation:
+                    files = rewrite_shard(Path(self.path), relation, manifest, self.stem(shard, context))
+                yield self.report(shard, files)
+            except SemistreamError as error:
+                yield self.report(shard, None, str(error))

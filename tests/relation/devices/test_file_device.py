@@ -1,0 +1,469 @@
+"""The file device: what is read is what was written, or an error that says what is wrong; nothing else."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from semistream.core.compiled import frozen
+from semistream.core.errors import CorruptPageError, SemistreamError
+from semistream.relation.devices import reader, transfers
+from semistream.relation.devices.device import Frames
+from semistream.relation.devices.file_device import DeviceError, FileDevice
+from semistream.relation.devices.reader import Method
+from semistream.relation.pages.checksum import seal
+
+WAYS: list[tuple[bool, Method]] = [(True, "queue"), (True, "threads"), (False, "readahead")]
+ways = pytest.mark.parametrize(("direct", "method"), WAYS)
+
+
+def write_pages(path: Path, pages: int, page_bytes: int, seed: int = 0) -> Frames:
+    frames = np.random.default_rng(seed).integers(0, 256, (pages, page_bytes), dtype=np.uint8)
+    seal(frames, 0)
+    frames.tofile(path)
+    return frames
+
+
+def damage(path: Path, offset: int, mask: int = 1) -> None:
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ mask]))
+
+
+@pytest.fixture(scope="module")
+def three_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[tuple[Path, int]], Frames]:
+    """Files of 40, 1 and 200 pages of 4 KiB, and one without any."""
+    folder = tmp_path_factory.mktemp("pages")
+    files, contents = [], []
+    for number, pages in enumerate((40, 0, 1, 200)):
+        path = folder / f"{number}.pages"
+        contents.append(write_pages(path, pages, 4096, seed=number))
+        files.append((path, pages))
+    return files, np.concatenate(contents)
+
+
+@pytest.fixture(params=WAYS, ids=lambda way: way[1])
+def device(request: pytest.FixtureRequest, three_files: tuple[list[tuple[Path, int]], Frames]) -> Iterator[FileDevice]:
+    direct, method = request.param
+    with FileDevice(three_files[0], 4096, direct=direct, method=method, depth=4) as device:
+        assert device.direct is direct, "these tests need a file system with direct reads"
+        yield device
+
+
+# -- reading ------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60)
+@given(ids=st.lists(st.integers(0, 240), max_size=300), runs=st.booleans(), method=st.sampled_from(WAYS))
+def test_any_pages_in_any_order(
+    three_files: tuple[list[tuple[Path, int]], Frames],
+    ids: list[int],
+    runs: bool,
+    method: tuple[bool, Method],
+) -> None:
+    files, written = three_files
+    if runs:
+        ids = [page for first in ids[:20] for page in range(first, min(first + 30, 241))]
+    with FileDevice(files, 4096, direct=method[0], method=method[1], depth=3) as device:
+        frames = device.allocate(len(ids) + 1)
+        device.read(np.array(ids, np.int64), frames)
+        assert (frames[: len(ids)] == written[ids]).all()
+        assert not frames[len(ids) :].any()
+        assert device.counters.pages == len(ids)
+
+
+def test_runs_are_counted_however_many_requests_they_take(device: FileDevice) -> None:
+    frames = device.allocate(241)
+    device.read(np.arange(241), frames)
+    assert device.counters.reads == 3, "one run in each file that has pages"
+    assert (device.counters.pages, device.counters.bytes) == (241, 241 * 4096)
+    assert device.counters.seconds > 0
+    device.read(np.array([9, 8, 7, 100, 101, 102, 102]), frames)
+    assert device.counters.reads == 3 + 5
+
+
+def test_single_reads_equal_runs(device: FileDevice) -> None:
+    run, single = device.allocate(60), device.allocate(60)
+    device.read(np.arange(20, 80), run)
+    for i in range(60):
+        device.read(np.array([20 + i]), single[i : i + 1])
+    assert (run == single).all()
+    assert run.any(axis=1).all()
+
+
+@ways
+@pytest.mark.parametrize("page_bytes", [512, 4096, 8192, 65536, 1 << 20])
+def test_page_sizes(tmp_path: Path, page_bytes: int, direct: bool, method: Method) -> None:
+    written = write_pages(tmp_path / "p", 9, page_bytes)
+    with FileDevice([(tmp_path / "p", 9)], page_bytes, direct=direct, method=method) as device:
+        frames = device.allocate(9)
+        for ids in ([8, 0, 1, 2, 5], list(range(9)), [4]):
+            device.read(np.array(ids), frames[: len(ids)])
+            assert (frames[: len(ids)] == written[ids]).all()
+
+
+@pytest.mark.parametrize("page_bytes", [64, 1000, 4104])
+def test_odd_page_sizes_are_read_through_the_page_cache(tmp_path: Path, page_bytes: int) -> None:
+    written = write_pages(tmp_path / "p", 300, page_bytes)
+    with FileDevice([(tmp_path / "p", 300)], page_bytes, direct=True) as device:
+        assert not device.direct
+        assert device.method == "readahead"
+        frames = device.allocate(300)
+        device.read(np.arange(300), frames)
+        assert (frames == written).all()
+
+
+@pytest.mark.parametrize("page_bytes", [0, 8, 56, 100, 4095, -8192])
+def test_page_sizes_without_room_for_a_checksum_are_refused(tmp_path: Path, page_bytes: int) -> None:
+    with pytest.raises(ValueError, match="multiple of 8 from 64 on"):
+        FileDevice([], page_bytes)
+
+
+def test_many_threads_at_once(device: FileDevice, three_files: tuple[Any, Frames]) -> None:
+    written, wrong = three_files[1], []
+
+    def work(seed: int) -> None:
+        generator = np.random.default_rng(seed)
+        frames = device.allocate(50)
+        for _ in range(30):
+            ids = generator.integers(0, 241, 50)
+            device.read(ids, frames)
+            if not (frames == written[ids]).all():
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert device.counters.pages == 8 * 30 * 50
+    assert len(device._reader._process.idle_queues) <= 8
+
+
+def test_signals_do_not_disturb(device: FileDevice, three_files: tuple[Any, Frames]) -> None:
+    frames, ids = device.allocate(241), np.random.default_rng(0).permutation(241)
+    seen: list[int] = []
+    previous = signal.signal(signal.SIGALRM, lambda number, _: seen.append(number))
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    try:
+        while len(seen) < 20:
+            frames[:] = 0
+            device.read(ids, frames)
+            assert (frames == three_files[1][ids]).all()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def test_a_forked_child_reads_with_queues_of_its_own(device: FileDevice, three_files: tuple[Any, Frames]) -> None:
+    ids = np.arange(100)
+    frames = device.allocate(100)
+    device.read(ids, frames)
+    frames[:] = 0
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            device.read(ids, frames)
+            status = 0 if (frames == three_files[1][ids]).all() else 2
+            device.close()
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert not frames.any(), "the child wrote into memory of its parent"
+    device.read(ids, frames)
+    assert (frames == three_files[1][ids]).all()
+
+
+# -- damage -------------------------------------------------------------------------------------------------
+
+
+@ways
+@pytest.mark.parametrize("offset", [0, 7, 8, 11, 12, 31, 32, 2000, 8191])
+def test_damage_of_any_byte_is_caught(tmp_path: Path, offset: int, direct: bool, method: Method) -> None:
+    path = tmp_path / "p"
+    write_pages(path, 40, 8192)
+    damage(path, 23 * 8192 + offset, mask=1 << offset % 8)
+    with FileDevice([(path, 40)], 8192, direct=direct, method=method, depth=4) as device:
+        frames = device.allocate(40)
+        for ids in (np.array([23]), np.arange(40), np.random.default_rng(0).permutation(40)):
+            frames[:] = 1
+            with pytest.raises(CorruptPageError, match=r"page 23 of .*run semistream repair") as caught:
+                device.read(ids, frames)
+            assert caught.value.page == 23
+            assert caught.value.file == str(path)
+            assert not frames[: ids.size].any(), "bytes that were not verified were left in the frames"
+        others = np.delete(np.arange(40), 23)
+        device.read(others, frames)  # the rest can still be read
+        assert device.counters.pages == 39
+
+
+@ways
+def test_swapped_pages_are_caught_and_named(tmp_path: Path, direct: bool, method: Method) -> None:
+    path = tmp_path / "p"
+    frames = write_pages(path, 10, 4096)
+    frames[[2, 6]] = frames[[6, 2]]
+    frames[8] = 0
+    frames.tofile(path)
+    with FileDevice([(path, 10)], 4096, direct=direct, method=method) as device:
+        with pytest.raises(CorruptPageError, match=r"page 2 of .* it is page 6, misplaced"):
+            device.read(np.array([2]), frames := device.allocate(1))
+        with pytest.raises(CorruptPageError, match=r"page 8 of .* only zeros"):
+            device.read(np.array([8]), frames)
+
+
+def test_the_page_named_is_the_one_of_its_file(tmp_path: Path) -> None:
+    for name in "ab":
+        write_pages(tmp_path / name, 5, 4096)
+    damage(tmp_path / "b", 3 * 4096 + 99)
+    with FileDevice([(tmp_path / "a", 5), (tmp_path / "b", 5)], 4096) as device:
+        with pytest.raises(CorruptPageError) as caught:
+            device.read(np.arange(10), device.allocate(10))
+        assert (caught.value.file, caught.value.page) == (str(tmp_path / "b"), 3)
+
+
+@ways
+@pytest.mark.parametrize("size", [0, 3 * 4096, 4096 * 5 - 1, 4096 * 4 + 700])
+def test_a_file_that_is_too_short_is_refused_when_opened(
+    tmp_path: Path, size: int, direct: bool, method: Method
+) -> None:
+    write_pages(tmp_path / "p", 5, 4096)
+    os.truncate(tmp_path / "p", size)
+    with pytest.raises(CorruptPageError, match=rf"truncated: it has {size} bytes where 5 pages") as caught:
+        FileDevice([(tmp_path / "p", 5)], 4096, direct=direct, method=method)
+    assert caught.value.page == size // 4096
+
+
+@ways
+@pytest.mark.parametrize("size", [0, 2 * 4096, 4096 * 7 - 1, 4096 * 6 + 700, 4096 * 6 + 512])
+def test_a_file_that_is_cut_while_open(tmp_path: Path, size: int, direct: bool, method: Method) -> None:
+    path = tmp_path / "p"
+    write_pages(path, 8, 4096)
+    with FileDevice([(path, 8)], 4096, direct=direct, method=method) as device:
+        os.truncate(path, size)
+        frames = device.allocate(8)
+        with pytest.raises(CorruptPageError, match="is truncated"):
+            device.read(np.arange(8), frames)
+        assert not frames.any()
+        with pytest.raises(CorruptPageError, match=f"page {size // 4096} is not whole") as caught:
+            device.read(np.array([size // 4096]), frames)
+        assert caught.value.page == size // 4096
+
+
+def test_an_error_of_the_system_is_reported_with_its_reason(
+    device: FileDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = device._reader._files
+    monkeypatch.setattr(device._reader, "_files", frozen(np.full_like(files, 10**6)))
+    with pytest.raises(DeviceError, match=r"reading page 5 of .*Bad file descriptor"):
+        device.read(np.array([5]), device.allocate(1))
+
+
+# -- what may be missing ------------------------------------------------------------------------------------
+
+
+def test_without_direct_reads_pages_come_through_the_cache(
+    three_files: tuple[list[tuple[Path, int]], Frames], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.open
+
+    def refuse(path: Any, flags: int, *more: Any) -> int:
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return real(path, flags, *more)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with FileDevice(three_files[0], 4096, direct=True) as device:
+        assert not device.direct
+        frames = device.allocate(241)
+        device.read(np.arange(241), frames)
+        assert (frames == three_files[1]).all()
+        assert "buffered" in repr(device)
+
+
+def test_without_queues_threads_read(
+    three_files: tuple[list[tuple[Path, int]], Frames], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfers, "IO_SETUP", -1)  # no such system call
+    monkeypatch.setattr(reader, "_spares", reader._Spares())
+    with FileDevice(three_files[0], 4096) as device:
+        assert (device.direct, device.method) == (True, "threads")
+        frames = device.allocate(241)
+        device.read(np.arange(241), frames)
+        assert (frames == three_files[1]).all()
+
+
+def test_a_queue_that_stops_working_is_replaced(three_files: tuple[list[tuple[Path, int]], Frames]) -> None:
+    with FileDevice(three_files[0], 4096) as device:
+        frames = device.allocate(241)
+        for _ in range(2):
+            device._reader._process.idle_queues[0].destroy()
+            device.read(np.arange(241), frames)  # by threads
+            assert (frames == three_files[1]).all()
+            assert not device._reader._process.idle_queues
+            device.read(np.arange(241), frames)  # by a new queue
+            assert len(device._reader._process.idle_queues) == 1
+
+
+def test_a_closed_device_leaves_its_queue_to_the_next(
+    three_files: tuple[list[tuple[Path, int]], Frames], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    destroyed: list[reader.Queue] = []
+    monkeypatch.setattr(reader.Queue, "destroy", lambda queue: destroyed.append(queue))
+    monkeypatch.setattr(reader, "_spares", reader._Spares())
+    used = set()
+    for _ in range(3):
+        with FileDevice(three_files[0], 4096) as device:
+            used.add(device._reader._process.idle_queues[0].handle)
+            frames = device.allocate(241)
+            device.read(np.arange(241), frames)
+            assert (frames == three_files[1]).all()
+    assert len(used) == 1
+    # queues of another depth are not given out, and not all are kept
+    for depth in range(2, 12):
+        FileDevice(three_files[0], 4096, depth=depth).close()
+    assert len(destroyed) == 3
+    assert len(reader._spares._queues) == reader._Spares.MOST
+    assert destroyed[0].handle in used
+    monkeypatch.undo()
+    for queue in destroyed:
+        queue.destroy()
+
+
+def test_files_that_are_missing(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        FileDevice([(tmp_path / "nothing", 1)], 4096)
+
+
+# -- arguments and life -------------------------------------------------------------------------------------
+
+
+def test_arguments_that_do_not_fit_are_refused(device: FileDevice) -> None:
+    frames = device.allocate(4)
+    for page in (-1, 241, 2**62):
+        with pytest.raises(IndexError, match=f"page {page} is not among the 241 pages"):
+            device.read(np.array([3, page]), frames)
+    with pytest.raises(ValueError, match="5 pages do not fit into 4 frames"):
+        device.read(np.arange(5), frames)
+    with pytest.raises(ValueError, match=r"use Device\.allocate"):
+        device.read(np.arange(1), np.zeros((1, 4000), np.uint8))
+    with pytest.raises(ValueError, match="contiguous and writable"):
+        device.read(np.arange(2), frames[::2])
+    with pytest.raises(ValueError, match="one-dimensional"):
+        device.read(np.zeros((1, 1), np.int64), frames)
+    with pytest.raises(ValueError, match="cannot allocate -1"):
+        device.allocate(-1)
+    assert device.counters.pages == 0
+
+
+def test_frames_that_are_not_aligned(three_files: tuple[list[tuple[Path, int]], Frames]) -> None:
+    room = np.zeros(3 * 4096 + 8, np.uint8)
+    begin = 8 - room.ctypes.data % 8 + (0 if (room.ctypes.data + 8) % 512 else 8)
+    frames = room[begin : begin + 2 * 4096].reshape(2, 4096)
+    assert frames.ctypes.data % 512
+    methods: list[Method] = ["queue", "threads"]
+    for method in methods:
+        refused = pytest.raises(ValueError, match=r"aligned frames; use rows of what Device\.allocate")
+        with FileDevice(three_files[0], 4096, method=method) as device, refused:
+            device.read(np.arange(2), frames)
+
+
+@pytest.mark.parametrize("depth", [0, -1, 5000])
+def test_depth_has_limits(depth: int) -> None:
+    with pytest.raises(ValueError, match="1 to 1024"):
+        FileDevice([], 4096, depth=depth)
+
+
+def test_readahead_needs_the_cache(three_files: tuple[list[tuple[Path, int]], Frames]) -> None:
+    with pytest.raises(ValueError, match="direct=False"):
+        FileDevice(three_files[0], 4096, direct=True, method="readahead")
+
+
+def test_frames_are_aligned_zeroed_and_not_touched_before_they_are_used(device: FileDevice) -> None:
+    frames = device.allocate(1 << 20)  # 4 GiB of room, of which nothing is used
+    assert frames.ctypes.data % 4096 == 0
+    assert frames.shape == (1 << 20, 4096)
+    assert not frames[[0, 1 << 19, -1]].any()
+    assert device.allocate(0).shape == (0, 4096)
+
+
+def test_measuring(device: FileDevice) -> None:
+    profile = device.measure(0.005)
+    assert profile.direct == device.direct
+    assert profile.depth == 4
+    assert profile.seek_seconds >= 0
+    assert profile.transfer_seconds > 0
+    assert profile.random_reads_per_second > 0
+    assert profile.sequential_bytes_per_second == pytest.approx(4096 / profile.transfer_seconds)
+    assert device.counters.pages == 0, "measuring is not reading"
+
+
+def test_measuring_one_page_and_none(tmp_path: Path) -> None:
+    write_pages(tmp_path / "p", 1, 8192)
+    with FileDevice([(tmp_path / "p", 1)], 8192) as device:
+        assert device.measure(0.001).transfer_seconds > 0
+    with FileDevice([], 8192) as device, pytest.raises(ValueError, match="without pages"):
+        device.measure()
+
+
+def test_a_closed_device_says_so(device: FileDevice) -> None:
+    device.close()
+    device.close()
+    with pytest.raises(DeviceError, match="closed; open the relation again") as caught:
+        device.read(np.arange(1), device.allocate(1))
+    assert isinstance(caught.value, SemistreamError)
+
+
+def test_closing_waits_for_readers(device: FileDevice, three_files: tuple[Any, Frames]) -> None:
+    """A read that began before the end is whole, a later one is refused, and no file is read by mistake."""
+    outcomes: list[str] = []
+    begun = threading.Barrier(5)
+
+    def work() -> None:
+        frames, ids = device.allocate(241), np.arange(241)
+        begun.wait()
+        for _ in range(10_000):
+            try:
+                device.read(ids, frames)
+            except DeviceError:
+                outcomes.append("closed")
+                return
+            if not (frames == three_files[1]).all():
+                outcomes.append("wrong")
+                return
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    while device.counters.reads < 50:
+        pass
+    device.close()
+    for thread in threads:
+        thread.join()
+    assert outcomes == ["closed"] * 4
+
+
+def test_files_are_closed(three_files: tuple[list[tuple[Path, int]], Frames], tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    device = FileDevice(three_files[0], 4096)
+    assert len(os.listdir("/proc/self/fd")) == before + 4
+    del device
+    assert len(os.listdir("/proc/self/fd")) == before
+    (tmp_path / "empty").touch()
+    with pytest.raises(CorruptPageError):
+        FileDevice([*three_files[0], (tmp_path / "empty", 1)], 4096)
+    assert len(os.listdir("/proc/self/fd")) == before

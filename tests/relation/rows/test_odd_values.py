@@ -1,0 +1,76 @@
+"""Values at the edge of what Arrow has, in the key and in the rows of R."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import semistream
+from semistream.relation.relation import Relation
+from semistream.relation.rows.row_codec import RowCodec
+
+MOST = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("ns", "UTC"), pa.duration("s"), pa.date64()], ids=str
+)
+@pytest.mark.parametrize("shards", [1, 3])
+def test_several_key_columns_with_extreme_moments(kind: pa.DataType, shards: int, tmp_path: Path) -> None:
+    # what Spark counts in wraps around after so many: microseconds of 64 bits, days of 32
+    day, wrap = (86_400_000, 2**32) if kind == pa.date64() else (1, 2**58)
+    ticks = [-MOST // day + 1, -wrap, 0, 5, 5 + wrap, MOST // day]
+    moments = pa.array([tick * day for tick in ticks], pa.int64()).view(kind)
+    count = len(moments)
+    master = pa.table({"a": [1] * count, "t": moments, "x": range(count)})
+    relation = Relation.build(master, tmp_path / "r", ["a", "t"], shards=shards)
+    stream = pa.record_batch({"a": [1] * count, "t": moments, "s": range(count)})
+    for algorithm in ("hybridjoin", "ssij"):
+        join = semistream.create(algorithm, relation, on=["a", "t"], how="left")
+        pairs = {
+            pair
+            for result in join.process([stream])
+            for pair in zip(result["s"].to_pylist(), result["x"].to_pylist(), strict=True)
+        }
+        assert pairs == {(row, row) for row in range(count)}
+
+
+@pytest.mark.parametrize("options", [{}, {"memory": 4000}, {"shards": 2}, {"clustered": False}], ids=str)
+def test_more_values_than_one_dictionary_can_hold(options: dict[str, int], tmp_path: Path) -> None:
+    kind = pa.dictionary(pa.int8(), pa.string())
+    batches = []
+    for number in range(5):
+        names = pa.array([f"{number} {row}" for row in range(50)]).dictionary_encode().cast(kind)
+        nested = pa.ListArray.from_arrays(pa.array(range(51), pa.int32()), names)
+        ids = np.arange(50) * 5 + number
+        batches.append(pa.record_batch({"id": ids, "name": names, "names": nested}))
+    relation = Relation.build(batches, tmp_path / "r", "id", page_size=1024, **options)
+    assert relation.schema.field("name").type == kind
+    join = semistream.create("inlj", relation, on="id")
+    found = [row for out in join.process([pa.record_batch({"id": range(250)})]) for row in out.to_pylist()]
+    assert len(found) == 250
+    for row in found:
+        expected = f"{row['id'] % 5} {row['id'] // 5}"
+        assert (row["name"], row["names"]) == (expected, [expected])
+
+
+def test_what_a_null_struct_or_list_hides_is_not_looked_at() -> None:
+    hidden = pa.array([None, None], pa.struct([("d", pa.dictionary(pa.int16(), pa.string()))]))
+    codec = RowCodec(pa.schema({"s": hidden.type}))
+    batch = pa.record_batch({"s": hidden})
+    rows = codec.encode(batch)
+    assert codec.decode(rows.data, rows.starts).to_pydict() == {"s": [None, None]}
+    assert rows.lengths.tolist() == codec.lengths(batch).tolist()
+    # the items of the NULL in the middle point nowhere
+    items = pa.DictionaryArray.from_arrays(pa.array([0, 1, 99, 99, 1, 0], pa.int8()), ["a", "b"], safe=False)
+    pairs = pa.Array.from_buffers(
+        pa.list_(items.type, 2), 3, [pa.py_buffer(bytes([0b101]))], children=[items]
+    )  # fmt: skip
+    codec = RowCodec(pa.schema({"pairs": pairs.type}))
+    batch = pa.record_batch({"pairs": pairs})
+    rows = codec.encode(batch)
+    assert codec.decode(rows.data, rows.starts).to_pydict() == {"pairs": [["a", "b"], None, ["b", "a"]]}
+    assert rows.lengths.tolist() == codec.lengths(batch).tolist()

@@ -1,0 +1,57 @@
+"""``algorithm="auto"`` on Spark: exact, chosen on the driver, and once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import SparkSession
+
+import semistream
+from semistream.core.errors import BudgetTooSmallError, KeyColumnError
+from semistream.relation.storage import manifest as manifests
+from semistream.spark.joining import choosing
+
+pytestmark = pytest.mark.spark
+
+ROWS = 20_000
+
+
+@pytest.fixture(scope="module")
+def relation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("auto") / "relation"
+    table = pa.table({"id": np.arange(ROWS), "name": [f"product {i}" for i in range(ROWS)]})
+    semistream.Relation.build(table, path, key="id", shards=2).close()
+    return path
+
+
+def test_it_is_exact_and_chosen_once(spark: SparkSession, relation: Path):
+    sales = spark.range(5_000).selectExpr("id AS sale", "pmod(id * 7919, 25000) AS id")
+    choosing._fastest.cache_clear()
+    for _ in range(2):
+        joined = semistream.join(sales, relation, on="id", how="left", memory="20%", algorithm="auto", exponent=0.8)
+    assert choosing._fastest.cache_info().misses == 1
+    rows = joined.toArrow().sort_by("sale")
+    keys = [sale * 7919 % 25_000 for sale in range(5_000)]
+    assert rows["id"].to_pylist() == keys
+    assert rows["name"].to_pylist() == [f"product {key}" if key < ROWS else None for key in keys]
+
+
+def test_it_keeps_a_cache_between_batches(relation: Path):
+    schema = pa.schema([("sale", pa.int64()), ("id", pa.int64())])
+    algorithm, options = choosing.choose_join(relation, manifests.load(relation), "20%", schema, {"how": "left"})
+    assert algorithm in choosing._CANDIDATES
+    assert options == {"cache_share": choosing._CACHE_SHARE, "how": "left"}
+
+
+def test_mistakes_are_found_on_the_driver(spark: SparkSession, relation: Path):
+    sales = spark.range(10)
+    with pytest.raises(KeyColumnError):
+        semistream.join(sales, relation, on="other", memory="20%", algorithm="auto")
+    with pytest.raises(BudgetTooSmallError, match="for each of the 2 shards"):
+        semistream.join(sales, relation, on="id", memory="4KB", algorithm="auto")

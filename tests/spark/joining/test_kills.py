@@ -1,0 +1,172 @@
+"""Workers and drivers that are killed at random moments: nothing is lost, and nothing doubled.
+
+``SEMISTREAM_KILLS=20`` kills as many of each; by default it is a few.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pytest
+from numpy.typing import NDArray
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import SparkSession
+
+import feeding
+import semistream
+from feeding import BATCH, ROWS, build_products, feed, price_of, workers, write_sales
+from semistream.spark.joining.warm import places
+from semistream.workloads import ZipfKeys
+
+pytestmark = pytest.mark.spark
+
+KILLS = int(os.environ.get("SEMISTREAM_KILLS", "0"))
+
+
+@pytest.fixture(scope="module")
+def relation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_products(tmp_path_factory.mktemp("killed") / "products")
+
+
+def test_workers_killed_at_random_cost_no_row(spark: SparkSession, relation: Path, tmp_path: Path) -> None:
+    rng = random.Random(4)
+    stop = threading.Event()
+    killed = []
+
+    def kill_now_and_then() -> None:
+        # Spark gives a task up after three failures, so at most two for each micro-batch.
+        batch, kills = -1, 0
+        while len(killed) < (KILLS or 4) and not stop.wait(rng.uniform(0.3, 1.5)):
+            progress = fed.query.lastProgress
+            if progress is not None and progress["batchId"] != batch:
+                batch, kills = progress["batchId"], 0
+            if kills < 2 and (found := workers()):
+                os.kill(rng.choice(found).pid, signal.SIGKILL)
+                killed.append(time.monotonic())
+                kills += 1
+
+    with feed(spark, relation, tmp_path) as fed:
+        fed.add(0)
+        killer = threading.Thread(target=kill_now_and_then)
+        killer.start()
+        number = 0
+        try:
+            while killer.is_alive():
+                number += 1
+                fed.give(number, 4 * BATCH)
+                fed.query.processAllAvailable()
+        finally:
+            stop.set()
+            killer.join()
+        fed.add(number + 1)
+        fed.check(spark, price_of)
+    assert len(killed) == (KILLS or 4)
+
+
+def test_drivers_killed_at_random_cost_no_row(spark: SparkSession, tmp_path: Path) -> None:
+    """And, with R being updated all the while, no micro-batch has rows of two versions."""
+    rng = random.Random(5)
+    (tmp_path / "in").mkdir()
+    files: list[pa.Table] = []
+    relation = build_products(tmp_path / "products")
+    with updated(relation) as changed:
+        for _ in range(KILLS or 2):
+            files += [write_sales(tmp_path / "in", len(files) + more) for more in range(8)]
+            with driver(relation, tmp_path, "killed") as process:
+                assert process.stdout is not None
+                assert process.stdout.readline() == "started\n"
+                # some micro-batches on, and then anywhere between two of them
+                wait_for_commits(tmp_path, process, rng.randrange(4))
+                time.sleep(rng.uniform(0.0, 0.6))
+                kill(process)
+        assert commits(tmp_path) < len(files), "drivers were killed with work before them"
+        with driver(relation, tmp_path, "done") as process:
+            assert process.wait(300) == 0
+    facts = spark.read.parquet(str(tmp_path / "facts")).select("sale", "id", "price").toArrow()
+    sold, keys, prices = (facts[name].combine_chunks().to_numpy(zero_copy_only=False) for name in facts.column_names)
+    expected = pa.concat_tables(files).sort_by("sale")
+    order = np.argsort(sold)
+    assert np.array_equal(sold[order], expected["sale"].to_numpy())
+    assert np.array_equal(keys[order], expected["id"].to_numpy())
+    assert all((price_of(int(key)) is None) == np.isnan(price) for key, price in zip(keys, prices, strict=True))
+    known = ~np.isnan(prices)
+    assert np.array_equal(prices[known] % 1000, keys[known] % 1000)
+    often = known & np.isin(keys, changed)
+    assert not prices[known & ~often].astype(int).max() // 1000
+    versions = [set(prices[often & (sold // BATCH == number)].astype(int) // 1000) for number in range(len(files))]
+    assert all(len(found) == 1 for found in versions), "each file is one micro-batch"
+    assert max(versions[-1]) > min(versions[0]), "updates were seen"
+    query = (tmp_path / "checkpoint" / "metadata").read_text().split('"')[3]
+    assert not [root for root in places() if (root / query).exists()], "caches of the drivers that were killed"
+
+
+@contextmanager
+def updated(relation: Path) -> Iterator[NDArray[np.int64]]:
+    """Give keys of all shards new prices, one version after the other; yield the keys."""
+    sold = ZipfKeys(ROWS + 5000, 1.0, "random", seed=9).keys(0, 300)  # as sales have them
+    keys = np.unique(sold[sold < ROWS])
+    stop = threading.Event()
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        names = [f"product {key}" for key in keys]
+        number = 0
+        try:
+            while number < 30 and not stop.wait(1.0):  # each version has files of its own
+                number += 1
+                semistream.upsert(relation, pa.table({"id": keys, "price": keys % 1000 + 1000 * number, "name": names}))
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield keys
+    finally:
+        stop.set()
+        thread.join()
+    assert not failed, failed
+
+
+def driver(relation: Path, folder: Path, until: str) -> subprocess.Popen[str]:
+    """Start a driver of its own, on the same checkpoint as the last one."""
+    script = Path(feeding.__file__).with_name("killed_driver.py")
+    with open(folder / "driver.log", "a") as log:
+        return subprocess.Popen(
+            [sys.executable, script, relation, folder, until], stdout=subprocess.PIPE, stderr=log, text=True
+        )
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """Kill a driver and its JVM; the Python workers are left to notice."""
+    assert process.poll() is None, "the driver has ended by itself"
+    children = psutil.Process(process.pid).children(recursive=True)
+    machines = [child for child in children if child.name() == "java"]
+    assert machines
+    for dying in (*machines, process):
+        dying.kill()
+
+
+def commits(folder: Path) -> int:
+    """Count the micro-batches that were committed; Spark keeps the files of the last hundred."""
+    return max((int(file.name) + 1 for file in (folder / "checkpoint" / "commits").glob("[0-9]*")), default=0)
+
+
+def wait_for_commits(folder: Path, process: subprocess.Popen[str], more: int) -> None:
+    wanted = commits(folder) + more
+    while commits(folder) < wanted and process.poll() is None:
+        time.sleep(0.02)
