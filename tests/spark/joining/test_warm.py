@@ -334,7 +334,7 @@ def test_without_room_for_the_files_a_task_uses_memory(
     monkeypatch.setattr(os, "posix_fallocate", no_room)
     task = JoinTask("", 1, "cachejoin", 400_000, ("key",), pa.schema([]), {"on": "key"}, results=20_000)
     with take() as cache:
-        join = task._opened(relation, stream(0), cache)
+        join = task._bound(relation, stream(0), cache)
         assert sum(batch.num_rows for batch in join.process([stream(0)])) == 4000
         assert join.budget.parts()["results"] == 20_000
         cache.keep()
