@@ -43,6 +43,7 @@ GRIDS: dict[str, dict[str, list[Any]]] = {
         "cache_share": SHARES[::3], "buffer_tuples": np.geomspace(5e3, 1e5, 6).astype(int).tolist(),
         "max_scan": [50, 200],
     },
+    "adaptivejoin": {"window": np.geomspace(100, 3e5, 24).astype(int).tolist()},
 }  # fmt: skip
 
 

@@ -30,7 +30,6 @@ Every tuple costs ``c_S + c_AI + c_H + K·c_O``, one that waits ``c_A + c_E`` mo
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +39,7 @@ import numpy as np
 from semistream.core.arrays import Floats
 from semistream.costs.basis.model import Memory, Prediction, common_memory
 from semistream.costs.basis.page_utility import PageClasses, kept_pages
+from semistream.costs.basis.planned_reads import planned_reads
 from semistream.costs.basis.popularity import KeyClasses
 from semistream.costs.basis.served import DiskCosts, Served, matched_in_passes
 from semistream.costs.basis.setting import Setting
@@ -53,7 +53,6 @@ from semistream.structures.read_plan import ReadPlanner
 __all__ = ["COSTS", "SsijCosts"]
 
 
-_STRETCH = 8192
 _ROUNDS = 16
 _SLOT_BYTES = 25 + DIRECTORY_BYTES
 """What a waiting tuple of `StreamTable` has beside its row."""
@@ -100,7 +99,7 @@ class SsijCosts(DiskCosts):
         state = self._steady(setting, split, items, replacement, utility_kept, cache_share)
         waiting, missed, wanting = state.waiting, state.missed, state.waiting / state.missed
         density = (1.0 - state.shares) * -np.expm1(-items.demand * wanting)
-        runs, pages, wanted = self._reads(setting, split, items, density)
+        runs, pages, wanted = planned_reads(setting, items, density, split.scan, split.read)
         # keys on cached pages are matched with each portion, the others with each join phase
         held = items.of_keys(state.shares)
         comes = max(keys.miss_share, 1e-12)
@@ -277,58 +276,6 @@ class SsijCosts(DiskCosts):
         frames = split.frames - int(split.frames * (cache_share or 0.0)) - kept_free - 2
         room = frames * setting.frame_bytes - self._beside(setting, split, wanted)
         return max(1.0, room / each)
-
-    def _reads(
-        self, setting: Setting, split: _Split, items: PageClasses, density: Floats
-    ) -> tuple[float, float, float]:
-        """Return runs, pages read and pages wanted of a join phase."""
-        ratio = setting.queued_seek / setting.transfer
-        if setting.shape == "random":
-            mean = float(np.dot(items.count, density) / items.count.sum())
-            stretches = [(float(items.count.sum()), mean)]
-        else:
-            stretches = _merged(items.count, density)
-        runs = pages = wanted = 0.0
-        for count, share in stretches:
-            drawn = max(1, min(round(count), _STRETCH) // items.run) * items.run
-            found = _planned(drawn, float(f"{share:.3g}"), items.run, round(ratio, 3), split.scan, split.read)
-            runs += found[0] * count / drawn
-            pages += found[1] * count / drawn
-            wanted += count * share
-        return max(runs, 1e-9), pages, wanted
-
-
-def _merged(count: Floats, density: Floats) -> list[tuple[float, float]]:
-    """Return stretches of R with about the same density each, neighbouring classes taken together."""
-    stretches: list[tuple[float, float]] = []
-    held, wanted, first = 0.0, 0.0, float(density[0])
-    for pages, share in zip(count.tolist(), density.tolist(), strict=True):
-        if held >= 256 and abs(share - first) > 0.05 * max(first, 0.02):
-            stretches.append((held, wanted / held))
-            held, wanted, first = 0.0, 0.0, share
-        held += pages
-        wanted += pages * share
-    stretches.append((held, wanted / held))
-    return stretches
-
-
-@functools.lru_cache(maxsize=4096)
-def _planned(pages: int, density: float, run: int, ratio: float, scan: int, read: int) -> tuple[float, float]:
-    """Return runs and pages of a plan for a stretch of R of which a share is wanted, ``run`` pages here and there."""
-    drawn = np.random.default_rng(7).random(pages // run) < density
-    chosen = np.flatnonzero(np.repeat(drawn, run)).astype(np.int32)
-    if chosen.size == 0:
-        return density * pages, density * pages
-    plan = ReadPlanner(chosen.size, seek=ratio, transfer=1.0, max_scan=scan).plan(chosen)
-    listed = np.empty(max(read, scan), np.int64)
-    runs = total = at = 0
-    while at < chosen.size:
-        together, at = plan.list_pages(at, listed)
-        runs += 1 + int(np.count_nonzero(np.diff(together) != 1))
-        total += together.size
-    # the stretch may have been drawn with a few pages more or less than expected
-    scale = density * pages / chosen.size
-    return runs * scale, total * scale
 
 
 COSTS = (SsijCosts(),)

@@ -175,9 +175,14 @@ class HotTuples:
         self.evictions = 0
 
     @staticmethod
-    def bytes_per_tuple(codec: RowCodec, row_bytes: float = 0.0) -> int:
+    def bytes_beside_row() -> int:
+        """Return what a row of capacity costs beside the row."""
+        return 8 + 4 + 4 + 1 + 1 + ENTRY_BYTES
+
+    @classmethod
+    def bytes_per_tuple(cls, codec: RowCodec, row_bytes: float = 0.0) -> int:
         """Return what one more row of capacity costs (``u``)."""
-        return 8 + 4 + 4 + 1 + 1 + ENTRY_BYTES + RowStore.bytes_per_slot(codec, row_bytes)
+        return cls.bytes_beside_row() + RowStore.bytes_per_slot(codec, row_bytes)
 
     @staticmethod
     def fixed_bytes() -> int:

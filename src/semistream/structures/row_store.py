@@ -15,10 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from semistream.core.arrays import Bytes, Ints, Slots
-from semistream.core.compiled import kernel
+from semistream.core.compiled import Int, kernel
 from semistream.core.errors import SemistreamError
 from semistream.relation.rows.row_codec import RowCodec, Rows
 from semistream.structures.array_source import Arrays, in_memory
+from semistream.structures.elastic import ElasticArrays
 
 __all__ = ["RowStore"]
 
@@ -96,6 +97,39 @@ def _gather_segments(t: _Segments, width: int, slots: Slots) -> tuple[Bytes, Int
     return data, starts
 
 
+@kernel
+def _draw_in(t: _Segments, width: int, limit: int) -> None:
+    """Move what lies in segments from ``limit`` on to free ones below it, of which there are enough."""
+    used = np.zeros(t.next.size, np.bool_)
+    for slot in range(t.first.size):
+        segment = np.int64(t.first[slot])
+        while segment >= 0:
+            used[segment] = True
+            segment = np.int64(t.next[segment])
+    free = np.int64(-1)
+    for at in range(limit - 1, -1, -1):
+        if not used[at]:
+            t.next[at] = free
+            free = np.int64(at)
+    for slot in range(t.first.size):
+        before: Int = -1
+        segment = np.int64(t.first[slot])
+        while segment >= 0:
+            if segment >= limit:
+                to = free
+                free = np.int64(t.next[to])
+                t.data[to * width : (to + 1) * width] = t.data[segment * width : (segment + 1) * width]
+                t.next[to] = t.next[segment]
+                if before >= 0:
+                    t.next[before] = to
+                else:
+                    t.first[slot] = to
+                segment = to
+            before = segment
+            segment = np.int64(t.next[segment])
+    t.state[_FREE] = free
+
+
 class RowStore:
     """Room for up to ``slots`` rows of one codec.
 
@@ -123,7 +157,8 @@ class RowStore:
         if not self.variable:
             self._data: Bytes = arrays("rows", slots * self._stride, np.uint8)
             return
-        segments = max(1, slots * math.ceil(max(row_bytes, 1) / self.SEGMENT))
+        self._segments_a_slot = math.ceil(max(row_bytes, 1) / self.SEGMENT)
+        segments = self.segments_for(slots)
         self._t = _Segments(
             data=arrays("segments", segments * self.SEGMENT, np.uint8),
             first=arrays("first_segment", slots, np.int32),
@@ -149,6 +184,11 @@ class RowStore:
         if not self.variable:
             return self._data.nbytes
         return sum(array.nbytes for array in self._t)
+
+    @property
+    def free_segments(self) -> int:
+        """Segments that no row has; none if rows are fixed."""
+        return int(self._t.next.size - self._t.state[_COUNT]) if self.variable else 0
 
     @property
     def largest_row(self) -> int:
@@ -191,6 +231,45 @@ class RowStore:
         if self.variable:
             return _gather_segments(self._t, self.SEGMENT, slots)
         return self._data, slots.astype(np.int64) * self._stride
+
+    def segments_for(self, slots: int) -> int:
+        """Return the segments of a store of so many slots; none if rows are fixed."""
+        return max(1, slots * self._segments_a_slot) if self.variable else 0
+
+    def move(self, sources: Slots, targets: Slots) -> None:
+        """Move rows from slots in use to free ones."""
+        if not self.variable:
+            rows = self._data.reshape(-1, self._stride)
+            rows[targets] = rows[sources]
+            return
+        t = self._t
+        t.first[targets], t.length[targets] = t.first[sources], t.length[sources]
+        t.first[sources] = -1
+
+    def resize(self, slots: int, arrays: ElasticArrays) -> None:
+        """Have another number of slots, all in use being below it; segments in use must fit, too."""
+        if not self.variable:
+            del self._data
+            self._data = arrays.resize("rows", slots * self._stride)
+            self.slots = slots
+            return
+        segments, before = self.segments_for(slots), self._t.next.size
+        if segments < before:
+            _draw_in(self._t, self.SEGMENT, segments)
+        state = self._t.state
+        del self._t
+        self._t = _Segments(
+            data=arrays.resize("segments", segments * self.SEGMENT),
+            first=arrays.resize("first_segment", slots),
+            length=arrays.resize("row_length", slots),
+            next=arrays.resize("next_segment", segments),
+            state=state,
+        )
+        self._t.first[self.slots :] = -1
+        if segments > before:
+            self._t.next[before:] = np.append(np.arange(before + 1, segments), state[_FREE])
+            state[_FREE] = before
+        self.slots = slots
 
     def check(self, used: Slots) -> None:
         """Assert that exactly ``used`` hold rows and every segment is in one chain or free."""

@@ -157,7 +157,7 @@ class Join(FollowsUpdates, Traits, Results):
         self._updates_part = self.budget.reserve("updates of R", self._update_bytes_now())
         inbox, pairs, self._result_bytes = common_parts(self.budget.total)
         self._stream = StreamBuffer(self.stream_codec, inbox)
-        self.budget.reserve("stream buffer", self._stream.limit)
+        self._inbox = self.budget.reserve("stream buffer", self._stream.limit)
         self._cap = pairs
         self.budget.reserve("matches", self._cap * PAIR_BYTES)
         self.budget.reserve("results", self._result_bytes)

@@ -1,0 +1,140 @@
+"""ADAPTIVEJOIN: windows of the stream, each distinct key looked up once.
+
+=============  =============================================================================================
+symbol         meaning
+=============  =============================================================================================
+``n``          tuples of a window
+``p``          share of the stream that asks for a key
+``D``          distinct keys of a window: ``Σ (1 - e^{-n·p})``
+``h``          keys that the arena holds with their rows
+``π``          chance of a key to be kept
+``m``          keys that have to be read for a window: ``Σ (1 - π)·(1 - e^{-n·p})``
+=============  =============================================================================================
+
+Keys that are read for a window lie in the arena beside those kept: ``h - m`` of them, which most windows ask for.
+Wanted pages lie in R at random, or by rank; what reading them takes is found by planning such a set. Every tuple costs
+``c_S + c_H + K·c_O``, a key that is read ``c_H`` more. How long the window is, the join finds as the stream comes; the
+model takes the same rule, `semistream.joins.adaptive_split`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from semistream.costs.basis.model import Memory, common_memory
+from semistream.costs.basis.page_utility import PageClasses
+from semistream.costs.basis.planned_reads import planned_reads
+from semistream.costs.basis.popularity import KeyClasses
+from semistream.costs.basis.served import DiskCosts, Served, matched_in_passes
+from semistream.costs.basis.setting import Setting
+from semistream.joins import adaptive_memory as adaptive
+from semistream.joins.adaptive_split import Split
+from semistream.joins.page_fetch import PageFetch
+from semistream.joins.window import Window
+from semistream.structures.hot_rows import HotRows
+from semistream.structures.hot_tuples import HotTuples
+
+__all__ = ["AdaptiveJoinCosts"]
+
+_ROUNDS = 24
+
+
+class AdaptiveJoinCosts(DiskCosts):
+    """Windows, one after the other."""
+
+    id = "adaptivejoin"
+
+    def serve(
+        self, setting: Setting, memory: int, keys: KeyClasses, *, window: int | None = None, **options: Any
+    ) -> Served:
+        parts, tuples, rows, frames = self._split(setting, memory, window)
+        held = rows / setting.rows_per_key
+        asked = keys.count * keys.missing * -np.expm1(-tuples * keys.popularity)
+        while tuples > 1.0 and float(asked.sum()) > held:
+            tuples /= 2  # the rows of so many do not fit: half of them first
+            asked = keys.count * keys.missing * -np.expm1(-tuples * keys.popularity)
+        missing, kept = float(asked.sum()), np.zeros(keys.count.size)
+        for _ in range(_ROUNDS):
+            kept = np.clip(max(0.0, held - missing) - keys.first, 0.0, keys.count) / keys.count
+            missing += 0.5 * (float(np.dot(asked, 1.0 - kept)) - missing)
+        behind = keys.without(keys.missing * (1.0 - kept))
+        items = PageClasses.of(setting, behind, int(tuples))
+        missed = behind.miss_share / max(keys.miss_share, 1e-12)
+        # the tuples that are not answered by the arena, spread over the pages
+        density = -np.expm1(-items.demand * tuples * missed)
+        runs, pages, wanted = planned_reads(setting, items, density, min(256, frames), frames)
+        return Served(
+            parts,
+            {**options, "window": window},
+            probes=1.0 + missing / tuples,
+            reads=runs / tuples,
+            pages=pages / tuples,
+            seek=setting.seek_with(max(1.0, frames * runs / max(pages, 1.0))),
+            turns=1.0 / tuples,
+            events=matched_in_passes(keys, float(tuples)),
+            waits=False,
+            cache_hits=1.0 - missed,
+            details={"n": tuples, "h": held, "m": missing, "wanted": wanted, "pages": pages, "runs": runs},
+        )
+
+    def least(self, setting: Setting, **options: Any) -> int:
+        row, key = self._row_and_key(setting)
+        return (
+            adaptive.LEAST_TUPLES * Window.bytes_per_tuple
+            + adaptive.LEAST_KEYS * (row + 2 * key)
+            + HotRows.fixed_bytes()
+            + setting.frame_bytes
+            + PageFetch.bytes_per_frame
+            + adaptive.LEAST_KEYS * PageFetch.bytes_per_key
+            + PageFetch.fixed_bytes()
+        )
+
+    def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
+        """Return nothing to choose: memory moves by itself."""
+        return {}
+
+    @staticmethod
+    def _row_and_key(setting: Setting) -> tuple[int, int]:
+        """Return what a row and a key cost in the arena; a tuple of the front stage has its row, too."""
+        return setting.cached_bytes - HotTuples.bytes_beside_row() + HotRows.bytes_beside_row(), HotRows.bytes_per_key()
+
+    def _split(self, setting: Setting, total: int, window: int | None) -> tuple[Memory, float, int, int]:
+        """Give the memory out as `AdaptiveMemory` does; return parts, tuples of a window, rows of the arena, frames."""
+        parts, frame = common_memory(setting, total, index=True), setting.frame_bytes
+        least = self.least(setting)
+        spare = parts.free - least
+        if spare < 0:
+            raise self._too_small(setting, parts, least)
+        row, key = self._row_and_key(setting)
+        frames = 1 + min(
+            spare // 16 // (frame + PageFetch.bytes_per_frame), adaptive.MOST_FRAMES, max(setting.pages - 1, 0)
+        )
+        wanted = adaptive.LEAST_KEYS + min(spare // 32 // PageFetch.bytes_per_key, adaptive.MOST_WANTED)
+        taken = wanted * PageFetch.bytes_per_key + PageFetch.fixed_bytes()
+        parts.give("frames", frames * (frame + PageFetch.bytes_per_frame) + taken)
+        room = parts.free + parts.parts.pop("stream buffer") - HotRows.fixed_bytes()
+        tuple_bytes = setting.buffered_bytes + Window.bytes_per_tuple
+        least_window = adaptive.LEAST_WINDOW + adaptive.LEAST_TUPLES * Window.bytes_per_tuple
+        a_row = row + adaptive.KEYS_A_ROW * key
+        keys = max(adaptive.LEAST_KEYS, int(int((room - least_window) / a_row) * adaptive.KEYS_A_ROW))
+        fits = setting.rows * row + (setting.rows + adaptive.LEAST_KEYS) * key + 2 * least_window <= room
+        most_rows = max(adaptive.LEAST_KEYS, setting.rows) if fits else None
+        if most_rows is not None:
+            most = (room - 2 * least_window - most_rows * row) // key
+            keys = max(adaptive.LEAST_KEYS, min(most, 2 * setting.rows + 1024))
+        room -= keys * key
+        split = Split(room, setting.rows, setting.pages, tuple_bytes, row, setting.queued_seek, setting.transfer)
+        tuples = split.best(setting.exponent) if window is None else window
+        most = max(least_window, room - (most_rows or adaptive.LEAST_KEYS) * row)
+        taken = min(max(least_window, int(tuples * tuple_bytes)), most)
+        tuples = max(adaptive.LEAST_TUPLES, int(taken / tuple_bytes))
+        rows = max(adaptive.LEAST_KEYS, (room - taken) // row)
+        rows = rows if most_rows is None else min(rows, most_rows)
+        parts.give("stream buffer", taken)
+        parts.give("arena", rows * row + keys * key + HotRows.fixed_bytes())
+        return parts, float(tuples), rows, frames
+
+
+COSTS = (AdaptiveJoinCosts(),)

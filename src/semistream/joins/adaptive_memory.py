@@ -1,0 +1,246 @@
+"""The memory of ADAPTIVEJOIN: the window, the arena of rows, and the frames that pages are read into."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.joins.adaptive_split import Split
+from semistream.joins.base import Join
+from semistream.joins.page_fetch import PageFetch, read_costs
+from semistream.joins.window import Window
+from semistream.relation.pages import page_keys
+from semistream.relation.relation import Relation
+from semistream.relation.row_gather import RowGather
+from semistream.structures.arrays import ArraySource
+from semistream.structures.hot_rows import HotRows
+
+__all__ = ["AdaptiveMemory", "tuple_bytes"]
+
+Ints = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+LEAST_KEYS = 16
+LEAST_TUPLES = 16
+LEAST_WINDOW = 4096
+MOST_FRAMES = 768
+MOST_WANTED = 1 << 16
+MOST_RESULTS = 1 << 16
+MOST_RESULT_BYTES = 1 << 24
+KEYS_A_ROW = 1.25
+"""Places for keys for each row: those of keys that R does not have, or that are not read yet."""
+FILES_WINDOW_SHARE = 0.15
+"""The window's share where the arena lies in files, whose size must not change."""
+_SMALL = 256
+"""Pages of an R that is held whole from the start, if it fits; a larger one when as many pages have been read."""
+_BATCHES = 8
+"""Micro-batches whose sizes are remembered: memory for the longest of them is kept."""
+_WORTH_IT = 1.2
+"""Memory moves when the window that it should be is longer, or shorter, by this factor."""
+
+
+def tuple_bytes(schema: pa.Schema, stored: float) -> float:
+    """Return what a tuple takes in the window; where types vary in length, about what it takes when stored."""
+    try:
+        return float(sum(field.type.bit_width for field in schema) / 8) + Window.bytes_per_tuple
+    except ValueError:
+        return stored + 4.0 * len(schema) + Window.bytes_per_tuple
+
+
+class AdaptiveMemory(Join):
+    """The parts of the memory, how they are laid out, and how they move; `AdaptiveJoin` has the algorithm."""
+
+    def __init__(
+        self,
+        relation: Relation,
+        *,
+        window: int | None = None,
+        aging: float = 24.0,
+        arrays: ArraySource | None = None,
+        **common: Any,
+    ) -> None:
+        if window is not None and window < 1:
+            raise ValueError(f"window must be at least 1 tuple, not {window}; None lets memory move")
+        self._window_wish = window
+        self._aging = aging
+        self._arrays = arrays
+        self._whole = False
+        self._exponent = 1.0
+        self._batch = 0
+        self._batches: deque[int] = deque(maxlen=_BATCHES)
+        super().__init__(relation, **common)
+
+    def _stored_row_bytes(self) -> float:
+        """Return the bytes of a row of R, on average, as its pages tell."""
+        return min(self.relation.page_bytes / max(1.0, self.relation.rows_per_page), float(self.relation.page_bytes))
+
+    def _row_and_key(self) -> tuple[int, int]:
+        """Return what a row and a key cost in the arena."""
+        return HotRows.bytes_per_row(self.relation.codec, self._stored_row_bytes()), HotRows.bytes_per_key()
+
+    def _minimum(self) -> int:
+        row, key = self._row_and_key()
+        return (
+            LEAST_TUPLES * Window.bytes_per_tuple
+            + LEAST_KEYS * (row + 2 * key)
+            + HotRows.fixed_bytes()
+            + self.relation.device.frame_bytes
+            + PageFetch.bytes_per_frame
+            + LEAST_KEYS * PageFetch.bytes_per_key
+            + PageFetch.fixed_bytes()
+        )
+
+    # -- taking it ----------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        relation, frame = self.relation, self.relation.device.frame_bytes
+        assert self.schema is not None
+        spare = self.budget.free - self._minimum()
+        frames = 1 + min(
+            spare // 16 // (frame + PageFetch.bytes_per_frame), MOST_FRAMES, max(relation.page_count - 1, 0)
+        )
+        wanted = LEAST_KEYS + min(spare // 32 // PageFetch.bytes_per_key, MOST_WANTED)
+        self._fetch = PageFetch(relation, frames, wanted)
+        self.budget.reserve(
+            "frames",
+            frames * (frame + PageFetch.bytes_per_frame) + wanted * PageFetch.bytes_per_key + PageFetch.fixed_bytes(),
+        )
+        self._open_arena()
+        self._gather = RowGather(relation.codec, [field.name for field in self.condition.fields])
+        self._gather_key = RowGather(relation.codec, [] if relation.key.exact else list(relation.key.names))
+        row = self._stored_row_bytes() + self._row_bytes
+        self._most_results = max(1, min(self._cap, MOST_RESULTS, int(MOST_RESULT_BYTES / row)))
+
+    def _open_arena(self) -> None:
+        """Share what is free out between window and arena."""
+        relation = self.relation
+        assert self.schema is not None
+        row, key = self._row_and_key()
+        self._tuple_bytes = tuple_bytes(self.schema, self._row_bytes)
+        self._room = self.budget.free + self._inbox.bytes - HotRows.fixed_bytes()
+        least = LEAST_WINDOW + LEAST_TUPLES * Window.bytes_per_tuple
+        rows = int((self._room - least) / (row + KEYS_A_ROW * key))
+        self._keys = max(LEAST_KEYS, int(rows * KEYS_A_ROW))
+        # rows that vary in length do not fill their segments evenly
+        every = relation.row_count + (relation.row_count // 8 + 16 if relation.codec.variable else 0)
+        self._fits = every * row + (relation.row_count + LEAST_KEYS) * key + 2 * least <= self._room
+        self._most_rows = max(LEAST_KEYS, every) if self._fits else None
+        if self._most_rows is not None:
+            most = (self._room - 2 * least - self._most_rows * row) // key
+            self._keys = max(LEAST_KEYS, min(most, 2 * relation.row_count + 1024))
+        seek, transfer = read_costs(relation)
+        self._split = Split(
+            self._room - self._keys * key, max(1, relation.row_count), max(1, relation.page_count),
+            self._tuple_bytes, row, seek, transfer,
+        )  # fmt: skip
+        if self._window_wish is not None:
+            tuples = self._window_wish
+        elif self._arrays is not None:
+            tuples = int(FILES_WINDOW_SHARE * self._room / self._tuple_bytes)
+        else:
+            tuples = self._split.best(self._exponent)
+        window, tuples, rows = self._parts_for(tuples)
+        layout = f"{HotRows.FORMAT}; {self._keys} keys, {rows} rows of {self._stored_row_bytes()} B; "
+        arrays = None if self._arrays is None else self._arrays(layout + str(relation.codec.schema))
+        self._inbox.resize(window + tuples * Window.bytes_per_tuple)
+        self._window = Window(self.schema, window, tuples)
+        self._arena = HotRows(
+            relation.codec, self._keys, rows, self._stored_row_bytes(), aging=self._aging, arrays=arrays
+        )
+        self._arena_part = self.budget.reserve("arena", self._arena.nbytes)
+
+    def _parts_for(self, tuples: int) -> tuple[int, int, int]:
+        """Return bytes and tuples of a window, and the rows of the arena that are left beside it."""
+        row, key = self._row_and_key()
+        room = self._room - self._keys * key
+        least = LEAST_WINDOW + LEAST_TUPLES * Window.bytes_per_tuple
+        most = max(least, room - (self._most_rows or LEAST_KEYS) * row)
+        window = min(max(least, int(tuples * self._tuple_bytes)), most)
+        each = max(1.0, self._tuple_bytes)
+        tuples = max(LEAST_TUPLES, int(window / each))
+        window -= tuples * Window.bytes_per_tuple
+        rows = int((room - window - tuples * Window.bytes_per_tuple) // row)
+        return window, tuples, max(LEAST_KEYS, rows if self._most_rows is None else min(rows, self._most_rows))
+
+    # -- moving it ----------------------------------------------------------------------------------------
+
+    def _follow_stream(self, tuples: int, distinct: int, *, drained: bool) -> None:
+        """Learn from a window that has been served, and move memory to where it is worth more now."""
+        self._batch += tuples
+        if drained:
+            self._batches.append(self._batch)
+            self._batch = 0
+        if tuples >= 256:
+            seen = self._split.exponent_of(tuples, distinct)
+            self._exponent += 0.25 * (seen - self._exponent)
+        if self._arrays is not None or self._window_wish is not None or len(self._window) or self._fits or self._whole:
+            return
+        most = max(self._batches, default=0)
+        if self._batch > 2 * most or (not self._batches and not drained):
+            most = 1 << 62  # a stream that goes on, or a batch longer than all before
+        best = self._split.best(self._exponent, float(max(most, 1)))
+        if best < most < 1 << 62:
+            best = math.ceil(most / math.ceil(most / best))  # parts of equal size
+        best += best // 32
+        if not 1 / _WORTH_IT < best / self._window.tuples < _WORTH_IT:
+            self._move(best)
+
+    def _move(self, tuples: int) -> None:
+        """Make the window so long, and the arena as large as that leaves."""
+        window, tuples, rows = self._parts_for(tuples)
+        taken = window + tuples * Window.bytes_per_tuple
+        if rows < self._arena.capacity and not self._arena.resize(rows):
+            return
+        self._arena_part.resize(min(self._arena_part.bytes, self._arena.nbytes))
+        self._inbox.resize(min(self._inbox.bytes, taken))
+        self._window.resize(window, tuples)
+        if rows > self._arena.capacity:
+            self._arena.resize(rows)
+        self._arena_part.resize(self._arena.nbytes)
+        self._inbox.resize(taken)
+
+    # -- an R that fits -----------------------------------------------------------------------------------
+
+    def _should_hold_all(self) -> bool:
+        """Whether R fits and enough of it has been read for reading all of it to pay."""
+        if not self._fits or self._whole:
+            return False
+        read = (self.relation.counters - self._counters).pages
+        return self.relation.page_count <= _SMALL or read >= self.relation.page_count
+
+    def _hold_all(self) -> None:
+        """Read all of R into the arena, or leave it at that if it turns out not to fit."""
+        arena = self._arena
+        self._fits = False  # tried once
+        arena.reset(arena.places())
+        try:
+            self._whole = all(self._take_page(frames) for _, frames in self._fetch.all_pages())
+        finally:
+            if self._whole:
+                arena.settle(arena.places())
+            else:
+                self._most_rows = None
+                arena.reset(arena.places())
+            arena.unpin()
+            arena.pin(self._window.numbers)
+
+    def _take_page(self, frames: Bytes) -> bool:
+        """Put all rows of some pages into the arena; return whether they fit."""
+        keys, _, starts = page_keys(frames, self.relation.layout.stride)
+        numbers = np.empty(keys.size, np.int32)
+        done, _ = self._arena.number(keys, np.ones(keys.size, np.bool_), numbers)
+        return done == keys.size and self._arena.attach(numbers, self._fetch.rows_at(frames.reshape(-1), starts))
+
+    def _forget(self, keys: Ints) -> None:
+        """Forget what is known of keys that an update has changed."""
+        if not self._arena.forget(keys, whole=self._whole):
+            self._whole = False
+
+    def _check(self) -> None:
+        self._window.check()
+        self._arena.check()

@@ -1,0 +1,216 @@
+"""ADAPTIVEJOIN: a window of the stream joined in its own order, at the speed of the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.joins.adaptive_memory import AdaptiveMemory
+from semistream.joins.page_fetch import Wanted
+from semistream.joins.stream_buffer import Tuples
+from semistream.relation.overlay import Change
+from semistream.relation.relation import Relation
+from semistream.relation.selection import keep_rows, take_rows
+
+__all__ = ["AdaptiveJoin"]
+
+Ints = NDArray[np.int64]
+Slots = NDArray[np.int32]
+
+_ENCODED = 1 << 16
+"""Tuples whose keys are made at once."""
+
+
+class AdaptiveJoin(AdaptiveMemory):
+    """Tuples wait as they came, each distinct key is looked up once, and results leave in the order of the stream.
+
+    A window of the stream is held as Arrow batches. Each tuple becomes the number of its key in the arena of R's rows;
+    keys whose rows are not there are sorted, located in one walk through the index, and their pages read on the plan
+    that is cheapest by the device's measured costs, several requests in flight and the next pages on their way while
+    the last are searched. Then each column of R is written in stream order by one gather, beside the stream's own
+    columns, which were never touched.
+
+    What was read stays in the arena until the room is needed; then rows that fewer windows asked for go first. Keys
+    that R does not have are remembered as such. An R that fits is held whole.
+
+    Parameters
+    ----------
+    window
+        Tuples of a window at most; None lets memory move between window and arena, to where it is worth most.
+    aging
+        See `HotRows`.
+    arrays
+        Where the arena lives, if not in this process: one that another process left is taken up.
+    apart
+        Let tuples without a partner come in batches of their own, marked (`output.has_no_partner`), which takes the
+        results out of the stream's order.
+    """
+
+    id = "adaptivejoin"
+    title = "ADAPTIVEJOIN: windows in stream order, each key once, planned reads"
+    place = 200
+
+    def __init__(self, relation: Relation, *, apart: bool = False, **options: Any) -> None:
+        self._apart = apart
+        self._turning = False
+        self._changed: list[Ints] = []
+        super().__init__(relation, **options)
+
+    # -- tuples come in -----------------------------------------------------------------------------------
+
+    def _offer(self, batch: pa.RecordBatch) -> int:
+        if self._turning:
+            return 0  # amid a turn the numbers of the window stand for what they stood for when it began
+        count = min(self._window.room(batch), _ENCODED)
+        if count == 0:
+            return 0
+        batch = batch.slice(0, count)
+        keys, valid = self.condition.lows(batch)
+        numbers = self._window.numbers_of_next(count)
+        done, hits = self._arena.number(keys, valid, numbers, whole=self._whole)
+        if done < count:
+            batch, valid = batch.slice(0, done), valid[:done]
+        self._window.append(batch)
+        null = done - int(np.count_nonzero(valid))
+        self._stats.rows_in += done
+        self._stats.null_keys += null
+        self._stats.probes += done - null
+        self._stats.cache_hits += hits
+        return done
+
+    # -- one turn -----------------------------------------------------------------------------------------
+
+    def _step(self) -> Iterator[pa.RecordBatch]:
+        if len(self._window) == 0:
+            return
+        tuples, distinct = len(self._window), self._arena.pinned
+        self._turning = True
+        try:
+            yield from self._serve()
+        finally:
+            self._turning = False
+            self._arena.unpin()
+            self._arena.pin(self._window.numbers)
+            while self._changed:
+                self._forget(self._changed.pop())
+        self._follow_stream(tuples - len(self._window), distinct, drained=self._closing)
+
+    def _serve(self) -> Iterator[pa.RecordBatch]:
+        count = len(self._window)
+        if self._should_hold_all():
+            self._hold_all()
+        while not self._resolve():
+            # the rows of so many tuples do not fit: half of them first
+            count //= 2
+            if count == 0:
+                yield from self._serve_alone()
+                return
+            self._arena.pin_only(self._window.numbers[:count])
+        while count > 0:
+            batch, numbers = self._window.take(min(count, self._most_results))
+            count -= batch.num_rows
+            yield from self._emit(batch, numbers)
+
+    def _serve_alone(self) -> Iterator[pa.RecordBatch]:
+        """Let the first tuple leave, whose rows do not fit into the arena: page after page."""
+        batch, _ = self._window.take(1)
+        keys, _ = self.condition.lows(batch)
+        yield from self._looked_up(Tuples(keys, batch), self._single)
+
+    def _resolve(self) -> bool:
+        """Read the rows of all pinned keys that are not known; return False if they do not fit."""
+        arena = self._arena
+        for numbers in self._portions(arena.unknown()):
+            while numbers.size:
+                wanted = self._fetch.locate(arena.keys_of(numbers))
+                part, numbers = numbers[: wanted.keys.size], numbers[wanted.keys.size :]
+                if not self._take_in(part, wanted):
+                    return False
+        return True
+
+    def _take_in(self, numbers: Slots, wanted: Wanted) -> bool:
+        """Bring the rows of some keys into the arena; return False if they do not fit."""
+        if numbers.size == 0:
+            return False  # more pages than can be asked for, for a single key
+        complete = False
+        self._stats.probes += numbers.size
+        try:
+            if self.relation.unique:
+                self._arena.make_room(numbers.size)
+            with closing(self._fetch.rows(wanted)) as found:
+                complete = all(self._arena.attach(numbers[some.positions], some.rows) for some in found)
+        finally:
+            if complete:
+                self._arena.settle(numbers)
+            else:
+                self._arena.reset(numbers)
+        return complete
+
+    def _portions(self, unknown: Slots) -> Iterator[Slots]:
+        """Cut unknown keys into parts that can be looked for together, each sorted, the smallest keys first."""
+        most = self._fetch.capacity
+        keys = self._arena.keys_of(unknown)
+        if unknown.size > most:
+            order = np.argsort(keys)
+            unknown, keys = unknown[order], keys[order]
+        for begin in range(0, unknown.size, most):
+            part = unknown[begin : begin + most]
+            yield part[np.argsort(keys[begin : begin + most])]
+
+    # -- results ------------------------------------------------------------------------------------------
+
+    def _emit(self, batch: pa.RecordBatch, numbers: Slots) -> Iterator[pa.RecordBatch]:
+        rows, alone, several = self._arena.first_rows(numbers)
+        if not self.relation.key.exact and alone < numbers.size:
+            alone += self._part_strangers(batch, numbers, rows)
+        self._stats.rows_done += numbers.size
+        if alone and (self.how == "inner" or self._apart):
+            there = rows >= 0
+            yield from self._without_partner(keep_rows(batch, ~there))
+            batch, numbers, rows = keep_rows(batch, there), numbers[there], rows[there]
+        else:
+            self._stats.unmatched += alone
+        if numbers.size == 0:
+            return
+        if several == 0:
+            yield self._beside(batch, rows)
+            return
+        begin, row = 0, -1
+        while begin < numbers.size:
+            positions, rows, begin, row = self._arena.expand(numbers, begin, row, self._most_results, alone=True)
+            yield self._beside(take_rows(batch, positions), rows)
+
+    def _beside(self, batch: pa.RecordBatch, rows: Slots) -> pa.RecordBatch:
+        """Return tuples with the columns of a row of R each, NULL where there is none."""
+        columns = self._gather(*self._arena.locate(rows))
+        return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=self.output_schema)
+
+    def _part_strangers(self, batch: pa.RecordBatch, numbers: Slots, rows: Slots) -> int:
+        """Take the rows from tuples whose key has only the same hash as R's; return how many tuples there are."""
+        there = np.flatnonzero(rows >= 0)
+        names = self.relation.key.names
+        ours = pa.RecordBatch.from_arrays(self._gather_key(*self._arena.locate(rows[there])), names=list(names))
+        stream = batch if there.size == rows.size else take_rows(batch, there)
+        strange = there[~self.relation.key.verify(stream, self.on, ours)]
+        numbers[strange] = rows[strange] = -1
+        return int(strange.size)
+
+    # -- updates of R -------------------------------------------------------------------------------------
+
+    def after_update(self, change: Change) -> None:
+        """Forget the keys that were changed; amid a turn, when it ends: its tuples see R as it was."""
+        if not self._bound or change.keys.size == 0:
+            return
+        if self._turning:
+            self._changed.append(change.keys)
+        else:
+            self._forget(change.keys)
+
+    @property
+    def _waiting(self) -> int:
+        return len(self._window) if self._bound else 0

@@ -1,0 +1,121 @@
+"""The window: stream tuples that are joined together, as they came."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.relation.sizes import BatchBytes
+
+__all__ = ["Window"]
+
+Slots = NDArray[np.int32]
+
+
+class Window:
+    """Batches of the stream in the order of their arrival, and a number for each tuple.
+
+    Parameters
+    ----------
+    schema
+        Of the stream.
+    limit
+        Bytes of tuples at most, but for a single row that is longer; numbers are not among them.
+    tuples
+        Tuples at most.
+
+    Examples
+    --------
+    >>> batch = pa.record_batch({"id": [7, 7, 9]})
+    >>> window = Window(batch.schema, 4096, 100)
+    >>> window.room(batch)
+    3
+    >>> window.numbers_of_next(3)[:] = [0, 0, 1]
+    >>> window.append(batch)
+    >>> part, numbers = window.take(2)
+    >>> part.num_rows, numbers.tolist(), len(window)
+    (2, [0, 0], 1)
+    """
+
+    bytes_per_tuple = 4
+    """What a tuple costs beside its own bytes."""
+
+    def __init__(self, schema: pa.Schema, limit: int, tuples: int) -> None:
+        self.limit = limit
+        self.size_of = BatchBytes(schema)
+        self.nbytes = 0
+        """Bytes of the tuples."""
+        self._columns = len(schema)
+        self._numbers: Slots = np.empty(tuples, np.int32)
+        self._begin = 0
+        self._end = 0
+        self._batches: deque[tuple[pa.RecordBatch, int]] = deque()
+
+    def __len__(self) -> int:
+        return self._end - self._begin
+
+    @property
+    def tuples(self) -> int:
+        """Tuples at most."""
+        return self._numbers.size
+
+    def resize(self, limit: int, tuples: int) -> None:
+        """Have other limits; the window is empty."""
+        assert len(self) == 0
+        self.limit = limit
+        self._begin = self._end = 0
+        del self._numbers
+        self._numbers = np.empty(tuples, np.int32)
+
+    def room(self, batch: pa.RecordBatch) -> int:
+        """Return how many rows, from the first on, there is room for; one, if the window is empty."""
+        if len(self) == 0:
+            self._begin = self._end = 0
+        count = min(int(batch.num_rows), self.tuples - self._end)
+        room = self.limit - self.nbytes
+        size = self.size_of(batch.slice(0, count))
+        if size > room:
+            count = int(count * max(room, 0) / size)
+            while count and self.size_of(batch.slice(0, count)) > room:
+                count //= 2
+        return count or int(len(self) == 0 and batch.num_rows > 0)
+
+    def numbers_of_next(self, count: int) -> Slots:
+        """Return where the numbers of the next ``count`` tuples are to be written."""
+        return self._numbers[self._end : self._end + count]
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Append tuples whose numbers have been written."""
+        size = self.size_of(batch)
+        self._batches.append((batch, size))
+        self._end += batch.num_rows
+        self.nbytes += size
+
+    @property
+    def numbers(self) -> Slots:
+        """Numbers of all tuples."""
+        return self._numbers[self._begin : self._end]
+
+    def take(self, most: int) -> tuple[pa.RecordBatch, Slots]:
+        """Take tuples of one batch out, up to ``most`` from the first on, and their numbers."""
+        batch, size = self._batches.popleft()
+        self.nbytes -= size
+        if batch.num_rows > most:
+            rest = batch.slice(most)
+            size = self.size_of(rest)
+            self._batches.appendleft((rest, size))
+            self.nbytes += size
+            batch = batch.slice(0, most)
+        begin, self._begin = self._begin, self._begin + int(batch.num_rows)
+        return batch, self._numbers[begin : self._begin]
+
+    def check(self) -> None:
+        """Assert all invariants."""
+        assert sum(batch.num_rows for batch, _ in self._batches) == len(self)
+        assert sum(size for _, size in self._batches) == self.nbytes
+        assert 0 <= self._begin <= self._end <= self.tuples
+        most = self.limit + len(self._batches) * (8 + 2 * self._columns)
+        assert self.nbytes <= most or len(self) == 1, f"{self.nbytes} B in a window of {self.limit} B"

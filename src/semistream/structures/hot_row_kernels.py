@@ -1,0 +1,287 @@
+"""The compiled passes under `hot_rows.HotRows`: numbering, letting go, taking in, walking chains."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.core.compiled import Int, inner_kernel, kernel
+from semistream.structures.admission import MOST, recall, remember
+from semistream.structures.directory import erase, find, home, mix, position_at
+
+__all__ = [
+    "ABSENT",
+    "FREE",
+    "HELD",
+    "KNOWN",
+    "PINNED",
+    "PRESENT",
+    "UNKNOWN",
+    "HotTable",
+    "attach",
+    "forget",
+    "number",
+    "pin",
+    "reclaim",
+    "reset",
+    "settle",
+]
+
+Ints = NDArray[np.int64]
+Slots = NDArray[np.int32]
+Bytes = NDArray[np.uint8]
+
+# What is known of a key. `HELD` is added while a tuple has its number, `PINNED` while its rows must stay, too.
+FREE, UNKNOWN, PRESENT, ABSENT = 0, 1, 2, 3
+PINNED, HELD = 8, 16
+KNOWN = 7
+_IN_USE = PINNED | HELD
+
+# Places in `HotTable.state`.
+FREE_KEY, FREE_ROW, KEYS, ROWS, HAND, READY, SEEN = 0, 1, 2, 3, 4, 5, 6
+STATE_WORDS = 8
+
+_AHEAD = 64
+
+
+class HotTable(NamedTuple):
+    """The arrays, as kernels see them."""
+
+    key: Ints
+    first: Slots  # the first row of a key; links free keys too
+    known: Bytes
+    often: Bytes  # windows that asked for the key, aged
+    entries: NDArray[np.uint64]  # 32 bits of the hash, key's place + 1
+    after: Slots  # the next row of the same key; links free rows too
+    state: Ints
+
+
+@kernel
+def number(
+    t: HotTable, keys: Ints, valid: NDArray[np.bool_], whole: bool, sketch: Bytes, numbers: Slots
+) -> tuple[Int, Int]:
+    """Write the place of each key in the table, -1 for NULLs; keys that are new get one. All become pinned.
+
+    Returns how many keys got a number before no place was free, and for how many of them the answer was known.
+    ``whole`` says that what is not in the table is not in R either.
+    """
+    table, known, count, entries, first, state = t.key, t.known, t.often, t.entries, t.first, t.state
+    size = entries.size
+    n = keys.size
+    hits = 0
+    near = np.uint64(0)
+    for begin in range(0, n, _AHEAD):
+        end = min(begin + _AHEAD, n)
+        # these reads do not wait for each other: they bring near what the next loop needs
+        for i in range(begin, end):
+            near += entries[home(mix(keys[i]), size)]
+        for i in range(begin, end):
+            if not valid[i]:
+                numbers[i] = -1
+                continue
+            at = find(entries, table, keys[i])
+            if at >= 0:
+                place = position_at(entries, at)
+                what = known[place]
+                if (what & KNOWN) != UNKNOWN:
+                    hits += 1
+                if (what & PINNED) == 0:
+                    known[place] = what | _IN_USE
+                    if count[place] < MOST:
+                        count[place] += 1
+                numbers[i] = place
+                continue
+            if whole:
+                numbers[i] = -1
+                hits += 1
+                continue
+            place = state[FREE_KEY]
+            if place < 0:
+                if near == np.uint64(1):  # never mind what it is: the reads above must not be left out
+                    state[SEEN] += 0
+                return i, hits
+            state[FREE_KEY] = first[place]
+            state[KEYS] += 1
+            table[place] = keys[i]
+            first[place] = -1
+            known[place] = UNKNOWN | _IN_USE
+            count[place] = 1 + recall(sketch, keys[i])
+            entries[-1 - at] = (mix(keys[i]) << np.uint64(32)) | np.uint64(place + 1)
+            numbers[i] = place
+    if near == np.uint64(1):
+        state[SEEN] += 0
+    return n, hits
+
+
+@kernel
+def pin(t: HotTable, numbers: Slots) -> None:
+    """Pin the keys of these numbers."""
+    for i in range(numbers.size):
+        if numbers[i] >= 0:
+            t.known[numbers[i]] |= _IN_USE
+
+
+@inner_kernel
+def _free_rows(after: Slots, first: Slots, state: Ints, place: Int, freed: Slots, at: Int) -> Int:
+    """Give the rows of a key back, listing them in ``freed``; return how many are listed."""
+    row = np.int64(first[place])
+    while row >= 0:
+        freed[at] = row
+        at += 1
+        following = np.int64(after[row])
+        after[row] = state[FREE_ROW]
+        state[FREE_ROW] = row
+        state[ROWS] -= 1
+        row = following
+    first[place] = -1
+    return at
+
+
+@inner_kernel
+def _free_key(
+    key: Ints, first: Slots, known: Bytes, count: Bytes, entries: NDArray[np.uint64], state: Ints, place: Int
+) -> None:
+    erase(entries, key, find(entries, key, key[place]))
+    known[place] = FREE
+    count[place] = 0
+    first[place] = state[FREE_KEY]
+    state[FREE_KEY] = place
+    state[KEYS] -= 1
+
+
+@kernel
+def reclaim(t: HotTable, keys: int, rows: int, sketch: Bytes) -> Slots:
+    """Let unpinned keys go, the least frequent first, until so many keys and rows more are free, or none is left.
+
+    Keys that are held stay in the table, without what was known of them. Returns the rows that were given back. Among
+    keys of one frequency a hand goes round.
+    """
+    key, first, known, count, after, state = t.key, t.first, t.known, t.often, t.after, t.state
+    of_keys, of_rows = np.zeros(MOST + 2, np.int64), np.zeros(MOST + 2, np.int64)
+    size = key.size
+    for place in range(size):
+        what = known[place]
+        if what == FREE or (what & PINNED) != 0:
+            continue
+        level = 0 if what == UNKNOWN else np.int64(count[place]) + 1
+        of_keys[level] += (what & HELD) == 0
+        row = np.int64(first[place])
+        while row >= 0:
+            of_rows[level] += 1
+            row = np.int64(after[row])
+    limit, some_keys, some_rows = 0, of_keys[0], of_rows[0]
+    while limit <= MOST and (some_keys < keys or some_rows < rows):
+        limit += 1
+        some_keys += of_keys[limit]
+        some_rows += of_rows[limit]
+    freed = np.empty(some_rows, np.int32)
+    left_keys = keys - (some_keys - of_keys[limit])
+    left_rows = rows - (some_rows - of_rows[limit])
+    at: Int = 0
+    place = state[HAND]
+    stopped = place
+    for _ in range(size):
+        place = place + 1 if place + 1 < size else 0
+        what = known[place]
+        if what == FREE or (what & PINNED) != 0:
+            continue
+        level = 0 if what == UNKNOWN else np.int64(count[place]) + 1
+        if level > limit:
+            continue
+        if level == limit:
+            if left_keys <= 0 and left_rows <= 0:
+                continue
+            stopped = place
+        before = at
+        at = _free_rows(after, first, state, place, freed, at)
+        if level == limit:
+            left_rows -= at - before
+        if (what & HELD) != 0:
+            known[place] = HELD | UNKNOWN
+            continue
+        if level == limit:
+            left_keys -= 1
+        remember(sketch, key[place], np.int64(count[place]))
+        _free_key(key, first, known, count, t.entries, state, place)
+    state[HAND] = stopped
+    return freed[:at].copy()
+
+
+@kernel
+def attach(t: HotTable, places: Slots, rows: Slots) -> int:
+    """Append a free row to each of the keys at ``places``, those of a key next to each other; return for how many."""
+    first, known, after, state = t.first, t.known, t.after, t.state
+    last: Int = -1
+    for i in range(places.size):
+        row = np.int64(state[FREE_ROW])
+        if row < 0:
+            return i
+        place = places[i]
+        state[FREE_ROW] = after[row]
+        state[ROWS] += 1
+        after[row] = -1
+        rows[i] = row
+        if first[place] < 0:
+            first[place] = row
+        else:
+            if i == 0 or places[i - 1] != place:
+                last = np.int64(first[place])
+                while after[last] >= 0:
+                    last = np.int64(after[last])
+            after[last] = row
+        known[place] = (known[place] & _IN_USE) | PRESENT
+        last = row
+    return places.size
+
+
+@kernel
+def settle(t: HotTable, places: Slots) -> None:
+    """All pages of these keys have been searched: those without a row are not in R."""
+    for i in range(places.size):
+        if (t.known[places[i]] & KNOWN) == UNKNOWN:
+            t.known[places[i]] = (t.known[places[i]] & _IN_USE) | ABSENT
+
+
+@kernel
+def reset(t: HotTable, places: Slots) -> Slots:
+    """Forget what is known of these keys, which stay in the table; return the rows that were given back."""
+    freed = np.empty(t.state[ROWS], np.int32)
+    at: Int = 0
+    for i in range(places.size):
+        at = _free_rows(t.after, t.first, t.state, places[i], freed, at)
+        t.known[places[i]] = (t.known[places[i]] & _IN_USE) | UNKNOWN
+    return freed[:at].copy()
+
+
+@kernel
+def forget(t: HotTable, keys: Ints, whole: bool) -> tuple[Slots, bool]:
+    """Forget what is known of some keys; return the rows that were given back, and whether that went well.
+
+    Keys that nobody asks for leave the table, unless it is ``whole``: then they come in as unknown, for what is not
+    there would be taken for absent. That fails when there is no room for one.
+    """
+    freed = np.empty(t.state[ROWS], np.int32)
+    at: Int = 0
+    for i in range(keys.size):
+        entry = find(t.entries, t.key, keys[i])
+        if entry >= 0:
+            place = position_at(t.entries, entry)
+            at = _free_rows(t.after, t.first, t.state, place, freed, at)
+            if whole or (t.known[place] & _IN_USE) != 0:
+                t.known[place] = (t.known[place] & _IN_USE) | UNKNOWN
+            else:
+                _free_key(t.key, t.first, t.known, t.often, t.entries, t.state, place)
+        elif whole:
+            place = t.state[FREE_KEY]
+            if place < 0:
+                return freed[:at].copy(), False
+            t.state[FREE_KEY] = t.first[place]
+            t.state[KEYS] += 1
+            t.key[place] = keys[i]
+            t.first[place] = -1
+            t.known[place] = UNKNOWN
+            t.often[place] = 0
+            t.entries[-1 - entry] = (mix(keys[i]) << np.uint64(32)) | np.uint64(place + 1)
+    return freed[:at].copy(), True

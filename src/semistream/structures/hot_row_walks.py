@@ -1,0 +1,99 @@
+"""The compiled walks along the rows of keys in `hot_rows.HotRows`: out of the arena, and to the front of it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.core.compiled import Int, kernel
+from semistream.structures.hot_row_kernels import FREE, FREE_ROW, HotTable
+
+__all__ = ["draw_in", "expand", "first_rows"]
+
+Ints = NDArray[np.int64]
+Slots = NDArray[np.int32]
+
+
+@kernel
+def first_rows(t: HotTable, numbers: Slots, rows: Slots) -> tuple[Int, Int]:
+    """Write the first row of each number, -1 if it has none; return how many have none, and how many several."""
+    first, after = t.first, t.after
+    none, several = 0, 0
+    for i in range(numbers.size):
+        row = first[numbers[i]] if numbers[i] >= 0 else np.int32(-1)
+        rows[i] = row
+        if row < 0:
+            none += 1
+        elif after[row] >= 0:
+            several += 1
+    return none, several
+
+
+@kernel
+def expand(
+    t: HotTable, numbers: Slots, begin: int, row: int, cap: int, alone: bool, positions: Ints, rows: Slots
+) -> tuple[Int, Int, Int]:
+    """List pairs of position and row, ``cap`` at most, from row ``row`` (-1: the first) of number ``begin`` on.
+
+    ``alone`` lists a number without rows too, with row -1. Returns the pairs, and where to go on.
+    """
+    first, after = t.first, t.after
+    pairs = 0
+    i: Int = begin
+    at: Int = row
+    while i < numbers.size:
+        if at < 0:
+            at = np.int64(first[numbers[i]]) if numbers[i] >= 0 else np.int64(-1)
+            if at < 0 and alone:
+                if pairs == cap:
+                    break
+                positions[pairs], rows[pairs] = i, -1
+                pairs += 1
+        while at >= 0 and pairs < cap:
+            positions[pairs], rows[pairs] = i, at
+            pairs += 1
+            at = np.int64(after[at])
+        if at >= 0:
+            break
+        i += 1
+    return pairs, i, at
+
+
+@kernel
+def draw_in(t: HotTable, limit: int, sources: Slots, targets: Slots) -> Int:
+    """Let keys have rows below ``limit`` in place of those from there on; return how many pairs to move are listed.
+
+    Enough rows below must be free. Those that are free are linked anew.
+    """
+    key, first, known, after, state = t.key, t.first, t.known, t.after, t.state
+    used = np.zeros(after.size, np.bool_)
+    for place in range(key.size):
+        row = np.int64(first[place]) if known[place] != FREE else np.int64(-1)
+        while row >= 0:
+            used[row] = True
+            row = np.int64(after[row])
+    free = np.int64(-1)
+    for at in range(limit - 1, -1, -1):
+        if not used[at]:
+            after[at] = free
+            free = np.int64(at)
+    moved: Int = 0
+    for place in range(key.size):
+        before: Int = -1
+        row = np.int64(first[place]) if known[place] != FREE else np.int64(-1)
+        while row >= 0:
+            if row >= limit:
+                to = free
+                free = np.int64(after[to])
+                sources[moved], targets[moved] = row, to
+                moved += 1
+                after[to] = after[row]
+                if before >= 0:
+                    after[before] = to
+                else:
+                    first[place] = to
+                row = to
+            before = row
+            row = np.int64(after[row])
+    state[FREE_ROW] = free
+    return moved

@@ -1,0 +1,313 @@
+"""Rows of R in one arena, by key: those that the stream asks for often, and those that it asks for now.
+
+A key has a place in a hash table, its *number*; a tuple of the stream is its key's number from then on. What is known
+of a key is all or nothing: all of its rows, or that R has none, or nothing yet. Rows that were read for the tuples at
+hand go into the same arena as those kept from before, so nothing is copied to be kept, and the memory moves by itself
+from rows that were hot to rows that are wanted: keys in use are *pinned*, and who needs room takes it from the keys
+not pinned, the least frequent first.
+
+A key's frequency is the number of windows that asked for it, halved from time to time. What a key had when it went is
+remembered in a sketch, so that one that comes back again and again is told from one that comes once.
+
+Everything lies in flat arrays, which may be mapped files.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.core.compiled import frozen
+from semistream.relation.rows import RowCodec, Rows
+from semistream.structures import hot_row_kernels as kernels
+from semistream.structures import hot_row_walks as walks
+from semistream.structures.arrays import Arrays
+from semistream.structures.directory import ENTRY_BYTES, entries_for, find, position_at
+from semistream.structures.elastic import ElasticArrays
+from semistream.structures.hot_row_kernels import ABSENT, FREE, HELD, KNOWN, PINNED, PRESENT, UNKNOWN, HotTable
+from semistream.structures.row_store import RowStore
+
+__all__ = ["HotRows"]
+
+Ints = NDArray[np.int64]
+Slots = NDArray[np.int32]
+Bytes = NDArray[np.uint8]
+Bools = NDArray[np.bool_]
+
+
+class HotRows:
+    """An arena of rows with a table of keys, bounded in keys, rows and bytes.
+
+    Parameters
+    ----------
+    codec
+        Codec of R's rows.
+    keys, rows
+        Places for keys, those without rows included, and rows, at most.
+    row_bytes
+        Expected bytes of a row of varying length.
+    aging
+        Frequencies are halved after this many tuples for each row of capacity. Less forgets sooner and follows a
+        moving stream faster; more estimates a steady one better.
+    arrays
+        Where the arrays live, if not in this process; an arena left in mapped files is taken up as it was.
+    """
+
+    FORMAT = "hot rows 1"
+    """Changes with the arrays and their meaning, so that an arena in files is not taken for another."""
+
+    def __init__(
+        self,
+        codec: RowCodec,
+        keys: int,
+        rows: int,
+        row_bytes: float = 0.0,
+        *,
+        aging: float = 24.0,
+        arrays: Arrays | None = None,
+    ) -> None:
+        self._elastic = ElasticArrays() if arrays is None else None
+        arrays = arrays or self._elastic
+        assert arrays is not None
+        self.keys, self.capacity = keys, rows
+        self._aging = max(1, int(aging * rows))
+        self._rows = RowStore(codec, rows, row_bytes, arrays)
+        self._sketch: Bytes = arrays("sketch", keys, np.uint8)
+        self._t = HotTable(
+            key=arrays("key", keys, np.int64),
+            first=arrays("first", keys, np.int32),
+            known=arrays("known", keys, np.uint8),
+            often=arrays("often", keys, np.uint8),
+            entries=arrays("entries", entries_for(keys), np.uint64),
+            after=arrays("after", rows, np.int32),
+            state=arrays("state", kernels.STATE_WORDS, np.int64),
+        )
+        if not self._t.state[kernels.READY]:
+            self._t.first[:] = np.append(np.arange(1, keys), -1)
+            self._t.after[:] = np.append(np.arange(1, rows), -1)
+            self._t.state[kernels.READY] = 1
+        self.unpin()
+        self.evictions = 0
+
+    @staticmethod
+    def bytes_per_key() -> int:
+        """Return what one more key costs beside its rows."""
+        return 8 + 4 + 1 + 1 + 1 + ENTRY_BYTES
+
+    @staticmethod
+    def bytes_beside_row() -> int:
+        """Return what a row costs beside itself and its key."""
+        return 4
+
+    @classmethod
+    def bytes_per_row(cls, codec: RowCodec, row_bytes: float = 0.0) -> int:
+        """Return what one more row costs beside its key."""
+        return cls.bytes_beside_row() + RowStore.bytes_per_slot(codec, row_bytes)
+
+    @staticmethod
+    def fixed_bytes() -> int:
+        """Return what an arena costs beside keys and rows."""
+        return 128
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self._t) + self._sketch.nbytes + self._rows.nbytes
+
+    @property
+    def key_count(self) -> int:
+        """Keys in the table."""
+        return int(self._t.state[kernels.KEYS])
+
+    @property
+    def pinned(self) -> int:
+        """Keys that are pinned."""
+        return int(np.count_nonzero(self._t.known & np.uint8(PINNED)))
+
+    def __len__(self) -> int:
+        """Return the number of rows held."""
+        return int(self._t.state[kernels.ROWS])
+
+    # -- tuples become numbers ----------------------------------------------------------------------------
+
+    def number(self, keys: Ints, valid: Bools, numbers: Slots, *, whole: bool = False) -> tuple[int, int]:
+        """Write the number of each key, -1 where ``valid`` is not; new keys are entered, all are pinned.
+
+        Returns how many were numbered, and of how many of those the rows were known. Fewer than all are numbered when
+        all places are taken by pinned keys. ``whole`` says that R has no keys but those in the table.
+        """
+        keys, valid = frozen(keys), frozen(valid)
+        done = hits = 0
+        while True:
+            count, known = kernels.number(self._t, keys[done:], valid[done:], whole, self._sketch, numbers[done:])
+            done, hits = done + int(count), hits + int(known)
+            if done == keys.size or not self._make_place(min(keys.size - done, self.keys // 16 + 1)):
+                break
+        self._grow_older(done)
+        return done, hits
+
+    def pin(self, numbers: Slots) -> None:
+        """Keep the keys of these numbers until `unpin`."""
+        kernels.pin(self._t, frozen(numbers))
+
+    def pin_only(self, numbers: Slots) -> None:
+        """Keep the rows of these numbers; the other numbers given out stay valid, but not their rows."""
+        self._t.known[:] &= np.uint8(KNOWN | HELD)
+        self.pin(numbers)
+
+    def unpin(self) -> None:
+        """Let all keys go when room is needed; numbers given out are void."""
+        self._t.known[:] &= np.uint8(KNOWN)
+
+    # -- rows come in -------------------------------------------------------------------------------------
+
+    def unknown(self) -> Slots:
+        """Return the numbers of pinned keys whose rows are to be read."""
+        return np.flatnonzero(self._t.known & np.uint8(KNOWN | PINNED) == (UNKNOWN | PINNED)).astype(np.int32)
+
+    def places(self) -> Slots:
+        """Return the numbers of all keys."""
+        return np.flatnonzero(self._t.known & np.uint8(KNOWN) != FREE).astype(np.int32)
+
+    def keys_of(self, numbers: Slots) -> Ints:
+        """Return the keys of numbers."""
+        return self._t.key[numbers]
+
+    def make_room(self, rows: int) -> None:
+        """Let rows of unpinned keys go until ``rows`` are free, as far as there are any."""
+        lacking = rows - (self.capacity - len(self))
+        if lacking > 0:
+            self._let_go(0, lacking)
+
+    def attach(self, numbers: Slots, rows: Rows) -> bool:
+        """Append ``rows[i]`` to the key of ``numbers[i]``; rows of a key lie next to each other, in R's order.
+
+        Returns False, with some of them appended, if there is not room for all: see `reset`.
+        """
+        at = 0
+        while at < numbers.size:
+            self.make_room(numbers.size - at)
+            fitting = self._rows.fitting(rows.lengths[at:])
+            if fitting < numbers.size - at and self._let_go(0, max(1, self.capacity // 64)):
+                continue
+            slots = np.empty(fitting, np.int32)
+            count = int(kernels.attach(self._t, frozen(numbers[at : at + fitting]), slots))
+            if count == 0:
+                return False
+            part = Rows(rows.data, rows.starts[at : at + count], rows.lengths[at : at + count])
+            self._rows.put(slots[:count], part)
+            at += count
+        return True
+
+    def settle(self, numbers: Slots) -> None:
+        """Note that all pages of these keys have been searched: those without a row are not in R."""
+        kernels.settle(self._t, frozen(numbers))
+
+    def reset(self, numbers: Slots) -> None:
+        """Make these keys unknown again, because not all of their rows were found."""
+        self._rows.free(kernels.reset(self._t, frozen(numbers)))
+
+    def forget(self, keys: Ints, *, whole: bool = False) -> bool:
+        """Forget what is known of keys, as after an update of R; return False if there was no room to note one."""
+        freed, noted = kernels.forget(self._t, frozen(keys), whole)
+        self._rows.free(freed)
+        return bool(noted)
+
+    # -- rows go out --------------------------------------------------------------------------------------
+
+    def first_rows(self, numbers: Slots) -> tuple[Slots, int, int]:
+        """Return the first row of each number, -1 for none; how many have none, and how many have several."""
+        rows = np.empty(numbers.size, np.int32)
+        none, several = walks.first_rows(self._t, frozen(numbers), rows)
+        return rows, int(none), int(several)
+
+    def expand(self, numbers: Slots, begin: int, row: int, cap: int, *, alone: bool) -> tuple[Ints, Slots, int, int]:
+        """Return pairs of position and row, and where to go on; ``alone`` lists numbers without rows too, as -1."""
+        positions, rows = np.empty(cap, np.int64), np.empty(cap, np.int32)
+        pairs, at, after = walks.expand(self._t, frozen(numbers), begin, row, cap, alone, positions, rows)
+        return positions[:pairs], rows[:pairs], int(at), int(after)
+
+    def locate(self, rows: Slots) -> tuple[Bytes, Ints]:
+        """Return bytes, and the start of each row in them, -1 for row -1."""
+        there = rows >= 0
+        if there.all():
+            return self._rows.locate(rows)
+        starts = np.full(rows.size, -1, np.int64)
+        data, starts[there] = self._rows.locate(rows[there])
+        return data, starts
+
+    # -- more and less room -------------------------------------------------------------------------------
+
+    def resize(self, rows: int) -> bool:
+        """Have room for another number of rows, as far as pinned keys allow; return whether it is so now.
+
+        Only where the arrays are this process's own. Nobody may hold what `locate` returned.
+        """
+        assert self._elastic is not None, "an arena in files has the size that it has"
+        before = self.capacity
+        if rows < before:
+            self.make_room(before - rows)
+            lacking = self._rows.segments_for(before) - self._rows.segments_for(rows) - self._rows.free_segments
+            while lacking > 0 and self._let_go(0, max(1, self.capacity // 64)):
+                lacking = self._rows.segments_for(before) - self._rows.segments_for(rows) - self._rows.free_segments
+            if len(self) > rows or lacking > 0:
+                return False
+            sources, targets = np.empty(before - rows, np.int32), np.empty(before - rows, np.int32)
+            moved = int(walks.draw_in(self._t, rows, sources, targets))
+            self._rows.move(sources[:moved], targets[:moved])
+        self._rows.resize(rows, self._elastic)
+        table = self._t._replace(after=np.empty(0, np.int32))
+        del self._t
+        self._t = table._replace(after=self._elastic.resize("after", rows))
+        if rows > before:
+            self._t.after[before:] = np.append(np.arange(before + 1, rows), self._t.state[kernels.FREE_ROW])
+            self._t.state[kernels.FREE_ROW] = before
+        self.capacity = rows
+        return True
+
+    # -- inside -------------------------------------------------------------------------------------------
+
+    def _make_place(self, keys: int) -> bool:
+        before = self.key_count
+        self._let_go(keys, 0)
+        return self.key_count < before
+
+    def _let_go(self, keys: int, rows: int) -> bool:
+        before = self.key_count
+        self._rows.free(kernels.reclaim(self._t, keys, rows, self._sketch))
+        self.evictions += before - self.key_count
+        return self.key_count < before
+
+    def _grow_older(self, tuples: int) -> None:
+        self._t.state[kernels.SEEN] += tuples
+        if self._t.state[kernels.SEEN] >= self._aging:
+            self._t.often[:] >>= np.uint8(1)
+            self._sketch[:] >>= np.uint8(1)
+            self._t.state[kernels.SEEN] = 0
+
+    def check(self) -> None:
+        """Assert that table, chains, free lists and rows agree."""
+        t = self._t
+        places = self.places()
+        assert places.size == self.key_count == np.count_nonzero(t.entries), (places.size, self.key_count)
+        used: list[int] = []
+        for place in places.tolist():
+            at = find(t.entries, t.key, t.key[place])
+            found = position_at(t.entries, at) if at >= 0 else -1
+            assert found == place, f"key {t.key[place]} is found at {found}, not where it is, {place}"
+            what, row = int(t.known[place]) & KNOWN, int(t.first[place])
+            assert (row >= 0) == (what == PRESENT), f"key {t.key[place]} is known as {what} and has row {row}"
+            assert what in (UNKNOWN, PRESENT, ABSENT), what
+            while row >= 0:
+                used.append(row)
+                row = int(t.after[row])
+        assert len(used) == len(set(used)) == len(self) <= self.capacity, (len(used), len(self), self.capacity)
+        for links, head, free in (
+            (t.after, kernels.FREE_ROW, self.capacity - len(used)),
+            (t.first, kernels.FREE_KEY, self.keys - places.size),
+        ):
+            count, at = 0, int(t.state[head])
+            while at >= 0:
+                count, at = count + 1, int(links[at])
+            assert count == free, f"{count} places are linked as free, {free} are"
+        self._rows.check(np.array(used, np.int32))

@@ -1,0 +1,129 @@
+"""The arena of rows: what is known of a key is right or nothing, whatever comes, goes, and moves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from semistream.relation.rows import RowCodec, Rows
+from semistream.structures.arrays import MappedArrays
+from semistream.structures.hot_rows import HotRows
+
+FIXED = pa.schema({"key": pa.int64(), "nth": pa.int32()})
+VARYING = pa.schema({"key": pa.int64(), "nth": pa.int32(), "text": pa.string()})
+
+
+def rows_of(keys: np.ndarray, schema: pa.Schema) -> tuple[np.ndarray, Rows]:
+    """Key k has k % 4 rows, so some have none; text grows with the key."""
+    counts = keys % 4
+    owners = np.repeat(np.arange(keys.size), counts)
+    nth = np.concatenate([np.arange(count) for count in counts]) if keys.size else np.empty(0, np.int64)
+    columns = {"key": keys[owners], "nth": nth.astype(np.int32)}
+    if "text" in schema.names:
+        columns["text"] = ["x" * int(key % 90) for key in keys[owners]]
+    return owners, RowCodec(schema).encode(pa.record_batch(columns, schema=schema))
+
+
+def look(arena: HotRows, codec: RowCodec, numbers: np.ndarray) -> dict[int, list[int]]:
+    """Return the rows of each position."""
+    found: dict[int, list[int]] = {position: [] for position in range(numbers.size)}
+    begin, row = 0, -1
+    while begin < numbers.size:
+        positions, rows, begin, row = arena.expand(numbers, begin, row, 7, alone=False)
+        for position, values in zip(positions.tolist(), codec.decode(*arena.locate(rows)).to_pylist(), strict=True):
+            found[position].append(values)
+    return found
+
+
+@pytest.mark.parametrize("schema", [FIXED, VARYING], ids=["fixed", "varying"])
+@pytest.mark.parametrize("seed", range(3))
+def test_windows_in_an_arena_that_moves(schema, seed):
+    rng = np.random.default_rng(seed)
+    codec = RowCodec(schema)
+    arena = HotRows(codec, 300, 240, 80.0, aging=3.0)
+    for turn in range(60):
+        keys = np.minimum(rng.zipf(1.2, 150), 2000).astype(np.int64)
+        valid = rng.random(keys.size) > 0.05
+        numbers = np.empty(keys.size, np.int32)
+        done, hits = arena.number(keys, valid, numbers)
+        assert done == keys.size
+        assert 0 <= hits <= done
+        unknown = arena.unknown()
+        wanted = arena.keys_of(unknown)
+        owners, rows = rows_of(wanted, schema)
+        assert arena.attach(unknown[owners], rows)
+        arena.settle(unknown)
+        for position, rows_found in look(arena, codec, numbers).items():
+            key = int(keys[position])
+            expected = key % 4 if valid[position] else 0
+            assert [row["nth"] for row in rows_found] == list(range(expected))
+            assert all(row["key"] == key and row.get("text", "") == "x" * (key % 90 if "text" in row else 0)
+                       for row in rows_found)  # fmt: skip
+        if turn % 7 == 3:
+            arena.forget(np.unique(keys[:20]))
+        arena.unpin()
+        if turn % 5 == 4:
+            assert arena.resize(int(rng.integers(160, 400)))
+        arena.check()
+
+
+def test_a_held_number_stays_valid_when_its_rows_go():
+    codec = RowCodec(FIXED)
+    arena = HotRows(codec, 40, 10)
+    numbers = np.empty(6, np.int32)
+    arena.number(np.array([1, 5, 9, 13, 17, 21]), np.ones(6, bool), numbers)
+    owners, rows = rows_of(arena.keys_of(numbers), FIXED)
+    assert arena.attach(numbers[owners], rows)
+    arena.pin_only(numbers[:2])
+    more = np.empty(8, np.int32)
+    arena.number(np.arange(101, 133, 4), np.ones(8, bool), more)
+    owners, rows = rows_of(arena.keys_of(more), FIXED)
+    assert arena.attach(more[owners], rows)
+    arena.pin_only(numbers)
+    assert arena.keys_of(numbers).tolist() == [1, 5, 9, 13, 17, 21]
+    assert set(arena.keys_of(arena.unknown()).tolist()) == {9, 13, 17, 21}
+    arena.check()
+
+
+def test_frequent_keys_outlive_those_that_came_once():
+    arena = HotRows(RowCodec(FIXED), 125, 100)
+    hot = np.arange(1, 200, 4, dtype=np.int64)  # one row each
+    for turn in range(40):
+        keys = np.concatenate([hot, 1001 + 4 * (40 * turn + np.arange(40))])
+        numbers = np.empty(keys.size, np.int32)
+        arena.number(keys, np.ones(keys.size, bool), numbers)
+        unknown = arena.unknown()
+        if turn:
+            assert not np.isin(hot, arena.keys_of(unknown)).any()
+        owners, rows = rows_of(arena.keys_of(unknown), FIXED)
+        assert arena.attach(unknown[owners], rows)
+        arena.settle(unknown)
+        arena.unpin()
+
+
+def test_too_much_for_all_that_is_pinned_is_told():
+    arena = HotRows(RowCodec(FIXED), 40, 10)
+    keys = np.arange(3, 43, 4, dtype=np.int64)  # three rows each
+    numbers = np.empty(keys.size, np.int32)
+    arena.number(keys, np.ones(keys.size, bool), numbers)
+    owners, rows = rows_of(arena.keys_of(numbers), FIXED)
+    assert not arena.attach(numbers[owners], rows)
+    arena.reset(numbers)
+    arena.check()
+    assert len(arena) == 0
+    assert arena.unknown().size == keys.size
+
+
+def test_an_arena_in_files_is_taken_up(tmp_path):
+    keys = np.array([2, 3, 4], np.int64)
+    numbers = np.empty(3, np.int32)
+    arena = HotRows(RowCodec(VARYING), 20, 16, 40.0, arrays=MappedArrays(tmp_path))
+    arena.number(keys, np.ones(3, bool), numbers)
+    owners, rows = rows_of(keys, VARYING)
+    arena.attach(numbers[owners], rows)
+    arena.settle(numbers)
+    again = HotRows(RowCodec(VARYING), 20, 16, 40.0, arrays=MappedArrays(tmp_path, existing=True))
+    again.check()
+    assert again.number(keys, np.ones(3, bool), numbers) == (3, 3)
+    assert {k: len(v) for k, v in look(again, RowCodec(VARYING), numbers).items()} == {0: 2, 1: 3, 2: 0}
