@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import deque
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 
 from semistream.joins.adaptive_split import Split
 from semistream.joins.base import Join
+from semistream.joins.following import Undo
 from semistream.joins.page_fetch import PageFetch, read_costs
 from semistream.joins.window import Window
 from semistream.relation.pages import page_keys
@@ -19,6 +22,9 @@ from semistream.relation.relation import Relation
 from semistream.relation.row_gather import RowGather
 from semistream.structures.arrays import ArraySource
 from semistream.structures.hot_rows import HotRows
+
+if TYPE_CHECKING:
+    from semistream.relation.updates import Patch
 
 __all__ = ["AdaptiveMemory", "tuple_bytes"]
 
@@ -38,6 +44,8 @@ FILES_WINDOW_SHARE = 0.15
 """The window's share where the arena lies in files, whose size must not change."""
 _SMALL = 256
 """Pages of an R that is held whole from the start, if it fits; a larger one when as many pages have been read."""
+_MOST_WHOLE = 1 << 17
+"""Tuples of a window where R is held whole: there are no reads to share."""
 _BATCHES = 8
 """Micro-batches whose sizes are remembered: memory for the longest of them is kept."""
 _WORTH_IT = 1.2
@@ -60,7 +68,7 @@ class AdaptiveMemory(Join):
         relation: Relation,
         *,
         window: int | None = None,
-        aging: float = 24.0,
+        aging: float = 48.0,
         arrays: ArraySource | None = None,
         **common: Any,
     ) -> None:
@@ -69,7 +77,7 @@ class AdaptiveMemory(Join):
         self._window_wish = window
         self._aging = aging
         self._arrays = arrays
-        self._whole = False
+        self._whole_since = -1
         self._exponent = 1.0
         self._batch = 0
         self._batches: deque[int] = deque(maxlen=_BATCHES)
@@ -143,7 +151,7 @@ class AdaptiveMemory(Join):
         elif self._arrays is not None:
             tuples = int(FILES_WINDOW_SHARE * self._room / self._tuple_bytes)
         else:
-            tuples = self._split.best(self._exponent)
+            tuples = self._split.best(self._exponent, _MOST_WHOLE if self._fits else math.inf)
         window, tuples, rows = self._parts_for(tuples)
         layout = f"{HotRows.FORMAT}; {self._keys} keys, {rows} rows of {self._stored_row_bytes()} B; "
         arrays = None if self._arrays is None else self._arrays(layout + str(relation.codec.schema))
@@ -190,19 +198,21 @@ class AdaptiveMemory(Join):
         if not 1 / _WORTH_IT < best / self._window.tuples < _WORTH_IT:
             self._move(best)
 
-    def _move(self, tuples: int) -> None:
-        """Make the window so long, and the arena as large as that leaves."""
+    def _move(self, tuples: int) -> bool:
+        """Make the window so long, and the arena as large as that leaves; return False if too much is in use for it."""
         window, tuples, rows = self._parts_for(tuples)
         taken = window + tuples * Window.bytes_per_tuple
         if rows < self._arena.capacity and not self._arena.resize(rows):
-            return
+            return False
         self._arena_part.resize(min(self._arena_part.bytes, self._arena.nbytes))
+        if not self._window.resize(window, tuples):
+            return False
         self._inbox.resize(min(self._inbox.bytes, taken))
-        self._window.resize(window, tuples)
         if rows > self._arena.capacity:
             self._arena.resize(rows)
         self._arena_part.resize(self._arena.nbytes)
         self._inbox.resize(taken)
+        return True
 
     # -- an R that fits -----------------------------------------------------------------------------------
 
@@ -219,7 +229,9 @@ class AdaptiveMemory(Join):
         self._fits = False  # tried once
         arena.reset(arena.places())
         try:
-            self._whole = all(self._take_page(frames) for _, frames in self._fetch.all_pages())
+            evictions = arena.evictions
+            if all(self._take_page(frames) for _, frames in self._fetch.all_pages()):
+                self._whole_since = evictions
         finally:
             if self._whole:
                 arena.settle(arena.places())
@@ -229,6 +241,11 @@ class AdaptiveMemory(Join):
             arena.unpin()
             arena.pin(self._window.numbers)
 
+    @property
+    def _whole(self) -> bool:
+        """Whether all of R is in the arena: none of its keys has gone since it was read."""
+        return self._whole_since == self._arena.evictions
+
     def _take_page(self, frames: Bytes) -> bool:
         """Put all rows of some pages into the arena; return whether they fit."""
         keys, _, starts = page_keys(frames, self.relation.layout.stride)
@@ -236,10 +253,41 @@ class AdaptiveMemory(Join):
         done, _ = self._arena.number(keys, np.ones(keys.size, np.bool_), numbers)
         return done == keys.size and self._arena.attach(numbers, self._fetch.rows_at(frames.reshape(-1), starts))
 
+    # -- updates of R -------------------------------------------------------------------------------------
+
     def _forget(self, keys: Ints) -> None:
         """Forget what is known of keys that an update has changed."""
         if not self._arena.forget(keys, whole=self._whole):
-            self._whole = False
+            self._whole_since = -1
+
+    def _give_up(self, lacking: int, patch: Patch) -> Undo:
+        """Do with less: a shorter window and fewer rows."""
+        before = self._room, self._window.tuples, self._most_rows
+        row, key = self._row_and_key()
+        least = LEAST_WINDOW + LEAST_TUPLES * Window.bytes_per_tuple + LEAST_KEYS * row + self._keys * key
+        taken = self._inbox.bytes + self._arena_part.bytes - HotRows.fixed_bytes()
+        if self._arrays is not None or taken - lacking < least:
+            raise self._too_large(lacking - max(0, taken - least), patch)
+        held = max(len(self._window), math.ceil(self._window.nbytes / self._tuple_bytes))
+        self._have(taken - lacking, self._most_rows)
+        shorter = int(self._window.tuples * self._room / taken)
+        if not self._move(max(held + held // 16, shorter)):
+            self._have(before[0], before[2])
+            self._move(before[1])
+            raise self._must_drain(self.pending)
+        return partial(self._take_back, *before)
+
+    def _take_back(self, room: int, tuples: int, most_rows: int | None) -> None:
+        self._have(room, most_rows)
+        self._move(tuples)
+
+    def _have(self, room: int, most_rows: int | None) -> None:
+        """Share so many bytes out from now on; all rows of R are to fit only if they do."""
+        key = HotRows.bytes_per_key()
+        least = LEAST_WINDOW + LEAST_TUPLES * Window.bytes_per_tuple
+        fits = most_rows is not None and most_rows * self._row_and_key()[0] + self._keys * key + least <= room
+        self._room, self._most_rows = room, most_rows if fits else None
+        self._split = dataclasses.replace(self._split, room=room - self._keys * key)
 
     def _check(self) -> None:
         self._window.check()

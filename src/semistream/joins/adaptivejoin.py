@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.joins.adaptive_memory import AdaptiveMemory
+from semistream.joins.leaving import Leaving, portions
 from semistream.joins.page_fetch import Wanted
 from semistream.joins.stream_buffer import Tuples
 from semistream.relation.overlay import Change
@@ -57,14 +58,12 @@ class AdaptiveJoin(AdaptiveMemory):
 
     def __init__(self, relation: Relation, *, apart: bool = False, **options: Any) -> None:
         self._apart = apart
-        self._turning = False
-        self._changed: list[Ints] = []
         super().__init__(relation, **options)
 
     # -- tuples come in -----------------------------------------------------------------------------------
 
     def _offer(self, batch: pa.RecordBatch) -> int:
-        if self._turning:
+        if self._in_turn:
             return 0  # amid a turn the numbers of the window stand for what they stood for when it began
         count = min(self._window.room(batch), _ENCODED)
         if count == 0:
@@ -89,15 +88,11 @@ class AdaptiveJoin(AdaptiveMemory):
         if len(self._window) == 0:
             return
         tuples, distinct = len(self._window), self._arena.pinned
-        self._turning = True
         try:
             yield from self._serve()
         finally:
-            self._turning = False
             self._arena.unpin()
             self._arena.pin(self._window.numbers)
-            while self._changed:
-                self._forget(self._changed.pop())
         self._follow_stream(tuples - len(self._window), distinct, drained=self._closing)
 
     def _serve(self) -> Iterator[pa.RecordBatch]:
@@ -171,22 +166,30 @@ class AdaptiveJoin(AdaptiveMemory):
         self._stats.rows_done += numbers.size
         if alone and (self.how == "inner" or self._apart):
             there = rows >= 0
-            yield from self._without_partner(keep_rows(batch, ~there))
+            yield from self._without_partner(self._rows_of(batch).at(np.flatnonzero(~there)))
             batch, numbers, rows = keep_rows(batch, there), numbers[there], rows[there]
         else:
             self._stats.unmatched += alone
         if numbers.size == 0:
             return
+        stream = self._rows_of(batch)
         if several == 0:
-            yield self._beside(batch, rows)
+            yield from self._beside(stream.all(), rows)
             return
         begin, row = 0, -1
         while begin < numbers.size:
             positions, rows, begin, row = self._arena.expand(numbers, begin, row, self._most_results, alone=True)
-            yield self._beside(take_rows(batch, positions), rows)
+            yield from self._beside(stream.at(positions), rows)
 
-    def _beside(self, batch: pa.RecordBatch, rows: Slots) -> pa.RecordBatch:
-        """Return tuples with the columns of a row of R each, NULL where there is none."""
+    def _beside(self, stream: Leaving, rows: Slots) -> Iterator[pa.RecordBatch]:
+        """Yield tuples with the columns of a row of R each, NULL where there is none."""
+        sizes = stream.sizes + self._arena.sizes(rows) + self._blank_bytes
+        for begin, end in portions(stream.rows, sizes, self._result_bytes):
+            yield from self._made(
+                begin, end, lambda begin, end: [self._result(stream.some(begin, end), rows[begin:end])]
+            )
+
+    def _result(self, batch: pa.RecordBatch, rows: Slots) -> pa.RecordBatch:
         columns = self._gather(*self._arena.locate(rows))
         return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=self.output_schema)
 
@@ -203,12 +206,8 @@ class AdaptiveJoin(AdaptiveMemory):
     # -- updates of R -------------------------------------------------------------------------------------
 
     def after_update(self, change: Change) -> None:
-        """Forget the keys that were changed; amid a turn, when it ends: its tuples see R as it was."""
-        if not self._bound or change.keys.size == 0:
-            return
-        if self._turning:
-            self._changed.append(change.keys)
-        else:
+        """Forget the keys that were changed; tuples that wait will have them read anew."""
+        if self._bound:
             self._forget(change.keys)
 
     @property

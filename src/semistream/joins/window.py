@@ -62,13 +62,16 @@ class Window:
         """Tuples at most."""
         return self._numbers.size
 
-    def resize(self, limit: int, tuples: int) -> None:
-        """Have other limits; the window is empty."""
-        assert len(self) == 0
+    def resize(self, limit: int, tuples: int) -> bool:
+        """Have other limits; return False, and change nothing, if more is in the window."""
+        held = len(self)
+        if held > tuples or (held and self.nbytes > limit):
+            return False
         self.limit = limit
-        self._begin = self._end = 0
-        del self._numbers
-        self._numbers = np.empty(tuples, np.int32)
+        numbers = np.empty(tuples, np.int32)
+        numbers[:held] = self.numbers
+        self._numbers, self._begin, self._end = numbers, 0, held
+        return True
 
     def room(self, batch: pa.RecordBatch) -> int:
         """Return how many rows, from the first on, there is room for; one, if the window is empty."""

@@ -34,6 +34,9 @@ Slots = NDArray[np.int32]
 Bytes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
 
+SKETCH_BYTES = 2
+"""Of the sketch, for each place of a key."""
+
 
 class HotRows:
     """An arena of rows with a table of keys, bounded in keys, rows and bytes.
@@ -63,7 +66,7 @@ class HotRows:
         rows: int,
         row_bytes: float = 0.0,
         *,
-        aging: float = 24.0,
+        aging: float = 48.0,
         arrays: Arrays | None = None,
     ) -> None:
         self._elastic = ElasticArrays() if arrays is None else None
@@ -72,7 +75,7 @@ class HotRows:
         self.keys, self.capacity = keys, rows
         self._aging = max(1, int(aging * rows))
         self._rows = RowStore(codec, rows, row_bytes, arrays)
-        self._sketch: Bytes = arrays("sketch", keys, np.uint8)
+        self._sketch: Bytes = arrays("sketch", keys * SKETCH_BYTES, np.uint8)
         self._t = HotTable(
             key=arrays("key", keys, np.int64),
             first=arrays("first", keys, np.int32),
@@ -92,7 +95,7 @@ class HotRows:
     @staticmethod
     def bytes_per_key() -> int:
         """Return what one more key costs beside its rows."""
-        return 8 + 4 + 1 + 1 + 1 + ENTRY_BYTES
+        return 8 + 4 + 1 + 1 + SKETCH_BYTES + ENTRY_BYTES
 
     @staticmethod
     def bytes_beside_row() -> int:
@@ -227,6 +230,10 @@ class HotRows:
         pairs, at, after = walks.expand(self._t, frozen(numbers), begin, row, cap, alone, positions, rows)
         return positions[:pairs], rows[:pairs], int(at), int(after)
 
+    def sizes(self, rows: Slots) -> Ints | int:
+        """Return the bytes of each row, not less than it takes, also for row -1; one number if all take the same."""
+        return self._rows.sizes(rows)
+
     def locate(self, rows: Slots) -> tuple[Bytes, Ints]:
         """Return bytes, and the start of each row in them, -1 for row -1."""
         there = rows >= 0
@@ -275,14 +282,19 @@ class HotRows:
     def _let_go(self, keys: int, rows: int) -> bool:
         before = self.key_count
         self._rows.free(kernels.reclaim(self._t, keys, rows, self._sketch))
-        self.evictions += before - self.key_count
-        return self.key_count < before
+        gone = before - self.key_count
+        self.evictions += gone
+        self._t.state[kernels.GONE] += gone
+        # what is remembered of too many keys runs together: it is halved before it does
+        if self._t.state[kernels.GONE] * 2 >= self._sketch.size:
+            self._sketch[:] >>= np.uint8(1)
+            self._t.state[kernels.GONE] = 0
+        return gone > 0
 
     def _grow_older(self, tuples: int) -> None:
         self._t.state[kernels.SEEN] += tuples
         if self._t.state[kernels.SEEN] >= self._aging:
             self._t.often[:] >>= np.uint8(1)
-            self._sketch[:] >>= np.uint8(1)
             self._t.state[kernels.SEEN] = 0
 
     def check(self) -> None:

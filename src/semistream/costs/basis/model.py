@@ -16,14 +16,12 @@ from semistream.core.units import format_bytes
 from semistream.costs.basis.pricing import Operations, simulated_seconds
 from semistream.costs.basis.setting import Setting
 from semistream.joins import find
+from semistream.joins.shares import PAIR_BYTES, common_parts, least_budget
 
 __all__ = ["Costs", "Memory", "Prediction", "common_memory", "least_memory"]
 
 Options = Mapping[str, Any]
 
-# As `semistream.joins.interface.join` takes them; a test compares the parts with those of the joins themselves.
-_LEAST_INBOX, _MOST_INBOX = 4096, 1 << 23
-_PAIR_BYTES, _LEAST_PAIRS, _MOST_PAIRS = 24, 64, 1 << 16
 
 
 @dataclass
@@ -46,7 +44,7 @@ class Memory:
     @property
     def pairs(self) -> int:
         """Matches held at once."""
-        return self.parts["matches"] // _PAIR_BYTES
+        return self.parts["matches"] // PAIR_BYTES
 
 
 def common_memory(setting: Setting, total: int, *, index: bool) -> Memory:
@@ -54,23 +52,17 @@ def common_memory(setting: Setting, total: int, *, index: bool) -> Memory:
     memory = Memory(total)
     if index:
         memory.give("index", setting.index_bytes)
-    share = total // 16
-    memory.give("stream buffer", min(max(share, _LEAST_INBOX), _MOST_INBOX))
-    memory.give("matches", min(max(share // _PAIR_BYTES, _LEAST_PAIRS), _MOST_PAIRS) * _PAIR_BYTES)
+    inbox, pairs, results = common_parts(total)
+    memory.give("stream buffer", inbox)
+    memory.give("matches", pairs * PAIR_BYTES)
+    memory.give("results", results)
     memory.give("look-up page", setting.frame_bytes)
     return memory
 
 
 def least_memory(setting: Setting, own: int, *, index: bool) -> int:
     """Return the smallest budget of a join whose own parts need ``own`` bytes, as the joins reckon it."""
-    others = own + setting.frame_bytes + (setting.index_bytes if index else 0)
-    matches = _LEAST_PAIRS * _PAIR_BYTES
-    return max(
-        others + _LEAST_INBOX + matches,
-        -(-(others + _LEAST_INBOX) * 16 // 15),
-        -(-(others + matches) * 16 // 15),
-        -(-others * 16 // 14),
-    )
+    return least_budget(own + setting.frame_bytes + (setting.index_bytes if index else 0))
 
 
 @dataclass(frozen=True)
