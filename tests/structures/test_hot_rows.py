@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from semistream.relation.rows import RowCodec, Rows
-from semistream.structures.arrays import MappedArrays
+from semistream.relation.rows.row_codec import RowCodec, Rows
+from semistream.structures.array_source import MappedArrays
 from semistream.structures.hot_rows import HotRows
 
 FIXED = pa.schema({"key": pa.int64(), "nth": pa.int32()})

@@ -14,7 +14,7 @@ symbol         meaning
 Keys that are read for a window lie in the arena beside those kept: ``h - m`` of them, which most windows ask for.
 Wanted pages lie in R at random, or by rank; what reading them takes is found by planning such a set. Every tuple costs
 ``c_S + c_H + K·c_O``, a key that is read ``c_H`` more. How long the window is, the join finds as the stream comes; the
-model takes the same rule, `semistream.joins.adaptive_split`.
+model takes the same rule, `semistream.joins.adaptive.adaptive_split`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from semistream.costs.basis.planned_reads import planned_reads
 from semistream.costs.basis.popularity import KeyClasses
 from semistream.costs.basis.served import DiskCosts, Served, matched_in_passes
 from semistream.costs.basis.setting import Setting
-from semistream.joins import adaptive_memory as adaptive
-from semistream.joins.adaptive_split import Split
-from semistream.joins.page_fetch import PageFetch
-from semistream.joins.window import Window
+from semistream.joins.adaptive import adaptive_memory as adaptive
+from semistream.joins.adaptive.adaptive_split import Split
+from semistream.joins.adaptive.page_fetch import PageFetch
+from semistream.joins.adaptive.window import Window
 from semistream.structures.hot_rows import HotRows
 from semistream.structures.hot_tuples import HotTuples
 

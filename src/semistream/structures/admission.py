@@ -16,14 +16,13 @@ Examples
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Bytes
 from semistream.core.compiled import Int, inner_kernel
 from semistream.structures.directory import home, mix
 
 __all__ = ["MOST", "recall", "remember"]
 
-Bytes = NDArray[np.uint8]
 
 MOST = 255
 """The most that a frequency is counted to."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from semistream.core.arrays import Bytes, Ints, Slots
 from semistream.core.compiled import Int, inner_kernel, kernel
 from semistream.structures.admission import MOST, recall, remember
 from semistream.structures.directory import erase, find, home, mix, position_at
@@ -29,9 +30,6 @@ __all__ = [
     "settle",
 ]
 
-Ints = NDArray[np.int64]
-Slots = NDArray[np.int32]
-Bytes = NDArray[np.uint8]
 
 # What is known of a key. `HELD` is added while a tuple has its number, `PINNED` while its rows must stay, too.
 FREE, UNKNOWN, PRESENT, ABSENT = 0, 1, 2, 3

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Ints, Slots
 from semistream.core.compiled import Int, kernel
 from semistream.structures.hot_row_kernels import FREE, FREE_ROW, HotTable
 
 __all__ = ["draw_in", "expand", "first_rows"]
-
-Ints = NDArray[np.int64]
-Slots = NDArray[np.int32]
 
 
 @kernel

@@ -15,13 +15,13 @@ Everything lies in flat arrays, which may be mapped files.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Bools, Bytes, Ints, Slots
 from semistream.core.compiled import frozen
-from semistream.relation.rows import RowCodec, Rows
+from semistream.relation.rows.row_codec import RowCodec, Rows
 from semistream.structures import hot_row_kernels as kernels
 from semistream.structures import hot_row_walks as walks
-from semistream.structures.arrays import Arrays
+from semistream.structures.array_source import Arrays
 from semistream.structures.directory import ENTRY_BYTES, entries_for, find, position_at
 from semistream.structures.elastic import ElasticArrays
 from semistream.structures.hot_row_kernels import ABSENT, FREE, HELD, KNOWN, PINNED, PRESENT, UNKNOWN, HotTable
@@ -29,10 +29,6 @@ from semistream.structures.row_store import RowStore
 
 __all__ = ["HotRows"]
 
-Ints = NDArray[np.int64]
-Slots = NDArray[np.int32]
-Bytes = NDArray[np.uint8]
-Bools = NDArray[np.bool_]
 
 SKETCH_BYTES = 2
 """Of the sketch, for each place of a key."""

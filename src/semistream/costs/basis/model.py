@@ -23,7 +23,6 @@ __all__ = ["Costs", "Memory", "Prediction", "common_memory", "least_memory"]
 Options = Mapping[str, Any]
 
 
-
 @dataclass
 class Memory:
     """A budget being given out: what each part takes, and what is still free."""

@@ -5,15 +5,14 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Floats
 from semistream.costs.basis.page_utility import PageClasses
 from semistream.costs.basis.setting import Setting
 from semistream.structures.read_plan import ReadPlanner
 
 __all__ = ["planned_reads"]
 
-Floats = NDArray[np.float64]
 
 _STRETCH = 8192
 

@@ -6,13 +6,11 @@ from collections import deque
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from semistream.relation.sizes import BatchBytes
+from semistream.core.arrays import Slots
+from semistream.relation.rows.row_sizes import BatchBytes
 
 __all__ = ["Window"]
-
-Slots = NDArray[np.int32]
 
 
 class Window:

@@ -9,21 +9,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Bytes, Ints
 from semistream.core.errors import CorruptPageError
-from semistream.relation.device_base import DeviceProfile
-from semistream.relation.pages import find_rows
+from semistream.relation.devices.device import DeviceProfile
+from semistream.relation.devices.simulated_device import SimulatedDevice
+from semistream.relation.pages.page_layout import find_rows
+from semistream.relation.pages.spans import locate_spans
 from semistream.relation.relation import Relation
-from semistream.relation.rows import Rows
-from semistream.relation.simulated import SimulatedDevice
-from semistream.relation.spans import locate_spans
+from semistream.relation.rows.row_codec import Rows
 from semistream.structures.read_plan import ReadPlan, ReadPlanner
 
 __all__ = ["Found", "PageFetch", "Wanted", "read_costs"]
 
-Ints = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
 
 _SETS = 3
 """Sets of frames: one is searched while two are on their way, so that the device never waits for its next request."""

@@ -11,17 +11,15 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from semistream.core.arrays import Bytes, Ints
 from semistream.core.compiled import copy_bytes, frozen, kernel
 from semistream.core.errors import SemistreamError
-from semistream.relation.row_columns import BooleanColumn, BytesColumn, FixedColumn, offsets_buffer, offsets_of
-from semistream.relation.rows import RowCodec
+from semistream.relation.rows.row_codec import RowCodec
+from semistream.relation.rows.row_columns import BooleanColumn, BytesColumn, FixedColumn, offsets_buffer, offsets_of
 
 __all__ = ["RowGather"]
 
-Ints = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
 
 _FEW = 3
 """Columns up to which each is gathered from where rows lie; for more, rows are brought together first."""
@@ -226,7 +224,7 @@ class RowGather:
         """Return the columns that are made of others: decoded where there are rows, and spread."""
         if not self._others:
             return {}
-        from semistream.relation.row_nested import _gather  # it holds rows, as this does
+        from semistream.relation.rows.row_nested import _gather  # it holds rows, as this does
 
         there = np.flatnonzero(starts >= 0) if missing else np.arange(starts.size)
         decoded = self._codec.decode(data, starts[there] if missing else starts)

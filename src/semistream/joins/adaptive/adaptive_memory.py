@@ -10,26 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from semistream.joins.adaptive_split import Split
-from semistream.joins.base import Join
-from semistream.joins.following import Undo
-from semistream.joins.page_fetch import PageFetch, read_costs
-from semistream.joins.window import Window
-from semistream.relation.pages import page_keys
+from semistream.core.arrays import Bytes, Ints
+from semistream.joins.adaptive.adaptive_split import Split
+from semistream.joins.adaptive.page_fetch import PageFetch, read_costs
+from semistream.joins.adaptive.window import Window
+from semistream.joins.interface.following import Undo
+from semistream.joins.interface.join import Join
+from semistream.relation.pages.page_layout import page_keys
 from semistream.relation.relation import Relation
-from semistream.relation.row_gather import RowGather
-from semistream.structures.arrays import ArraySource
+from semistream.relation.rows.row_gather import RowGather
+from semistream.structures.array_source import ArraySource
 from semistream.structures.hot_rows import HotRows
 
 if TYPE_CHECKING:
-    from semistream.relation.updates import Patch
+    from semistream.relation.changes.patch import Patch
 
 __all__ = ["AdaptiveMemory", "tuple_bytes"]
 
-Ints = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
 
 LEAST_KEYS = 16
 LEAST_TUPLES = 16

@@ -8,20 +8,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from semistream.joins.adaptive_memory import AdaptiveMemory
-from semistream.joins.leaving import Leaving, portions
-from semistream.joins.page_fetch import Wanted
-from semistream.joins.stream_buffer import Tuples
-from semistream.relation.overlay import Change
+from semistream.core.arrays import Slots
+from semistream.joins.adaptive.adaptive_memory import AdaptiveMemory
+from semistream.joins.adaptive.page_fetch import Wanted
+from semistream.joins.interface.leaving import Leaving, portions
+from semistream.joins.interface.stream_buffer import Tuples
+from semistream.relation.changes.overlay import Change
 from semistream.relation.relation import Relation
-from semistream.relation.selection import keep_rows, take_rows
+from semistream.relation.rows.selection import keep_rows, take_rows
 
 __all__ = ["AdaptiveJoin"]
 
-Ints = NDArray[np.int64]
-Slots = NDArray[np.int32]
 
 _ENCODED = 1 << 16
 """Tuples whose keys are made at once."""

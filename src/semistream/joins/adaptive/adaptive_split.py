@@ -28,11 +28,11 @@ import functools
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from semistream.core.arrays import Floats
 
 __all__ = ["Split"]
 
-Floats = NDArray[np.float64]
 
 _CLASSES = 96
 _LEAST_WINDOW = 1024.0
