@@ -14,8 +14,8 @@ from semistream.joins import find
 from semistream.joins.ssij.frame_pool import FramePool
 from semistream.joins.ssij.tuple_log import TupleLog, TupleShape
 from semistream.relation.relation import Relation
+from semistream.relation.rows.row_cells import RowLimitError
 from semistream.relation.rows.row_codec import RowCodec, Rows
-from semistream.relation.rows.row_columns import RowLimitError
 from semistream.relation.rows.row_sizes import batch_bytes
 from semistream.structures.row_store import RowStore
 

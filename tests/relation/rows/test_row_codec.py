@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semistream.core.errors import SemistreamError
+from semistream.relation.rows.row_cells import RowLimitError
 from semistream.relation.rows.row_codec import RowCodec, Rows
-from semistream.relation.rows.row_columns import RowLimitError
 
 
 def integers(type_: pa.DataType) -> st.SearchStrategy[int]:

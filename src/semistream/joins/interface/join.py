@@ -31,8 +31,8 @@ from semistream.joins.interface.stream_buffer import StreamBuffer, Tuples
 from semistream.joins.interface.traits import Traits
 from semistream.joins.shares import PAIR_BYTES, common_parts, least_budget
 from semistream.relation.relation import Relation
+from semistream.relation.rows.row_cells import RowLimitError
 from semistream.relation.rows.row_codec import RowCodec
-from semistream.relation.rows.row_columns import RowLimitError
 from semistream.relation.rows.selection import keep_rows
 from semistream.structures.lookup import PageLookup
 

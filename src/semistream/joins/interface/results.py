@@ -14,8 +14,8 @@ from semistream.joins.interface.leaving import BatchRows, Leaving, portions
 from semistream.joins.interface.output import without_partner
 from semistream.relation.pages.page_layout import FIRST
 from semistream.relation.relation import Relation
+from semistream.relation.rows.row_cells import RowLimitError
 from semistream.relation.rows.row_codec import RowCodec
-from semistream.relation.rows.row_columns import RowLimitError
 from semistream.relation.rows.selection import keep_rows
 
 __all__ = ["Observer", "Results"]

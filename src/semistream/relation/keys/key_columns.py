@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from semistream.core.compiled import frozen, kernel
 from semistream.relation.keys.xxhash import hash_bytes
-from semistream.relation.rows.row_columns import BytesColumn, null_mask, numbers
+from semistream.relation.rows.row_cells import null_mask, numbers
+from semistream.relation.rows.row_columns import BytesColumn
 
 __all__ = ["BytesKey", "KeyColumn", "KeyValues", "both", "is_binary", "is_text", "plain_type", "valid_mask"]
 

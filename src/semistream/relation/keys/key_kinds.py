@@ -18,7 +18,8 @@ from semistream.relation.keys.key_columns import (
     valid_mask,
 )
 from semistream.relation.keys.xxhash import hash_ints, hash_longs, hash_unscaled
-from semistream.relation.rows.row_columns import BooleanColumn, numbers
+from semistream.relation.rows.row_cells import numbers
+from semistream.relation.rows.row_columns import BooleanColumn
 
 __all__ = ["BooleanKey", "DecimalKey", "IntegerKey", "TickKey", "key_column"]
 

@@ -12,12 +12,11 @@ fixed fields through strided NumPy views, variable bytes through compiled kernel
 A null bit is set where the cell is NULL. A variable field's place among the packed fields holds a u32: where
 its bytes end, counted from the row's start; they begin where those of the variable field before it end, the
 first one's at ``stride``. Numbers are little-endian; nothing is aligned. What the fields of a column are, its
-type says: see `row_columns`.
+type says: see `row_columns`, `row_nested` and `row_encoded`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -27,30 +26,21 @@ from numpy.typing import NDArray
 
 from semistream.core.compiled import frozen
 from semistream.core.errors import SemistreamError
-from semistream.relation.rows.row_columns import VARIABLE, Cells, Column, RowLimitError, column_for
+from semistream.relation.rows.row_cells import VARIABLE, Cells, Column, RowLimitError, Rows
+from semistream.relation.rows.row_columns import BooleanColumn, BytesColumn, FixedColumn, NullColumn
+from semistream.relation.rows.row_encoded import DictionaryColumn, ExtensionColumn, RunEndColumn
 from semistream.relation.rows.row_kernels import copy_cells, gather_heads, lengths_at, scatter_heads
+from semistream.relation.rows.row_nested import ListColumn, StructColumn, UnionColumn
 
 __all__ = ["RowCodec", "Rows"]
 
 _LENGTH_BYTES = 4
 _MAX_ROW_BYTES = (1 << 32) - 1
 _NO_COLUMNS = pa.struct([])
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Encoded rows, one after another in ``data``: row ``i`` is ``lengths[i]`` bytes from ``starts[i]``."""
-
-    data: NDArray[np.uint8]
-    starts: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return self.starts.size
-
-    def head(self, count: int) -> Rows:
-        """Return the first ``count`` rows."""
-        return Rows(self.data, self.starts[:count], self.lengths[:count])
+_TESTS_OF_BYTES = (
+    pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary,
+    pa.types.is_string_view, pa.types.is_binary_view,
+)  # fmt: skip
 
 
 class RowCodec:
@@ -226,6 +216,29 @@ class RowCodec:
             else:
                 cells.append(Cells(nulls, _read_field(heads, place, width)))
         return cells
+
+
+def column_for(type_: pa.DataType) -> Column:
+    """Choose the column class for an Arrow type, and make the columns and codecs that it is made of."""
+    is_ = pa.types
+    if isinstance(type_, pa.BaseExtensionType):
+        return ExtensionColumn(type_, column_for(type_.storage_type))
+    if is_.is_null(type_):
+        return NullColumn(type_)
+    if is_.is_boolean(type_):
+        return BooleanColumn(type_)
+    if any(test(type_) for test in _TESTS_OF_BYTES):
+        return BytesColumn(type_)
+    if is_.is_dictionary(type_):
+        return DictionaryColumn(type_, column_for(type_.value_type), RowCodec)
+    if is_.is_run_end_encoded(type_):
+        return RunEndColumn(type_, column_for(type_.value_type), RowCodec)
+    if not is_.is_nested(type_):
+        return FixedColumn(type_)
+    if is_.is_struct(type_) or is_.is_union(type_):
+        children = [column_for(type_.field(child).type) for child in range(type_.num_fields)]
+        return StructColumn(type_, children) if is_.is_struct(type_) else UnionColumn(type_, children, RowCodec)
+    return ListColumn(type_, RowCodec)
 
 
 def _holds_fixed_lists(type_: pa.DataType) -> bool:

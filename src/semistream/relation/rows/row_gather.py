@@ -15,8 +15,10 @@ import pyarrow as pa
 from semistream.core.arrays import Bytes, Ints
 from semistream.core.compiled import copy_bytes, frozen, kernel
 from semistream.core.errors import SemistreamError
+from semistream.relation.rows.any_type import gather
+from semistream.relation.rows.row_cells import offsets_buffer, offsets_of
 from semistream.relation.rows.row_codec import RowCodec
-from semistream.relation.rows.row_columns import BooleanColumn, BytesColumn, FixedColumn, offsets_buffer, offsets_of
+from semistream.relation.rows.row_columns import BooleanColumn, BytesColumn, FixedColumn
 
 __all__ = ["RowGather"]
 
@@ -224,8 +226,6 @@ class RowGather:
         """Return the columns that are made of others: decoded where there are rows, and spread."""
         if not self._others:
             return {}
-        from semistream.relation.rows.row_nested import _gather  # it holds rows, as this does
-
         there = np.flatnonzero(starts >= 0) if missing else np.arange(starts.size)
         decoded = self._codec.decode(data, starts[there] if missing else starts)
         if not missing:
@@ -234,7 +234,7 @@ class RowGather:
         places[there] = np.arange(there.size)
         absent = starts < 0
         return {
-            index: _gather(decoded.column(index), places, absent)
+            index: gather(decoded.column(index), places, absent, RowCodec)
             if there.size
             else pa.nulls(starts.size, decoded.schema.field(index).type)
             for index in self._others

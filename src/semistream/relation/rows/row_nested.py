@@ -1,12 +1,11 @@
-"""Columns of nested and encoded types: each made of simpler columns, so nothing here touches bytes.
+"""Columns of nested types: each made of simpler columns, or of rows, so nothing here touches bytes.
 
 =================================  =====================================================================
 type                               slots
 =================================  =====================================================================
+struct                             a null bit, then its children's slots
 list, large list, list views,      variable bytes: the child rows of the list, one after another, in the
-fixed-size list, map               row format of `rows.RowCodec` for the item (key and item for maps)
-dictionary, run-end encoded        the plain value's; encoded again on the way out
-extension                          its storage's
+fixed-size list, map               row format of `row_codec` for the item (key and item for maps)
 sparse and dense union             the type code, then every child's slots as in a struct
 =================================  =====================================================================
 """
@@ -14,23 +13,21 @@ sparse and dense union             the type code, then every child's slots as in
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from semistream.core.compiled import frozen
 from semistream.core.errors import SemistreamError
-from semistream.relation.rows.row_columns import (
+from semistream.relation.rows.any_type import gather
+from semistream.relation.rows.row_cells import (
     VARIABLE,
     Cells,
+    CodecFor,
     Column,
     Mask,
-    RowLimitError,
     added,
-    column_for,
     either,
     null_mask,
     numbers,
@@ -40,12 +37,38 @@ from semistream.relation.rows.row_columns import (
 )
 from semistream.relation.rows.row_kernels import count_chained_rows, list_chained_rows
 
-if TYPE_CHECKING:
-    from semistream.relation.rows.row_codec import RowCodec, Rows
+__all__ = ["ListColumn", "StructColumn", "UnionColumn"]
 
-__all__ = ["nested_column_for"]
 
-_VALUE = "value"
+class StructColumn(Column):
+    """A struct, flattened: its own null bit, then its children as if they were columns of the row."""
+
+    def __init__(self, type_: pa.StructType, children: Sequence[Column]) -> None:
+        super().__init__(type_)
+        self._children = children
+        self.slots = (0, *(width for child in self._children for width in child.slots))
+
+    def split(self, array: pa.Array, hidden: Mask | None = None) -> list[Cells]:
+        nulls = null_mask(array)
+        cells = [Cells(nulls, np.zeros(0, dtype=np.uint8))]
+        below = either(nulls, hidden)
+        for i, child in enumerate(self._children):
+            cells.extend(cell.hidden(nulls) for cell in child.split(array.field(i), below))
+        return cells
+
+    def spread(self, array: pa.Array, hidden: Mask | None = None) -> NDArray[np.int64] | None:
+        below = either(null_mask(array), hidden)
+        spreads = [child.spread(array.field(i), below) for i, child in enumerate(self._children)]
+        return added([spread for spread in spreads if spread is not None])
+
+    def join(self, cells: Sequence[Cells], rows: int) -> pa.Array:
+        validity, nulls = validity_buffer(cells[0].nulls)
+        children = []
+        taken = 1
+        for child in self._children:
+            children.append(child.join(cells[taken : taken + len(child.slots)], rows))
+            taken += len(child.slots)
+        return pa.Array.from_buffers(self.type, rows, [validity], nulls, children=children)
 
 
 class ListColumn(Column):
@@ -56,7 +79,7 @@ class ListColumn(Column):
 
     slots = (VARIABLE,)
 
-    def __init__(self, type_: pa.DataType) -> None:
+    def __init__(self, type_: pa.DataType, codec_for: CodecFor) -> None:
         super().__init__(type_)
         is_ = pa.types
         self._size: int | None = type_.list_size if is_.is_fixed_size_list(type_) else None
@@ -64,9 +87,8 @@ class ListColumn(Column):
         self._large: bool = is_.is_large_list(type_) or is_.is_large_list_view(type_)
         self._map: bool = is_.is_map(type_)
         fields = [type_.key_field, type_.item_field] if self._map else [type_.value_field]
-        from semistream.relation.rows.row_codec import RowCodec  # a list holds rows, and rows hold lists
-
-        self._codec = RowCodec(pa.schema(fields))
+        self._codec_for = codec_for
+        self._codec = codec_for(pa.schema(fields))
 
     def split(self, array: pa.Array, hidden: Mask | None = None) -> list[Cells]:
         nulls = null_mask(array)
@@ -125,7 +147,7 @@ class ListColumn(Column):
         items = self._codec.decode(cell.values, starts).columns
         if self._size and cell.nulls is not None:
             missing = np.repeat(cell.nulls, self._size)
-            items = [_gather(items[0], np.cumsum(~missing) - 1, missing)]
+            items = [gather(items[0], np.cumsum(~missing) - 1, missing, self._codec_for)]
         return self._array(cell.nulls, counts, items, rows)
 
     def _extents(self, array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -160,126 +182,15 @@ class ListColumn(Column):
         return pa.Array.from_buffers(self.type, rows, buffers, null_count, children=items)
 
 
-class WrappedColumn(Column):
-    """A type that stands for another: stored as the other, wrapped again on the way out."""
-
-    def __init__(self, type_: pa.DataType, inner: pa.DataType) -> None:
-        super().__init__(type_)
-        self._inner = column_for(inner)
-        self.slots = self._inner.slots
-
-    def split(self, array: pa.Array, hidden: Mask | None = None) -> list[Cells]:
-        return self._inner.split(self._unwrap(array, hidden), hidden)
-
-    def spread(self, array: pa.Array, hidden: Mask | None = None) -> NDArray[np.int64] | None:
-        return self._inner.spread(array.storage, hidden)
-
-    def join(self, cells: Sequence[Cells], rows: int) -> pa.Array:
-        return self._wrap(self._inner.join(cells, rows))
-
-    def _unwrap(self, array: pa.Array, hidden: Mask | None) -> pa.Array:
-        raise NotImplementedError
-
-    def _wrap(self, array: pa.Array) -> pa.Array:
-        raise NotImplementedError
-
-
-class ExtensionColumn(WrappedColumn):
-    """An extension type, stored as its storage."""
-
-    def _unwrap(self, array: pa.Array, hidden: Mask | None) -> pa.Array:
-        return array.storage
-
-    def _wrap(self, array: pa.Array) -> pa.Array:
-        return pa.ExtensionArray.from_storage(self.type, array)
-
-
-class PointingColumn(WrappedColumn):
-    """A type whose rows point to values that are held once."""
-
-    def split(self, array: pa.Array, hidden: Mask | None = None) -> list[Cells]:
-        values, positions, missing = self._pointed(array, hidden)
-        return self._inner.split(_gather(values, positions, missing))
-
-    def spread(self, array: pa.Array, hidden: Mask | None = None) -> NDArray[np.int64] | None:
-        if VARIABLE not in self.slots:
-            return None
-        values, positions, missing = self._pointed(array, hidden)
-        if len(values) > 2 * len(array):  # of a million names, those of a few rows
-            wanted, positions = np.unique(np.where(missing, 0, positions) if missing is not None else positions,
-                                          return_inverse=True)  # fmt: skip
-            values = _gather(values, wanted, None)
-        spread = self._inner.spread(values)
-        if spread is None or len(values) == 0:
-            return None if spread is None else np.zeros(len(array), np.int64)
-        return spread[positions] if missing is None else np.where(missing, 0, spread[np.where(missing, 0, positions)])
-
-    def _pointed(self, array: pa.Array, hidden: Mask | None) -> tuple[pa.Array, NDArray[np.int64], Mask | None]:
-        """Return the values, where each row's is among them, and which rows have none."""
-        values, positions, missing = self._pointers(array)
-        missing = either(missing, hidden)
-        pointing = positions if missing is None else positions[~missing]
-        if pointing.size and (pointing.max() >= len(values) or pointing.min() < 0):
-            raise SemistreamError(
-                f"a column of type {self.type} points past the {len(values)} values it has; the batch is damaged: "
-                "pyarrow's validate(full=True) tells more"
-            )
-        return values, positions, missing
-
-    def _pointers(self, array: pa.Array) -> tuple[pa.Array, NDArray[np.int64], Mask | None]:
-        raise NotImplementedError
-
-
-class DictionaryColumn(PointingColumn):
-    """A dictionary type; the dictionary made on the way out holds the values that occur, as they appear."""
-
-    def _pointers(self, array: pa.Array) -> tuple[pa.Array, NDArray[np.int64], Mask | None]:
-        return array.dictionary, *_positions(array.indices)
-
-    def _wrap(self, array: pa.Array) -> pa.Array:
-        indices, distinct = _distinct(array)
-        limit = np.iinfo(self.type.index_type.to_pandas_dtype()).max
-        if len(distinct) - 1 > limit:
-            raise RowLimitError(
-                f"{len(array)} rows hold {len(distinct)} different values; a dictionary indexed by "
-                f"{self.type.index_type} holds {limit + 1}. Ask for smaller output batches, or build the "
-                "relation with the index type int32"
-            )
-        return pa.DictionaryArray.from_arrays(indices.cast(self.type.index_type), distinct, ordered=self.type.ordered)
-
-
-class RunEndColumn(PointingColumn):
-    """A run-end encoded type; runs are found anew on the way out, since rows come back in any order."""
-
-    def _pointers(self, array: pa.Array) -> tuple[pa.Array, NDArray[np.int64], Mask | None]:
-        rows = np.arange(array.offset, array.offset + len(array))
-        runs = np.searchsorted(array.run_ends.to_numpy(), rows, side="right")
-        return array.values, runs.astype(np.int64), None
-
-    def _wrap(self, array: pa.Array) -> pa.Array:
-        limit = np.iinfo(self.type.run_end_type.to_pandas_dtype()).max
-        if len(array) > limit:
-            raise RowLimitError(
-                f"{len(array)} rows in a batch; run ends of type {self.type.run_end_type} count to {limit}. "
-                "Ask for smaller output batches, or build the relation with the run end type int32"
-            )
-        codes, _ = _distinct(array)
-        codes = codes.fill_null(-1).to_numpy()
-        last = np.append(codes[1:] != codes[:-1], True)[: len(array)]
-        ends = np.flatnonzero(last)
-        run_ends = pa.array(ends + 1, self.type.run_end_type)
-        values = _gather(array, ends, None)
-        return pa.RunEndEncodedArray.from_buffers(self.type, len(array), [None], 0, children=[run_ends, values])
-
-
 class UnionColumn(Column):
     """A union: the type code and every child, of which only the one that the code names means anything."""
 
-    def __init__(self, type_: pa.DataType) -> None:
+    def __init__(self, type_: pa.DataType, children: Sequence[Column], codec_for: CodecFor) -> None:
         super().__init__(type_)
+        self._codec_for = codec_for
         self._dense: bool = type_.mode == "dense"
         self._codes: list[int] = list(type_.type_codes)
-        self._children = [column_for(type_.field(i).type) for i in range(type_.num_fields)]
+        self._children = children
         self.slots = (1, *(width for child in self._children for width in child.slots))
 
     def split(self, array: pa.Array, hidden: Mask | None = None) -> list[Cells]:
@@ -305,7 +216,7 @@ class UnionColumn(Column):
                 others |= hidden
             if self._dense:
                 offsets = numbers(array.buffers()[2], "<i4", array.offset, len(array)).astype(np.int64)
-                values = _gather(values, offsets, others)
+                values = gather(values, offsets, others, self._codec_for)
             yield child, values, others
 
     def join(self, cells: Sequence[Cells], rows: int) -> pa.Array:
@@ -322,68 +233,7 @@ class UnionColumn(Column):
             if self._dense:
                 mine = np.flatnonzero(codes == code)
                 offsets[mine] = np.arange(mine.size)
-                values = _gather(values, mine, None)
+                values = gather(values, mine, None, self._codec_for)
             children.append(values)
         buffers = [None, pa.py_buffer(codes)] + ([pa.py_buffer(offsets)] if self._dense else [])
         return pa.Array.from_buffers(self.type, rows, buffers, 0, children=children)
-
-
-def _positions(indices: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-    dtype: np.dtype[Any] = np.dtype(indices.type.to_pandas_dtype())
-    values = numbers(indices.buffers()[1], dtype, indices.offset, len(indices))
-    return values.astype(np.int64), null_mask(indices)
-
-
-def _gather(array: pa.Array, positions: NDArray[np.int64], missing: NDArray[np.bool_] | None) -> pa.Array:
-    """Take values by position, NULL where ``missing``; unlike Arrow's own ``take``, of every type."""
-    try:
-        return array.take(pa.array(positions, mask=missing))
-    except pa.ArrowNotImplementedError:
-        codec, rows = _as_rows(array)
-        _, null = _as_rows(pa.nulls(1, array.type))
-        starts = np.append(rows.starts, rows.data.size)
-        positions = positions if missing is None else np.where(missing, len(array), positions)
-        return codec.decode(np.concatenate([rows.data, null.data]), starts[positions]).column(0)
-
-
-def _as_rows(array: pa.Array) -> tuple[RowCodec, Rows]:
-    """Encode one array as rows of one column."""
-    from semistream.relation.rows.row_codec import RowCodec  # its columns may be nested: see the end of `row_columns`
-
-    codec = RowCodec(pa.schema([(_VALUE, array.type)]))
-    return codec, codec.encode(pa.record_batch([array], schema=codec.schema))
-
-
-def _distinct(array: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Number the distinct values in order of appearance, NULLs left NULL; of every type."""
-    try:
-        # Arrow leaves a dictionary as it is, though a dictionary of dictionaries has to be numbered too.
-        if not pa.types.is_dictionary(array.type):
-            encoded = pc.dictionary_encode(array)
-            return encoded.indices, encoded.dictionary
-    except pa.ArrowNotImplementedError:
-        pass
-    # Rows of equal bytes are equal values, and byte strings Arrow can number.
-    _, rows = _as_rows(array)
-    offsets = pa.py_buffer(np.append(rows.starts, rows.data.size))
-    buffers = [None, offsets, pa.py_buffer(rows.data)]
-    blobs = pa.Array.from_buffers(pa.large_binary(), len(array), buffers, 0)
-    codes = pc.dictionary_encode(blobs).indices.to_numpy()
-    _, first = np.unique(codes, return_index=True)
-    return pa.array(codes, mask=null_mask(array)), _gather(array, first, None)
-
-
-def nested_column_for(type_: pa.DataType) -> Column | None:
-    """Choose the column class for a nested or encoded type; None for a plain one."""
-    is_ = pa.types
-    if isinstance(type_, pa.BaseExtensionType):
-        return ExtensionColumn(type_, type_.storage_type)
-    if is_.is_dictionary(type_):
-        return DictionaryColumn(type_, type_.value_type)
-    if is_.is_run_end_encoded(type_):
-        return RunEndColumn(type_, type_.value_type)
-    if is_.is_union(type_):
-        return UnionColumn(type_)
-    if is_.is_nested(type_):
-        return ListColumn(type_)
-    return None

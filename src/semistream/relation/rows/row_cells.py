@@ -1,0 +1,195 @@
+"""What all columns of a row share: cells, the interface of a column, and Arrow's buffers as NumPy arrays.
+
+A column occupies *slots* of the row, each a null bit plus a field of fixed width, a field that points to
+variable bytes, or no field at all. `Column.split` gives one `Cells` a slot, `Column.join` makes the array
+again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.core.errors import SemistreamError
+
+__all__ = [
+    "VARIABLE",
+    "Cells",
+    "CodecFor",
+    "Column",
+    "Mask",
+    "RowFormat",
+    "RowLimitError",
+    "Rows",
+    "added",
+    "either",
+    "null_mask",
+    "numbers",
+    "offsets_buffer",
+    "offsets_of",
+    "validity_buffer",
+]
+
+Mask = NDArray[np.bool_]
+
+VARIABLE = -1
+"""The width of a slot whose bytes follow the row's fixed head."""
+
+_MAX_OFFSET32 = (1 << 31) - 1
+_NO_NUMBERS = np.zeros(0, dtype=np.int64)
+
+
+class RowLimitError(SemistreamError):
+    """More bytes or values than a row, or the Arrow type of the output, can hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """One slot of many rows.
+
+    ``values`` holds the fields packed as bytes (any dtype of the slot's width), or for variable slots bytes
+    in which cell ``i`` takes ``lengths[i]`` from ``begins[i]``. ``nulls`` is None when no cell is NULL.
+    """
+
+    nulls: NDArray[np.bool_] | None
+    values: NDArray[Any]
+    begins: NDArray[np.int64] = field(default_factory=lambda: _NO_NUMBERS)
+    lengths: NDArray[np.int64] = field(default_factory=lambda: _NO_NUMBERS)
+
+    def hidden(self, nulls: NDArray[np.bool_] | None) -> Cells:
+        """Return the cells, NULL also where ``nulls``: what a NULL parent hides is arbitrary and not kept."""
+        if nulls is None:
+            return self
+        lengths = np.where(nulls, 0, self.lengths) if self.lengths.size else self.lengths
+        return Cells(nulls if self.nulls is None else self.nulls | nulls, self.values, self.begins, lengths)
+
+
+class Column(ABC):
+    """One column's way into rows and out again; ``slots`` are the widths of the slots it takes."""
+
+    slots: tuple[int, ...]
+
+    def __init__(self, type_: pa.DataType) -> None:
+        self.type = type_
+
+    @abstractmethod
+    def split(self, array: pa.Array, hidden: Mask | None = None) -> list[Cells]:
+        """Return the cells of each slot. Where ``hidden``, a NULL parent covers a value that may be no value at all."""
+
+    def spread(self, array: pa.Array, hidden: Mask | None = None) -> NDArray[np.int64] | None:
+        """Return the variable bytes that each row of ``array`` takes beside the head; None where none takes any."""
+        return None
+
+    @abstractmethod
+    def join(self, cells: Sequence[Cells], rows: int) -> pa.Array:
+        """Make the array of exactly this column's type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Encoded rows, one after another in ``data``: row ``i`` is ``lengths[i]`` bytes from ``starts[i]``."""
+
+    data: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return self.starts.size
+
+    def head(self, count: int) -> Rows:
+        """Return the first ``count`` rows."""
+        return Rows(self.data, self.starts[:count], self.lengths[:count])
+
+
+class RowFormat(Protocol):
+    """What columns that hold rows themselves ask of a codec of these rows; see `row_codec.RowCodec`."""
+
+    schema: pa.Schema
+    variable: bool
+    stride: int
+
+    def lengths(self, batch: pa.RecordBatch, hidden: Mask | None = None) -> NDArray[np.int64]:
+        """Return how many bytes each row would take."""
+        ...
+
+    def encode(self, batch: pa.RecordBatch, hidden: Mask | None = None) -> Rows:
+        """Encode all rows."""
+        ...
+
+    def decode(self, data: NDArray[np.uint8], starts: NDArray[np.int64]) -> pa.RecordBatch:
+        """Decode the rows that start at ``starts``."""
+        ...
+
+
+CodecFor = Callable[[pa.Schema], RowFormat]
+"""Makes the codec of a schema. A list holds rows, and rows hold lists: who makes a column says how rows are made."""
+
+
+def null_mask(array: pa.Array) -> NDArray[np.bool_] | None:
+    """Where ``array`` is NULL, or None if it nowhere is."""
+    if array.null_count == 0:
+        return None
+    buffer = array.buffers()[0]
+    if buffer is None:
+        return None
+    first = array.offset // 8
+    skip = array.offset % 8
+    packed = np.frombuffer(buffer, dtype=np.uint8)[first : first + (skip + len(array) + 7) // 8]
+    bits = np.unpackbits(packed, bitorder="little", count=skip + len(array))[skip:]
+    return np.logical_not(bits.view(np.bool_))
+
+
+def either(one: Mask | None, other: Mask | None) -> Mask | None:
+    """Return where one of two masks is true; None is true nowhere."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one | other
+
+
+def added(spreads: Sequence[NDArray[np.int64]]) -> NDArray[np.int64] | None:
+    """Add up what columns take, row by row; None if there is none."""
+    if not spreads:
+        return None
+    total = spreads[0]
+    for spread in spreads[1:]:
+        total = total + spread
+    return total
+
+
+def validity_buffer(nulls: NDArray[np.bool_] | None) -> tuple[pa.Buffer | None, int]:
+    """Arrow's validity bitmap, and how many NULLs it shows; no bitmap when there are none."""
+    if nulls is None:
+        return None, 0
+    return pa.py_buffer(np.packbits(np.logical_not(nulls), bitorder="little")), int(np.count_nonzero(nulls))
+
+
+def numbers(buffer: pa.Buffer | None, dtype: np.dtype[Any] | str, first: int, count: int) -> NDArray[Any]:
+    """View ``count`` values of an Arrow buffer from the ``first``."""
+    if buffer is None or count == 0:
+        return np.zeros(count, dtype=dtype)
+    dtype = np.dtype(dtype)
+    return np.frombuffer(buffer, dtype=dtype, count=count, offset=first * dtype.itemsize)
+
+
+def offsets_of(lengths: NDArray[np.int64], large: bool, what: str, remedy: str) -> NDArray[np.int64]:
+    """Arrow offsets for cells of these lengths; refuses what offsets of 32 bits cannot say, unless ``large``."""
+    offsets = np.zeros(lengths.size + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    total = int(offsets[-1])
+    if total > _MAX_OFFSET32 and not large:
+        raise RowLimitError(
+            f"{lengths.size} rows hold {total} {what} in one column; its type addresses at most {_MAX_OFFSET32} in "
+            f"one batch. Ask for smaller output batches, or give the column the type {remedy}"
+        )
+    return offsets
+
+
+def offsets_buffer(offsets: NDArray[np.int64], large: bool) -> pa.Buffer:
+    """Make Arrow's buffer of 64-bit or 32-bit offsets."""
+    return pa.py_buffer(offsets if large else offsets.astype(np.int32))
