@@ -12,6 +12,7 @@ import semistream
 from semistream.core.clock import VirtualClock
 from semistream.joins.ssij.ssij import Ssij
 from semistream.relation.devices.simulated_device import MemoryPages, SimulatedDevice
+from semistream.relation.pages.checksum import seal
 from semistream.relation.relation import Relation
 
 BETWEEN: dict[str, Any] = {"on": ("low", "high"), "condition": "between"}
@@ -27,6 +28,7 @@ def simulated(relation: Relation, clock: VirtualClock, seek: float = 0.0085, tra
     """Return the same relation of one shard on a device whose time is virtual."""
     frames = relation.frames(relation.page_count)
     relation.read(np.arange(relation.page_count), frames)
+    seal(frames, first_id=0)  # those of a file are bound to its name
     device = SimulatedDevice(MemoryPages(frames), seek_seconds=seek, transfer_seconds=transfer, clock=clock)
     return Relation(
         relation.schema, relation.key, device, relation.indexes, [relation.page_count],
