@@ -22,6 +22,8 @@ __all__ = ["Costs", "Memory", "Prediction", "common_memory", "least_memory"]
 
 Options = Mapping[str, Any]
 
+_COMMON = ("stream buffer", "matches", "results")
+
 
 @dataclass
 class Memory:
@@ -47,7 +49,7 @@ class Memory:
 
 
 def common_memory(setting: Setting, total: int, *, index: bool) -> Memory:
-    """Give out what every join takes first: index, stream buffer, matches and a page for single look-ups."""
+    """Give out what every join takes first: index, stream buffer, matches, results, a page for single look-ups."""
     memory = Memory(total)
     if index:
         memory.give("index", setting.index_bytes)
@@ -166,7 +168,8 @@ class Costs(ABC):
 
     def _too_small(self, setting: Setting, memory: Memory, needed: float) -> BudgetTooSmallError:
         """Return the error for a budget of which ``needed`` bytes more than are free were wanted."""
-        minimum = int((memory.total - memory.free + needed) * 16 / 14) + 1
+        others = sum(size for name, size in memory.parts.items() if name not in _COMMON)
+        minimum = least_budget(int(others + needed) + 1)
         return BudgetTooSmallError(
             f"memory of {memory.total:,} B is too small for {self.id}: it needs about {minimum:,} B "
             f"({format_bytes(minimum)}) for a relation of {setting.pages:,} pages with these options; "
