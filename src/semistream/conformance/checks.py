@@ -25,6 +25,7 @@ from semistream.conformance.expected import Outcome, assert_same_rows, held_byte
 from semistream.core.errors import BudgetTooSmallError, KeyColumnError, KeyTypeError, UnsupportedJoinError
 from semistream.joins import find
 from semistream.joins.interface.join import How, Join
+from semistream.relation.rows.row_cells import RowLimitError
 
 __all__ = ["Check", "checks"]
 
@@ -72,6 +73,7 @@ def _all_checks(kind: Kind) -> Iterator[tuple[str, Callable[[Kind], None]]]:
             yield f"{factor} times the least memory", partial(_joins_within, factor=factor)
         yield "one byte less than the least", _refuses_less
         yield "arrays within the reservations", _reserves_what_it_holds
+        yield "a row larger than all memory", _refuses_the_impossible
     yield "invariants between turns", _keeps_invariants
     yield "goes on after a drain", _goes_on
     yield "micro-batches of one tuple", partial(_goes_on, rows=1)
@@ -239,12 +241,33 @@ def _joins_only(kind: Kind, null: bool) -> None:
 
 def _serves_giants(kind: Kind) -> None:
     of = case("repeated")
-    size = 300_000
-    notes = pa.array([("long " * (size // 5)) if row % 40 == 7 else "short" for row in range(200)], pa.large_string())
-    tuples = of.stream.slice(0, 200).set_column(of.stream.schema.get_field_index("note"), "note", notes)
     for how in _HOWS:
-        join = _create(kind, of, how, factor=3.0, schema=tuples.schema)
+        join = _create(kind, of, how, factor=3.0, schema=of.stream.schema)
+        size = join.budget.total // 2 if kind.bounded else 300_000
+        notes = ["long " * (size // 5) if row % 40 == 7 else "short" for row in range(200)]
+        tuples = _noted(of.stream.slice(0, 200), notes)
         _judge(run(join, in_batches(tuples, 30), audit=True), of, how, tuples)
+
+
+def _refuses_the_impossible(kind: Kind) -> None:
+    """A row larger than all memory ends nothing but itself: the rows before and after it are served once."""
+    of = case("repeated")
+    join = _create(kind, of, schema=of.stream.schema)
+    notes = ["x" * (join.budget.total + 1 if row == 20 else 3) for row in range(40)]
+    tuples = _noted(of.stream.slice(0, 40), notes)
+    results: list[pa.RecordBatch] = []
+    batch, at = in_batches(tuples, 40)[0], 0
+    while at < 20:
+        at += join.offer(batch.slice(at))
+        results += join.step()
+    results += join.drain()
+    _refused(RowLimitError, f"{join.budget.total:,} B", lambda: join.offer(batch.slice(20)))
+    results += [*join.process([batch.slice(21)])]
+    _judge(Outcome(join, results), of, "left", pa.concat_tables([tuples.slice(0, 20), tuples.slice(21)]))
+
+
+def _noted(stream: pa.Table, notes: list[str]) -> pa.Table:
+    return stream.set_column(stream.schema.get_field_index("note"), "note", pa.array(notes, pa.string()))
 
 
 def _serves_growing_rows(kind: Kind, backwards: bool = False) -> None:

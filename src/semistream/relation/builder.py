@@ -20,6 +20,7 @@ from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.pages.shard_writer import PAGE_BYTES, ShardWriter, check_page_bytes
 from semistream.relation.pages.sorter import KeySorter
 from semistream.relation.rows.dictionaries import roomy, roomy_schema
+from semistream.relation.rows.fitting import fit
 from semistream.relation.rows.selection import keep_rows
 from semistream.relation.storage import files
 from semistream.relation.storage import manifest as manifests
@@ -61,7 +62,8 @@ def as_reader(data: Any) -> pa.RecordBatchReader:
 
 def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield first
-    yield from rest
+    for batch in rest:
+        yield fit(batch, first.schema)
 
 
 def shard_name(number: int, attempt: str) -> str:

@@ -30,6 +30,7 @@ from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.pages.page_index import ClusteredIndex, Index, Located, ScatteredIndex
 from semistream.relation.pages.page_layout import PageLayout, page_keys
 from semistream.relation.pages.shard_writer import PAGE_BYTES, stored_schema
+from semistream.relation.rows.fitting import as_type
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.storage.index_file import load_index
 from semistream.relation.storage.manifest import Manifest, ShardFiles
@@ -328,7 +329,7 @@ class Relation:
         if not self.key.exact:
             return keys, stored
         columns = [
-            self.key.decode(keys) if field.name in self.key.names else stored.column(field.name)
+            as_type(self.key.decode(keys), field.type) if field.name in self.key.names else stored.column(field.name)
             for field in self.schema
         ]
         return keys, pa.RecordBatch.from_arrays(columns, schema=self.schema)

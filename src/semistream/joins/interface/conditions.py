@@ -17,6 +17,7 @@ from semistream.core.arrays import Bools, Ints
 from semistream.core.errors import KeyColumnError, KeyTypeError, UnsupportedJoinError
 from semistream.relation.keys.key_columns import plain_type
 from semistream.relation.relation import Relation
+from semistream.relation.rows.fitting import as_type
 
 __all__ = ["Between", "Condition", "ConditionName", "Equal", "condition_for"]
 
@@ -118,7 +119,7 @@ class Between(Condition):
     def column(self, name: str, rows: pa.RecordBatch, keys: Ints) -> pa.Array:
         if name not in self.relation.key.names:
             return rows.column(name)
-        return self.relation.key.decode(keys).cast(self.relation.schema.field(name).type)
+        return as_type(self.relation.key.decode(keys), self.relation.schema.field(name).type)
 
     def _intervals(self, batch: pa.RecordBatch) -> tuple[Ints, Ints, Bools]:
         """Return both ends as key64, and where neither is NULL."""

@@ -31,6 +31,7 @@ from semistream.joins.interface.stream_buffer import StreamBuffer, Tuples
 from semistream.joins.interface.traits import Traits
 from semistream.joins.shares import PAIR_BYTES, common_parts, least_budget
 from semistream.relation.relation import Relation
+from semistream.relation.rows.fitting import fit, null_array
 from semistream.relation.rows.row_cells import RowLimitError
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.selection import keep_rows
@@ -161,7 +162,7 @@ class Join(FollowsUpdates, Traits, Results):
         self._cap = pairs
         self.budget.reserve("matches", self._cap * PAIR_BYTES)
         self.budget.reserve("results", self._result_bytes)
-        self._blank_bytes = sum(pa.nulls(1, field.type).nbytes for field in self.condition.fields)
+        self._blank_bytes = sum(null_array(1, field.type).nbytes for field in self.condition.fields)
         self._single = PageLookup(self.relation, 1, share=True, cap=self._cap)
         self.budget.reserve("look-up page", self.relation.device.frame_bytes)
         self._open()
@@ -187,11 +188,15 @@ class Join(FollowsUpdates, Traits, Results):
         if not self._bound:
             self.bind(batch.schema, batch)
         if batch.schema != self.schema:
-            batch = batch.cast(self.schema)
+            batch = fit(batch, self.schema)
         taken = 0
-        while taken < batch.num_rows and (more := self._offer(batch.slice(taken))):
-            taken += more
-            self._absorb()
+        try:
+            while taken < batch.num_rows and (more := self._offer(batch.slice(taken))):
+                taken += more
+                self._absorb()
+        except RowLimitError:
+            if taken == 0:  # otherwise the row is refused when it is the first of what is offered
+                raise
         self._stats.busy_seconds += time.perf_counter() - began
         return taken
 
@@ -307,6 +312,7 @@ class Join(FollowsUpdates, Traits, Results):
             if self._stream.held:
                 return 0
             count = 1  # a row larger than the whole stream buffer is served by itself
+            self._check_row(batch.slice(0, 1))
         batch = batch.slice(0, count)
         keys, valid = self.condition.lows(batch)
         self._stats.rows_in += count
@@ -329,14 +335,16 @@ class Join(FollowsUpdates, Traits, Results):
         if not codec.variable and codec.stride <= largest:
             return None
         lengths = codec.lengths(batch)
-        longest = int(lengths.max(initial=0))
-        if longest > self.budget.total:
+        return lengths > largest if int(lengths.max(initial=0)) > largest else None
+
+    def _check_row(self, row: pa.RecordBatch) -> None:
+        """Raise if a row cannot be served in this memory."""
+        size = int(self.stream_codec.lengths(row)[0])
+        if self.bounded and size > self.budget.total:
             raise RowLimitError(
-                f"a row of the stream takes {longest:,} B, more than all of the memory of {self.budget.total:,} B; "
-                f"give {self.id} memory of at least {format_bytes(2 * longest)}, or keep values that long outside the "
-                "stream"
+                f"a row of the stream takes {size:,} B, more than all of the memory of {self.budget.total:,} B; give "
+                f"{self.id} memory of at least {format_bytes(2 * size)}, or keep values that long outside the stream"
             )
-        return lengths > largest if longest > largest else None
 
     def _hand(self, part: Tuples) -> int:
         """Take tuples from a stage before this join, as `offer` does; return how many."""

@@ -14,6 +14,7 @@ from semistream.joins.interface.leaving import BatchRows, Leaving, portions
 from semistream.joins.interface.output import without_partner
 from semistream.relation.pages.page_layout import FIRST
 from semistream.relation.relation import Relation
+from semistream.relation.rows.fitting import null_array
 from semistream.relation.rows.row_cells import RowLimitError
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.selection import keep_rows
@@ -97,7 +98,7 @@ class Results(ABC):
         return results
 
     def _alone(self, stream: pa.RecordBatch) -> pa.RecordBatch:
-        nulls = [pa.nulls(stream.num_rows, field.type) for field in self.condition.fields]
+        nulls = [null_array(stream.num_rows, field.type) for field in self.condition.fields]
         return pa.RecordBatch.from_arrays([*stream.columns, *nulls], schema=without_partner(self.output_schema))
 
     def _rows_of(self, batch: pa.RecordBatch) -> BatchRows:

@@ -22,6 +22,7 @@ from semistream.relation.changes.overlay import Overlay
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.pages.page_index import ClusteredIndex
 from semistream.relation.pages.page_layout import FIRST, FORMAT, HEADER, LAST, WHOLE, pack_pages, page_keys, page_rows
+from semistream.relation.rows.fitting import fit, no_rows
 from semistream.relation.rows.row_codec import Rows
 from semistream.relation.rows.selection import keep_rows, take_rows
 
@@ -226,16 +227,17 @@ def _by_key(codec: KeyCodec, batch: pa.RecordBatch) -> tuple[Ints, pa.RecordBatc
 
 def _one_batch(data: Any, relation: Relation, names: Any) -> pa.RecordBatch:
     """Return rows as one batch of R's columns ``names``."""
-    table = relation.schema.empty_table() if data is None else as_reader(data).read_all()
+    schema = pa.schema([relation.schema.field(name) for name in names])
+    if data is None:
+        return no_rows(schema)
+    table = as_reader(data).read_all()
     missing = [name for name in names if name not in table.schema.names]
     if missing:
         raise RelationBuildError(
             f"the update lacks R's column {missing[0]!r}; it has {table.schema.names}, and needs {list(names)}"
         )
-    schema = pa.schema([relation.schema.field(name) for name in names])
-    table = table.select(list(names)).cast(schema).combine_chunks()
-    batches = table.to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
+    batches = table.select(list(names)).combine_chunks().to_batches()
+    return fit(batches[0], schema) if batches else no_rows(schema)
 
 
 def _check_same(relation: Relation, these: pa.RecordBatch, those: pa.RecordBatch) -> None:

@@ -21,6 +21,7 @@ from semistream.relation.damage.repair_pages import DamagedShard, Repaired, Repa
 from semistream.relation.pages.checksum import seal
 from semistream.relation.pages.page_layout import page_rows
 from semistream.relation.relation import Relation
+from semistream.relation.rows.fitting import fit, no_rows
 from semistream.relation.rows.selection import keep_rows, take_rows
 from semistream.relation.storage.manifest import Manifest
 
@@ -94,7 +95,7 @@ def _gather(manifest: Manifest, reader: pa.RecordBatchReader, damaged: list[Dama
         sums.append(np.concatenate([[0], np.cumsum(bad)]))
     codec = damaged[0].relation.key
     for part in reader:
-        batch = part.select(manifest.schema.names).cast(manifest.schema)
+        batch = fit(part.select(manifest.schema.names), manifest.schema)
         keys, valid = codec.encode(batch)
         home = codec.shards(keys, len(manifest.shards))
         for shard, before in zip(damaged, sums, strict=True):
@@ -112,7 +113,7 @@ def _rebuilt(path: Path, manifest: Manifest, shard: DamagedShard, trust: bool) -
     """Pack the pages of a shard anew, prove them right, and write them."""
     keys = np.concatenate([*shard.keys, np.empty(0, np.int64)])
     rows = pa.Table.from_batches(shard.rows, manifest.schema).combine_chunks().to_batches()
-    batch = rows[0] if rows else pa.RecordBatch.from_pylist([], schema=manifest.schema)
+    batch = rows[0] if rows else no_rows(manifest.schema)
     order = np.argsort(keys, kind="stable")
     keys, batch = keys[order], take_rows(batch, order)
     positions = {int(page): at for at, page in enumerate(shard.order)}

@@ -19,6 +19,7 @@ from semistream.relation.damage.key_order import KeyOrder
 from semistream.relation.damage.repair_pages import Repaired, RepairError
 from semistream.relation.damage.repair_source import Source
 from semistream.relation.relation import Relation
+from semistream.relation.rows.fitting import fit
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest
 from semistream.relation.storage.map_file import MixedUpMapError
@@ -54,7 +55,7 @@ def version_from_data(path: Path, manifest: Manifest, source: Source) -> Repaire
 
     def rows() -> Iterator[pa.RecordBatch]:
         for part in reader:
-            yield part.select(manifest.schema.names).cast(manifest.schema)
+            yield fit(part.select(manifest.schema.names), manifest.schema)
 
     builder.build(
         pa.RecordBatchReader.from_batches(manifest.schema, rows()), path, manifest.key,

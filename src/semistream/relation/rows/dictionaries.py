@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from semistream.relation.rows.fitting import fit
+
 __all__ = ["roomy", "roomy_schema"]
 
 
@@ -18,7 +20,7 @@ def roomy_schema(schema: pa.Schema) -> pa.Schema:
 
 def roomy(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch as one of `roomy_schema`."""
-    return batch if batch.schema.types == schema.types else batch.cast(schema)
+    return fit(batch, schema)
 
 
 def _roomy_field(field: pa.Field) -> pa.Field:

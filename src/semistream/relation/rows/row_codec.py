@@ -182,6 +182,16 @@ class RowCodec:
             return _batch_without_columns(count, self.schema)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
+    def nulls(self, rows: int) -> pa.RecordBatch:
+        """Return rows in which everything is NULL."""
+        row = np.zeros((1, self.stride), dtype=np.uint8)
+        for byte, bit in self._null_bits:
+            row[0, byte] |= bit
+        ends = [place for place, width in zip(self._places, self._widths, strict=True) if width == VARIABLE]
+        for place in [0, *ends] if self.variable else ends:
+            _field(row, place, np.dtype("<u4"))[:] = self.stride
+        return self.decode(row, np.zeros(rows, dtype=np.int64))
+
     @cached_property
     def _null_bits(self) -> list[tuple[int, int]]:
         """For each slot, the byte of the head and the bit in it that say whether the cell is NULL."""
