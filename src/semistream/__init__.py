@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from semistream import spark as spark
     from semistream.joins import algorithms as algorithms
     from semistream.relation.relation import Relation as Relation
+    from semistream.relation.updates import compact as compact
+    from semistream.relation.updates import delete as delete
+    from semistream.relation.updates import history as history
+    from semistream.relation.updates import update as update
+    from semistream.relation.updates import upsert as upsert
     from semistream.relation.versions.vacuum import vacuum as vacuum
-    from semistream.relation.versions.versions import compact as compact
-    from semistream.relation.versions.versions import delete as delete
-    from semistream.relation.versions.versions import history as history
-    from semistream.relation.versions.versions import update as update
-    from semistream.relation.versions.versions import upsert as upsert
     from semistream.spark import join as join
     from semistream.tuner.auto import create as create
 
@@ -28,14 +28,14 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "Relation": "semistream.relation.relation",
     "algorithms": "semistream.joins",
-    "compact": "semistream.relation.versions.versions",
+    "compact": "semistream.relation.updates",
     "create": "semistream.tuner.auto",
-    "delete": "semistream.relation.versions.versions",
-    "history": "semistream.relation.versions.versions",
+    "delete": "semistream.relation.updates",
+    "history": "semistream.relation.updates",
     "join": "semistream.spark",
     "spark": "semistream.spark",
-    "update": "semistream.relation.versions.versions",
-    "upsert": "semistream.relation.versions.versions",
+    "update": "semistream.relation.updates",
+    "upsert": "semistream.relation.updates",
     "vacuum": "semistream.relation.versions.vacuum",
 }
 

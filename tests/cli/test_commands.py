@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 import semistream
 from semistream.cli import app, main
 from semistream.cli.relations.table_files import InputError, InputFiles, parse_types
-from semistream.relation.pages.checksum import file_seed, seal
+from semistream.relation.storage.checksum import file_seed, seal
 
 PRODUCTS = pa.table({
     "id": pa.array([5, 3, 1, 4, 2], pa.int64()),

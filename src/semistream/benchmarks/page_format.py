@@ -12,9 +12,9 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from semistream.relation.pages.checksum import seal, verify
 from semistream.relation.pages.page_layout import page_keys
 from semistream.relation.relation import Relation
+from semistream.relation.storage.checksum import seal, verify
 
 __all__ = ["bench_checksum", "bench_format", "median_seconds", "sample_rows"]
 

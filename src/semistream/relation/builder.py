@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ from semistream.core.units import parse_bytes
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.pages.shard_writer import PAGE_BYTES, ShardWriter, check_page_bytes
 from semistream.relation.pages.sorter import KeySorter
+from semistream.relation.rows.arrow_input import as_reader
 from semistream.relation.rows.dictionaries import roomy, roomy_schema
-from semistream.relation.rows.fitting import fit
 from semistream.relation.rows.selection import keep_rows
 from semistream.relation.storage import files
 from semistream.relation.storage import manifest as manifests
@@ -28,42 +28,10 @@ from semistream.relation.storage.manifest import MOST_SHARDS, Manifest, ShardFil
 from semistream.relation.versions.leases import WRITERS, Writer
 from semistream.relation.versions.retrying import until_first
 
-__all__ = ["NULL_KEYS", "as_reader", "build", "building", "commit_build", "shard_name"]
+__all__ = ["NULL_KEYS", "build", "building", "commit_build", "shard_name"]
 
 NULL_KEYS = "rows_with_null_key"
 """Manifest property: rows left out because their key is NULL, which no stream tuple can match."""
-
-
-def as_reader(data: Any) -> pa.RecordBatchReader:
-    """Return a reader over a table, a batch, an iterable of batches, or any Arrow stream (Polars, DuckDB, …)."""
-    if isinstance(data, pa.RecordBatchReader):
-        return data
-    if isinstance(data, pa.Table):
-        return data.to_reader()
-    if isinstance(data, pa.RecordBatch):
-        return pa.RecordBatchReader.from_batches(data.schema, [data])
-    if hasattr(data, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(data)
-    if isinstance(data, Iterable):
-        iterator = iter(data)
-        try:
-            first = next(iterator)
-        except StopIteration:
-            raise RelationBuildError(
-                "no batch at all, so no schema; give an empty pyarrow.Table with the schema"
-            ) from None
-        if isinstance(first, pa.RecordBatch):
-            return pa.RecordBatchReader.from_batches(first.schema, _chain(first, iterator))
-    raise RelationBuildError(
-        f"cannot read {type(data).__name__} as Arrow data; give a pyarrow Table, RecordBatches, or an object "
-        "with __arrow_c_stream__"
-    )
-
-
-def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    for batch in rest:
-        yield fit(batch, first.schema)
 
 
 def shard_name(number: int, attempt: str) -> str:

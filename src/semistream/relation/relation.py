@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -16,25 +15,21 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.core.arrays import Bytes, Ints
-from semistream.core.errors import NotARelationError, SemistreamError
 from semistream.core.paths import local_path
 from semistream.core.units import format_bytes, format_count
 from semistream.relation import builder
-from semistream.relation.changes import patch
 from semistream.relation.changes.overlay import Change, Overlay
 from semistream.relation.changes.patch import Patch
+from semistream.relation.changes.preparing import prepare
 from semistream.relation.changes.update_agreement import Listener, ask_all, tell_all
-from semistream.relation.devices.file_device import Device, DeviceCounters, FileDevice
-from semistream.relation.devices.mapped_device import MappedDevice, PageMap
+from semistream.relation.devices.device import Device, DeviceCounters
+from semistream.relation.devices.mapped_device import MappedDevice
 from semistream.relation.keys.key_codec import KeyCodec
-from semistream.relation.pages.page_index import ClusteredIndex, Index, Located, ScatteredIndex
+from semistream.relation.pages.page_index import Index, Located, ScatteredIndex, locate_in_shards
 from semistream.relation.pages.page_layout import PageLayout, page_keys
-from semistream.relation.pages.shard_writer import PAGE_BYTES, stored_schema
-from semistream.relation.rows.fitting import as_type
+from semistream.relation.pages.shard_writer import PAGE_BYTES, stored_schema, whole_rows
+from semistream.relation.relation_files import open_files
 from semistream.relation.rows.row_codec import RowCodec
-from semistream.relation.storage.index_file import load_index
-from semistream.relation.storage.manifest import Manifest, ShardFiles
-from semistream.relation.storage.map_file import load_map
 from semistream.relation.versions.holds import Hold, hold_manifest
 
 __all__ = ["Relation"]
@@ -44,7 +39,8 @@ class Relation:
     """A table far bigger than memory, in pages that are found by key and read in runs.
 
     Made by `build` and `open`. Pages are numbered through all shards: ``locate`` says which pages hold a key,
-    ``read`` brings pages into frames, and `rows` decodes single rows straight out of them.
+    ``read`` brings pages into frames, and `rows` decodes single rows straight out of them. Memory: the index (9 bytes a
+    page, or 25 after updates), and pages that `apply` changed; nothing is cached. Properties read nothing.
 
     Examples
     --------
@@ -72,14 +68,9 @@ class Relation:
         open_shards: Sequence[int] | None = None,
         shard_count: int | None = None,
     ) -> None:
-        self.schema = schema
-        self.key = key
-        self.device = device
-        self.row_count = rows
-        self.unique = unique
-        self.clustered = clustered
-        self.path = path
-        self.version = version
+        self.schema, self.key, self.device = schema, key, device
+        self.row_count, self.unique, self.clustered = rows, unique, clustered
+        self.path, self.version = path, version
         self.codec = RowCodec(stored_schema(schema, key))
         self.layout = PageLayout(device.frame_bytes, 0 if self.codec.variable else self.codec.stride)
         self.indexes = list(indexes)
@@ -96,8 +87,6 @@ class Relation:
         self._listeners: weakref.WeakSet[Any] = weakref.WeakSet()
         self._installing = threading.RLock()
 
-    # -- making one ---------------------------------------------------------------------------------------
-
     @classmethod
     def build(
         cls,
@@ -112,7 +101,7 @@ class Relation:
         memory: int | str = "512MB",
         overwrite: bool = False,
     ) -> Relation:
-        """Write a relation and open it.
+        """Write a relation and open it: one sort of the data, each page written once, within ``memory``.
 
         Parameters
         ----------
@@ -154,7 +143,7 @@ class Relation:
         direct: bool = True,
         depth: int = 16,
     ) -> Relation:
-        """Open a relation for reading.
+        """Open a relation for reading: the manifest and the indexes are read whole, and no pages.
 
         Parameters
         ----------
@@ -174,52 +163,16 @@ class Relation:
         manifest, held = hold_manifest(path, version)
         with contextlib.ExitStack() as undo:
             undo.callback(held.close)
-            relation = cls._open(path, manifest, shards, direct, depth)
+            numbers = range(len(manifest.shards)) if shards is None else shards
+            files = open_files(path, manifest, numbers, direct=direct, depth=depth)
+            relation = cls(
+                manifest.schema, files.key, files.device, files.indexes, files.shard_pages,
+                rows=files.rows, unique=files.unique, clustered=manifest.clustered, path=path, version=manifest.version,
+                open_shards=numbers, shard_count=len(manifest.shards),
+            )  # fmt: skip
             undo.pop_all()
-        relation._held = held
+        relation.page_order, relation._held = files.page_order, held
         return relation
-
-    @classmethod
-    def _open(cls, path: Path, manifest: Manifest, shards: Sequence[int] | None, direct: bool, depth: int) -> Relation:
-        numbers = range(len(manifest.shards)) if shards is None else shards
-        if any(not 0 <= number < len(manifest.shards) for number in numbers):
-            raise ValueError(f"{path} has shards 0 to {len(manifest.shards) - 1}, and {list(numbers)} was asked for")
-        files = [manifest.shards[number] for number in numbers]
-        key = KeyCodec.for_schema(manifest.schema, manifest.key)
-        _check_files(path, files, manifest.page_bytes)
-        maps, orders = _page_maps(path, files)
-        named = [(shard, name, size) for shard in files for name, size in shard.page_files if name != shard.leaves_file]
-        device: Device = FileDevice(
-            [(path / name, size) for _, name, size in named], manifest.page_bytes,
-            bound=[name not in shard.unbound for shard, name, _ in named], direct=direct, depth=depth,
-        )  # fmt: skip
-        if any(shard.deltas for shard in files):
-            device = MappedDevice(device, maps, [sum(pages for _, pages in shard.deltas) for shard in files])
-        bases = np.cumsum([0, *(one.page_count for one in maps)])
-        indexes: list[Index] = []
-        for shard, order, base in zip(files, orders, bases, strict=False):
-            first, continues = load_index(
-                path / shard.index_file, shard.index_entries, bound=shard.index_file not in shard.unbound
-            )
-            index: Index = ClusteredIndex(first, continues, shard.last_key, None if order is None else order + base)
-            if shard.leaves_file is not None:
-                leaves = FileDevice(
-                    [(path / shard.leaves_file, shard.leaves)], manifest.page_bytes,
-                    bound=[shard.leaves_file not in shard.unbound], direct=direct, depth=depth,
-                )  # fmt: skip
-                index = ScatteredIndex(ClusteredIndex(first, continues, shard.last_key), leaves)
-            indexes.append(index)
-        relation = cls(
-            manifest.schema, key, device, indexes, [one.page_count for one in maps],
-            rows=sum(shard.rows for shard in files), unique=all(shard.unique for shard in files),
-            clustered=manifest.clustered, path=path, version=manifest.version,
-            open_shards=numbers, shard_count=len(manifest.shards),
-        )  # fmt: skip
-        clustered = [index for index in indexes if isinstance(index, ClusteredIndex)]
-        relation.page_order = patch.page_order(clustered, relation.shard_bases)
-        return relation
-
-    # -- what it is ---------------------------------------------------------------------------------------
 
     @property
     def value_schema(self) -> pa.Schema:
@@ -259,13 +212,11 @@ class Relation:
     @property
     def counters(self) -> DeviceCounters:
         """What was read so far, leaves of a scattered index included."""
-        total = self.device.counters.snapshot()
-        for index in self.indexes:
-            if isinstance(index, ScatteredIndex):
-                total = total + index.device.counters
-        return total
+        return sum((leaves.counters for leaves in self._leaves), self.device.counters.snapshot())
 
-    # -- reading it ---------------------------------------------------------------------------------------
+    @property
+    def _leaves(self) -> list[Device]:
+        return [index.device for index in self.indexes if isinstance(index, ScatteredIndex)]
 
     def home(self, keys: Ints) -> NDArray[np.int32]:
         """Return the position in `indexes` of each key's shard, or -1 if that shard is not open."""
@@ -276,31 +227,20 @@ class Relation:
         return int(self._place[shard])
 
     def locate(self, keys: Ints) -> Located:
-        """Return the pages that may hold each key; none means that R cannot hold it."""
+        """Return the pages that may hold each key; none means that R cannot hold it.
+
+        A binary search a key in memory, without reads; in a relation that is not clustered a read of a leaf for each
+        key, keys of one leaf together.
+        """
         if len(self.indexes) == 1:
             return self.indexes[0].locate(keys)
-        home = self.home(keys)
-        order = np.argsort(home, kind="stable")
-        ends = np.searchsorted(home[order], np.arange(len(self.indexes) + 1))
-        counts = np.zeros(keys.size, np.int64)
-        parts: list[Ints] = []
-        for number, index in enumerate(self.indexes):
-            here = order[ends[number] : ends[number + 1]]
-            located = index.locate(keys[here])
-            counts[here] = located.counts
-            numbered = isinstance(index, ClusteredIndex) and index.ids is not None
-            parts.append(located.pages + (0 if numbered else self.shard_bases[number]))
-        bounds = np.concatenate([[0], np.cumsum(counts)])
-        by_shard = np.concatenate(parts)
-        pages = np.empty(by_shard.size, np.int64)
-        lengths = counts[order]
-        begins = np.repeat(bounds[:-1][order], lengths)
-        within = np.arange(by_shard.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        pages[begins + within] = by_shard
-        return Located(bounds, pages)
+        return locate_in_shards(self.indexes, self.shard_bases, self.home(keys), keys)
 
     def read(self, pages: Ints, frames: Bytes) -> None:
-        """Bring page ``pages[i]`` into ``frames[i]``; neighbours become one read."""
+        """Bring page ``pages[i]`` into ``frames[i]``; neighbours become one read.
+
+        Changed pages are copied from memory, all others read from the device and verified, whether read before or not.
+        """
         if self.overlay.ids.size:
             self.overlay.read(self.device, pages, frames)
         else:
@@ -311,11 +251,11 @@ class Relation:
         return self.device.allocate(count)
 
     def rows(self, data: Bytes, starts: Ints) -> pa.RecordBatch:
-        """Decode the rows that start at ``starts`` of ``data``, in the schema they are stored in."""
+        """Decode the rows that start at ``starts`` of ``data``, in the schema they are stored in; without reads."""
         return self.codec.decode(data, starts)
 
     def to_batches(self, pages_at_once: int = 512) -> Iterator[pa.RecordBatch]:
-        """Yield all of R, page after page."""
+        """Yield all of R, page after page: one scan, in the memory of ``pages_at_once`` pages and their rows."""
         frames = self.frames(min(pages_at_once, max(1, self.page_count)))
         for begin in range(0, self.page_count, len(frames)):
             pages = np.arange(begin, min(begin + len(frames), self.page_count))
@@ -325,23 +265,16 @@ class Relation:
         """Read pages into ``frames``; return key64 and all columns of their rows."""
         self.read(pages, frames)
         keys, _, starts = page_keys(frames, self.layout.stride)
-        stored = self.rows(frames.reshape(-1), starts)
-        if not self.key.exact:
-            return keys, stored
-        columns = [
-            as_type(self.key.decode(keys), field.type) if field.name in self.key.names else stored.column(field.name)
-            for field in self.schema
-        ]
-        return keys, pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        return keys, whole_rows(self.schema, self.key, keys, self.rows(frames.reshape(-1), starts))
 
     def to_table(self) -> pa.Table:
-        """Return all of R in memory; for tests and small relations."""
+        """Return all of R in memory, in one scan; for tests and small relations."""
         return pa.Table.from_batches(self.to_batches(), self.schema)
-
-    # -- changing it --------------------------------------------------------------------------------------
 
     def apply(self, upserts: Any = None, deletes: Any = None) -> Change:
         """Change R in memory: changed pages take the place of those on disk, which stay as they are.
+
+        Costs a read of each page with a changed key, and holds those pages, and a new index, until R is closed.
 
         Parameters
         ----------
@@ -362,20 +295,16 @@ class Relation:
         return self.install(self.prepare(upserts, deletes))
 
     def prepare(self, upserts: Any = None, deletes: Any = None) -> Patch:
-        """Work an update out without installing it; the patch says how much memory it will hold."""
-        return patch.prepare(self, upserts, deletes)
+        """Work an update out, with all its reads, without installing it; the patch says how much memory it takes."""
+        return prepare(self, upserts, deletes)
 
     def install(self, patch: Patch) -> Change:
         """Make a prepared update visible, between reads, once all who hold copies of pages or rows have agreed.
 
-        Raises what any of them refuses it with; then R and all of them are as they were.
+        No reads. Raises what any of them refuses it with; then R and all of them are as they were.
         """
         with self._installing:
-            if patch.of_version != self.version:
-                raise SemistreamError(
-                    f"the update was prepared for version {patch.of_version} of R, which has version {self.version} "
-                    "now; prepare it again"
-                )
+            patch.check_applies_to(self.version)
             agreements = ask_all(list(self._listeners), patch)
             self.overlay, self.page_order = patch.overlay, patch.page_order
             self.indexes = list(patch.indexes)
@@ -395,10 +324,8 @@ class Relation:
 
     def close(self) -> None:
         """Close the files."""
-        self.device.close()
-        for index in self.indexes:
-            if isinstance(index, ScatteredIndex):
-                index.device.close()
+        for device in (self.device, *self._leaves):
+            device.close()
         if self._held is not None:
             self._held.close()
 
@@ -415,37 +342,3 @@ class Relation:
             f"{format_count(self.page_count)} pages of {format_bytes(self.page_bytes)}, "
             f"{len(self.indexes)} shards, key {', '.join(self.key.names)})"
         )
-
-
-def _page_maps(path: Path, shards: Sequence[ShardFiles]) -> tuple[list[PageMap], list[Ints | None]]:
-    """Return where the pages of each shard are, and their ids in key order if that is not the order of ids."""
-    maps: list[PageMap] = []
-    orders: list[Ints | None] = []
-    for shard in shards:
-        order, page_map = None, PageMap.plain(shard.pages)
-        if shard.map_file is not None:
-            order, page_map = load_map(path, shard)
-        maps.append(page_map)
-        orders.append(order)
-    return maps, orders
-
-
-def _check_files(path: Path, shards: Sequence[ShardFiles], page_bytes: int) -> None:
-    for shard in shards:
-        for name, pages in shard.page_files:
-            expected = pages * page_bytes
-            try:
-                status = (path / name).stat()
-            except OSError as error:
-                what = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
-                raise NotARelationError(
-                    f"{path / name} {what}, which the manifest names; run semistream repair, or build it again"
-                ) from None
-            size = status.st_size
-            if not stat.S_ISREG(status.st_mode):
-                raise NotARelationError(f"{path / name} is not a file, which the manifest names; build it again")
-            if size != expected:
-                raise NotARelationError(
-                    f"{path / name} has {size:,} bytes instead of {expected:,}: it was truncated or replaced; "
-                    "run semistream repair, or build the relation again"
-                )

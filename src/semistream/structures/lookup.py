@@ -9,8 +9,8 @@ import numpy as np
 
 from semistream.core.arrays import Bytes, Ints
 from semistream.relation.pages.page_layout import find_rows, page_keys
-from semistream.relation.pages.spans import locate_spans
 from semistream.relation.relation import Relation
+from semistream.relation.spans import locate_spans
 
 __all__ = ["Matches", "PageLookup"]
 

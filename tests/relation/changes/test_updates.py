@@ -18,8 +18,8 @@ from semistream.relation.changes.overlay import Change
 from semistream.relation.changes.patch import Patch
 from semistream.relation.pages.page_index import ClusteredIndex
 from semistream.relation.pages.page_layout import FIRST, LAST, WHOLE, page_keys
-from semistream.relation.pages.spans import locate_spans
 from semistream.relation.relation import Relation
+from semistream.relation.spans import locate_spans
 
 Model = dict[Any, list[str]]
 

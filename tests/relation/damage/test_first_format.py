@@ -19,9 +19,9 @@ from semistream.cli import app
 from semistream.core.errors import NotARelationError, SemistreamError
 from semistream.relation.damage.repair import RepairError, repair
 from semistream.relation.damage.verify import find_faults
-from semistream.relation.pages.checksum import seal
 from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage.checksum import seal
 from semistream.relation.storage.index_file import index_to_bytes, load_index
 from semistream.relation.storage.map_file import load_map, map_to_bytes
 

@@ -16,8 +16,8 @@ from semistream.cli import app
 from semistream.core.errors import CorruptPageError, NotARelationError
 from semistream.relation.damage.repair import RepairError, repair
 from semistream.relation.damage.verify import find_faults
-from semistream.relation.pages.checksum import file_seed, seal
 from semistream.relation.relation import Relation
+from semistream.relation.storage.checksum import file_seed, seal
 
 PAGE = 512
 

@@ -21,7 +21,7 @@ from semistream.relation.devices import reader, transfers
 from semistream.relation.devices.device import Frames
 from semistream.relation.devices.file_device import DeviceError, FileDevice
 from semistream.relation.devices.reader import Method
-from semistream.relation.pages.checksum import seal
+from semistream.relation.storage.checksum import seal
 
 WAYS: list[tuple[bool, Method]] = [(True, "queue"), (True, "threads"), (False, "readahead")]
 ways = pytest.mark.parametrize(("direct", "method"), WAYS)

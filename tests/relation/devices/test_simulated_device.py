@@ -11,7 +11,7 @@ from semistream.core.clock import VirtualClock
 from semistream.core.errors import CorruptPageError
 from semistream.relation.devices.device import DeviceCounters, DeviceError, Frames, Ints
 from semistream.relation.devices.simulated_device import MemoryPages, SimulatedDevice
-from semistream.relation.pages.checksum import seal
+from semistream.relation.storage.checksum import seal
 
 
 def device_of(pages: int, **costs: float) -> tuple[SimulatedDevice, Frames]:

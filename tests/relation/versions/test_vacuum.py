@@ -18,10 +18,10 @@ from semistream.core.errors import CommitConflictError, NotARelationError, Relat
 from semistream.relation.relation import Relation
 from semistream.relation.storage import files
 from semistream.relation.storage import manifest as manifests
+from semistream.relation.updates import compact, upsert
 from semistream.relation.versions import leases, pins
 from semistream.relation.versions.leases import WRITERS, Writer
 from semistream.relation.versions.retrying import until_first
-from semistream.relation.versions.versions import compact, upsert
 
 
 def rows(value: int, keys: int = 200) -> pa.Table:

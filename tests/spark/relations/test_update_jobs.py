@@ -20,7 +20,7 @@ from semistream.core.errors import KeyTypeError, RelationBuildError, Unsupported
 from semistream.relation.damage.verify import find_faults
 from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
-from semistream.relation.versions.versions import compact, delete, upsert
+from semistream.relation.updates import compact, delete, upsert
 
 pytestmark = pytest.mark.spark
 

@@ -69,7 +69,7 @@ def upsert(
         with _session(spark) as session:
             _announce(path, by_job(_frame(session, sources, path, table, types, nulls), path))
         return
-    from semistream.relation.versions.versions import upsert as commit
+    from semistream.relation.updates import upsert as commit
 
     _announce(path, commit(path, _read(sources, path, table, types, nulls, keys_only=False)))
 
@@ -89,7 +89,7 @@ def delete(
         with _session(spark) as session:
             _announce(path, by_job(_frame(session, sources, path, table, types, nulls), path))
         return
-    from semistream.relation.versions.versions import delete as commit
+    from semistream.relation.updates import delete as commit
 
     _announce(path, commit(path, _read(sources, path, table, types, nulls, keys_only=True)))
 
@@ -102,7 +102,7 @@ def compact(path: RelationPath, spark: _Spark = None) -> None:
         with _session(spark) as session:
             _announce(path, by_job(session, path))
         return
-    from semistream.relation.versions.versions import compact as commit
+    from semistream.relation.updates import compact as commit
 
     _announce(path, commit(path))
 
@@ -111,7 +111,7 @@ def history(
     path: RelationPath, as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
 ) -> None:
     """List the versions that can be opened."""
-    from semistream.relation.versions.versions import history as versions
+    from semistream.relation.updates import history as versions
 
     found = versions(path)
     if as_json:

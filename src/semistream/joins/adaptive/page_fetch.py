@@ -15,9 +15,9 @@ from semistream.core.errors import CorruptPageError
 from semistream.relation.devices.device import DeviceProfile
 from semistream.relation.devices.simulated_device import SimulatedDevice
 from semistream.relation.pages.page_layout import find_rows
-from semistream.relation.pages.spans import locate_spans
 from semistream.relation.relation import Relation
 from semistream.relation.rows.row_codec import Rows
+from semistream.relation.spans import locate_spans
 from semistream.structures.read_plan import ReadPlan, ReadPlanner
 
 __all__ = ["Found", "PageFetch", "Wanted", "read_costs"]

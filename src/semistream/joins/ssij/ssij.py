@@ -19,8 +19,8 @@ from semistream.joins.ssij.inverted_kernels import DONE, FULL, NO_PLAN, NO_ROOM,
 from semistream.joins.ssij.ssij_schedule import SsijSchedule
 from semistream.relation.changes.overlay import Change
 from semistream.relation.changes.patch import Patch
-from semistream.relation.pages.spans import locate_spans
 from semistream.relation.relation import Relation
+from semistream.relation.spans import locate_spans
 from semistream.structures.read_plan import ReadPlan
 
 __all__ = ["Ssij"]

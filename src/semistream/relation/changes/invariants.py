@@ -9,20 +9,20 @@ from __future__ import annotations
 import numpy as np
 
 from semistream.core.arrays import Ints
+from semistream.relation.changes.updatable import Updatable
 from semistream.relation.pages.page_index import ClusteredIndex
-from semistream.relation.relation import Relation
 
 __all__ = ["check_relation", "pages_of_shard"]
 
 
-def pages_of_shard(relation: Relation, number: int) -> Ints:
+def pages_of_shard(relation: Updatable, number: int) -> Ints:
     """Return the ids of a clustered shard's pages, in key order."""
     index = relation.indexes[number]
     assert isinstance(index, ClusteredIndex)
     return np.arange(index.first.size) + relation.shard_bases[number] if index.ids is None else index.ids
 
 
-def check_relation(relation: Relation) -> None:
+def check_relation(relation: Updatable) -> None:
     """Assert that overlay and indexes are sound, and that each page is one shard's only."""
     relation.overlay.check()
     if not all(isinstance(index, ClusteredIndex) for index in relation.indexes):

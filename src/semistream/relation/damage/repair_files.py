@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 from semistream.core.arrays import Bytes, Ints
 from semistream.core.errors import NotARelationError
 from semistream.relation.damage.repair_pages import MixedUpError, Repaired, RepairError
-from semistream.relation.devices.mapped_device import PageMap
-from semistream.relation.pages.checksum import file_seed, flipped_bit, seal, verify
 from semistream.relation.pages.leaves import EMPTY_KEY, leaf_entries, pack_leaves
 from semistream.relation.pages.page_index import ScatteredIndex
 from semistream.relation.pages.page_layout import FIRST, HEADER, page_keys, page_rows
 from semistream.relation.storage import files, manifest_check, sealed_file
 from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage.checksum import file_seed, flipped_bit, seal, verify
 from semistream.relation.storage.index_file import index_to_bytes, load_index
 from semistream.relation.storage.manifest import Manifest, ShardFiles
 from semistream.relation.storage.map_file import MixedUpMapError, load_map
+from semistream.relation.storage.page_map import PageMap
 
 __all__ = ["page_seed", "repair_index", "repair_leaves", "repair_manifest", "repair_map", "repair_pages",
            "repair_size", "write_page"]  # fmt: skip

@@ -18,11 +18,11 @@ from semistream.core.arrays import Bytes
 from semistream.core.errors import CorruptPageError
 from semistream.relation.damage.repair_files import page_seed, write_page
 from semistream.relation.damage.repair_pages import DamagedShard, Repaired, RepairError, packed_page
-from semistream.relation.pages.checksum import seal
 from semistream.relation.pages.page_layout import page_rows
 from semistream.relation.relation import Relation
 from semistream.relation.rows.fitting import fit, no_rows
 from semistream.relation.rows.selection import keep_rows, take_rows
+from semistream.relation.storage.checksum import seal
 from semistream.relation.storage.manifest import Manifest
 
 __all__ = ["Source", "rebuild_pages"]

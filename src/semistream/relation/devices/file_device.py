@@ -20,7 +20,7 @@ from semistream.core.errors import CorruptPageError
 from semistream.relation.devices import transfers
 from semistream.relation.devices.device import Device, DeviceCounters, DeviceError, DeviceProfile, Frames
 from semistream.relation.devices.reader import Method, PageReader
-from semistream.relation.pages.checksum import file_seed, page_checksum
+from semistream.relation.storage.checksum import file_seed, page_checksum
 
 __all__ = ["Device", "DeviceCounters", "DeviceError", "DeviceProfile", "FileDevice"]
 
@@ -59,7 +59,7 @@ class FileDevice(Device):
     Examples
     --------
     >>> import tempfile
-    >>> from semistream.relation.pages.checksum import seal
+    >>> from semistream.relation.storage.checksum import seal
     >>> written = np.zeros((100, 4096), np.uint8)
     >>> seal(written, first_id=0)
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from semistream.core.arrays import Ints
 from semistream.core.compiled import frozen
-from semistream.relation.devices import transfers
+from semistream.relation.devices import system_calls, transfers
 from semistream.relation.devices.device import DeviceError, Frames
 
 __all__ = ["Method", "PageReader"]
@@ -41,7 +41,7 @@ class Queue:
 
     def __init__(self, depth: int) -> None:
         handle = ctypes.c_ulong(0)
-        if _libc.syscall(transfers.IO_SETUP, depth, ctypes.byref(handle)) != 0:
+        if _libc.syscall(system_calls.IO_SETUP, depth, ctypes.byref(handle)) != 0:
             number = ctypes.get_errno()
             raise OSError(number, f"io_setup: {os.strerror(number)}")
         self.handle = int(handle.value)
@@ -52,7 +52,7 @@ class Queue:
 
     def destroy(self) -> None:
         """Give the context back; waits for what is in flight."""
-        _libc.syscall(transfers.IO_DESTROY, ctypes.c_ulong(self.handle))
+        _libc.syscall(system_calls.IO_DESTROY, ctypes.c_ulong(self.handle))
 
 
 class _Spares:
@@ -228,7 +228,7 @@ class PageReader:
     def _take_queue(self, process: _Process) -> Queue | None:
         with contextlib.suppress(IndexError):
             return process.idle_queues.pop()  # a list's pop and append need no lock
-        if not transfers.HAS_QUEUE:
+        if not system_calls.HAS_QUEUE:
             return None
         try:
             return _spares.take(self.depth) or Queue(self.depth)

@@ -16,7 +16,7 @@ from semistream.core.arrays import Ints
 from semistream.core.clock import VirtualClock
 from semistream.core.errors import CorruptPageError
 from semistream.relation.devices.device import Device, DeviceCounters, DeviceError, DeviceProfile, Frames
-from semistream.relation.pages.checksum import verify
+from semistream.relation.storage.checksum import verify
 
 __all__ = ["MemoryPages", "PageSource", "SimulatedDevice"]
 
@@ -77,7 +77,7 @@ class SimulatedDevice(Device):
 
     Examples
     --------
-    >>> from semistream.relation.pages.checksum import seal
+    >>> from semistream.relation.storage.checksum import seal
     >>> pages = np.zeros((10, 4096), np.uint8)
     >>> seal(pages, first_id=0)
     >>> clock = VirtualClock()

@@ -11,35 +11,35 @@ checksum while its bytes are still near the processor:
   the next requests (``POSIX_FADV_WILLNEED``), which starts them: several in flight again. On a direct file
   several threads run it at once, each with its share.
 
-The C library's functions are called by their symbol, which, unlike an address, may be kept in Numba's cache
-on disk.
-
 Both return one of the outcomes below and leave details in ``report``: the index of the page concerned, the
 error number of the system, and the number of runs of consecutive pages.
 """
 
 from __future__ import annotations
 
-import errno
-import platform
-import sys
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
 from semistream.core.arrays import Ints
 from semistream.core.compiled import kernel
-from semistream.relation.pages.checksum import checksum_words
+from semistream.relation.devices.system_calls import (
+    EINTR,
+    EIO,
+    IO_GETEVENTS,
+    IO_SUBMIT,
+    WILL_NEED,
+    advise,
+    error_place,
+    pread,
+    system,
+)
+from semistream.relation.storage.checksum import checksum_words
 
 __all__ = [
     "BAD_CHECKSUM",
     "DONE",
     "ENDED",
     "FAILED",
-    "IO_DESTROY",
-    "IO_SETUP",
     "NO_QUEUE",
     "NO_SUCH_PAGE",
     "read_queued",
@@ -58,28 +58,9 @@ FAILED = 4
 NO_QUEUE = 5
 """The queue refused with error ``report[1]``; nothing is in flight, and another way to read may do."""
 
-# The four calls have other numbers on each architecture; elsewhere, and off Linux, nobody calls them.
-_X86 = platform.machine() in ("x86_64", "AMD64")
-HAS_QUEUE = sys.platform == "linux" and sys.byteorder == "little" and (_X86 or platform.machine() == "aarch64")
-IO_SETUP, IO_DESTROY, _IO_GETEVENTS, _IO_SUBMIT = (206, 207, 208, 209) if _X86 else (0, 1, 4, 2)
-
-_WILL_NEED = 3
-_EINTR, _EIO = errno.EINTR, errno.EIO
 # A direct read can go on only at a sector's border. The odd end of a truncated file is read again, and then
 # ends.
 _SECTOR = 512
-
-if TYPE_CHECKING:  # to the type checker they are functions; to Numba, typed symbols
-
-    def _pread(file: int, address: int, size: int, offset: int) -> int: ...
-    def _advise(file: int, offset: int, size: int, advice: int) -> int: ...
-    def _system(number: int, a: int, b: int, c: int, d: int, e: int) -> int: ...
-    def _error_place() -> Any: ...
-else:
-    _pread = types.ExternalFunction("pread", types.int64(types.int32, types.uint64, types.uint64, types.int64))
-    _advise = types.ExternalFunction("posix_fadvise", types.int32(types.int32, types.int64, types.int64, types.int32))
-    _system = types.ExternalFunction("syscall", types.int64(*[types.int64] * 6))
-    _error_place = types.ExternalFunction("__errno_location", types.CPointer(types.int32)())
 
 Words = NDArray[np.uint64]
 
@@ -177,7 +158,7 @@ def read_simple(
         while ahead > 0 and told < stop and told_requests - requests < ahead:
             file = _file_of(starts, pages[told])
             length = _run_length(pages, told, stop, most, starts[file + 1])
-            _advise(files[file], (pages[told] - starts[file]) * page_bytes, length * page_bytes, _WILL_NEED)
+            advise(files[file], (pages[told] - starts[file]) * page_bytes, length * page_bytes, WILL_NEED)
             told += length
             told_requests += 1
         file = _file_of(starts, pages[at])
@@ -186,10 +167,10 @@ def read_simple(
         size = length * page_bytes
         done = 0
         while done < size:
-            got = _pread(files[file], address + at * page_bytes + done, size - done, first_id * page_bytes + done)
+            got = pread(files[file], address + at * page_bytes + done, size - done, first_id * page_bytes + done)
             if got < 0:
-                error = _error_place()[0]
-                if error == _EINTR:
+                error = error_place()[0]
+                if error == EINTR:
                     continue
                 report[0], report[1] = at + done // page_bytes, error
                 return FAILED
@@ -295,10 +276,10 @@ def read_queued(
             pointers[i] = np.uint64(control.ctypes.data + slot * 64)
         submitted = 0
         while submitted < ready_count:
-            taken = _system(_IO_SUBMIT, queue, ready_count - submitted, pointers.ctypes.data + submitted * 8, 0, 0)
+            taken = system(IO_SUBMIT, queue, ready_count - submitted, pointers.ctypes.data + submitted * 8, 0, 0)
             if taken <= 0:
-                error = _error_place()[0] if taken < 0 else _EIO
-                if error == _EINTR:
+                error = error_place()[0] if taken < 0 else EIO
+                if error == EINTR:
                     continue
                 if in_flight == 0 and outcome == DONE:
                     report[1] = error
@@ -328,10 +309,10 @@ def read_queued(
                 report[2] = runs
                 return outcome
             continue
-        happened = _system(_IO_GETEVENTS, queue, 1, depth, events.ctypes.data, 0)
+        happened = system(IO_GETEVENTS, queue, 1, depth, events.ctypes.data, 0)
         if happened < 0:
-            error = _error_place()[0]
-            if error == _EINTR:
+            error = error_place()[0]
+            if error == EINTR:
                 continue
             # The caller must destroy the queue, which waits for what is in flight.
             report[1] = error
@@ -348,7 +329,7 @@ def read_queued(
                 free_count += 1
                 continue
             got -= got % _SECTOR if got > 0 else 0
-            if got > 0 or got == -_EINTR:
+            if got > 0 or got == -EINTR:
                 arrived[slot] += max(got, 0)
                 ready[ready_count] = slot
                 ready_count += 1

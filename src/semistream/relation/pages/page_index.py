@@ -7,6 +7,7 @@ Both answer one vectorised call, ``locate(keys)``, with the pages of each key in
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -14,10 +15,10 @@ from numpy.typing import NDArray
 
 from semistream.core.arrays import Ints
 from semistream.core.compiled import Int, frozen, kernel
-from semistream.relation.devices.file_device import Device
+from semistream.relation.devices.device import Device
 from semistream.relation.pages.page_layout import find_rows
 
-__all__ = ["ClusteredIndex", "Index", "Located", "ScatteredIndex"]
+__all__ = ["ClusteredIndex", "Index", "Located", "ScatteredIndex", "locate_in_shards", "page_order"]
 
 
 class Located:
@@ -244,3 +245,40 @@ class ScatteredIndex:
         bounds = np.zeros(keys.size + 1, np.int64)
         np.cumsum(np.bincount(owner, minlength=keys.size), out=bounds[1:])
         return Located(bounds, np.concatenate(pages)[order])
+
+
+def page_order(indexes: Sequence[ClusteredIndex], bases: Ints) -> Ints:
+    """Return the page ids of all shards in key order, or nothing where that is the order of the ids."""
+    if all(index.ids is None for index in indexes):
+        return np.empty(0, np.int64)
+    return np.concatenate(
+        [
+            np.arange(index.first.size) + base if index.ids is None else index.ids
+            for index, base in zip(indexes, bases, strict=False)
+        ]
+    )
+
+
+def locate_in_shards(indexes: Sequence[Index], bases: Ints, home: NDArray[np.int32], keys: Ints) -> Located:
+    """Return the pages of each key, which is in the shard ``home[i]``, or in none that is open (-1).
+
+    Page numbers of shard i begin at ``bases[i]``. One sort of the keys by shard, then one call of each index.
+    """
+    order = np.argsort(home, kind="stable")
+    ends = np.searchsorted(home[order], np.arange(len(indexes) + 1))
+    counts = np.zeros(keys.size, np.int64)
+    parts: list[Ints] = []
+    for number, index in enumerate(indexes):
+        here = order[ends[number] : ends[number + 1]]
+        located = index.locate(keys[here])
+        counts[here] = located.counts
+        numbered = isinstance(index, ClusteredIndex) and index.ids is not None
+        parts.append(located.pages + (0 if numbered else bases[number]))
+    bounds = np.concatenate([[0], np.cumsum(counts)])
+    by_shard = np.concatenate(parts)
+    pages = np.empty(by_shard.size, np.int64)
+    lengths = counts[order]
+    begins = np.repeat(bounds[:-1][order], lengths)
+    within = np.arange(by_shard.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    pages[begins + within] = by_shard
+    return Located(bounds, pages)

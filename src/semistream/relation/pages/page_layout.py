@@ -2,7 +2,7 @@
 
 ::
 
-     0  u64 checksum of bytes 8.., seeded with the page's id and its file's name (relation/pages/checksum.py)
+     0  u64 checksum of bytes 8.., seeded with the page's id and its file's name (relation/storage/checksum.py)
      8  u32 id of the page within its file | 12  u32 rows n
     16  u32 bytes used                     | 20  u32 format version
     24  u64 zero

@@ -12,7 +12,6 @@ from semistream.core.arrays import Bytes, Ints
 from semistream.core.errors import RelationBuildError
 from semistream.core.units import format_bytes
 from semistream.relation.keys.key_codec import KeyCodec
-from semistream.relation.pages.checksum import file_seed, seal
 from semistream.relation.pages.leaves import EMPTY_KEY, leaf_entries, pack_leaves
 from semistream.relation.pages.page_layout import (
     FIRST,
@@ -24,13 +23,15 @@ from semistream.relation.pages.page_layout import (
     pages_needed,
     set_flags,
 )
+from semistream.relation.rows.fitting import as_type
 from semistream.relation.rows.row_codec import RowCodec, Rows
 from semistream.relation.rows.selection import take_rows
 from semistream.relation.storage import files
+from semistream.relation.storage.checksum import file_seed, seal
 from semistream.relation.storage.index_file import index_to_bytes
 from semistream.relation.storage.manifest import ShardFiles
 
-__all__ = ["PAGE_BYTES", "ShardWriter", "check_page_bytes", "stored_schema"]
+__all__ = ["PAGE_BYTES", "ShardWriter", "check_page_bytes", "stored_schema", "whole_rows"]
 
 
 PAGE_BYTES = 8192
@@ -42,6 +43,17 @@ def stored_schema(schema: pa.Schema, codec: KeyCodec) -> pa.Schema:
     if not codec.exact:
         return schema
     return pa.schema([field for field in schema if field.name not in codec.names])
+
+
+def whole_rows(schema: pa.Schema, codec: KeyCodec, keys: Ints, stored: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows of ``schema`` from what is stored of them; the opposite of `stored_schema`."""
+    if not codec.exact:
+        return stored
+    columns = [
+        as_type(codec.decode(keys), field.type) if field.name in codec.names else stored.column(field.name)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def check_page_bytes(page_bytes: int, fill: float) -> None:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from semistream.core.errors import CommitConflictError, NotARelationError, StorageError
 from semistream.relation.storage import files, manifest_check
 from semistream.relation.storage.files import sync_directory
+from semistream.relation.storage.shard_files import ShardFiles
 
 __all__ = ["MOST_SHARDS", "Manifest", "ShardFiles", "commit", "latest", "load", "name_of", "sync_directory", "versions"]
 
@@ -31,52 +32,6 @@ _UNSEALED = 1
 
 MOST_SHARDS = "most_shards"
 """Property: the most shards that an earlier version had, if it had more."""
-
-
-@dataclass(frozen=True)
-class ShardFiles:
-    """One shard: a file of pages, its index, and what is in it."""
-
-    pages_file: str
-    index_file: str
-    leaves_file: str | None
-    rows: int
-    pages: int
-    leaves: int
-    last_key: int
-    unique: bool
-    deltas: tuple[tuple[str, int], ...] = ()
-    """Files with pages that later versions changed, and their numbers of pages."""
-    map_file: str | None = None
-    """Where pages are, if there are deltas."""
-    indexed: int | None = None
-    """Pages in the index, if not all: those without rows are not."""
-
-    unbound: tuple[str, ...] = ()
-    """Files of the first format, whose checksums do not say which file they are of."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "deltas", tuple((name, pages) for name, pages in self.deltas))
-        object.__setattr__(self, "unbound", tuple(self.unbound))
-
-    @property
-    def files(self) -> list[str]:
-        """Names of all files of the shard."""
-        names = [self.pages_file, self.index_file, self.leaves_file, self.map_file, *(name for name, _ in self.deltas)]
-        return [name for name in names if name is not None]
-
-    @property
-    def page_files(self) -> list[tuple[str, int]]:
-        """Names of the files that are pages, and their numbers of pages."""
-        leaves = [] if self.leaves_file is None else [(self.leaves_file, self.leaves)]
-        return [(self.pages_file, self.pages), *leaves, *self.deltas]
-
-    @property
-    def index_entries(self) -> int:
-        """Pages, or leaves, in the index."""
-        if self.leaves_file is not None:
-            return self.leaves
-        return self.pages if self.indexed is None else self.indexed
 
 
 @dataclass(frozen=True)
@@ -157,7 +112,10 @@ class Manifest:
                 properties=dict(document["properties"]),
                 sealed=is_sealed,
             )
-            manifest_check.check(manifest)
+            manifest_check.check(
+                manifest.shards, manifest.schema.names, manifest.key, manifest.version, manifest.page_bytes,
+                manifest.fill, manifest.clustered,
+            )  # fmt: skip
             if document["columns"] != _columns(manifest.schema):
                 raise ValueError(f"its columns {document['columns']} are not those of its schema")
             if document["rows"] != manifest.rows:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-if TYPE_CHECKING:
-    from semistream.relation.storage.manifest import Manifest, ShardFiles
+from semistream.relation.storage.shard_files import ShardFiles
 
 __all__ = ["check", "is_sealed", "mended", "sealed"]
 
@@ -49,22 +48,31 @@ def mended(text: bytes) -> bytes | None:
     return None
 
 
-def check(manifest: Manifest) -> None:
+def check(
+    shards: Sequence[ShardFiles],
+    columns: Sequence[str],
+    key: Sequence[str],
+    version: int,
+    page_bytes: int,
+    fill: float,
+    clustered: bool,
+) -> None:
     """Raise ValueError unless everything is possible."""
-    _require(bool(manifest.shards), "it has no shards")
-    _require(_is_count(manifest.version) and manifest.version >= 1, f"its version is {manifest.version!r}")
-    page = manifest.page_bytes
-    _require(_is_count(page) and 512 <= page <= 1 << 26 and page % 512 == 0, f"its pages have {page!r} bytes")
-    _require(0.1 <= manifest.fill <= 1.0, f"its fill is {manifest.fill!r}")
-    _require(isinstance(manifest.clustered, bool), f"clustered is {manifest.clustered!r}")
-    columns = manifest.schema.names
-    absent = [name for name in manifest.key if name not in columns]
-    _require(bool(manifest.key) and not absent, f"its key {list(manifest.key)} is not among the columns {columns}")
-    names = [name for shard in manifest.shards for name in shard.files]
+    _require(bool(shards), "it has no shards")
+    _require(_is_count(version) and version >= 1, f"its version is {version!r}")
+    _require(
+        _is_count(page_bytes) and 512 <= page_bytes <= 1 << 26 and page_bytes % 512 == 0,
+        f"its pages have {page_bytes!r} bytes",
+    )
+    _require(0.1 <= fill <= 1.0, f"its fill is {fill!r}")
+    _require(isinstance(clustered, bool), f"clustered is {clustered!r}")
+    absent = [name for name in key if name not in columns]
+    _require(bool(key) and not absent, f"its key {list(key)} is not among the columns {columns}")
+    names = [name for shard in shards for name in shard.files]
     _require(len(set(names)) == len(names), "it names a file twice")
-    for number, shard in enumerate(manifest.shards):
+    for number, shard in enumerate(shards):
         try:
-            _check_shard(shard, manifest.clustered)
+            _check_shard(shard, clustered)
         except ValueError as error:
             raise ValueError(f"shard {number}: {error}") from None
 

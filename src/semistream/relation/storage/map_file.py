@@ -17,8 +17,8 @@ import numpy as np
 
 from semistream.core.arrays import Ints
 from semistream.core.errors import NotARelationError
-from semistream.relation.devices.mapped_device import PageMap
 from semistream.relation.storage.manifest import ShardFiles
+from semistream.relation.storage.page_map import PageMap
 from semistream.relation.storage.sealed_file import damaged, sealed, unsealed
 
 __all__ = ["MixedUpMapError", "load_map", "map_to_bytes"]

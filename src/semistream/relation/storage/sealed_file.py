@@ -2,7 +2,7 @@
 
 ::
 
-     0  u64 checksum of bytes 8.., seeded with the file's name      (relation/pages/checksum.py)
+     0  u64 checksum of bytes 8.., seeded with the file's name      (relation/storage/checksum.py)
      8  8 bytes that name the kind, such as "SSindex2"
     16  u64 bytes of the content
     24  zeros
@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 
 from semistream.core.errors import NotARelationError
-from semistream.relation.pages.checksum import file_seed, flipped_bit, page_checksum
+from semistream.relation.storage.checksum import file_seed, flipped_bit, page_checksum
 
 __all__ = ["Kind", "mended", "sealed", "unsealed"]
 

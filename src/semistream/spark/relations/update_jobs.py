@@ -29,9 +29,9 @@ from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest, ShardFiles
+from semistream.relation.updates import rewrite_shard, write_shard
 from semistream.relation.versions.leases import Writer
 from semistream.relation.versions.retrying import until_first
-from semistream.relation.versions.versions import rewrite_shard, write_shard
 from semistream.spark.relations.key_expressions import positional, shard_of
 from semistream.spark.relations.types import arrow_schema
 

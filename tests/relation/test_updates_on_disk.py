@@ -14,7 +14,7 @@ from semistream.core.errors import CorruptPageError, NotARelationError
 from semistream.joins import algorithms
 from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
-from semistream.relation.versions.versions import compact, delete, history, update, upsert, vacuum
+from semistream.relation.updates import compact, delete, history, update, upsert, vacuum
 
 
 def table(rows: dict[int, list[str]], text_key: bool = False) -> pa.Table:
@@ -135,7 +135,7 @@ def test_a_crash_leaves_the_last_version(tmp_path, monkeypatch, fails_at):
         raise RuntimeError("power cut")
 
     target = (
-        "semistream.relation.versions.versions.write_file"
+        "semistream.relation.updates.write_file"
         if fails_at == "write"
         else "semistream.relation.storage.manifest.commit"
     )

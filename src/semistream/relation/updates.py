@@ -20,16 +20,17 @@ from semistream.core.errors import NotARelationError, SemistreamError
 from semistream.core.paths import local_path
 from semistream.relation import builder
 from semistream.relation.changes.patch import Patch
-from semistream.relation.devices.mapped_device import PageMap
-from semistream.relation.pages.checksum import file_seed, seal
 from semistream.relation.pages.page_index import ClusteredIndex
 from semistream.relation.pages.shard_writer import ShardWriter
 from semistream.relation.relation import Relation
+from semistream.relation.rows.arrow_input import as_reader
 from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage.checksum import file_seed, seal
 from semistream.relation.storage.files import write_file
 from semistream.relation.storage.index_file import index_to_bytes
 from semistream.relation.storage.manifest import Manifest, ShardFiles
 from semistream.relation.storage.map_file import load_map, map_to_bytes
+from semistream.relation.storage.page_map import PageMap
 from semistream.relation.versions.leases import Writer
 from semistream.relation.versions.retrying import until_first
 from semistream.relation.versions.vacuum import vacuum
@@ -89,7 +90,7 @@ def update(path: PathLike, *, upserts: Any = None, deletes: Any = None) -> int:
     """Delete and upsert in one version; see `upsert` and `delete`. Deleted first, then upserted."""
     path = local_path(path, "relation")
     if upserts is not None:
-        upserts = builder.as_reader(upserts).read_all()  # may be needed again
+        upserts = as_reader(upserts).read_all()  # may be needed again
 
     def work() -> int:
         manifests.load(path)  # says why this is not a relation, before anything is written there

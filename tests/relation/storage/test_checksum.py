@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from semistream.relation.pages.checksum import file_seed, flipped_bit, page_checksum, seal, verify
+from semistream.relation.storage.checksum import file_seed, flipped_bit, page_checksum, seal, verify
 
 SEED = file_seed("shard.pages")
 

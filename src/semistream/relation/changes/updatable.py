@@ -1,0 +1,59 @@
+"""What an update needs to know of R; `Relation` is one."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.core.arrays import Bytes, Ints
+from semistream.relation.changes.overlay import Overlay
+from semistream.relation.devices.device import Device
+from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.pages.page_index import Index
+from semistream.relation.pages.page_layout import PageLayout
+from semistream.relation.rows.row_codec import RowCodec
+
+__all__ = ["Updatable"]
+
+
+class Updatable(Protocol):
+    """R as an update sees it: what its rows and pages are like, and where they are. It is only read."""
+
+    schema: pa.Schema
+    key: KeyCodec
+    codec: RowCodec
+    layout: PageLayout
+    device: Device
+    indexes: list[Index]
+    shard_bases: NDArray[np.int64]
+    shard_count: int
+    overlay: Overlay
+    row_count: int
+    unique: bool
+    clustered: bool
+    version: int
+
+    @property
+    def page_count(self) -> int:
+        """Pages of all shards."""
+        ...
+
+    @property
+    def map_bytes(self) -> int:
+        """Bytes that tell where pages are which older versions have moved."""
+        ...
+
+    def home(self, keys: Ints) -> NDArray[np.int32]:
+        """Return the position in `indexes` of each key's shard, or -1 if that shard is not open."""
+        ...
+
+    def frames(self, count: int) -> Bytes:
+        """Return room for pages."""
+        ...
+
+    def rows(self, data: Bytes, starts: Ints) -> pa.RecordBatch:
+        """Decode rows."""
+        ...

@@ -1,0 +1,119 @@
+"""The files of a version of R, opened: devices that read their pages, and indexes in memory."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from semistream.core.arrays import Ints
+from semistream.core.errors import NotARelationError
+from semistream.relation.devices.device import Device
+from semistream.relation.devices.file_device import FileDevice
+from semistream.relation.devices.mapped_device import MappedDevice
+from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.pages.page_index import ClusteredIndex, Index, ScatteredIndex, page_order
+from semistream.relation.storage.index_file import load_index
+from semistream.relation.storage.manifest import Manifest
+from semistream.relation.storage.map_file import load_map
+from semistream.relation.storage.page_map import PageMap
+from semistream.relation.storage.shard_files import ShardFiles
+
+__all__ = ["RelationFiles", "open_files"]
+
+
+@dataclass(frozen=True)
+class RelationFiles:
+    """Some shards of R, ready to be read."""
+
+    key: KeyCodec
+    device: Device
+    indexes: list[Index]
+    shard_pages: list[int]
+    page_order: Ints
+    """Page ids in key order, or nothing while that is their own order."""
+    rows: int
+    unique: bool
+
+
+def open_files(
+    path: Path, manifest: Manifest, numbers: Sequence[int], *, direct: bool = True, depth: int = 16
+) -> RelationFiles:
+    """Open the shards ``numbers`` of a version; see `Relation.open`.
+
+    Reads the indexes and page maps whole, and no pages; the size of every file of pages is looked at.
+    """
+    if any(not 0 <= number < len(manifest.shards) for number in numbers):
+        raise ValueError(f"{path} has shards 0 to {len(manifest.shards) - 1}, and {list(numbers)} was asked for")
+    files = [manifest.shards[number] for number in numbers]
+    key = KeyCodec.for_schema(manifest.schema, manifest.key)
+    _check_files(path, files, manifest.page_bytes)
+    maps, orders = _page_maps(path, files)
+    named = [(shard, name, size) for shard in files for name, size in shard.page_files if name != shard.leaves_file]
+    device: Device = FileDevice(
+        [(path / name, size) for _, name, size in named], manifest.page_bytes,
+        bound=[name not in shard.unbound for shard, name, _ in named], direct=direct, depth=depth,
+    )  # fmt: skip
+    if any(shard.deltas for shard in files):
+        device = MappedDevice(device, maps, [sum(pages for _, pages in shard.deltas) for shard in files])
+    bases = np.cumsum([0, *(one.page_count for one in maps)])
+    indexes: list[Index] = [
+        _open_index(path, shard, manifest.page_bytes, None if order is None else order + base, direct, depth)
+        for shard, order, base in zip(files, orders, bases, strict=False)
+    ]
+    clustered = [index for index in indexes if isinstance(index, ClusteredIndex)]
+    return RelationFiles(
+        key, device, indexes, [one.page_count for one in maps], page_order(clustered, bases),
+        rows=sum(shard.rows for shard in files), unique=all(shard.unique for shard in files),
+    )  # fmt: skip
+
+
+def _open_index(
+    path: Path, shard: ShardFiles, page_bytes: int, order: Ints | None, direct: bool, depth: int
+) -> ClusteredIndex | ScatteredIndex:
+    bound = shard.index_file not in shard.unbound
+    first, continues = load_index(path / shard.index_file, shard.index_entries, bound=bound)
+    if shard.leaves_file is None:
+        return ClusteredIndex(first, continues, shard.last_key, order)
+    leaves = FileDevice(
+        [(path / shard.leaves_file, shard.leaves)], page_bytes,
+        bound=[shard.leaves_file not in shard.unbound], direct=direct, depth=depth,
+    )  # fmt: skip
+    return ScatteredIndex(ClusteredIndex(first, continues, shard.last_key), leaves)
+
+
+def _page_maps(path: Path, shards: Sequence[ShardFiles]) -> tuple[list[PageMap], list[Ints | None]]:
+    """Return where the pages of each shard are, and their ids in key order if that is not the order of ids."""
+    maps: list[PageMap] = []
+    orders: list[Ints | None] = []
+    for shard in shards:
+        order, page_map = None, PageMap.plain(shard.pages)
+        if shard.map_file is not None:
+            order, page_map = load_map(path, shard)
+        maps.append(page_map)
+        orders.append(order)
+    return maps, orders
+
+
+def _check_files(path: Path, shards: Sequence[ShardFiles], page_bytes: int) -> None:
+    for shard in shards:
+        for name, pages in shard.page_files:
+            expected = pages * page_bytes
+            try:
+                status = (path / name).stat()
+            except OSError as error:
+                what = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+                raise NotARelationError(
+                    f"{path / name} {what}, which the manifest names; run semistream repair, or build it again"
+                ) from None
+            size = status.st_size
+            if not stat.S_ISREG(status.st_mode):
+                raise NotARelationError(f"{path / name} is not a file, which the manifest names; build it again")
+            if size != expected:
+                raise NotARelationError(
+                    f"{path / name} has {size:,} bytes instead of {expected:,}: it was truncated or replaced; "
+                    "run semistream repair, or build the relation again"
+                )

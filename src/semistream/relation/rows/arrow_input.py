@@ -1,0 +1,45 @@
+"""Tables in whatever form a caller has them, as a stream of Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from semistream.core.errors import RelationBuildError
+from semistream.relation.rows.fitting import fit
+
+__all__ = ["as_reader"]
+
+
+def as_reader(data: Any) -> pa.RecordBatchReader:
+    """Return a reader over a table, a batch, an iterable of batches, or any Arrow stream (Polars, DuckDB, …)."""
+    if isinstance(data, pa.RecordBatchReader):
+        return data
+    if isinstance(data, pa.Table):
+        return data.to_reader()
+    if isinstance(data, pa.RecordBatch):
+        return pa.RecordBatchReader.from_batches(data.schema, [data])
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)
+    if isinstance(data, Iterable):
+        iterator = iter(data)
+        try:
+            first = next(iterator)
+        except StopIteration:
+            raise RelationBuildError(
+                "no batch at all, so no schema; give an empty pyarrow.Table with the schema"
+            ) from None
+        if isinstance(first, pa.RecordBatch):
+            return pa.RecordBatchReader.from_batches(first.schema, _chain(first, iterator))
+    raise RelationBuildError(
+        f"cannot read {type(data).__name__} as Arrow data; give a pyarrow Table, RecordBatches, or an object "
+        "with __arrow_c_stream__"
+    )
+
+
+def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    for batch in rest:
+        yield fit(batch, first.schema)
