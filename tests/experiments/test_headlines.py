@@ -17,7 +17,7 @@ from semistream.experiments.measure.tasks import measure
 from semistream.experiments.papers.cachejoins import AT_ONCE
 from semistream.experiments.papers.cmesh_reasons import PUBLISHED as PUBLISHED_CMESH
 from semistream.experiments.papers.cmesh_reasons import PUBLISHED_MESH
-from semistream.experiments.papers.ssij_rates import PUBLISHED
+from semistream.experiments.papers.ssij_setups import PUBLISHED
 from semistream.experiments.spec import Sample
 
 Record = dict[str, Any]

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 from semistream.core.errors import SemistreamError
 from semistream.experiments.experiment import Experiment
-from semistream.experiments.papers import cachejoins, cmesh, hybrid, ssij_parts, ssij_rates, xhybrid
+from semistream.experiments.papers import cachejoins, cmesh, hybrid, ssij_deadlines, ssij_parts, ssij_rates, xhybrid
 from semistream.experiments.scales import Size
 from semistream.experiments.spec import DeviceKind, Scale
 
 __all__ = ["UnknownExperimentError", "catalog", "choose"]
 
-_PAPERS = (cmesh, cachejoins, ssij_rates, ssij_parts, hybrid, xhybrid)
+_PAPERS = (cmesh, cachejoins, ssij_rates, ssij_parts, ssij_deadlines, hybrid, xhybrid)
 
 
 class UnknownExperimentError(SemistreamError, ValueError):

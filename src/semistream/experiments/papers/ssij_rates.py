@@ -8,70 +8,20 @@ from semistream.experiments.experiment import Claim, Experiment
 from semistream.experiments.judge.claims import Judge, above, flat, gain, gain_changes, rises
 from semistream.experiments.judge.outcome import Outcome
 from semistream.experiments.papers.cmesh import MEMORY, RATE, SKEW
+from semistream.experiments.papers.ssij_setups import (
+    FILL,
+    LESS,
+    PAPER,
+    PUBLISHED,
+    index_join,
+    mesh,
+    relation,
+    three,
+)
 from semistream.experiments.scales import Size
 from semistream.experiments.spec import Axis, Point, Sample, Verdict, Workload
 
-__all__ = ["LESS", "PAPER", "PUBLISHED", "experiments", "index_join", "mesh", "relation", "share"]
-
-PAPER = "SSIJ"
-PUBLISHED = "MESHJOIN, published bytes"
-LESS = (
-    "R, memory and the seek of the disk are a tenth of the paper's, so that all proportions are the paper's: a pass of "
-    "SSIJ over 80 M tuples takes tens of millions of stream tuples."
-)
-_FILL = 0.8
-
-
-def share(size: Size) -> float:
-    """Return how large R is, of the paper's."""
-    return size.pick(0.1, 0.0125, 0.025)
-
-
-def relation(
-    size: Size, exponent: float = 1.0, shape: str = "noperm", rows_per_key: int = 1, fill: float = _FILL
-) -> Workload:
-    """Return R of 10 GB, or less, in pages that leave room for updates."""
-    return Workload(
-        rows=int(80_000_000 * share(size)), row_bytes=128, exponent=exponent, rows_per_key=rows_per_key, fill=fill,
-        shape="noperm" if shape == "noperm" else "random",
-    )  # fmt: skip
-
-
-def _seek(size: Size) -> float:
-    return 0.0085 * share(size) if size.simulated else 0.0085
-
-
-def index_join(size: Size, workload: Workload, memory: float) -> Point:
-    """Return a point of SSIJ: a window is a join phase."""
-    return Point(
-        workload=workload, algorithm="ssij", memory=int(memory), tuned=workload.kind == "zipf",
-        windows=size.pick(4, 2, 5), warm_passes=2.0,
-        probes=size.pick(8_000_000, 600_000, 1 << 40), seek_seconds=_seek(size),
-    )  # fmt: skip
-
-
-def mesh(size: Size, workload: Workload, memory: float, *, published: bool = False) -> Point:
-    """Return a point of MESHJOIN.
-
-    ``published`` takes as much from its budget that it holds as many tuples as with the bytes its authors state: eight
-    times the tuple in the hash table and four for the queue, where ours takes 38 beside the tuple itself.
-    """
-    if published:
-        memory *= (workload.stream_bytes + 38) / (8 * workload.stream_bytes + 4)
-    options = {"seek_pages": round(_seek(size) / (8192 / 100e6), 2)} if size.simulated else {}
-    return Point(
-        workload=workload, algorithm="meshjoin", memory=int(memory), options=options, windows=3,
-        passes=size.pick(0.05, 0.2, 0.2), seek_seconds=_seek(size),
-    )  # fmt: skip
-
-
-def three(size: Size, workload: Workload, memory: float) -> list[tuple[str, Point]]:
-    """Return SSIJ and both MESHJOINs on one workload."""
-    return [
-        ("SSIJ", index_join(size, workload, memory)),
-        ("MESHJOIN", mesh(size, workload, memory)),
-        (PUBLISHED, mesh(size, workload, memory, published=True)),
-    ]
+__all__ = ["experiments"]
 
 
 def experiments(size: Size) -> list[Experiment]:
@@ -275,11 +225,11 @@ def _other_data(size: Size) -> Experiment:
     factor = size.pick(10.0, 1.0, 2.0)
     items = Workload(
         kind="tpch-lineitem", rows=int(200_000 * factor), row_bytes=155, exponent=0.0, shape="random",
-        scale_factor=factor, fill=_FILL,
+        scale_factor=factor, fill=FILL,
     )  # fmt: skip
     reports = Workload(
         kind="weather", rows=size.pick(4_000_000, 200_000, 1_000_000), row_bytes=128, stream_bytes=128, exponent=0.0,
-        rows_per_key=size.pick(111, 5, 28), shape="random", fill=_FILL,
+        rows_per_key=size.pick(111, 5, 28), shape="random", fill=FILL,
     )  # fmt: skip
     # with less on a small R, MESHJOIN with the published bytes has no room for one tuple a turn
     fractions = size.pick([0.01, 0.025, 0.05, 0.1], [0.1], [0.05, 0.1])
@@ -325,7 +275,7 @@ def _databases(size: Size) -> Experiment:
 
     def point(million: float, system: str) -> Point:
         # 250 k keys in the paper's 4 to 12 M tuples: 16 of a key
-        workload = Workload(rows=int(million * 1e6), row_bytes=128, rows_per_key=16, exponent=0.0, fill=_FILL)
+        workload = Workload(rows=int(million * 1e6), row_bytes=128, rows_per_key=16, exponent=0.0, fill=FILL)
         settings = {"tuples": stream, "system": system}
         return Point(task="database", workload=workload, algorithm="ssij", memory=int(0.1 * workload.nbytes),
                      settings=settings, windows=3)  # fmt: skip
