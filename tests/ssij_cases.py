@@ -12,8 +12,8 @@ import semistream
 from semistream.core.clock import VirtualClock
 from semistream.joins.ssij.ssij import Ssij
 from semistream.relation.devices.simulated_device import MemoryPages, SimulatedDevice
-from semistream.relation.pages.checksum import seal
 from semistream.relation.relation import Relation
+from semistream.relation.storage.checksum import seal
 
 BETWEEN: dict[str, Any] = {"on": ("low", "high"), "condition": "between"}
 
