@@ -150,3 +150,17 @@ class BudgetMachine(RuleBasedStateMachine):
 
 TestBudget = BudgetMachine.TestCase
 TestBudget.settings = settings(max_examples=50, deadline=None)
+
+
+def test_the_whole_takes_another_size() -> None:
+    budget = MemoryBudget(100)
+    held = budget.reserve("a", 40)
+    budget.resize(200)
+    held.resize(150)
+    held.resize(40)
+    budget.resize(100)
+    budget.check()
+    assert (budget.total, budget.used, budget.peak) == (100, 40, 100)
+    with pytest.raises(BudgetExceededError, match="40 B"):
+        budget.resize(39)
+    assert budget.total == 100

@@ -281,3 +281,30 @@ def test_an_update_amid_a_turn_is_refused(tmp_path: Path, algorithm: str) -> Non
     client.take(turn)
     client.finish()
     relation.apply(table({1: (9,)}))
+
+
+@pytest.mark.parametrize("behind", ["front+inlj", "cachejoin", "front+ssij"])
+def test_memory_lent_for_an_update_that_is_refused_is_given_back(tmp_path: Path, behind: str) -> None:
+    """The cache in front makes room for the join behind; another refuses, and both budgets are what they were."""
+    with relation_of(tmp_path / "r", 400) as relation:
+        lent = 0
+        for factor in (1.05, 1.2, 1.5, 2.0):
+            least = find(behind).minimum_memory(relation, SCHEMA, on="id")
+            join = find(behind)(relation, on="id", memory=int(least * factor), schema=SCHEMA)
+            assert isinstance(join, FrontStage)
+            list(join.process([batch(range(50))]))
+            relation.unsubscribe(join)
+            for keys in range(10, 200, 10):
+                total, peak = join._inner.budget.total, join._inner.budget.peak
+                patch = relation.prepare(table({key: (-key,) for key in range(keys)}))
+                try:
+                    agreed = join.prepare_update(patch)
+                except UpdateTooLargeError:
+                    join.check()
+                    break
+                lent += join._inner.budget.total > total
+                agreed.cancel()
+                join.check()
+                assert join._inner.budget.total == total
+                assert peak <= join._inner.budget.peak <= total
+        assert lent, "nothing was lent, and so nothing tested"

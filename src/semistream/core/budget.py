@@ -90,6 +90,16 @@ free (held: disk buffer 800 B); give more memory or less to the others
             raise
         return reservation
 
+    def resize(self, total: int) -> None:
+        """Give the whole another size, which what is held now must fit into; `peak` is counted within it."""
+        with self._lock:
+            if total < self._used:
+                raise BudgetExceededError(
+                    f"a budget of {format_bytes(total)} does not hold the {format_bytes(self._used)} that are "
+                    "reserved; release some first"
+                )
+            self.total, self.peak = total, min(self.peak, total)
+
     def parts(self) -> dict[str, int]:
         """Return the bytes held now under each name."""
         parts: dict[str, int] = {}

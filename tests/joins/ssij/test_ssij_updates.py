@@ -163,3 +163,15 @@ def test_an_update_amid_a_turn_is_refused(folder: Path) -> None:
             relation.apply(versioned(1, np.arange(40)))
         list(turn)
         relation.apply(versioned(1, np.arange(40)))
+
+
+def test_an_update_before_the_first_tuple(tmp_path: Path) -> None:
+    """It needs no turn of tuples: a drain of a join that nothing was offered to installs it."""
+    relation = Relation.build(pa.table({"id": [1, 2], "v": [1, 2]}), tmp_path / "r", "id")
+    join = Ssij(relation, on="id", memory=2_000_000)
+    done = join.update(pa.table({"id": [2, 3], "v": [20, 30]}))
+    assert list(join.drain()) == []
+    assert done.result(timeout=0).version == 2
+    assert join.pending == 0
+    found = pa.Table.from_batches(join.process([pa.record_batch({"id": [1, 2, 3]})]))
+    assert sorted(found["v"].to_pylist()) == [1, 20, 30]

@@ -174,3 +174,10 @@ def test_threads_may_locate_at_once(tmp_path: Path, clustered: bool) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_keys_may_be_further_apart_than_a_difference_can_say() -> None:
+    first = np.array([-(2**63), -5, 2**63 - 1])
+    ClusteredIndex(first, np.zeros(3, bool), 2**63 - 1).check()
+    with pytest.raises(AssertionError, match="not ascending"):
+        ClusteredIndex(first[[1, 0, 2]], np.zeros(3, bool), 2**63 - 1).check()

@@ -253,7 +253,7 @@ class FrontStage(Join):
         more = self.cache.nbytes - cache.nbytes
         for part, size in sorted(((self._cache_part, -more), (self._behind_part, more)), key=lambda pair: pair[1]):
             part.resize(part.bytes + size)
-        self._inner.budget.total += more
+        self._inner.budget.resize(self._inner.budget.total + more)
         self.cache = cache
 
     def after_update(self, change: Change) -> None:

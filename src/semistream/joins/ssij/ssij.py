@@ -162,6 +162,11 @@ class Ssij(SsijSchedule):
             yield from self._turn_of(self._join_phase())
         self._absorb()
 
+    def _turn(self) -> Iterator[pa.RecordBatch]:
+        if not self._bound:
+            self._install_updates()  # no tuple has come yet that has to see R as it was
+        yield from super()._turn()
+
     def _turn_of(self, phase: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run a phase, amid which pages stay where they are, whatever is offered between its results."""
         self._turning = True
