@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
-from numba import njit
+from numba import config, njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
@@ -75,16 +75,19 @@ def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
 def _copy_bytes(_: Any, target: Any, target_at: Any, source: Any, source_at: Any, length: Any) -> Any:
     """Inside a kernel: copy ``length`` bytes from ``source[source_at:]`` to ``target[target_at:]``.
 
-    Both are 1-D contiguous uint8 arrays that do not overlap; nothing is checked. A loop over bytes takes
-    three to six times as long: the compiler cannot know that the arrays are apart, and guards every short
-    copy against it.
+    Both are 1-D contiguous uint8 arrays, and the bytes do not overlap; nothing is checked, unless Numba checks bounds
+    (``NUMBA_BOUNDSCHECK=1``, with a cache directory of its own: Numba's cache does not know of it). A loop over bytes
+    takes three to six times as long: the compiler cannot know that the arrays are apart, and guards every short copy
+    against it.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         places = []
         for array, at in ((0, 1), (2, 3)):
-            data = context.make_array(signature.args[array])(context, builder, arguments[array]).data
-            places.append(builder.gep(data, [arguments[at]]))
+            view = context.make_array(signature.args[array])(context, builder, arguments[array])
+            if config.BOUNDSCHECK:  # type: ignore[attr-defined]
+                _check_bounds(context, builder, view.nitems, arguments[at], arguments[4])
+            places.append(builder.gep(view.data, [arguments[at]]))
         cgutils.raw_memcpy(builder, places[0], places[1], arguments[4], 1)  # type: ignore[no-untyped-call]
         return context.get_dummy_value()
 
@@ -92,6 +95,15 @@ def _copy_bytes(_: Any, target: Any, target_at: Any, source: Any, source_at: Any
         if not isinstance(array, types.Array) or (array.dtype, array.ndim) != (types.uint8, 1):
             raise TypeError(f"copy_bytes moves between 1-D uint8 arrays, not {array}")
     return types.void(target, types.int64, source, types.int64, types.int64), generate
+
+
+def _check_bounds(context: Any, builder: Any, items: Any, at: Any, length: Any) -> None:
+    """Write code that raises unless ``length`` bytes from ``at`` on are within an array of ``items``."""
+    zero = length.type(0)
+    beyond = builder.icmp_signed(">", at, builder.sub(items, length))
+    negative = builder.or_(builder.icmp_signed("<", at, zero), builder.icmp_signed("<", length, zero))
+    with builder.if_then(builder.or_(beyond, negative), likely=False):
+        context.call_conv.return_user_exc(builder, IndexError, ("copy_bytes: beyond the end of an array",))
 
 
 copy_bytes: Any = intrinsic(_copy_bytes)

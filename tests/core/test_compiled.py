@@ -1,0 +1,73 @@
+"""Bounds checking: a kernel that leaves its arrays raises, whichever way it writes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from semistream.core.compiled import copy_bytes, frozen, inner_kernel, kernel
+
+
+@kernel
+def copied(target, to, source, begin, length):
+    copy_bytes(target, to, source, begin, length)
+    return length
+
+
+@inner_kernel
+def _put(array, at, value):
+    array[at] = value
+
+
+@kernel
+def put(array, at, value):
+    _put(array, at, value)
+    return value
+
+
+def test_bytes_are_copied():
+    target, source = np.zeros(10, np.uint8), np.arange(10, dtype=np.uint8)
+    copied(target, 7, frozen(source), 1, 3)
+    copied(target, 10, frozen(source), 10, 0)  # nothing, at the very end
+    assert target.tolist() == [0] * 7 + [1, 2, 3]
+
+
+CASES = [(8, 0, 3), (0, 8, 3), (-1, 0, 3), (0, -1, 3), (0, 0, -1), (11, 0, 0), (0, 0, 1 << 62)]
+
+SCRIPT = """
+import numpy as np, sys
+sys.path[:0] = {path!r}
+from test_compiled import CASES, copied, put
+room = np.zeros(64, np.uint8)
+for to, begin, length in CASES:
+    try:
+        copied(room[16:26], to, np.zeros(10, np.uint8), begin, length)
+    except IndexError as error:
+        assert "copy_bytes" in str(error), error
+    else:
+        raise SystemExit(f"{{to, begin, length}} was copied")
+try:
+    put(np.zeros(4, np.int64), 4, 1)
+except IndexError:
+    print("all refused")
+"""
+
+
+def test_bounds_are_checked_where_numba_is_told_to(tmp_path):
+    """In a process and a cache of its own; kernels that count no references must be able to raise too."""
+    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    path = [os.path.dirname(__file__), *sys.path]
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(path=path)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == "all refused", done.stdout + done.stderr
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_BOUNDSCHECK") != "1", reason="only where bounds are checked")
+def test_this_process_checks_bounds():
+    with pytest.raises(IndexError, match="out of bounds"):
+        put(np.zeros(4, np.int64), 4, 1)
