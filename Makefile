@@ -4,17 +4,21 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test lint clean
+.PHONY: help demo quick test lint clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    the main job: build a relation with Spark, join a stream with it, check the result"
+	@echo "make quick   tests of seconds, without a JVM or servers: under two minutes"
 	@echo "make test    all tests"
 	@echo "make lint    ruff, mypy --strict, import layers"
 	@echo "make clean   remove the environment and everything that was made"
 
 demo: $(STAMP)
 	$(BIN)/semistream demo
+
+quick: $(STAMP)
+	$(BIN)/python -m pytest -q -n 2 -m "not slow and not spark and not server" tests
 
 # Tests marked "spark" share one session, so loadgroup keeps them in one of the two processes.
 test: $(STAMP)

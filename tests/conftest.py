@@ -32,10 +32,13 @@ SPARK_SETTINGS = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Send every test marked ``spark``, or that uses a server, to the same test process."""
+    """Mark tests that use a server, and send them and those marked ``spark`` to the same test process."""
     for item in items:
-        if item.get_closest_marker("spark") or not SERVERS.isdisjoint(getattr(item, "fixturenames", ())):
+        if not SERVERS.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.server)
+        if item.get_closest_marker("spark") or item.get_closest_marker("server"):
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 

@@ -10,6 +10,8 @@ import pytest
 from semistream.benchmarks.device_rates import bench_device
 from semistream.core.machine import describe_machine, file_system_of
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_tiny_run_has_every_number_and_leaves_nothing_behind(tmp_path: Path) -> None:
     said: list[str] = []

@@ -18,6 +18,8 @@ from semistream.cli import app
 from semistream.cli.bench.memory import growth_table
 from semistream.joins import find
 
+pytestmark = pytest.mark.slow
+
 SPEC = MemorySpec(rows=200_000, tuples=1_000_000, batch_rows=20_000, direct=False)
 BOUNDED = [algorithm for algorithm in semistream.algorithms() if find(algorithm).bounded]
 

@@ -17,6 +17,8 @@ from semistream.cli import app, main
 from semistream.costs import load_constants
 from semistream.workloads import ZipfKeys
 
+pytestmark = pytest.mark.slow
+
 ROWS = 40_000
 
 

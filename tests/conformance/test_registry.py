@@ -17,8 +17,15 @@ SECONDS = 900
 """What a join that waits for itself gets."""
 
 
-def all_checks() -> list[Check]:
-    return [check for algorithm in semistream.algorithms() for check in checks(algorithm)]
+QUICK = {"unique, left", "repeated, inner", "batches of 51", "1.3 times the least memory", "goes on after a drain"}
+"""Checks that a quick run makes too."""
+
+
+def all_checks() -> Iterator[object]:
+    for algorithm in semistream.algorithms():
+        for check in checks(algorithm):
+            marks = [] if check.name in QUICK else [pytest.mark.slow]
+            yield pytest.param(check, id=f"{check.algorithm}: {check.name}", marks=marks)
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +45,10 @@ def limit() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("check", all_checks(), ids=lambda check: f"{check.algorithm}: {check.name}")
+@pytest.mark.parametrize("check", all_checks())
 def test_conformance(check: Check) -> None:
     check()
+
+
+def test_the_quick_checks_are_checks() -> None:
+    assert {check.name for check in checks("hybridjoin")} >= QUICK

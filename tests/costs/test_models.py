@@ -45,6 +45,7 @@ def measured(algorithm: str, share: float, exponent: float, shape: str = "random
     return rate, model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.01, 0.03, 0.1])
 @pytest.mark.parametrize("algorithm", modelled())
 def test_model_is_within_a_tenth_of_a_simulated_run(algorithm, share):
@@ -52,6 +53,7 @@ def test_model_is_within_a_tenth_of_a_simulated_run(algorithm, share):
     assert model == pytest.approx(rate, rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["meshjoin", "hybridjoin", "cachejoin", "ssij"])
 @pytest.mark.parametrize(("exponent", "shape"), [(0.0, "random"), (0.5, "noperm")])
 def test_model_knows_other_skews(algorithm, exponent, shape):
@@ -59,12 +61,14 @@ def test_model_knows_other_skews(algorithm, exponent, shape):
     assert model == pytest.approx(rate, rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["x_hybridjoin", "cmeshjoin", "p_cachejoin", "op_cachejoin"])
 def test_model_is_as_near_where_it_chooses_the_split(algorithm):
     rate, model = measured(algorithm, 0.05, 1.0, tuned=True)
     assert model == pytest.approx(rate, rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["hybridjoin", "x_hybridjoin"])
 def test_model_knows_the_waves_of_frequent_keys_that_lie_together(algorithm):
     rate, model = measured(algorithm, 0.03, 1.0, "noperm", tuned=True, windows=4)
@@ -84,6 +88,7 @@ def test_model_splits_memory_as_the_join_does(algorithm, share):
         assert expected.get(name, 0) == pytest.approx(found.get(name, 0), rel=0.01, abs=1024), (name, expected, found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", modelled())
 def test_join_takes_the_options_that_the_tuner_names(algorithm):
     relation = synthetic_relation(20_000)

@@ -12,6 +12,8 @@ from semistream.experiments.measure import settled_queue
 from semistream.workloads.keys.key_source import ZipfKeys
 from semistream.workloads.keys.zipf import ZipfLaw
 
+pytestmark = pytest.mark.slow
+
 KEYS, A_UNIT, WAITING = 60_000, 1_000, 20_000
 
 

@@ -20,6 +20,8 @@ from semistream.experiments.papers.cmesh_reasons import PUBLISHED_MESH
 from semistream.experiments.papers.ssij_setups import PUBLISHED
 from semistream.experiments.spec import Sample
 
+pytestmark = pytest.mark.slow
+
 Record = dict[str, Any]
 Measured = Callable[..., Outcome]
 

@@ -13,6 +13,8 @@ import pytest
 
 import semistream
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(__file__).parents[1]
 
 JOIN = '''

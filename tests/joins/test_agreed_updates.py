@@ -20,6 +20,8 @@ from semistream.relation.changes.invariants import check_relation
 from semistream.relation.changes.patch import Patch
 from semistream.relation.relation import Relation
 
+pytestmark = pytest.mark.slow
+
 Model = dict[int, tuple[int, ...]]
 SCHEMA = pa.schema({"id": pa.int64(), "n": pa.int64()})
 BOUNDED = [name for name in algorithms() if find(name).bounded]

@@ -13,6 +13,8 @@ from semistream.joins.families.front_stage import FrontStage
 from semistream.relation.synthetic import synthetic_relation
 from semistream.workloads import ShiftingKeys, ZipfKeys, ZipfLaw
 
+pytestmark = pytest.mark.slow
+
 ROWS = 200_000
 FRONTS = [name for name in algorithms() if issubclass(find(name), FrontStage)]
 EXACT_COUNTS = [name for name in FRONTS if name not in ("p_cachejoin", "op_cachejoin")]

@@ -10,6 +10,8 @@ from semistream.core.errors import BudgetTooSmallError
 from semistream.joins import find
 from semistream.relation.synthetic import synthetic_relation
 
+pytestmark = pytest.mark.slow
+
 STREAM = pa.schema({"id": pa.int64(), "amount": pa.float64()})
 BOUNDED = [algorithm for algorithm in semistream.algorithms() if find(algorithm).bounded]
 

@@ -15,6 +15,8 @@ import semistream
 from semistream.core.errors import CorruptPageError
 from semistream.relation.relation import Relation
 
+pytestmark = pytest.mark.slow
+
 PARALLEL = ["p_cachejoin", "op_cachejoin"]
 
 

@@ -25,6 +25,8 @@ from semistream.joins.interface.join import Join
 from semistream.relation.devices.device import Device, DeviceProfile
 from semistream.relation.relation import Relation
 
+pytestmark = pytest.mark.slow
+
 Ints = NDArray[np.int64]
 STREAM = pa.schema({"id": pa.int64(), "position": pa.int64()})
 

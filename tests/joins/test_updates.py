@@ -12,6 +12,8 @@ from semistream.joins import algorithms, find
 from semistream.joins.families.cyclic import CyclicJoin
 from semistream.relation.relation import Relation
 
+pytestmark = pytest.mark.slow
+
 KEYS = 600
 
 

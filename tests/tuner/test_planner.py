@@ -10,6 +10,8 @@ from semistream.relation.synthetic import synthetic_relation
 from semistream.tuner import PlanError, plan, tune
 from semistream.tuner.skew import SkewError
 
+pytestmark = pytest.mark.slow
+
 DISK = load_constants("disk-2010")
 GB = 10**9
 

@@ -16,6 +16,8 @@ from semistream.experiments.measure.windows import Run
 from semistream.experiments.spec import Point, Workload
 from semistream.tuner import best_split
 
+pytestmark = pytest.mark.slow
+
 DISK = load_constants("disk-2010")
 SETTING = Setting.planned(2_000_000, exponent=1.0, constants=DISK)
 MEMORY = 12_000_000

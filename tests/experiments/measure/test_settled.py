@@ -14,6 +14,8 @@ from semistream.experiments.measure.tasks import measure
 from semistream.experiments.measure.windows import Run
 from semistream.experiments.spec import Point, Workload
 
+pytestmark = pytest.mark.slow
+
 ROWS = 200_000
 SEEK = 0.00085
 LONG = 3_000_000

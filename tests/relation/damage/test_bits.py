@@ -16,6 +16,8 @@ import pytest
 from damage import KINDS, PAGE, Specimen
 from semistream.relation.damage.repair import RepairError, repair
 
+pytestmark = pytest.mark.slow
+
 SOAK = bool(os.environ.get("SEMISTREAM_SOAK"))
 BITS = 1 << 30 if SOAK else 8
 """Bits of each file."""

@@ -24,6 +24,8 @@ from semistream.relation.storage import manifest as manifests
 from semistream.relation.versions import leases
 from semistream.relation.versions.leases import WRITERS
 
+pytestmark = pytest.mark.slow
+
 Content = list[tuple[int, str]]
 KINDS: list[Crash] = ["killed", "power lost", "reordered", "torn"]
 KEYS = 40

@@ -16,6 +16,8 @@ import semistream
 from semistream.core.errors import StorageError
 from semistream.relation.relation import Relation
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
