@@ -8,7 +8,7 @@ import pytest
 
 from semistream.relation.rows.row_codec import RowCodec, Rows
 from semistream.structures.array_source import MappedArrays
-from semistream.structures.hot_rows import HotRows
+from semistream.structures.hot.hot_rows import HotRows
 
 FIXED = pa.schema({"key": pa.int64(), "nth": pa.int32()})
 VARYING = pa.schema({"key": pa.int64(), "nth": pa.int32(), "text": pa.string()})

@@ -9,8 +9,8 @@ import pytest
 from semistream.relation.pages.page_layout import FIRST, LAST, WHOLE
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.structures.array_source import MappedArrays, in_memory
-from semistream.structures.candidates import Candidates, find_candidates
-from semistream.structures.hot_tuples import HotTuples
+from semistream.structures.hot.candidates import Candidates, find_candidates
+from semistream.structures.hot.hot_tuples import HotTuples
 
 SINGLE = FIRST | LAST | WHOLE
 

@@ -33,8 +33,8 @@ from semistream.joins.adaptive import adaptive_memory as adaptive
 from semistream.joins.adaptive.adaptive_split import Split
 from semistream.joins.adaptive.page_fetch import PageFetch
 from semistream.joins.adaptive.window import Window
-from semistream.structures.hot_rows import HotRows
-from semistream.structures.hot_tuples import HotTuples
+from semistream.structures.hot.hot_rows import HotRows
+from semistream.structures.hot.hot_tuples import HotTuples
 
 __all__ = ["AdaptiveJoinCosts"]
 

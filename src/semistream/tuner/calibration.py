@@ -27,9 +27,9 @@ from semistream.relation.pages.page_layout import FIRST, LAST, WHOLE
 from semistream.relation.relation import Relation
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.synthetic import synthetic_relation
-from semistream.structures import hot_tuples
-from semistream.structures.candidates import Candidates
-from semistream.structures.hot_tuples import HotTuples
+from semistream.structures.hot import hot_tuples
+from semistream.structures.hot.candidates import Candidates
+from semistream.structures.hot.hot_tuples import HotTuples
 from semistream.structures.stream_table import StreamTable
 from semistream.workloads.keys.key_source import ZipfKeys
 

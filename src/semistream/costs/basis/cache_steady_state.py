@@ -1,9 +1,10 @@
 """What the front stage's cache holds in its steady state, and so what share of the stream it answers.
 
 The papers take the ``h_R`` most frequent tuples to be cached: ``p(h_R) = H(h_R, s) / H(R_t, s)`` (CMESHJOIN Eq. 1).
-Our cache decides by counts of what it has seen lately (`semistream.structures.hot_tuples`), and a key near the border
-is seen once or never in that time, so the border is blurred and a few percent of the stream are lost. This is a model
-of that, too: for each class of keys, the share that is cached with a count of 0, 1, 2, … follows the cache's rules
+Our cache decides by counts of what it has seen lately (`semistream.structures.hot.hot_tuples`), and a key near the
+border is seen once or never in that time, so the border is blurred and a few percent of the stream are lost. This is
+a model of that, too: for each class of keys, the share that is cached with a count of 0, 1, 2, … follows the cache's
+rules
 
 - a hit adds one to the count;
 - a key that the join behind matches with ``f`` tuples at once comes in with a count of ``f``, if ``f`` reaches the

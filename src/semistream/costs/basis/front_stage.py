@@ -32,7 +32,7 @@ from semistream.costs.basis.pricing import Operations
 from semistream.costs.basis.queue_steady_state import root
 from semistream.costs.basis.served import DiskCosts, Served
 from semistream.costs.basis.setting import Setting
-from semistream.structures.hot_tuples import HotTuples
+from semistream.structures.hot.hot_tuples import HotTuples
 from semistream.workloads.keys.zipf import harmonic
 
 __all__ = ["FrontCosts", "SteadyCache", "best_cache", "cached_share", "cached_share_slope"]

@@ -15,7 +15,7 @@ from semistream.relation.pages.page_layout import FIRST, PageLayout, page_keys
 from semistream.relation.pages.shard_writer import stored_schema
 from semistream.relation.relation import Relation
 from semistream.relation.rows.row_codec import RowCodec
-from semistream.structures.hot_tuples import HotTuples
+from semistream.structures.hot.hot_tuples import HotTuples
 from semistream.structures.stream_table import StreamTable
 from semistream.workloads.keys.key_source import Shape
 from semistream.workloads.keys.zipf import ZipfLaw

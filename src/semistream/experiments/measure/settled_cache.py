@@ -16,8 +16,8 @@ from semistream.experiments.measure.both_sides import Sides
 from semistream.joins.families.front_stage import FrontStage
 from semistream.joins.interface.join import Join
 from semistream.relation.pages.page_layout import FIRST, LAST, WHOLE
-from semistream.structures.candidates import Candidates
-from semistream.structures.hot_tuples import HotTuples
+from semistream.structures.hot.candidates import Candidates
+from semistream.structures.hot.hot_tuples import HotTuples
 from semistream.workloads.keys.draws import fractions, sequence_seed
 from semistream.workloads.keys.key_source import KeySource, ZipfKeys
 from semistream.workloads.keys.permutation import Permutation

@@ -21,7 +21,7 @@ from semistream.relation.pages.page_layout import page_keys
 from semistream.relation.relation import Relation
 from semistream.relation.rows.row_gather import RowGather
 from semistream.structures.array_source import ArraySource
-from semistream.structures.hot_rows import HotRows
+from semistream.structures.hot.hot_rows import HotRows
 
 if TYPE_CHECKING:
     from semistream.relation.changes.patch import Patch

@@ -31,8 +31,8 @@ from semistream.relation.changes.patch import Patch
 from semistream.relation.relation import Relation
 from semistream.relation.rows.selection import take_rows
 from semistream.structures.array_source import ArraySource, in_memory
-from semistream.structures.candidates import find_candidates
-from semistream.structures.hot_tuples import HotTuples
+from semistream.structures.hot.candidates import find_candidates
+from semistream.structures.hot.hot_tuples import HotTuples
 
 __all__ = ["PORTION", "FrontStage"]
 

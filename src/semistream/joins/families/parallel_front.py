@@ -29,7 +29,7 @@ from semistream.relation.changes.overlay import Change
 from semistream.relation.changes.patch import Patch
 from semistream.relation.relation import Relation
 from semistream.relation.rows.row_sizes import batch_bytes
-from semistream.structures.hot_tuples import HotTuples
+from semistream.structures.hot.hot_tuples import HotTuples
 
 __all__ = ["ParallelFrontStage"]
 

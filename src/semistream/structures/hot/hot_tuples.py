@@ -19,8 +19,8 @@ from semistream.core.arrays import Bytes, Ints, Slots
 from semistream.core.compiled import Int, frozen, kernel
 from semistream.relation.rows.row_codec import RowCodec, Rows
 from semistream.structures.array_source import Arrays, in_memory
-from semistream.structures.candidates import Candidates
 from semistream.structures.directory import ENTRY_BYTES, entries_for, erase, find, position_at, put
+from semistream.structures.hot.candidates import Candidates
 from semistream.structures.row_store import RowStore
 
 __all__ = ["HotTuples"]

@@ -19,12 +19,12 @@ import numpy as np
 from semistream.core.arrays import Bools, Bytes, Ints, Slots
 from semistream.core.compiled import frozen
 from semistream.relation.rows.row_codec import RowCodec, Rows
-from semistream.structures import hot_row_kernels as kernels
-from semistream.structures import hot_row_walks as walks
 from semistream.structures.array_source import Arrays
 from semistream.structures.directory import ENTRY_BYTES, entries_for, find, position_at
 from semistream.structures.elastic import ElasticArrays
-from semistream.structures.hot_row_kernels import ABSENT, FREE, HELD, KNOWN, PINNED, PRESENT, UNKNOWN, HotTable
+from semistream.structures.hot import hot_row_kernels as kernels
+from semistream.structures.hot import hot_row_walks as walks
+from semistream.structures.hot.hot_row_kernels import ABSENT, FREE, HELD, KNOWN, PINNED, PRESENT, UNKNOWN, HotTable
 from semistream.structures.row_store import RowStore
 
 __all__ = ["HotRows"]

@@ -6,7 +6,7 @@ import numpy as np
 
 from semistream.core.arrays import Ints, Slots
 from semistream.core.compiled import Int, kernel
-from semistream.structures.hot_row_kernels import FREE, FREE_ROW, HotTable
+from semistream.structures.hot.hot_row_kernels import FREE, FREE_ROW, HotTable
 
 __all__ = ["draw_in", "expand", "first_rows"]
 

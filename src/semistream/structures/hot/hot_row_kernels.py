@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from semistream.core.arrays import Bytes, Ints, Slots
 from semistream.core.compiled import Int, inner_kernel, kernel
-from semistream.structures.admission import MOST, recall, remember
 from semistream.structures.directory import erase, find, home, mix, position_at
+from semistream.structures.hot.admission import MOST, recall, remember
 
 __all__ = [
     "ABSENT",
