@@ -113,6 +113,30 @@ def test_files_that_are_cut_or_gone(tmp_path):
     assert contents(path) == before
 
 
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_file_that_could_not_be_filled_is_left_as_it_was(tmp_path, gone):
+    path, data = tmp_path / "r", master(False)
+    Relation.build(data, path, "id", page_size=PAGE, shards=2).close()
+    whole = contents(path)
+    shutil.copytree(path, tmp_path / "copy")
+    file = min(path.glob("*.pages"))
+    file.unlink() if gone else file.write_bytes(whole[file.name][: 5 * PAGE + 17])
+    before = contents(path)
+    other = pa.table({"id": data["id"].to_numpy() * 3 + 1, "name": data["name"]})
+    with pytest.raises(RepairError):
+        repair(path, other.to_reader)
+    assert contents(path) == before
+    # a copy that has but one of the pages gives that, and no zeros after it
+    good = whole[file.name][7 * PAGE : 8 * PAGE]
+    (tmp_path / "copy" / file.name).write_bytes(bytes(7 * PAGE) + good + bytes(len(whole[file.name]) - 8 * PAGE))
+    with pytest.raises(RepairError):
+        repair(path, copy=tmp_path / "copy")
+    kept = 0 if gone else 5 * PAGE + 17
+    assert file.read_bytes() == whole[file.name][:kept] + bytes(7 * PAGE - kept) + good
+    repair(path, data.to_reader)
+    assert contents(path) == whole
+
+
 def test_an_index_is_made_of_its_pages(tmp_path):
     path, data = tmp_path / "r", master(True, repeats=20)
     Relation.build(data, path, "id", page_size=PAGE).close()

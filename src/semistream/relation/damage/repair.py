@@ -18,6 +18,8 @@ from pathlib import Path
 from semistream.core.errors import NotARelationError
 from semistream.core.paths import local_path
 from semistream.relation.damage.repair_files import (
+    Grown,
+    cut_back,
     page_seed,
     repair_index,
     repair_leaves,
@@ -84,25 +86,32 @@ def repair(
     failures: list[RepairError] = []
     seen: set[ShardFiles] = set()
     newest: Manifest | None = None
-    for number in reversed(numbers):
-        try:
-            repaired += repair_manifest(path, number, copy)
-        except RepairError as error:
-            failures.append(error)
-            continue
-        manifest = manifests.load(path, number)
-        newest = manifest if number == numbers[-1] else newest
-        # unchanged since the version that was looked at before: those that are seen
-        shards = [at for at, shard in enumerate(manifest.shards) if shard not in seen]
-        seen.update(manifest.shards)
-        wanting = [
-            at for at in shards if _repair_shard(path, manifest, at, copy, source is not None, repaired, failures)
-        ]
-        if wanting and source is not None:
+    grown: dict[Path, Grown] = {}
+    try:
+        for number in reversed(numbers):
             try:
-                repaired += rebuild_pages(path, manifest, wanting, source, trust, failures)
+                repaired += repair_manifest(path, number, copy)
             except RepairError as error:
                 failures.append(error)
+                continue
+            manifest = manifests.load(path, number)
+            newest = manifest if number == numbers[-1] else newest
+            # unchanged since the version that was looked at before: those that are seen
+            shards = [at for at, shard in enumerate(manifest.shards) if shard not in seen]
+            seen.update(manifest.shards)
+            wanting = [
+                at
+                for at in shards
+                if _repair_shard(path, manifest, at, copy, source is not None, repaired, failures, grown)
+            ]
+            if wanting and source is not None:
+                try:
+                    repaired += rebuild_pages(path, manifest, wanting, source, trust, failures)
+                except RepairError as error:
+                    failures.append(error)
+    finally:
+        for file, what in grown.items():
+            cut_back(file, what)
     if source is not None and newest is not None and mixed_up(path, newest) is not None:
         repaired.append(version_from_data(path, newest, source))
         # what such versions have lost nothing can give back, and none of them is the newest any more
@@ -120,6 +129,7 @@ def _repair_shard(
     has_source: bool,
     repaired: list[Repaired],
     failures: list[RepairError],
+    grown: dict[Path, Grown],
 ) -> bool:
     """Repair one shard as far as it goes; return whether pages of it can still be made of the data."""
     shard, width = manifest.shards[number], manifest.page_bytes
@@ -138,7 +148,7 @@ def _repair_shard(
     for name, pages in shard.page_files:
         # leaves are made of pages; pages come from the copy or the data
         may_grow = copy is not None or (has_source and manifest.clustered) or name == shard.leaves_file
-        if attempt(repair_size(path, manifest, shard, name, pages, may_grow=may_grow)):
+        if attempt(repair_size(path, manifest, shard, name, pages, may_grow=may_grow, grown=grown)):
             sized.add(name)
             attempt(repair_pages(path, name, pages, width, page_seed(shard, name), copy, left[name]))
     attempt(repair_map(path, shard, copy))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,14 +29,24 @@ from semistream.relation.storage.manifest import Manifest, ShardFiles
 from semistream.relation.storage.map_file import MixedUpMapError, load_map
 from semistream.relation.storage.page_map import PageMap
 
-__all__ = ["page_seed", "repair_index", "repair_leaves", "repair_manifest", "repair_map", "repair_pages",
-           "repair_size", "write_page"]  # fmt: skip
+__all__ = ["Grown", "cut_back", "page_seed", "repair_index", "repair_leaves", "repair_manifest", "repair_map",
+           "repair_pages", "repair_size", "write_page"]  # fmt: skip
 
 
 _CHUNK_BYTES = 8 << 20
 _TRIED_BYTES = 1 << 16
 _VAIN_TRIES = 16
 """After so many pages of a file that had more wrong than a bit no further one is tried: each takes a while."""
+
+
+class Grown(NamedTuple):
+    """A file of pages that was given its full size for the time of a repair."""
+
+    size: int
+    """What it had before; -1 if it was not there."""
+    pages: int
+    page_bytes: int
+    seed: int
 
 
 def page_seed(shard: ShardFiles, name: str) -> int:
@@ -76,12 +87,19 @@ def _copied_manifest(path: Path, number: int, copy: Path) -> bytes | None:
 
 
 def repair_size(
-    path: Path, manifest: Manifest, shard: ShardFiles, name: str, pages: int, *, may_grow: bool
+    path: Path,
+    manifest: Manifest,
+    shard: ShardFiles,
+    name: str,
+    pages: int,
+    *,
+    may_grow: bool,
+    grown: dict[Path, Grown],
 ) -> Iterator[Repaired]:
     """Give a file of pages its size, so that its pages can be looked at.
 
     It is cut only where the manifest is proved by its checksum and nothing past the end is a page of the file. With
-    ``may_grow`` missing pages become zeros, which are damaged pages like others.
+    ``may_grow`` missing pages become zeros, which are damaged pages like others, and ``grown`` has the file.
     """
     file, size = path / name, pages * manifest.page_bytes
     if file.exists() and not file.is_file():
@@ -100,12 +118,36 @@ def repair_size(
     elif not may_grow or not (manifest.sealed or _is_indexed(path, shard, name)):
         what = "is missing" if found < 0 else f"has {found:,} bytes instead of {size:,}"
         raise RepairError(f"{file} {what}; give the data it was built from, or a copy of it")
+    else:
+        grown[file] = Grown(found, pages, manifest.page_bytes, page_seed(shard, name))
     with files.edit(file) if found >= 0 else files.create(file) as opened:
         opened.truncate(size)
         opened.sync()
     files.sync_directory(path)
     if found > size:
         yield Repaired(str(file), -1, shard.rows, "checksum")
+
+
+def cut_back(file: Path, grown: Grown) -> None:
+    """Cut off a grown file what is not proved: it ends where it did, or with the last page that was repaired."""
+    if not file.exists():
+        return
+    at, width = grown.pages, grown.page_bytes
+    with open(file, "rb") as opened:
+        while at * width > max(grown.size, 0):
+            opened.seek((at - 1) * width)
+            frame = np.frombuffer(opened.read(width), np.uint8).reshape(1, width)
+            if frame.any() and verify(frame, np.array([at - 1]), grown.seed) < 0:
+                break
+            at -= 1
+    size = max(at * width, grown.size)
+    if size <= 0 and grown.size < 0:
+        files.remove(file)
+    elif size < grown.pages * width:
+        with files.edit(file) as opened:
+            opened.truncate(size)
+            opened.sync()
+    files.sync_directory(file.parent)
 
 
 def _page_past_end(file: Path, pages: int, width: int, seed: int) -> int | None:
