@@ -120,6 +120,45 @@ def test_an_error_of_the_other_thread_reaches_the_caller(tmp_path, tables, algor
 
 
 @pytest.mark.parametrize("algorithm", PARALLEL)
+@pytest.mark.parametrize("size", [100_000, 300_000])  # longer than the intermediate buffer; than any that was expected
+def test_r_changes_between_the_look_ups_of_long_rows(tmp_path, algorithm, size, monkeypatch):
+    """Each long row sees R wholly before or wholly after an update by another thread."""
+    keys = np.repeat(np.arange(8), 40)
+    master = pa.table({"id": keys, "v": np.zeros(keys.size, np.int64)})
+    relation = Relation.build(master, tmp_path / "r", "id", page_size=512)
+    join = semistream.create(algorithm, relation, on="id", how="inner", memory=3_000_000)
+    stream = pa.record_batch({"id": np.arange(40) % 8, "s": range(40), "text": ["x" * size] * 40})
+    read, looking, changed = relation.read, threading.Event(), threading.Event()
+
+    def slow_read(pages, frames):
+        looking.set()
+        changed.wait(0.02)  # an update that need not wait for the end of the look-up comes now
+        read(pages, frames)
+
+    def change():
+        looking.wait(30)
+        for value in range(1, 8):
+            relation.apply(pa.table({"id": keys, "v": np.full(keys.size, value)}))
+            changed.set()
+            time.sleep(0.01)
+            changed.clear()
+
+    join.bind(stream.schema, stream if size < 200_000 else None)
+    monkeypatch.setattr(relation, "read", slow_read)
+    writer = threading.Thread(target=change)
+    writer.start()
+    seen: dict[int, list[int]] = {}
+    for result in join.process([stream]):
+        for key, value in zip(result["s"].to_pylist(), result["v"].to_pylist(), strict=True):
+            seen.setdefault(key, []).append(value)
+    writer.join()
+    join.check()
+    assert {key: len(values) for key, values in seen.items()} == dict.fromkeys(range(40), 40)
+    assert [key for key, values in seen.items() if len(set(values)) > 1] == []
+    assert join.stats.rows_done == join.stats.rows_in == 40
+
+
+@pytest.mark.parametrize("algorithm", PARALLEL)
 def test_no_thread_is_left_behind(tmp_path, tables, algorithm):
     master, stream = tables
     relation = Relation.build(master, tmp_path / "r", "id", page_size=2048)

@@ -170,7 +170,7 @@ class FrontSsij(FrontStage):
 
     id = "front+ssij (test)"
     title = "front stage before SSIJ"
-    behind = "ssij"
+    behind = Ssij
 
 
 def test_an_observer_sees_the_pairs_of_a_key_together(folder: Path) -> None:

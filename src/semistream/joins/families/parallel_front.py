@@ -64,6 +64,7 @@ class ParallelFrontStage(FrontStage):
         self._threads = threads
         self._between: deque[tuple[Tuples, int]] = deque()  # I_B
         self._between_bytes = 0
+        self._too_long: deque[Tuples] = deque()  # a row larger than all of I_B, on its way to the other thread
         self._behind_rows = 0  # stream tuples in I_B and in the join behind
         self._done_behind = 0
         self._results: deque[pa.RecordBatch] = deque()
@@ -118,10 +119,23 @@ class ParallelFrontStage(FrontStage):
                     continue
                 alone = self._between_bytes == 0
             if alone:  # one row is larger than all of I_B
-                yield from self._looked_up(Tuples(part.keys[:1], part.batch.slice(0, 1)), self._single)
+                yield from self._pass_long(_head(part, 1))
                 part = Tuples(part.keys[1:], part.batch.slice(1))
             else:
                 yield from self._collect(wait=True)
+
+    def _looked_up_aside(self, part: Tuples) -> Iterator[pa.RecordBatch]:
+        for row in range(len(part.keys)):
+            yield from self._pass_long(Tuples(part.keys[row : row + 1], part.batch.slice(row, 1)))
+
+    def _pass_long(self, row: Tuples) -> Iterator[pa.RecordBatch]:
+        """Let the other thread look a long row up, between whose turns alone R may change; one at a time."""
+        with self._changed:
+            self._too_long.append(row)
+            self._behind_rows += 1
+            self._start_worker()
+        while self._too_long:
+            yield from self._collect(wait=True)
 
     def _enter(self, part: Tuples) -> None:
         size = self._bytes(part)
@@ -129,6 +143,9 @@ class ParallelFrontStage(FrontStage):
         self._between_bytes += size
         self._behind_rows += len(part.keys)
         self._stats.buffered += len(part.keys)
+        self._start_worker()
+
+    def _start_worker(self) -> None:
         if self._worker is None and self._threads:
             self._worker = threading.Thread(
                 target=_probe_disk, args=(weakref.ref(self),), name=f"{self.id}-disk", daemon=True
@@ -184,6 +201,10 @@ class ParallelFrontStage(FrontStage):
     def _fetch(self) -> list[Iterator[pa.RecordBatch]]:
         """Move tuples from ``I_B`` to the join behind, as many as it takes; return the results of those too long."""
         alone: list[Iterator[pa.RecordBatch]] = []
+        with self._changed:
+            if self._too_long:
+                alone.append(self._inner._looked_up(self._too_long.popleft(), self._inner._single))
+                self._changed.notify_all()
         while True:
             with self._changed:
                 if not self._between:

@@ -377,7 +377,11 @@ class Join(FollowsUpdates, Traits, Results):
                 self._stats.rows_done += batch.num_rows
                 yield from self._without_partner(self._rows_of(batch).all())
             else:
-                yield from self._looked_up(Tuples(frozen(keys), batch), self._single)
+                yield from self._looked_up_aside(Tuples(frozen(keys), batch))
+
+    def _looked_up_aside(self, part: Tuples) -> Iterator[pa.RecordBatch]:
+        """Join tuples that are too long for the memory of the algorithm."""
+        yield from self._looked_up(part, self._single)
 
     def _typical_row(self, sample: pa.RecordBatch | None) -> float:
         """Return the bytes of a row, as the first rows tell; a few long ones among them do not count."""
