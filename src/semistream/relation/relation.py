@@ -141,7 +141,7 @@ class Relation:
         version: int | None = None,
         shards: Sequence[int] | None = None,
         direct: bool = True,
-        depth: int = 16,
+        depth: int = 64,
     ) -> Relation:
         """Open a relation for reading: the manifest and the indexes are read whole, and no pages.
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.core.arrays import Bytes, Ints
-from semistream.joins.adaptive.adaptive_split import Split
+from semistream.joins.adaptive.adaptive_split import Split, best_window
 from semistream.joins.adaptive.page_fetch import PageFetch, read_costs
 from semistream.joins.adaptive.window import Window
 from semistream.joins.interface.following import Undo
@@ -183,15 +183,15 @@ class AdaptiveMemory(Join):
             self._batch = 0
         if tuples >= 256:
             seen = self._split.exponent_of(tuples, distinct)
-            self._exponent += 0.25 * (seen - self._exponent)
+            # a little more or less is left alone: it would only make memory move to and fro
+            if abs(seen - self._exponent) > 0.02:
+                self._exponent += 0.5 * (seen - self._exponent)
         if self._arrays is not None or self._window_wish is not None or len(self._window) or self._fits or self._whole:
             return
         most = max(self._batches, default=0)
-        if self._batch > 2 * most or (not self._batches and not drained):
-            most = 1 << 62  # a stream that goes on, or a batch longer than all before
-        best = self._split.best(self._exponent, float(max(most, 1)))
-        if best < most < 1 << 62:
-            best = math.ceil(most / math.ceil(most / best))  # parts of equal size
+        # a stream that goes on, or a batch longer than all before, may have any length
+        batch = math.inf if self._batch > 2 * most else float(max(most, 1))
+        best = best_window(self._split, round(self._exponent, 2), batch)
         best += best // 32
         if not 1 / _WORTH_IT < best / self._window.tuples < _WORTH_IT:
             self._move(best)

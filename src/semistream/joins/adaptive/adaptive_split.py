@@ -31,7 +31,7 @@ import numpy as np
 
 from semistream.core.arrays import Floats
 
-__all__ = ["Split"]
+__all__ = ["Split", "best_window"]
 
 
 _CLASSES = 96
@@ -141,3 +141,17 @@ class Split:
             if self.seconds(tried, exponent) < least * (1.0 - 0.01 * part / _PARTS_OF_A_STEP):
                 finer = tried
         return max(1, int(finer))
+
+
+@functools.lru_cache(maxsize=256)
+def best_window(split: Split, exponent: float, batch: float) -> int:
+    """Return the tuples of the best window for batches of so many, or without end: all of one, or equal parts."""
+    if batch == float("inf"):
+        return split.best(exponent)
+    best, least, parts = batch, float("inf"), 1
+    while batch / parts >= _LEAST_WINDOW or parts == 1:
+        cost = split.seconds(batch / parts, exponent)
+        if cost < 0.98 * least:
+            best, least = batch / parts, cost
+        parts += max(1, parts // 2)
+    return int(best) + 1 if least < float("inf") else split.best(exponent, batch)
