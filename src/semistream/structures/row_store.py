@@ -186,6 +186,11 @@ class RowStore:
         return sum(array.nbytes for array in self._t)
 
     @property
+    def data(self) -> Bytes:
+        """The memory of fixed rows: that of slot i begins at i times the codec's stride."""
+        return self._data
+
+    @property
     def free_segments(self) -> int:
         """Segments that no row has; none if rows are fixed."""
         return int(self._t.next.size - self._t.state[_COUNT]) if self.variable else 0

@@ -32,7 +32,7 @@ __all__ = ["AdaptiveMemory", "tuple_bytes"]
 LEAST_KEYS = 16
 LEAST_TUPLES = 16
 LEAST_WINDOW = 4096
-MOST_FRAMES = 768
+MOST_FRAMES = 1024
 MOST_WANTED = 1 << 16
 MOST_RESULTS = 1 << 16
 MOST_RESULT_BYTES = 1 << 24
@@ -108,7 +108,7 @@ class AdaptiveMemory(Join):
         assert self.schema is not None
         spare = self.budget.free - self._minimum()
         frames = 1 + min(
-            spare // 16 // (frame + PageFetch.bytes_per_frame), MOST_FRAMES, max(relation.page_count - 1, 0)
+            spare // 12 // (frame + PageFetch.bytes_per_frame), MOST_FRAMES, max(relation.page_count - 1, 0)
         )
         wanted = LEAST_KEYS + min(spare // 32 // PageFetch.bytes_per_key, MOST_WANTED)
         self._fetch = PageFetch(relation, frames, wanted)
@@ -156,8 +156,9 @@ class AdaptiveMemory(Join):
         self._inbox.resize(window + tuples * Window.bytes_per_tuple)
         self._window = Window(self.schema, window, tuples)
         self._arena = HotRows(
-            relation.codec, self._keys, rows, self._stored_row_bytes(), aging=self._aging, arrays=arrays
-        )
+            relation.codec, self._keys, rows, self._stored_row_bytes(),
+            unique=relation.unique, aging=self._aging, arrays=arrays,
+        )  # fmt: skip
         self._arena_part = self.budget.reserve("arena", self._arena.nbytes)
 
     def _parts_for(self, tuples: int) -> tuple[int, int, int]:

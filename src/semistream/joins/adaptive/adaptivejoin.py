@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from semistream.core.arrays import Slots
 from semistream.joins.adaptive.adaptive_memory import AdaptiveMemory
-from semistream.joins.adaptive.page_fetch import Wanted
 from semistream.joins.interface.leaving import Leaving, portions
 from semistream.joins.interface.stream_buffer import Tuples
 from semistream.relation.changes.overlay import Change
 from semistream.relation.relation import Relation
 from semistream.relation.rows.selection import keep_rows, take_rows
+from semistream.structures.row_search import WantedRows
 
 __all__ = ["AdaptiveJoin"]
 
@@ -118,7 +118,9 @@ class AdaptiveJoin(AdaptiveMemory):
     def _resolve(self) -> bool:
         """Read the rows of all pinned keys that are not known; return False if they do not fit."""
         arena = self._arena
-        for numbers in self._portions(arena.unknown()):
+        unknown = arena.unknown()
+        arena.make_room(min(unknown.size, arena.capacity))
+        for numbers in self._portions(unknown):
             while numbers.size:
                 wanted = self._fetch.locate(arena.keys_of(numbers))
                 part, numbers = numbers[: wanted.keys.size], numbers[wanted.keys.size :]
@@ -126,23 +128,25 @@ class AdaptiveJoin(AdaptiveMemory):
                     return False
         return True
 
-    def _take_in(self, numbers: Slots, wanted: Wanted) -> bool:
+    def _take_in(self, numbers: Slots, wanted: WantedRows) -> bool:
         """Bring the rows of some keys into the arena; return False if they do not fit."""
         if numbers.size == 0:
             return False  # more pages than can be asked for, for a single key
-        complete = False
+        complete, begin = False, 0
         self._stats.probes += numbers.size
         try:
-            if self.relation.unique:
-                self._arena.make_room(numbers.size)
-            with closing(self._fetch.rows(wanted)) as found:
-                complete = all(self._arena.attach(numbers[some.positions], some.rows) for some in found)
+            with closing(self._fetch.read(wanted)) as read:
+                for pages, frames in read:
+                    begin, fitted = self._arena.bring(numbers, wanted, begin, pages, frames)
+                    if not fitted:
+                        return False
+            complete = True
         finally:
             if complete:
                 self._arena.settle(numbers)
             else:
                 self._arena.reset(numbers)
-        return complete
+        return True
 
     def _portions(self, unknown: Slots) -> Iterator[Slots]:
         """Cut unknown keys into parts that can be looked for together, each sorted, the smallest keys first."""
@@ -206,6 +210,7 @@ class AdaptiveJoin(AdaptiveMemory):
     def after_update(self, change: Change) -> None:
         """Forget the keys that were changed; tuples that wait will have them read anew."""
         if self._bound:
+            self._arena.unique = self.relation.unique
             self._forget(change.keys)
 
     @property

@@ -6,42 +6,28 @@ import contextlib
 from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from contextlib import closing
 
 import numpy as np
 
 from semistream.core.arrays import Bytes, Ints
+from semistream.core.compiled import frozen
 from semistream.core.errors import CorruptPageError
 from semistream.relation.devices.device import DeviceProfile
 from semistream.relation.devices.simulated_device import SimulatedDevice
-from semistream.relation.pages.page_layout import find_rows
 from semistream.relation.relation import Relation
 from semistream.relation.rows.row_codec import Rows
+from semistream.relation.rows.row_kernels import lengths_at
 from semistream.relation.spans import locate_spans
 from semistream.structures.read_plan import ReadPlan, ReadPlanner
+from semistream.structures.row_search import WantedRows
 
-__all__ = ["Found", "PageFetch", "Wanted", "read_costs"]
+__all__ = ["PageFetch", "read_costs"]
 
 
 _SETS = 3
 """Sets of frames: one is searched while two are on their way, so that the device never waits for its next request."""
 _LEAST_AHEAD = 4
-_NO_LIMIT = np.iinfo(np.int32).max
-
-
-class Found(NamedTuple):
-    """Rows of some keys: the position of each row's key, and where the row is; valid until the next are asked for."""
-
-    positions: Ints
-    rows: Rows
-
-
-class Wanted(NamedTuple):
-    """Keys, and the pages that may hold their rows, ascending, each with the position of the key that asks for it."""
-
-    keys: Ints
-    pages: Ints
-    owners: Ints
 
 
 class PageFetch:
@@ -95,7 +81,7 @@ class PageFetch:
         """Bytes of frames and plan."""
         return self._block.nbytes + self._sets[0][0].nbytes * len(self._sets) + self._planner.nbytes
 
-    def locate(self, keys: Ints) -> Wanted:
+    def locate(self, keys: Ints) -> WantedRows:
         """Find the pages of as many keys, which ascend, as can be asked for together."""
         keys = keys[: self.capacity]
         spans = locate_spans(self._relation, keys, keys)
@@ -111,25 +97,18 @@ class PageFetch:
         if pages.size and not np.all(pages[1:] >= pages[:-1]):
             by_page = np.argsort(pages, kind="stable")
             pages, owners = pages[by_page], owners[by_page]
-        return Wanted(keys[:count], pages, owners)
+        return WantedRows(keys[:count], pages, owners, self._relation.layout, self._relation.clustered)
 
-    def rows(self, wanted: Wanted) -> Generator[Found, None, None]:
-        """Yield all rows of keys; those of a key in the order of their pages."""
-        keys, pages, owners = wanted
+    def read(self, wanted: WantedRows) -> Generator[tuple[Ints, Bytes], None, None]:
+        """Yield the pages of keys, some at a time, and the frames that they are in until the next are asked for."""
+        pages = wanted.pages
         if pages.size == 0:
             return
         first = np.flatnonzero(np.diff(pages, prepend=pages[0] - 1))
         distinct = self._planner.pages[: first.size]
         distinct[:] = pages[first]
-        relation = self._relation
-        for read, frames in self._read(self._planner.plan(distinct)):
-            low, high = np.searchsorted(pages, [read[0], read[-1] + 1])
-            frame_of = np.searchsorted(read, pages[low:high])
-            found, starts, _, _ = find_rows(
-                frames, relation.layout.stride, relation.clustered, keys[owners[low:high]], frame_of, 0, _NO_LIMIT
-            )
-            if found.size:
-                yield Found(owners[low:high][found], self.rows_at(frames.reshape(-1), starts))
+        with closing(self._read(self._planner.plan(distinct))) as read:
+            yield from read
 
     def all_pages(self) -> Iterator[tuple[Ints, Bytes]]:
         """Yield all of R, some pages at a time."""
@@ -169,10 +148,7 @@ class PageFetch:
         codec = self._relation.codec
         if not codec.variable:
             return Rows(data, starts, np.full(starts.size, codec.stride, np.int64))
-        words = np.empty((starts.size, 4), np.uint8)
-        for byte in range(4):
-            words[:, byte] = data[starts + byte]
-        return Rows(data, starts, words.view(np.uint32).reshape(-1).astype(np.int64))
+        return Rows(data, starts, lengths_at(frozen(data), frozen(starts)))
 
 
 def read_costs(relation: Relation) -> tuple[float, float]:

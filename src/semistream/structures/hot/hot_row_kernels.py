@@ -150,11 +150,11 @@ def _free_key(
 
 
 @kernel
-def reclaim(t: HotTable, keys: int, rows: int, sketch: Bytes) -> Slots:
+def reclaim(t: HotTable, keys: int, rows: int, unique: bool, sketch: Bytes) -> Slots:
     """Let unpinned keys go, the least frequent first, until so many keys and rows more are free, or none is left.
 
     Keys that are held stay in the table, without what was known of them. Returns the rows that were given back. Among
-    keys of one frequency a hand goes round.
+    keys of one frequency a hand goes round. ``unique`` says that no key has several rows.
     """
     key, first, known, count, after, state = t.key, t.first, t.known, t.often, t.after, t.state
     of_keys, of_rows = np.zeros(MOST + 2, np.int64), np.zeros(MOST + 2, np.int64)
@@ -166,6 +166,9 @@ def reclaim(t: HotTable, keys: int, rows: int, sketch: Bytes) -> Slots:
         level = 0 if what == UNKNOWN else np.int64(count[place]) + 1
         of_keys[level] += (what & HELD) == 0
         row = np.int64(first[place])
+        if unique:
+            of_rows[level] += row >= 0
+            continue
         while row >= 0:
             of_rows[level] += 1
             row = np.int64(after[row])
@@ -174,7 +177,7 @@ def reclaim(t: HotTable, keys: int, rows: int, sketch: Bytes) -> Slots:
         limit += 1
         some_keys += of_keys[limit]
         some_rows += of_rows[limit]
-    freed = np.empty(some_rows, np.int32)
+    freed = np.empty(state[ROWS], np.int32)
     left_keys = keys - (some_keys - of_keys[limit])
     left_rows = rows - (some_rows - of_rows[limit])
     at: Int = 0

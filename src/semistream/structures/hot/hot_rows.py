@@ -25,6 +25,7 @@ from semistream.structures.elastic import ElasticArrays
 from semistream.structures.hot import hot_row_kernels as kernels
 from semistream.structures.hot import hot_row_walks as walks
 from semistream.structures.hot.hot_row_kernels import ABSENT, FREE, HELD, KNOWN, PINNED, PRESENT, UNKNOWN, HotTable
+from semistream.structures.hot.row_search import WantedRows, copy_rows, found_rows
 from semistream.structures.row_store import RowStore
 
 __all__ = ["HotRows"]
@@ -45,6 +46,8 @@ class HotRows:
         Places for keys, those without rows included, and rows, at most.
     row_bytes
         Expected bytes of a row of varying length.
+    unique
+        Whether no key has several rows.
     aging
         Frequencies are halved after this many tuples for each row of capacity. Less forgets sooner and follows a
         moving stream faster; more estimates a steady one better.
@@ -62,6 +65,7 @@ class HotRows:
         rows: int,
         row_bytes: float = 0.0,
         *,
+        unique: bool = False,
         aging: float = 48.0,
         arrays: Arrays | None = None,
     ) -> None:
@@ -69,6 +73,7 @@ class HotRows:
         arrays = arrays or self._elastic
         assert arrays is not None
         self.keys, self.capacity = keys, rows
+        self.unique = unique
         self._aging = max(1, int(aging * rows))
         self._rows = RowStore(codec, rows, row_bytes, arrays)
         self._sketch: Bytes = arrays("sketch", keys * SKETCH_BYTES, np.uint8)
@@ -198,6 +203,20 @@ class HotRows:
             at += count
         return True
 
+    def bring(self, numbers: Slots, wanted: WantedRows, begin: int, read: Ints, frames: Bytes) -> tuple[int, bool]:
+        """Append the rows of keys that lie in the pages ``read``, which are in ``frames``.
+
+        ``numbers`` are those of ``wanted.keys``; what is wanted of pages before has been brought up to ``begin``.
+        Returns where to go on, and False if there is not room for all: see `reset`.
+        """
+        if self._rows.variable:
+            end, owners, rows = found_rows(wanted, begin, read, frames)
+            return end, self.attach(numbers[owners], rows)
+        while True:
+            begin, fitted = copy_rows(self._t, self._rows.data, numbers, wanted, begin, read, frames)
+            if fitted or not self._let_go(0, max(1, self.capacity // 64)):
+                return begin, fitted
+
     def settle(self, numbers: Slots) -> None:
         """Note that all pages of these keys have been searched: those without a row are not in R."""
         kernels.settle(self._t, frozen(numbers))
@@ -277,7 +296,7 @@ class HotRows:
 
     def _let_go(self, keys: int, rows: int) -> bool:
         before = self.key_count
-        self._rows.free(kernels.reclaim(self._t, keys, rows, self._sketch))
+        self._rows.free(kernels.reclaim(self._t, keys, rows, self.unique, self._sketch))
         gone = before - self.key_count
         self.evictions += gone
         self._t.state[kernels.GONE] += gone

@@ -1,0 +1,134 @@
+"""The way of rows from pages to the arena: wanted keys are found in pages that have been read, and their rows copied.
+
+Keys ascend and pages do, so one walk through both finds everything: within a page the search for a key begins where the
+last one ended.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from semistream.core.arrays import Bytes, Ints, Slots
+from semistream.core.compiled import Int, copy_bytes, frozen, inner_kernel, kernel
+from semistream.relation.pages.page_layout import HEADER, PageLayout, find_rows
+from semistream.relation.rows.row_codec import Rows
+from semistream.relation.rows.row_kernels import lengths_at
+from semistream.structures.hot_row_kernels import FREE_ROW, HELD, PINNED, PRESENT, ROWS, HotTable
+
+__all__ = ["WantedRows", "copy_rows", "found_rows"]
+
+_WORD = 8
+_IN_USE = PINNED | HELD
+_NO_LIMIT = np.iinfo(np.int32).max
+
+
+class WantedRows(NamedTuple):
+    """Keys, and the pages that may hold their rows, ascending, each with the position of the key that asks for it."""
+
+    keys: Ints
+    pages: Ints
+    owners: Ints
+    layout: PageLayout
+    ordered: bool
+    """Whether pages are ordered by key; then keys ascend too."""
+
+
+@inner_kernel
+def _first_from(words: Ints, begin: Int, end: Int, key: Int) -> Int:
+    """Return the first word from ``begin`` up to ``end`` that is not below ``key``; near ones are found soon."""
+    step = 1
+    low: Int = begin
+    while low + step <= end and words[low + step - 1] < key:
+        low += step
+        step *= 2
+    high: Int = min(low + step - 1, end)
+    while low < high:
+        middle = (low + high) >> 1
+        if words[middle] < key:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def _copy_rows(
+    t: HotTable, store: Bytes, stride: int, frames: Bytes, words: Ints, frame_bytes: int, read: Ints, ordered: bool,
+    pages: Ints, owners: Ints, keys: Ints, numbers: Slots, begin: int,
+) -> tuple[Int, bool]:  # fmt: skip
+    first, known, after, state = t.first, t.known, t.after, t.state
+    capacity = after.size
+    frame: Int = 0
+    looked_in: Int = -1
+    at: Int = 0
+    end: Int = 0
+    top: Int = 0
+    rows_base: Int = 0
+    i: Int = begin
+    while i < pages.size and pages[i] <= read[-1]:
+        while read[frame] < pages[i]:
+            frame += 1
+        key, number = keys[owners[i]], np.int64(numbers[owners[i]])
+        if frame != looked_in:
+            looked_in = frame
+            rows = words[frame * frame_bytes // _WORD + 1] >> 32
+            top = (frame * frame_bytes + HEADER) // _WORD
+            at = top
+            end = top + rows
+            rows_base = frame * frame_bytes + ((HEADER + 9 * rows + 7) & ~7)
+        if ordered:
+            at = _first_from(words, at, end, key)
+        matches = 0
+        here = at
+        while here < end and (words[here] == key or not ordered):
+            matches += words[here] == key
+            here += 1
+        if matches > capacity - state[ROWS]:
+            return i, False
+        last = np.int64(first[number])
+        if matches > 0 and last >= 0:  # rows of an earlier page
+            while after[last] >= 0:
+                last = np.int64(after[last])
+        here = at
+        while matches > 0:
+            if words[here] == key:
+                row = np.int64(state[FREE_ROW])
+                state[FREE_ROW] = after[row]
+                state[ROWS] += 1
+                after[row] = -1
+                copy_bytes(store, row * stride, frames, rows_base + (here - top) * stride, stride)
+                if last < 0:
+                    first[number] = row
+                else:
+                    after[last] = row
+                last = row
+                known[number] = (known[number] & _IN_USE) | PRESENT
+                matches -= 1
+            here += 1
+        i += 1
+    return i, True
+
+
+def copy_rows(
+    t: HotTable, store: Bytes, numbers: Slots, wanted: WantedRows, begin: int, read: Ints, frames: Bytes
+) -> tuple[int, bool]:
+    """Copy fixed rows into the slots of an arena; return where to go on, and whether there was room for all."""
+    flat, layout = frames.reshape(-1), wanted.layout
+    after, fitted = _copy_rows(
+        t, store, layout.stride, flat, flat.view(np.int64), layout.frame_bytes, frozen(read), wanted.ordered,
+        frozen(wanted.pages), frozen(wanted.owners), frozen(wanted.keys), frozen(numbers), begin,
+    )  # fmt: skip
+    return int(after), bool(fitted)
+
+
+def found_rows(wanted: WantedRows, begin: int, read: Ints, frames: Bytes) -> tuple[int, Ints, Rows]:
+    """Find rows that vary in length; return where to go on, the position of each row's key, and the rows."""
+    end = begin + int(np.searchsorted(wanted.pages[begin:], read[-1], side="right"))
+    owners, flat = wanted.owners[begin:end], frames.reshape(-1)
+    frame_of = np.searchsorted(read, wanted.pages[begin:end])
+    found, starts, _, _ = find_rows(
+        frames, wanted.layout.stride, wanted.ordered, wanted.keys[owners], frame_of, 0, _NO_LIMIT
+    )
+    return end, owners[found], Rows(flat, starts, lengths_at(frozen(flat), frozen(starts)))
