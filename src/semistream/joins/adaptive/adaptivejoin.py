@@ -67,6 +67,8 @@ class AdaptiveJoin(AdaptiveMemory):
         if count == 0:
             return 0
         batch = batch.slice(0, count)
+        if count == 1:
+            self._check_row(batch)
         keys, valid = self.condition.lows(batch)
         numbers = self._window.numbers_of_next(count)
         done, hits = self._arena.number(keys, valid, numbers, whole=self._whole)
