@@ -16,7 +16,7 @@ from semistream.joins.interface.stream_buffer import Tuples
 from semistream.relation.changes.overlay import Change
 from semistream.relation.relation import Relation
 from semistream.relation.rows.selection import keep_rows, take_rows
-from semistream.structures.row_search import WantedRows
+from semistream.structures.hot.row_search import WantedRows
 
 __all__ = ["AdaptiveJoin"]
 

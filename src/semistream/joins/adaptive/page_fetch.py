@@ -19,8 +19,8 @@ from semistream.relation.relation import Relation
 from semistream.relation.rows.row_codec import Rows
 from semistream.relation.rows.row_kernels import lengths_at
 from semistream.relation.spans import locate_spans
+from semistream.structures.hot.row_search import WantedRows
 from semistream.structures.read_plan import ReadPlan, ReadPlanner
-from semistream.structures.row_search import WantedRows
 
 __all__ = ["PageFetch", "read_costs"]
 

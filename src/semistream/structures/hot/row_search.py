@@ -15,7 +15,7 @@ from semistream.core.compiled import Int, copy_bytes, frozen, inner_kernel, kern
 from semistream.relation.pages.page_layout import HEADER, PageLayout, find_rows
 from semistream.relation.rows.row_codec import Rows
 from semistream.relation.rows.row_kernels import lengths_at
-from semistream.structures.hot_row_kernels import FREE_ROW, HELD, PINNED, PRESENT, ROWS, HotTable
+from semistream.structures.hot.hot_row_kernels import FREE_ROW, HELD, PINNED, PRESENT, ROWS, HotTable
 
 __all__ = ["WantedRows", "copy_rows", "found_rows"]
 
