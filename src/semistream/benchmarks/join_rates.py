@@ -32,7 +32,7 @@ import pyarrow as pa
 from semistream.core.errors import NotARelationError, SemistreamError, UnsupportedJoinError
 from semistream.core.machine import describe_machine
 from semistream.core.statistics import JoinStatistics
-from semistream.core.units import format_bytes, parse_bytes
+from semistream.core.units import check_memory, format_bytes
 from semistream.joins import algorithms, create, find
 from semistream.joins.interface.join import Join
 from semistream.relation.devices.file_device import FileDevice
@@ -89,7 +89,7 @@ class RateSpec:
         for name, least in (("rows", 1), ("batch_rows", 1), ("batches", 1), ("warm_up", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
-        parse_bytes(self.memory, of=1 << 40)
+        check_memory(self.memory)
         for name in self.only:
             find(name)
         self.workload()  # refuses what it cannot make

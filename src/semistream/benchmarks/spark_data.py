@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 
 from semistream.benchmarks.join_rates import BenchError
 from semistream.core.errors import NotARelationError
-from semistream.core.units import format_bytes, parse_bytes
+from semistream.core.units import check_memory, format_bytes
 from semistream.joins import find
 from semistream.relation.relation import Relation
 from semistream.spark.relations.build_job import build
@@ -104,7 +104,7 @@ class BenchPlan:
         for name in ("warm_up", "static_warm_up", "small_warm_up", "fill_rows"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be at least 0, not {getattr(self, name)}")
-        parse_bytes(self.memory, of=1 << 40)
+        check_memory(self.memory)
         if self.algorithm is not None:
             find(self.algorithm)
         self.workload(1)  # refuses what it cannot make

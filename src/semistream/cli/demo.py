@@ -20,7 +20,7 @@ from rich.table import Table
 
 from semistream.cli.console import errors, facts, out, polled, progress, step
 from semistream.cli.relations.build import growing
-from semistream.core.units import format_bytes, format_count, parse_bytes
+from semistream.core.units import check_memory, format_bytes, format_count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,7 +70,7 @@ def demo(
 
     # What can be wrong is said now, not after a minute.
     find(algorithm)
-    parse_bytes(memory, of=1 << 40)
+    check_memory(memory)
     from semistream.spark.sales_demo import DemoPlan
 
     plan = DemoPlan(rows=rows, sales=sales, batches=batches, algorithm=algorithm, memory=memory)

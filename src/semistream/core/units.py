@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-__all__ = ["format_bytes", "format_count", "parse_bytes", "parse_count"]
+__all__ = ["check_memory", "format_bytes", "format_count", "memory_said", "parse_bytes", "parse_count"]
 
 _UNITS = {
     "": 1, "B": 1,
@@ -53,6 +53,20 @@ def parse_bytes(value: int | float | str, *, of: int | None = None) -> int:
     if amount < 1:
         raise ValueError(f"memory must be at least one byte, and {value!r} is {amount:g}")
     return int(amount)
+
+
+def check_memory(value: int | float | str) -> None:
+    """Raise what `parse_bytes` would, of an amount that may be a share of a relation not there yet."""
+    parse_bytes(value, of=1 << 40)
+
+
+def memory_said(value: str) -> str:
+    """Return an amount of memory as a sentence has it.
+
+    >>> memory_said("5%"), memory_said("64MB")
+    ('5% of R', '64MB')
+    """
+    return f"{value} of R" if value.rstrip().endswith("%") else value
 
 
 def parse_count(text: str) -> float:

@@ -15,6 +15,7 @@ from semistream.tuner.tuning import choose
 __all__ = ["AUTO", "create"]
 
 AUTO = "auto"
+"""In the place of an algorithm's id."""
 
 
 def create(
@@ -51,7 +52,7 @@ def create(
     """
     if algorithm != AUTO:
         if sample is not None or exponent is not None:
-            raise ValueError(f"sample and exponent are for algorithm='auto', not for {algorithm!r}")
+            raise ValueError(f"sample and exponent are for algorithm={AUTO!r}, not for {algorithm!r}")
         return create_by_id(algorithm, relation, **options)
     told = {name: options[name] for name in ("on", "memory", "schema", "condition") if name in options}
     best = choose(relation, sample=sample, exponent=exponent, **told)

@@ -15,7 +15,6 @@ from semistream.core.units import parse_bytes
 from semistream.costs import Constants, Prediction, Setting, costs_of, load_constants, modelled
 from semistream.costs.basis.constants import DEFAULT
 from semistream.joins import find
-from semistream.relation.devices.simulated_device import SimulatedDevice
 from semistream.relation.relation import Relation
 from semistream.tuner.search import best_split
 from semistream.tuner.skew import Skew, check_exponent, estimate_shape, estimate_skew
@@ -93,7 +92,7 @@ def describe(
     check_exponent(exponent)
     if constants is None:
         constants = load_constants()
-        if constants.name == DEFAULT or isinstance(relation.device, SimulatedDevice):
+        if constants.name == DEFAULT or relation.device.simulated:
             constants = constants.on(relation.device.profile, relation.page_bytes)
     if schema is None:
         fields = [relation.schema.field(name) for name in relation.key.names]

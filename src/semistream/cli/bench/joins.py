@@ -14,7 +14,7 @@ from rich.table import Table
 from semistream.cli.bench.options import Directory, Only, Output, cache_directory, store_result
 from semistream.cli.console import errors, out, print_json, progress, step
 from semistream.core.errors import MissingExtraError, SemistreamError
-from semistream.core.units import format_bytes, format_count
+from semistream.core.units import format_bytes, format_count, memory_said
 
 __all__ = ["cache_directory", "chart", "joins", "rate_table", "store_result", "vega_lite"]
 
@@ -123,7 +123,7 @@ def rate_table(found: dict[str, Any]) -> Group:
 
 def _workload(found: dict[str, Any]) -> list[str]:
     spec = found["spec"]
-    memory = f"{spec['memory']} of R" if spec["memory"].endswith("%") else spec["memory"]
+    memory = memory_said(spec["memory"])
     way = "a continuous stream in" if spec.get("continuous") else "drained"
     return [
         f"R of {format_count(spec['rows'])} rows, {format_bytes(found['relation']['bytes'])}; memory {memory}",

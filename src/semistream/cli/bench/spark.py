@@ -12,7 +12,7 @@ from rich.table import Table
 
 from semistream.cli.bench.options import Directory, Output, cache_directory, store_result
 from semistream.cli.console import errors, out, print_json, progress, step
-from semistream.core.units import format_bytes, format_count
+from semistream.core.units import format_bytes, format_count, memory_said
 
 __all__ = ["comparison", "spark"]
 
@@ -103,7 +103,7 @@ def comparison(found: dict[str, Any]) -> Group:
         fixed.add_row(
             name.replace("_", " "), *(f"{seconds * 1e3:.0f} ms" for seconds in times), f"{costs['over_identity']:.2f}×"
         )
-    memory = f"{plan['memory']} of R" if plan["memory"].endswith("%") else plan["memory"]
+    memory = memory_said(plan["memory"])
     return Group(
         f"R of {format_count(plan['rows'])} rows, {format_bytes(found['relation']['bytes'])}; memory {memory}",
         f"Zipf {plan['exponent']:g} ({plan['shape']}), micro-batches of {format_count(plan['batch_rows'])} rows",

@@ -92,7 +92,7 @@ class Setting:
         if constants is None:
             constants = load_constants()
             device = relation.device
-            if hasattr(device, "clock"):  # simulated: it knows its costs, and asking takes no time
+            if device.simulated:  # it knows its costs, and asking takes no time
                 constants = constants.on(device.measure(), relation.page_bytes)
         if rows_per_key is None:
             rows_per_key = 1.0 if relation.unique else _rows_per_key(relation)

@@ -14,7 +14,6 @@ from semistream.core.arrays import Bytes, Ints
 from semistream.core.compiled import frozen
 from semistream.core.errors import CorruptPageError
 from semistream.relation.devices.device import DeviceProfile
-from semistream.relation.devices.simulated_device import SimulatedDevice
 from semistream.relation.relation import Relation
 from semistream.relation.rows.row_codec import Rows
 from semistream.relation.rows.row_kernels import lengths_at
@@ -48,7 +47,7 @@ class PageFetch:
     def __init__(self, relation: Relation, frames: int, wanted: int, *, max_scan: int = 256) -> None:
         self._relation = relation
         # virtual time goes by while pages are read, and must not do so behind the join's back
-        ahead = frames >= _SETS * _LEAST_AHEAD and not isinstance(relation.device, SimulatedDevice)
+        ahead = frames >= _SETS * _LEAST_AHEAD and not relation.device.simulated
         each = frames // _SETS if ahead else frames
         block = relation.frames(frames)
         listed = np.empty(frames, np.int64)

@@ -23,7 +23,6 @@ from semistream.joins.ssij.phase_costs import PhaseCosts
 from semistream.joins.ssij.tuple_log import TupleLog, TupleShape
 from semistream.relation.changes.patch import Patch
 from semistream.relation.devices.device import DeviceProfile
-from semistream.relation.devices.simulated_device import SimulatedDevice
 from semistream.relation.relation import Relation
 from semistream.structures.read_plan import ReadPlanner
 
@@ -81,7 +80,7 @@ class SsijMemory(Join):
         self._replacement = replacement
         self._cache_share = cache_share
         # virtual time goes by while pages are read, and must not do so behind the join's back
-        self._read_ahead = read_ahead and not isinstance(relation.device, SimulatedDevice)
+        self._read_ahead = read_ahead and not relation.device.simulated
         super().__init__(relation, **common)
 
     # -- taking it ----------------------------------------------------------------------------------------

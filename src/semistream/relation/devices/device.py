@@ -106,12 +106,15 @@ class Device(ABC):
         Pages have the ids 0 up to this.
     counters
         What has been read so far.
+    simulated
+        Whether its time is virtual: then it knows what reads cost, and nothing is gained by reading ahead.
     """
 
     page_bytes: int
     frame_bytes: int
     page_count: int
     counters: DeviceCounters
+    simulated: bool = False
     _profile: DeviceProfile | None = None
 
     def allocate(self, frames: int) -> Frames:

@@ -87,6 +87,8 @@ class SimulatedDevice(Device):
     (2.75, 2)
     """
 
+    simulated = True
+
     def __init__(
         self,
         source: PageSource,
