@@ -22,7 +22,7 @@ from semistream.relation.storage.map_file import load_map
 from semistream.relation.storage.page_map import PageMap
 from semistream.relation.storage.shard_files import ShardFiles
 
-__all__ = ["RelationFiles", "open_files"]
+__all__ = ["RelationFiles", "check_files", "open_files"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def open_files(
         raise ValueError(f"{path} has shards 0 to {len(manifest.shards) - 1}, and {list(numbers)} was asked for")
     files = [manifest.shards[number] for number in numbers]
     key = KeyCodec.for_schema(manifest.schema, manifest.key)
-    _check_files(path, files, manifest.page_bytes)
+    check_files(path, files, manifest.page_bytes)
     maps, orders = _page_maps(path, files)
     named = [(shard, name, size) for shard in files for name, size in shard.page_files if name != shard.leaves_file]
     device: Device = FileDevice(
@@ -98,7 +98,8 @@ def _page_maps(path: Path, shards: Sequence[ShardFiles]) -> tuple[list[PageMap],
     return maps, orders
 
 
-def _check_files(path: Path, shards: Sequence[ShardFiles], page_bytes: int) -> None:
+def check_files(path: Path, shards: Sequence[ShardFiles], page_bytes: int) -> None:
+    """Raise `NotARelationError` if a file of pages is missing, no file, or of another size: a look at each, no read."""
     for shard in shards:
         for name, pages in shard.page_files:
             expected = pages * page_bytes

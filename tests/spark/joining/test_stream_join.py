@@ -291,10 +291,12 @@ class TestBadInput:
 
     def test_truncated_file(self, spark: SparkSession, sales: DataFrame, tmp_path: Path) -> None:
         semistream.spark.build(spark.range(5000), tmp_path / "r", key="id", shards=2)
-        file = next((tmp_path / "r").glob("*.pages"))
-        file.write_bytes(file.read_bytes()[:-100])
-        with pytest.raises(NotARelationError, match=r"shard-.*\.pages has .* bytes instead of"):
-            semistream.join(sales, tmp_path / "r", on="id")
+        for file in (tmp_path / "r").glob("*.pages"):
+            whole = file.read_bytes()
+            file.write_bytes(whole[:-100])
+            with pytest.raises(NotARelationError, match=r"shard-.*\.pages has .* bytes instead of"):
+                semistream.join(sales, tmp_path / "r", on="id")
+            file.write_bytes(whole)
 
     def test_corrupted_page_fails_the_query(self, spark: SparkSession, tmp_path: Path) -> None:
         semistream.spark.build(spark.range(5000), tmp_path / "r", key="id", shards=2)
@@ -339,6 +341,12 @@ class TestBadInput:
     def test_part_of_a_relation(self, sales: DataFrame, relation: str) -> None:
         with pytest.raises(UnsupportedJoinError, match="opened with 1 of its 3 shards"):
             semistream.join(sales, semistream.Relation.open(relation, shards=[1]), on="id")
+
+    def test_changes_that_are_not_in_the_files(self, spark: SparkSession, tmp_path: Path) -> None:
+        with semistream.Relation.build(pa.table({"id": [1, 2], "v": [1, 2]}), tmp_path / "r", key="id") as changed:
+            changed.apply(deletes=pa.array([1]))
+            with pytest.raises(UnsupportedJoinError, match="changes in memory"):
+                semistream.join(spark.range(3), changed, on="id")
 
     def test_two_columns_of_one_name(self, sales: DataFrame, relation: str) -> None:
         with pytest.raises(KeyColumnError, match="more than one column named 'note'"):

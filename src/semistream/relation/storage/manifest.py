@@ -55,6 +55,11 @@ class Manifest:
         return sum(shard.rows for shard in self.shards)
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of pages as R was built, of which a budget of ``"5%"`` is a share where R is not opened whole."""
+        return max(1, sum(shard.pages for shard in self.shards) * self.page_bytes)
+
+    @property
     def most_shards(self) -> int:
         """Return the most shards that this or an earlier version had: queries may still have rows parted so."""
         return max(len(self.shards), int(self.properties.get(MOST_SHARDS, "0")))

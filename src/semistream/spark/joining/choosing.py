@@ -2,59 +2,64 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from semistream.core.errors import BudgetTooSmallError
-from semistream.core.units import parse_bytes
-from semistream.costs import costs_of
+from semistream.costs import Setting, costs_of
 from semistream.relation.relation import Relation
-from semistream.relation.storage.manifest import Manifest
+from semistream.relation.storage.manifest import ShardFiles
 from semistream.tuner import best_split, describe
 
-__all__ = ["AUTO", "choose_join"]
+__all__ = ["choose_join"]
 
-AUTO = "auto"
 _CANDIDATES = ("cachejoin", "front+inlj", "front+x_hybridjoin", "front+ssij")
 """Joins whose cache outlives a micro-batch and that read what is waited for, not all of R to drain a batch."""
 _CACHE_SHARE = 0.8
 """Few tuples wait when every batch is drained, so the cache gets most of the memory; models know no such drain."""
+_REMEMBERED = 64
+
+
+@dataclass(frozen=True)
+class _Question:
+    files: ShardFiles
+    """Whose names are no other relation's."""
+    memory: int
+    schema: pa.Schema
+    exponent: float
+    cache_share: float
+
+
+_answers: dict[_Question, str] = {}
 
 
 def choose_join(
-    path: Path, manifest: Manifest, memory: int | float | str, schema: pa.Schema, options: Mapping[str, Any]
+    shard: Relation, files: ShardFiles, memory: int, schema: pa.Schema, options: Mapping[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    """Return the algorithm with the highest predicted rate, and the options that are left for it.
+    """Return the algorithm with the highest predicted rate for a shard in ``memory``, and the options left for it.
 
-    ``exponent`` among the options is the stream's Zipf exponent, 1 if it is not known. What was chosen is remembered:
-    a query that calls `semistream.join` for each of its batches pays for the choice once.
+    ``exponent`` among the options is the stream's Zipf exponent, 1 if it is not known. What was chosen is remembered,
+    for the device is measured first: a query that calls `semistream.join` for each of its batches pays for it once.
     """
     left = dict(options)
     exponent = float(left.pop("exponent", 1.0))
     share = float(left.get("cache_share", _CACHE_SHARE))
-    algorithm = _fastest(path, manifest.version, memory, schema, exponent, share)
-    return algorithm, {"cache_share": share, **left}
+    question = _Question(files, memory, schema, exponent, share)
+    if question not in _answers:
+        while len(_answers) >= _REMEMBERED:
+            _answers.pop(next(iter(_answers)), None)
+        _answers[question] = _fastest(describe(shard, schema, exponent=exponent), memory, share)
+    return _answers[question], {"cache_share": share, **left}
 
 
-@functools.lru_cache(maxsize=64)
-def _fastest(
-    path: Path, version: int, memory: int | float | str, schema: pa.Schema, exponent: float, cache_share: float
-) -> str:
-    with Relation.open(path, version=version) as relation:
-        total, shards = parse_bytes(memory, of=relation.nbytes), relation.shard_count
-        setting = describe(relation, schema, exponent=exponent)
-    part = setting.replace(
-        rows=max(1, setting.rows // shards), pages=max(1, setting.pages // shards),
-        index_bytes=setting.index_bytes // shards,
-    )  # fmt: skip
+def _fastest(setting: Setting, memory: int, cache_share: float) -> str:
     rates: dict[str, float] = {}
     for name in _CANDIDATES:
         try:
-            found = best_split(costs_of(name), part, max(1, total // shards), fixed={"cache_share": cache_share})
+            found = best_split(costs_of(name), setting, memory, fixed={"cache_share": cache_share})
         except BudgetTooSmallError:
             continue
         rates[name] = found.rate

@@ -17,7 +17,11 @@ import pyarrow as pa
 from semistream.core.errors import UnsupportedJoinError
 from semistream.spark.relations.types import fit
 
-__all__ = ["ParkedColumns", "Unpacking", "binary", "packed", "unpacked"]
+__all__ = ["DEADLINE", "PARKED", "ParkedColumns", "Unpacking", "binary", "packed", "unpacked"]
+
+PARKED = "\0parked"
+"""Mark of rows that are to be parked, between the join and the operator that parks them."""
+DEADLINE = "__deadline"
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,25 +31,17 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from semistream.core.errors import UnsupportedJoinError
 from semistream.joins import create
 from semistream.joins.interface.output import has_no_partner
 from semistream.relation.versions.pins import Pin
-from semistream.spark.joining.missing import MissingRule
-from semistream.spark.joining.parked_rows import ParkedColumns, Unpacking, binary, packed, unpacked
+from semistream.spark.joining.join_plan import PlannedJoin
+from semistream.spark.joining.join_task import JoinTask
+from semistream.spark.joining.parked_rows import DEADLINE, PARKED, ParkedColumns, Unpacking, binary, packed, unpacked
 from semistream.spark.joining.state_partitions import parking_name, shrink_state_of_parking
 from semistream.spark.monitoring.metrics import COUNTERS, observed, with_sentinel
 from semistream.spark.relations.types import fit
-from semistream.spark.sessions import ROCKSDB
 
-if TYPE_CHECKING:
-    from semistream.spark.joining.join_task import JoinTask
-
-__all__ = ["DEADLINE", "PARKED", "check_can_park", "parked"]
-
-PARKED = "\0parked"
-"""Mark of rows that are to be parked, between the join and the operator that parks them."""
-DEADLINE = "__deadline"
+__all__ = ["parked"]
 
 _BLOBS = st.StructType(
     [
@@ -60,57 +52,28 @@ _BLOBS = st.StructType(
 )
 _ARROW = [pa.field("shard", pa.int32()), pa.field("missing", pa.bool_()), pa.field("blob", pa.binary())]
 _TENDED = "blob binary, found_late bigint, expired bigint, waiting bigint"
-_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _BLOB_ROWS = 1 << 15
 
 
-def check_can_park(stream: DataFrame) -> None:
-    """Raise where rows cannot be parked: without micro-batches, or without a state store that Spark can do it in."""
-    if not stream.isStreaming:
-        raise UnsupportedJoinError(
-            "on_missing='park' waits for later micro-batches, and a batch DataFrame has none; use null, drop or "
-            "dead_letter"
-        )
-    found = stream.sparkSession.conf.get(_PROVIDER, "")
-    if not str(found).endswith("RocksDBStateStoreProvider"):
-        raise UnsupportedJoinError(
-            f"on_missing='park' needs the state store in RocksDB, and {_PROVIDER} is {found!r}; set it to {ROCKSDB}"
-        )
-
-
-def parked(
-    sharded: DataFrame, task: JoinTask, result: st.StructType, rule: MissingRule, *,
-    columns: pa.Schema, groups: int, label: str, memory: int, idle: bool, keep_mark: bool,
-) -> DataFrame:  # fmt: skip
+def parked(sharded: DataFrame, task: JoinTask, plan: PlannedJoin) -> DataFrame:
     """Return the rows of a join that come out at once, later, or when their time is over.
 
     Parameters
     ----------
     sharded
         The stream, one partition a shard.
-    task, result
-        The join, which marks rows without a partner as `PARKED`, and the columns of its results.
-    rule
-        How long rows wait, and what becomes of them then.
-    columns
-        The stream's columns, those of parked rows.
-    groups
-        As many groups of parked rows as there may be: the most shards that R ever had.
-    label
-        Name of the join: dead letters are marked with it, and with ``_parked`` added it is that of the counters.
-    memory
-        What the join of one shard's parked rows may hold.
-    idle
-        Whether to tend to parked rows at every trigger, or only when there are new rows too.
-    keep_mark
-        Whether the column of marks is part of the result.
+    task
+        The join, which marks rows without a partner as `PARKED`.
+    plan
+        What it was made from.
     """
+    rule, label, idle = plan.rule, plan.label, plan.park_idle
     assert task.marker is not None
     assert rule.park_for is not None
-    kept = ParkedColumns(task.settings["on"], pa.schema([part.with_nullable(True) for part in columns]))
+    kept = ParkedColumns(plan.on, pa.schema([part.with_nullable(True) for part in plan.stream_schema]))
     final = _Final(task.marker.column, rule.way, label)
     shrink_state_of_parking(sharded.sparkSession)
-    packing = _Packing(task, final, heartbeats=0 if idle else groups)
+    packing = _Packing(task, final, heartbeats=0 if idle else plan.groups)
     if task.counted:
         blobs = observed(sharded.mapInArrow(packing, with_sentinel(_BLOBS)), label)
     else:
@@ -120,7 +83,7 @@ def parked(
         blobs.withColumn("now", F.unix_millis(F.current_timestamp()))
         .groupBy("shard")
         .transformWithState(
-            _Parking(task, final, kept, rule.park_for, memory, idle),
+            _Parking(task, final, kept, rule.park_for, plan.parked_share, idle),
             _TENDED,
             "append",
             "ProcessingTime" if idle else "None",
@@ -131,8 +94,8 @@ def parked(
             F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("found_late", "expired", "waiting")
         ]  # fmt: skip
         tended = tended.observe(f"{label}_parked", *sums)
-    leaving = [part for number, part in enumerate(result.fields) if keep_mark or number != task.marker.column]
-    unpacking = Unpacking(None if keep_mark else task.marker.column)
+    leaving = [part for number, part in enumerate(plan.result.fields) if plan.keep_mark or number != task.marker.column]
+    unpacking = Unpacking(None if plan.keep_mark else task.marker.column)
     return tended.where("blob IS NOT NULL").select("blob").mapInArrow(unpacking, st.StructType(leaving))
 
 

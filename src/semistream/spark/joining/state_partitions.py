@@ -14,7 +14,7 @@ import weakref
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -23,11 +23,29 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-__all__ = ["parking_name", "shrink_state_of_parking"]
+from semistream.core.errors import UnsupportedJoinError
+from semistream.spark.sessions import ROCKSDB
+
+__all__ = ["check_can_park", "parking_name", "shrink_state_of_parking"]
 
 _SETTING = "spark.sql.streaming.internal.stateStore.partitions"
 _SHUFFLE = "spark.sql.shuffle.partitions"
 _NAME = "semistream_parking_in_{}"
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+
+
+def check_can_park(stream: DataFrame) -> None:
+    """Raise where rows cannot be parked: without micro-batches, or without a state store that Spark can do it in."""
+    if not stream.isStreaming:
+        raise UnsupportedJoinError(
+            "on_missing='park' waits for later micro-batches, and a batch DataFrame has none; use null, drop or "
+            "dead_letter"
+        )
+    found = stream.sparkSession.conf.get(_PROVIDER, "")
+    if not str(found).endswith("RocksDBStateStoreProvider"):
+        raise UnsupportedJoinError(
+            f"on_missing='park' needs the state store in RocksDB, and {_PROVIDER} is {found!r}; set it to {ROCKSDB}"
+        )
 
 
 def parking_name(shards: int) -> str:

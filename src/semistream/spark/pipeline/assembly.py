@@ -15,10 +15,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from semistream.core.errors import BudgetTooSmallError, KeyColumnError, KeyTypeError, SemistreamError
-from semistream.relation.relation import Relation
-from semistream.relation.storage import manifest as manifests
+from semistream.spark.joining.join_plan import PlannedJoin, plan_join
 from semistream.spark.joining.missing import MISSING_IN
-from semistream.spark.joining.stream_join import join
+from semistream.spark.joining.stream_join import joined
 from semistream.spark.pipeline.binding import PINS
 from semistream.spark.pipeline.document import Document, Place
 from semistream.spark.pipeline.plan import (
@@ -172,13 +171,13 @@ class _Assembly:
         pins = None if pipeline.checkpoint is None else pipeline.checkpoint / PINS
 
         def step() -> DataFrame:
-            joined = join(
+            planned = plan_join(
                 frame, plan.relation, on=plan.on, how=plan.how, on_missing=plan.on_missing, park_for=plan.park_for,
                 after_park=plan.after_park, park_idle=pipeline.trigger != AVAILABLE_NOW, suffix=plan.suffix,
                 metrics=plan.name, pins=pins, **settings,
                 **plan.options,
             )  # fmt: skip
-            return self._kept(frame, joined, plan)
+            return self._kept(frame, planned, plan)
 
         try:
             return step()
@@ -188,29 +187,26 @@ class _Assembly:
             self.whole = False
             return frame
 
-    def _kept(self, before: DataFrame, joined: DataFrame, plan: JoinPlan) -> DataFrame:
+    def _kept(self, before: DataFrame, planned: PlannedJoin, plan: JoinPlan) -> DataFrame:
         """Return the columns that the plan keeps, the surrogate key in the place of the stream's key."""
-        manifest = manifests.load(plan.relation)
-        with Relation.open(plan.relation, version=manifest.version) as relation:
-            stored = relation.value_schema.names
-        kept_before = joined.columns[: len(joined.columns) - len(stored)]  # one more, if this join marks dead letters
-        named = dict(zip(stored, joined.columns[len(kept_before) :], strict=True))
-        wanted = list(stored if plan.columns is None else plan.columns)
+        frame, named = joined(planned), planned.added
+        kept_before = frame.columns[: len(frame.columns) - len(named)]  # one more, if this join marks dead letters
+        wanted = list(named if plan.columns is None else plan.columns)
         if plan.surrogate is not None and plan.surrogate not in wanted:
             wanted.append(plan.surrogate)
         for name in wanted:
             if name not in named:
                 key = "surrogate" if name == plan.surrogate else "columns"
-                self.document.note((*plan.place, key), f"{plan.relation}: {_no_column(name, stored)}")
+                self.document.note((*plan.place, key), f"{plan.relation}: {_no_column(name, list(named))}")
                 self.whole = False
         if any(name not in named for name in wanted):
             return before
         added = [quoted(named[name]) for name in wanted if name != plan.surrogate]
         if plan.surrogate is None:
-            return joined.select(*(quoted(name) for name in kept_before), *added)
-        replacing = self._surrogate(joined, named[plan.surrogate], plan)
+            return frame.select(*(quoted(name) for name in kept_before), *added)
+        replacing = self._surrogate(frame, named[plan.surrogate], plan)
         kept: list[Column] = [replacing if name == plan.on[0] else quoted(name) for name in kept_before]
-        return joined.select(*kept, *added)
+        return frame.select(*kept, *added)
 
     def _surrogate(self, joined: DataFrame, column: str, plan: JoinPlan) -> Column:
         assert plan.surrogate is not None

@@ -18,7 +18,6 @@ from semistream.joins import How, find
 from semistream.relation.databases import DatabaseAddress, DatabaseError
 from semistream.relation.databases.address import has_password
 from semistream.relation.storage import manifest as manifests
-from semistream.spark.joining.choosing import AUTO
 from semistream.spark.joining.missing import After, OnMissing, missing_rule
 from semistream.spark.pipeline.document import Document, Place, Section
 from semistream.spark.pipeline.malformed import on_malformed
@@ -36,6 +35,7 @@ from semistream.spark.pipeline.plan import (
     StatisticsPlan,
     Trigger,
 )
+from semistream.tuner.auto import AUTO
 
 __all__ = ["read_plan"]
 
@@ -210,11 +210,10 @@ class _Reader:
         if path is None:
             return None
         try:
-            manifest = manifests.load(path)
+            return manifests.load(path).nbytes
         except NotARelationError as error:
             section.note(str(error), "relation")
             return None
-        return max(1, sum(shard.pages for shard in manifest.shards) * manifest.page_bytes)
 
     def _shared(self, joins: list[JoinPlan], memory: int | None, sizes: Mapping[Place, int]) -> list[JoinPlan]:
         """Return the joins with a budget each.

@@ -1,0 +1,300 @@
+"""What the driver knows of a join before any of it runs: R, opened once, the algorithm, memory and columns.
+
+Everything that can be wrong is found here. Of R its manifest is read, the size of every file looked at, and the largest
+shard opened: what it needs is what each of them gets, and a driver need not hold the index of all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyspark.sql.types as st
+from pyspark.sql import DataFrame, Observation
+
+from semistream.core.errors import BudgetTooSmallError, KeyColumnError, UnsupportedJoinError
+from semistream.core.paths import local_path, user_data
+from semistream.core.units import format_bytes, parse_bytes
+from semistream.joins import How, Join, find
+from semistream.joins.families.front_stage import FrontStage
+from semistream.joins.interface.output import output_schema
+from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.relation import Relation
+from semistream.relation.relation_files import check_files
+from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage.manifest import Manifest
+from semistream.relation.versions.holds import hold_manifest
+from semistream.relation.versions.pins import PINS
+from semistream.spark.joining.choosing import choose_join
+from semistream.spark.joining.missing import (
+    MISSING_IN,
+    After,
+    Marker,
+    MissingRule,
+    OnMissing,
+    has_marker,
+    missing_rule,
+    with_marker,
+)
+from semistream.spark.joining.parked_rows import DEADLINE, PARKED
+from semistream.spark.joining.state_partitions import check_can_park
+from semistream.spark.relations.build_job import SPARK_SCHEMA
+from semistream.spark.relations.types import arrow_schema, spark_type
+from semistream.tuner.auto import AUTO
+
+__all__ = ["ALGORITHM", "MEMORY", "PlannedJoin", "plan_join"]
+
+MEMORY = "64MB"
+ALGORITHM = "cachejoin"
+_TUNED: dict[str, dict[str, Any]] = {"cachejoin": {"cache_share": 0.8, "disk_share": 0.7, "in_flight": 1024}}
+"""A micro-batch is drained, so few tuples wait behind the cache: room for them is better used for cache and pages."""
+_NEW, _WAITING = 0.75, 0.25
+"""Where rows are parked: parts of the memory for joining new rows, and for joining parked ones again."""
+
+
+@dataclass(frozen=True)
+class PlannedJoin:
+    """A join of a stream with a version of R, checked and settled."""
+
+    stream: DataFrame
+    """With the column of marks, if this join or one before it has one."""
+    stream_schema: pa.Schema
+    path: Path
+    manifest: Manifest
+    key: KeyCodec
+    groups: int
+    """The most shards that R ever had: rows may be parked in so many groups."""
+    algorithm: str
+    settings: dict[str, Any]
+    """What the algorithm is made with, ``on``, ``how`` and ``suffix`` among it."""
+    memory: int
+    """Of all shards together."""
+    share: int
+    least: int
+    """One shard's memory, and how little would do."""
+    parked_share: int
+    """One shard's memory for parked rows."""
+    result: st.StructType
+    """The stream's columns, then R's."""
+    rule: MissingRule
+    park_idle: bool
+    marker: Marker | None
+    keep_mark: bool
+    """Whether the column of marks is part of the result."""
+    metrics: str | Observation | None
+    pins: str | None
+    """Where pins go if not into the relation's own directory."""
+    cache: str | None
+    """Name of the cache that is kept between micro-batches: one for joins that would fill it alike."""
+
+    @property
+    def shards(self) -> int:
+        """Shards of R, and tasks of the join."""
+        return len(self.manifest.shards)
+
+    @property
+    def on(self) -> tuple[str, ...]:
+        """The stream's key columns."""
+        found: tuple[str, ...] = self.settings["on"]
+        return found
+
+    @property
+    def label(self) -> str:
+        """Name of the join, by which dead letters are marked and counters are found."""
+        return _label(self.path, self.metrics)
+
+    @property
+    def added(self) -> dict[str, str]:
+        """R's columns but for the key, and what they are called in the result."""
+        names = self.result.names[len(self.stream_schema) :]
+        return dict(zip((part.name for part in _values(self.manifest)), names, strict=True))
+
+    @property
+    def added_schema(self) -> pa.Schema:
+        """R's columns as they are in the result."""
+        return arrow_schema(st.StructType(self.result.fields[len(self.stream_schema) :]))
+
+
+def plan_join(
+    stream: DataFrame,
+    relation: Relation | str | os.PathLike[str],
+    *,
+    on: str | Sequence[str],
+    how: How | None = None,
+    on_missing: OnMissing | None = None,
+    park_for: str | float | timedelta | None = None,
+    after_park: After | None = None,
+    park_idle: bool = True,
+    memory: int | float | str = MEMORY,
+    algorithm: str = ALGORITHM,
+    suffix: str = "_right",
+    warm: bool = True,
+    metrics: str | Observation | None = None,
+    pins: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> PlannedJoin:
+    """Settle what `semistream.spark.join`, whose parameters these are, will do; or raise what it raises."""
+    if algorithm != AUTO:
+        find(algorithm)
+    if options.get("condition", "equal") != "equal":
+        raise UnsupportedJoinError(
+            f"condition {options['condition']!r} does not work on Spark, where rows meet by the hash of their key; "
+            "join on equality, or use semistream.create on one machine"
+        )
+    rule = missing_rule(how, on_missing, park_for, after_park)
+    waits, keep_mark = rule.park_for is not None, rule.way == "dead_letter" or has_marker(stream)
+    if waits:
+        check_can_park(stream)
+    if waits or keep_mark:
+        stream = with_marker(stream)
+    path, version = _located(relation)
+    keys = (on,) if isinstance(on, str) else tuple(on)
+    schema = arrow_schema(stream.schema)
+    _check_names(schema)
+    manifest, held = hold_manifest(path, version)
+    with held:
+        _check_whole(relation, path, manifest)
+        check_files(path, manifest.shards, manifest.page_bytes)
+        largest = max(range(len(manifest.shards)), key=lambda number: manifest.shards[number].pages)
+        with Relation.open(path, version=manifest.version, shards=[largest]) as shard:
+            shard.key.check_stream(schema, keys)
+            result = _result_schema(stream, schema, manifest, suffix)
+            budget = _Budget(shard, path, len(manifest.shards), parse_bytes(memory, of=manifest.nbytes))
+            if algorithm == AUTO:
+                algorithm, options = choose_join(shard, manifest.shards[largest], budget.of_shard(1.0), schema, options)
+            kind = find(algorithm)
+            settings = {
+                "on": keys, "how": "inner" if rule.way == "drop" and not waits else "left", "suffix": suffix,
+                **_TUNED.get(algorithm, {}), **options,
+            }  # fmt: skip
+            share, least = budget.share(kind, schema, settings, _NEW if waits else 1.0)
+            timed = schema.append(pa.field(DEADLINE, pa.int64()))
+            parked_share = budget.share(kind, timed, settings, _WAITING)[0] if waits else 0
+            key = shard.key
+    marker = None
+    if waits or keep_mark:
+        mark = PARKED if waits else _label(path, metrics) if rule.way == "dead_letter" else None
+        marker = Marker(stream.columns.index(MISSING_IN), mark)
+    cache = None
+    if warm and issubclass(kind, FrontStage):
+        # The same after the query was stopped and started again.
+        described = [str(path), algorithm, budget.total, sorted(settings.items()), schema.to_string(), result.names]
+        cache = hashlib.sha256(repr(described).encode()).hexdigest()[:16]
+    return PlannedJoin(
+        stream, schema, path, manifest, key, manifest.most_shards if version is None else _most_shards(path, manifest),
+        algorithm, settings, budget.total, share, least, parked_share, result, rule, park_idle, marker, keep_mark,
+        metrics, _elsewhere(stream, path, pins), cache,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Budget:
+    """Memory of all shards, and what one of them needs."""
+
+    largest: Relation
+    path: Path
+    shards: int
+    total: int
+
+    def of_shard(self, part: float) -> int:
+        """Return one shard's share of a part of all memory."""
+        return max(1, int(self.total * part) // self.shards)
+
+    def share(self, kind: type[Join], schema: pa.Schema, settings: dict[str, Any], part: float) -> tuple[int, int]:
+        """Return one shard's part of the memory and the least that would do, or raise if the largest needs more."""
+        share = self.of_shard(part)
+        if not kind.bounded:
+            kind(self.largest, memory=1, **settings)  # for the checks; with the schema it would read all of the shard
+            return share, 0
+        minimum = kind.minimum_memory(self.largest, schema, **settings)
+        if share < minimum:
+            parking = "" if part == 1.0 else f", {part:.0%} being for {'new' if part == _NEW else 'parked'} rows"
+            needed = math.ceil(minimum * self.shards / part)
+            raise BudgetTooSmallError(
+                f"memory of {format_bytes(self.total)} is {format_bytes(share)} for each of the {self.shards} shards "
+                f"of {self.path}{parking}, and {kind.id} needs at least {minimum:,} B for one, so {needed:,} B in all; "
+                "give at least that, or build the relation with fewer shards or larger pages",
+                needed,
+            )
+        return share, minimum
+
+
+def _located(relation: Relation | str | os.PathLike[str]) -> tuple[Path, int | None]:
+    """Return the path of a relation, and the version to read if it is not the newest."""
+    if not isinstance(relation, Relation):
+        return local_path(relation, "relation").absolute(), None
+    if relation.path is None:
+        raise UnsupportedJoinError(
+            "this relation has no files, so Spark's tasks cannot open it; build one with semistream.spark.build"
+        )
+    if relation.overlay.ids.size:
+        raise UnsupportedJoinError(
+            f"this relation has changes in memory that {relation.path} has not, and Spark's tasks read the files; "
+            "write them with semistream.update, and give the path"
+        )
+    return relation.path.absolute(), relation.version
+
+
+def _check_whole(relation: Relation | str | os.PathLike[str], path: Path, manifest: Manifest) -> None:
+    if isinstance(relation, Relation) and len(relation.indexes) != len(manifest.shards):
+        raise UnsupportedJoinError(
+            f"{path} was opened with {len(relation.indexes)} of its {len(manifest.shards)} shards; give the path, or "
+            "the relation opened whole"
+        )
+
+
+def _most_shards(path: Path, manifest: Manifest) -> int:
+    """Return the most shards that any version had, also one after that of ``manifest``."""
+    return max(manifest.most_shards, manifests.load(path).most_shards)
+
+
+def _elsewhere(stream: DataFrame, path: Path, given: str | os.PathLike[str] | None) -> str | None:
+    """Return where pins go if not into the relation's own directory."""
+    own = path / PINS
+    if not stream.isStreaming or os.access(own if own.is_dir() else path, os.W_OK | os.X_OK):
+        return None
+    if given is None and not str(stream.sparkSession.conf.get("spark.master", "")).startswith("local"):
+        raise UnsupportedJoinError(
+            f"{path} cannot be written, and a streaming query notes there which version each micro-batch reads; give "
+            "join pins, a directory that the driver and all executors see and may write to"
+        )
+    place = user_data() / "pins" if given is None else local_path(given, "directory of pins").absolute()
+    return str(place / hashlib.sha256(str(path).encode()).hexdigest()[:16])
+
+
+def _check_names(schema: pa.Schema) -> None:
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        raise KeyColumnError(f"the stream has more than one column named {twice[0]!r}; rename or drop the others")
+
+
+def _label(path: Path, metrics: str | Observation | None) -> str:
+    return metrics if isinstance(metrics, str) else path.name
+
+
+def _values(manifest: Manifest) -> list[pa.Field]:
+    return [part for part in manifest.schema if part.name not in manifest.key]
+
+
+def _result_schema(stream: DataFrame, stream_schema: pa.Schema, manifest: Manifest, suffix: str) -> st.StructType:
+    """Return the stream's columns as they are, then the relation's, in the types Spark gave them or the nearest."""
+    case_sensitive = stream.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+    values = _values(manifest)
+    named = output_schema(stream_schema, pa.schema(values), suffix, fold=str if case_sensitive else str.lower)
+    original: dict[str, st.DataType] = {}
+    if SPARK_SCHEMA in manifest.properties:
+        built = st.StructType.fromJson(json.loads(manifest.properties[SPARK_SCHEMA]))
+        original = {part.name: part.dataType for part in built.fields}
+    added = [
+        st.StructField(name, original.get(source.name) or spark_type(source.name, source.type))
+        for name, source in zip(named.names[len(stream_schema) :], values, strict=True)
+    ]
+    return st.StructType([*stream.schema.fields, *added])
