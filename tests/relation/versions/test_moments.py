@@ -11,7 +11,7 @@ import pytest
 
 from semistream.relation.relation import Relation
 from semistream.relation.versions import moments, pins
-from semistream.relation.versions.moments import MOMENTS, name_of_batch
+from semistream.relation.versions.moments import MOMENTS, keep_under, name_of_batch
 
 NOW = 1_794_767_337_481
 
@@ -41,6 +41,7 @@ def test_other_joins_and_queries_at_the_same_moment(place: Path, tmp_path: Path)
     pins.version_for(tmp_path / "r", "q-1", 1)
     # A second query with the same join at the same millisecond: one pin, under both names.
     assert name_of_batch([place], "a", NOW, "q-2", 9) == ("q-1", 1)
+    keep_under([place], ("q-1", 1), ("q-2", 9))
     assert (place / "q-2" / f"{9:012d}").read_text() == "1"
     (place / "q-1" / f"{1:012d}").unlink()
     assert name_of_batch([place], "a", NOW, "q-2", 9) == ("q-2", 9), "the first has forgotten it, the second not"

@@ -150,6 +150,8 @@ def test_what_cannot_be_is_refused(spark: SparkSession, tmp_path: Path, products
             semistream.join(stream, products, on="id", on_missing="park", park_for="1 hour")
     finally:
         spark.conf.set(provider, before)
+    with pytest.raises(KeyColumnError, match="__deadline"):
+        semistream.join(stream.withColumnRenamed("store", "__deadline"), products, memory="64MB", **park)
     own = stream.withColumnRenamed("store", "missing_in")
     with pytest.raises(KeyColumnError, match="missing_in"):
         semistream.join(own, products, on="id", on_missing="dead_letter")

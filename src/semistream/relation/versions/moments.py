@@ -21,7 +21,7 @@ from pathlib import Path
 
 from semistream.relation.storage import files
 
-__all__ = ["MOMENTS", "name_of_batch"]
+__all__ = ["MOMENTS", "keep_under", "name_of_batch"]
 
 MOMENTS = "moments"
 _NOTE = re.compile(r"([A-Za-z0-9-]+) (\d+)")
@@ -52,8 +52,6 @@ def name_of_batch(
     while True:
         for place in places:
             if (found := _read(place / MOMENTS / name)) is not None:
-                if found != own and query is not None and batch is not None:
-                    _link(place, found, (query, batch))
                 return found
         if _write(places[-1] / MOMENTS / name, own):
             if moment % _SWEEP_EVERY == 0:
@@ -61,11 +59,14 @@ def name_of_batch(
             return own
 
 
-def _link(place: Path, found: tuple[str, int], own: tuple[str, int]) -> None:
-    """Have the pin under this query's own name too, so that it stays as long as the query needs it."""
-    with contextlib.suppress(OSError):  # not pinned yet, or no room: the note is what counts
-        files.make_directory_unflushed(place / own[0])
-        files.link(place / found[0] / f"{found[1]:012d}", place / own[0] / f"{own[1]:012d}")
+def keep_under(places: Sequence[Path], found: tuple[str, int], own: tuple[str, int]) -> None:
+    """Have a pin under a query's own name too, so that it stays as long as that query needs it."""
+    for place in places:
+        pin = place / found[0] / f"{found[1]:012d}"
+        if found != own and pin.exists():
+            with contextlib.suppress(OSError):  # there already, or no room: the note is what counts
+                files.make_directory_unflushed(place / own[0])
+                files.link(pin, place / own[0] / f"{own[1]:012d}")
 
 
 def _read(note: Path) -> tuple[str, int] | None:

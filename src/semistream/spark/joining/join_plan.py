@@ -158,7 +158,7 @@ def plan_join(
     path, version = _located(relation)
     keys = (on,) if isinstance(on, str) else tuple(on)
     schema = arrow_schema(stream.schema)
-    _check_names(schema)
+    _check_names(schema, waits)
     manifest, held = hold_manifest(path, version)
     with held:
         _check_whole(relation, path, manifest)
@@ -270,10 +270,14 @@ def _elsewhere(stream: DataFrame, path: Path, given: str | os.PathLike[str] | No
     return str(place / hashlib.sha256(str(path).encode()).hexdigest()[:16])
 
 
-def _check_names(schema: pa.Schema) -> None:
+def _check_names(schema: pa.Schema, waits: bool) -> None:
     twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if twice:
         raise KeyColumnError(f"the stream has more than one column named {twice[0]!r}; rename or drop the others")
+    if waits and DEADLINE in schema.names:
+        raise KeyColumnError(
+            f"the stream has a column {DEADLINE!r}, and parked rows have their time in one of that name; rename it"
+        )
 
 
 def _label(path: Path, metrics: str | Observation | None) -> str:

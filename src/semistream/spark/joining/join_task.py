@@ -10,6 +10,7 @@ import functools
 import gc
 import hashlib
 import math
+import zlib
 from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -25,7 +26,7 @@ from semistream.core.errors import NotARelationError, UnsupportedJoinError
 from semistream.joins import Join, create
 from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
-from semistream.relation.versions.moments import name_of_batch
+from semistream.relation.versions.moments import keep_under, name_of_batch
 from semistream.relation.versions.pins import PINS, Pin, pin_version
 from semistream.spark.joining.missing import Marker
 from semistream.spark.joining.warm import WarmShard, shard_identity
@@ -139,10 +140,22 @@ class JoinTask:
         if moment is not None:
             places = (path / PINS,) if elsewhere is None else (path / PINS, elsewhere)
             join = hashlib.sha256(repr((self.path, self.settings["on"])).encode()).hexdigest()[:12]
-            query, number = name_of_batch(places, join, moment, query, number)
+            named = name_of_batch(places, join, moment, query, number)
+            pin = pin_version(path, *named, elsewhere=elsewhere)
+            if query is not None and number is not None:
+                keep_under(places, named, (query, number))
+            return pin
         if query is None or number is None:
             return Pin(self.version)
         return pin_version(path, query, number, elsewhere=elsewhere)
+
+    def edition(self, pin: Pin) -> int:
+        """Return what tells a version from any other, also from one of its number in a relation made anew there."""
+        try:
+            written = (Path(self.path) / manifests.name_of(pin.version)).stat().st_mtime_ns
+        except OSError:
+            return pin.version
+        return zlib.crc32(f"{pin.version} {written}".encode()) | 1 << 32
 
     def opened(self, pin: Pin, part: int, parts: int | None = None) -> Relation:
         """Open the shards of a version in which keys of a part can be: one, unless it has other shards.

@@ -209,7 +209,7 @@ class _Parking(StatefulProcessor):
 
     def _tend(self, shard: int, fresh: list[pa.RecordBatch], now: int) -> Iterator[Row]:
         """Try parked rows again if there is a new version, let go of those whose time is over, and keep new ones."""
-        version, due, count = self._tried.get() or (0, 0, 0)
+        tried, due, count = self._tried.get() or (0, 0, 0)
         if not count and not fresh:
             return
         context = TaskContext.get()
@@ -217,7 +217,8 @@ class _Parking(StatefulProcessor):
         pin = self.task.pin(context, now)
         shards = self._agreed() if count else self.task.shards
         late = expired = 0
-        if count and pin.version != version:  # a relation that was made anew begins with version 1 again
+        edition = self.task.edition(pin)
+        if count and edition != tried:
             kept: list[pa.RecordBatch] = []
             for alone, batch in self._tried_again(shard, shards, pin):
                 if alone:
@@ -242,7 +243,7 @@ class _Parking(StatefulProcessor):
             if self._shape.get() != shape:
                 self._shape.update(shape)
             due = min(key[0] for key in self._rows.keys())  # noqa: SIM118 - not a dict
-            self._tried.update((pin.version, due, count))
+            self._tried.update((edition, due, count))
             if self.idle:
                 self._handle.registerTimer(now + 1)
         else:
