@@ -11,7 +11,7 @@ import pyarrow as pa
 from semistream.core.errors import BudgetTooSmallError
 from semistream.costs import Setting, costs_of
 from semistream.relation.relation import Relation
-from semistream.relation.storage.manifest import ShardFiles
+from semistream.relation.storage.shard_files import ShardFiles
 from semistream.tuner import best_split, describe
 
 __all__ = ["choose_join"]

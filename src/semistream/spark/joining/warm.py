@@ -34,7 +34,7 @@ import tempfile
 from pathlib import Path
 from types import TracebackType
 
-from semistream.relation.storage.manifest import ShardFiles
+from semistream.relation.storage.shard_files import ShardFiles
 from semistream.structures.array_source import Arrays, MappedArrays
 
 __all__ = ["OWNERS", "WarmShard", "is_own", "places", "shard_identity", "started"]
