@@ -168,7 +168,7 @@ def test_an_update_that_is_refused_amid_a_pass_over_r(tmp_path: Path, algorithm:
 def test_what_updates_hold_in_memory_is_counted_once(tmp_path: Path, algorithm: str) -> None:
     relation = relation_of(tmp_path / "r", 5000, page_size=1024)
     join = semistream.create(algorithm, relation, on="id", how="inner", memory=1_000_000, schema=SCHEMA)
-    counted = join._inner if isinstance(join, FrontStage) else join
+    counted = join.inner if isinstance(join, FrontStage) else join
     index = relation.index_bytes
     for step in range(4):
         list(join.process([batch(range(0, 5000, 7))]))
@@ -184,7 +184,7 @@ def test_what_updates_hold_in_memory_is_counted_once(tmp_path: Path, algorithm: 
         assert sum(result.num_rows for result in results) == 715 + sum(key % 7 == 0 for key in range(step * 50 + 300))
     # one that begins with an R that was updated counts it too
     later = semistream.create(algorithm, relation, on="id", how="inner", memory=1_000_000, schema=SCHEMA)
-    counted = later._inner if isinstance(later, FrontStage) else later
+    counted = later.inner if isinstance(later, FrontStage) else later
     assert counted.budget.parts()["updates of R"] == relation.overlay.nbytes
     least = find(algorithm).minimum_memory(relation, SCHEMA, on="id")
     assert least == 1 or least > relation.overlay.nbytes
@@ -253,7 +253,7 @@ def test_a_join_that_fails_to_follow_serves_nothing_stale(
         raise ZeroDivisionError("told")
 
     bad = joins[1]
-    broken = bad._inner if isinstance(bad, FrontStage) else bad
+    broken = bad.inner if isinstance(bad, FrontStage) else bad
     monkeypatch.setattr(broken, "after_update", fails)
     relation.apply(table(dict.fromkeys(range(500), (-7,))))
     assert relation.version == 2
@@ -276,7 +276,7 @@ def test_an_update_amid_a_turn_is_refused(tmp_path: Path, algorithm: str) -> Non
     client.offer(list(range(1000, 2400)), model)
     turn = join.drain()
     client.take([next(turn)])
-    if not join._amid_turn and not (isinstance(join, FrontStage) and join._inner._amid_turn):
+    if not join._amid_turn and not (isinstance(join, FrontStage) and join.inner._amid_turn):
         pytest.skip("this turn was at its end")
     with pytest.raises(UpdateRefusedError, match="amid a turn"):
         relation.apply(table({1: (9,)}))
@@ -297,16 +297,16 @@ def test_memory_lent_for_an_update_that_is_refused_is_given_back(tmp_path: Path,
             list(join.process([batch(range(50))]))
             relation.unsubscribe(join)
             for keys in range(10, 200, 10):
-                total, peak = join._inner.budget.total, join._inner.budget.peak
+                total, peak = join.inner.budget.total, join.inner.budget.peak
                 patch = relation.prepare(table({key: (-key,) for key in range(keys)}))
                 try:
                     agreed = join.prepare_update(patch)
                 except UpdateTooLargeError:
                     join.check()
                     break
-                lent += join._inner.budget.total > total
+                lent += join.inner.budget.total > total
                 agreed.cancel()
                 join.check()
-                assert join._inner.budget.total == total
-                assert peak <= join._inner.budget.peak <= total
+                assert join.inner.budget.total == total
+                assert peak <= join.inner.budget.peak <= total
         assert lent, "nothing was lent, and so nothing tested"

@@ -62,7 +62,7 @@ def test_exact_whichever_part_is_slow(tmp_path, tables, algorithm, slow_part, mo
         monkeypatch.setattr(relation, "read", delayed(relation.read, 1, 0.002))
     join.bind(stream.schema, stream.to_batches()[0])
     if slow_part in ("prober", "all"):
-        inner = join._inner
+        inner = join.inner
         monkeypatch.setattr(inner, "_probed", delayed(inner._probed, 2, 0.002))
     if slow_part in ("cache", "all"):
         monkeypatch.setattr(join.cache, "admit", delayed(join.cache.admit, 3, 0.002))

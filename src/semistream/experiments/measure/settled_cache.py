@@ -98,7 +98,7 @@ def missed_by(join: Join, sides: Sides, steady: SteadyCache | None) -> Sides:
 
 def arrived(join: Join) -> int:
     """Return the tuples in the stream buffer of a join, and of the join behind it."""
-    return len(join._stream) + (len(join._inner._stream) if isinstance(join, FrontStage) else 0)
+    return join.arrived + (join.inner.arrived if isinstance(join, FrontStage) else 0)
 
 
 def warm_front_stage(join: Join, sides: Sides, steady: SteadyCache) -> None:

@@ -35,7 +35,7 @@ _TAIL, _HEAD, _WAITING, _TURNS, _ROOM = range(5)
 
 def oldest_first(join: Join) -> OldestFirstJoin | None:
     """Return the join, or the one behind its front stage, if it serves the oldest tuple first."""
-    inner = join._inner if isinstance(join, FrontStage) else join
+    inner = join.inner if isinstance(join, FrontStage) else join
     return inner if isinstance(inner, OldestFirstJoin) else None
 
 

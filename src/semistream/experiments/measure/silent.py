@@ -40,7 +40,7 @@ class _SilentFront(_Silent, FrontStage):
     @property
     def stats(self) -> JoinStatistics:
         both = super().stats
-        return dataclasses.replace(both, rows_out=both.rows_out + self._inner._stats.rows_out)
+        return dataclasses.replace(both, rows_out=both.rows_out + self.inner.stats.rows_out)
 
 
 @functools.cache

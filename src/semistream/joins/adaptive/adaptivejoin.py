@@ -53,6 +53,7 @@ class AdaptiveJoin(AdaptiveMemory):
     id = "adaptivejoin"
     title = "ADAPTIVEJOIN: windows in stream order, each key once, planned reads"
     place = 200
+    stands_behind = False  # tuples go past the stream buffer
 
     def __init__(self, relation: Relation, *, apart: bool = False, **options: Any) -> None:
         self._apart = apart

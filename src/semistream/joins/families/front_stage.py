@@ -67,11 +67,14 @@ class FrontStage(Join):
 
     behind: ClassVar[type[Join]]
     """The join that gets the misses."""
+    inner: Join
+    """The one of `behind` that works here."""
     _agreed: JoinAgreement
     """Of the join behind, to the update that is being installed."""
     share: ClassVar[float] = 0.75
     """Default of ``cache_share``."""
     uses_index = False  # the join behind counts it, if it uses it
+    stands_behind = False  # what is matched behind is not shown to another observer
 
     def __init__(
         self,
@@ -98,15 +101,14 @@ class FrontStage(Join):
         self._aging = aging
         self._arrays = arrays
         self._portion = PORTION
-        self._behind_common = {"on": on, "how": how, "suffix": suffix, **options}
-        # only asked what it needs at least; the one that works is made when the stream's schema is known
-        self._inner = self.behind(relation, memory=1 << 62, **self._behind_common)
+        self.inner = self.behind(relation, memory=None, on=on, how=how, suffix=suffix, **options)
         super().__init__(relation, on=on, how=how, memory=memory, schema=schema, suffix=suffix)
 
     def _minimum(self) -> int:
-        if hasattr(self, "stream_codec"):
-            self._inner.stream_codec, self._inner._row_bytes = self.stream_codec, self._row_bytes
-        return self._inner._least_memory() + HotTuples.fixed_bytes() + _LEAST_TUPLES * self._cached_bytes()
+        return self._behind_minimum() + HotTuples.fixed_bytes() + _LEAST_TUPLES * self._cached_bytes()
+
+    def _behind_minimum(self) -> int:
+        return self.inner.least_memory(getattr(self, "stream_codec", None), self._row_bytes)
 
     def _cached_bytes(self) -> int:
         return HotTuples.bytes_per_tuple(self.relation.codec, self._stored_row_bytes())
@@ -119,10 +121,9 @@ class FrontStage(Join):
         return self._cache_share if self._cache_share is not None else self.share
 
     def _open(self) -> None:
-        behind_least = self._inner._least_memory()
         room = self.budget.free
         rows = int((room * self._best_share() - HotTuples.fixed_bytes()) // self._cached_bytes())
-        spare = int((room - behind_least - HotTuples.fixed_bytes()) // self._cached_bytes())
+        spare = int((room - self._behind_minimum() - HotTuples.fixed_bytes()) // self._cached_bytes())
         rows = max(_LEAST_TUPLES, min(rows, spare, self.relation.row_count))
         row_bytes = self._stored_row_bytes()
         layout = f"{HotTuples.FORMAT}; {rows} rows of {row_bytes} B; {self.relation.codec.schema}"
@@ -131,22 +132,22 @@ class FrontStage(Join):
         self._learned = arrays("front_stage", 3, np.int64)
         self.threshold = int(self._learned[_THRESHOLD]) or self.threshold
         self._cache_part = self.budget.reserve("front stage", self.cache.nbytes + self._learned.nbytes)
-        self._inner = self.behind(self.relation, memory=self.budget.free, **self._behind_common)
         self._behind_part = self.budget.reserve("join behind", self.budget.free)
         assert self.schema is not None
-        self._inner.bind(self.schema, row_bytes=self._row_bytes)
-        self.relation.unsubscribe(self._inner)  # told by the front stage, in order
-        self._inner._on_match = _noticed_by(weakref.ref(self))
-        self._largest_row = self._inner._largest_row
+        self.inner.stand_behind(
+            self.schema, memory=self._behind_part.bytes, row_bytes=self._row_bytes,
+            observer=_seen_by(weakref.ref(self)),
+        )  # fmt: skip
+        self._largest_row = self.inner.largest_row
 
     def _step(self) -> Iterator[pa.RecordBatch]:
-        self._inner._closing = self._closing
+        self.inner.closing = self.closing
         for part in self._arrivals():
             hits, missed = self._probe(part)
             yield from hits
             yield from self._hand_on(missed)
         if not (self._more_coming or len(self._stream)):
-            yield from self._inner.step()
+            yield from self.inner.step()
 
     def _arrivals(self) -> Iterator[Tuples]:
         """Yield the tuples that came, as many at once as made a batch of results the last time."""
@@ -192,19 +193,19 @@ class FrontStage(Join):
 
     def _hand_on(self, part: Tuples) -> Iterator[pa.RecordBatch]:
         """Give tuples to the join behind, which takes a turn whenever it is full."""
-        progress = Progress(self._inner)
+        progress = Progress(self.inner)
         while len(part.keys):
-            taken = self._inner._hand(part)
-            if taken == 0 and len(self._inner._stream) == 0:
+            taken = self.inner.hand(part)
+            if taken == 0 and self.inner.arrived == 0:
                 # larger than the whole stream buffer of the join behind
                 taken = 1
-                yield from self._looked_up(Tuples(part.keys[:1], part.batch.slice(0, 1)), self._single)
+                yield from self.look_up(Tuples(part.keys[:1], part.batch.slice(0, 1)))
             part = Tuples(part.keys[taken:], part.batch.slice(taken))
             if len(part.keys):
-                yield from self._inner.step()
+                yield from self.inner.step()
                 progress.turned()
 
-    def _notice(self, keys: Ints, data: Bytes, starts: Ints, flags: Bytes) -> None:
+    def notice(self, keys: Ints, data: Bytes, starts: Ints, flags: Bytes) -> None:
         """See what the join behind matched: frequent rows move into ``H_R`` (Algorithm 1, lines 16 to 18)."""
         candidates = find_candidates(keys, starts, flags, self.relation.device.frame_bytes, self.threshold)
         evicted = self.cache.evictions
@@ -228,7 +229,7 @@ class FrontStage(Join):
         """Ask the join behind, which counts what R holds; ``H_R`` makes room if that has too little memory."""
         while True:
             try:
-                self._agreed = self._inner.prepare_update(patch)
+                self._agreed = self.inner.prepare_update(patch)
             except UpdateTooLargeError as refusal:
                 undo.append(self._give_up(refusal.lacking, patch))
             else:
@@ -253,7 +254,7 @@ class FrontStage(Join):
         more = self.cache.nbytes - cache.nbytes
         for part, size in sorted(((self._cache_part, -more), (self._behind_part, more)), key=lambda pair: pair[1]):
             part.resize(part.bytes + size)
-        self._inner.budget.resize(self._inner.budget.total + more)
+        self.inner.budget.resize(self.inner.budget.total + more)
         self.cache = cache
 
     def after_update(self, change: Change) -> None:
@@ -266,29 +267,29 @@ class FrontStage(Join):
     def _update_bytes(self, overlay_bytes: int, index_bytes: int) -> int:
         return 0  # the join behind counts it
 
-    def _work(self) -> tuple[object, ...]:
-        return (*super()._work(), *(self._inner._work() if self._bound else ()))
+    def work(self) -> tuple[object, ...]:
+        return (*super().work(), *(self.inner.work() if self._bound else ()))
 
     @property
     def _waiting(self) -> int:
-        return self._inner.pending if self._bound else 0
+        return self.inner.pending if self._bound else 0
 
     @property
     def stats(self) -> JoinStatistics:
         """What cache and join behind did together."""
-        mine, behind = super().stats, self._inner._stats
+        mine, behind = super().stats, self.inner.stats
         return dataclasses.replace(mine, **{name: getattr(mine, name) + getattr(behind, name) for name in _ADDED_UP})
 
     def _check(self) -> None:
         self.cache.check()
-        self._inner.check()
+        self.inner.check()
 
 
-def _noticed_by(front: weakref.ref[FrontStage]) -> Observer:
+def _seen_by(front: weakref.ref[FrontStage]) -> Observer:
     """Return an observer that does not keep the front stage alive: the two would hold each other for ever."""
 
     def notice(keys: Ints, data: Bytes, starts: Ints, flags: Bytes) -> None:
         if (stage := front()) is not None:
-            stage._notice(keys, data, starts, flags)
+            stage.notice(keys, data, starts, flags)
 
     return notice

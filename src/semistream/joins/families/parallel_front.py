@@ -91,12 +91,12 @@ class ParallelFrontStage(FrontStage):
         self._buffer_limit = min(self._buffer_limit, max(_LEAST_BUFFER, self.budget.free - super()._minimum()))
         self.budget.reserve("intermediate buffer", self._buffer_limit)
         super()._open()
-        self._progress = Progress(self._inner)
+        self._progress = Progress(self.inner)
 
     # -- stream probing, in the caller's thread -----------------------------------------------------------
 
     def _step(self) -> Iterator[pa.RecordBatch]:
-        self._inner._closing = self._closing
+        self.inner.closing = self.closing
         for part in self._arrivals():
             with self._cache_lock:
                 hits, missed = self._probe(part)
@@ -179,7 +179,7 @@ class ParallelFrontStage(FrontStage):
                 return False
         with self._turn_lock:
             if self._phase is None:
-                self._phase = chain(*self._fetch(), self._inner.step())
+                self._phase = chain(*self._fetch(), self.inner.step())
             for result in self._phase:
                 if self._deliver(result):
                     return True  # the turn goes on when there is room again
@@ -193,7 +193,7 @@ class ParallelFrontStage(FrontStage):
             self._deliver(result)
         self._phase = None
         with self._changed:
-            done = self._inner._stats.rows_done
+            done = self.inner.stats.rows_done
             self._behind_rows -= done - self._done_behind
             self._done_behind = done
             self._changed.notify_all()
@@ -203,18 +203,18 @@ class ParallelFrontStage(FrontStage):
         alone: list[Iterator[pa.RecordBatch]] = []
         with self._changed:
             if self._too_long:
-                alone.append(self._inner._looked_up(self._too_long.popleft(), self._inner._single))
+                alone.append(self.inner.look_up(self._too_long.popleft()))
                 self._changed.notify_all()
         while True:
             with self._changed:
                 if not self._between:
                     return alone
                 part, size = self._between.popleft()
-            taken = self._inner._hand(part)
-            if taken == 0 and len(self._inner._stream) == 0:
+            taken = self.inner.hand(part)
+            if taken == 0 and self.inner.arrived == 0:
                 taken = 1  # larger than the whole stream buffer of the join behind
                 row = Tuples(part.keys[:1], part.batch.slice(0, 1))
-                alone.append(self._inner._looked_up(row, self._inner._single))
+                alone.append(self.inner.look_up(row))
             rest = Tuples(part.keys[taken:], part.batch.slice(taken))
             with self._changed:
                 left = self._bytes(rest) if len(rest.keys) else 0
@@ -238,9 +238,9 @@ class ParallelFrontStage(FrontStage):
             self._worker = None
             self._changed.notify_all()
 
-    def _notice(self, keys: Ints, data: Bytes, starts: Ints, flags: Bytes) -> None:
+    def notice(self, keys: Ints, data: Bytes, starts: Ints, flags: Bytes) -> None:
         with self._cache_lock:
-            super()._notice(keys, data, starts, flags)
+            super().notice(keys, data, starts, flags)
 
     # -- updates of R -------------------------------------------------------------------------------------
 
@@ -267,9 +267,9 @@ class ParallelFrontStage(FrontStage):
         with self._cache_lock:
             super()._move_memory(cache)
 
-    def _work(self) -> tuple[object, ...]:
+    def work(self) -> tuple[object, ...]:
         # a read may take long: as long as a turn is under way behind, something is being done
-        return (*super()._work(), time.monotonic() if self._turn_lock.locked() else 0.0)
+        return (*super().work(), time.monotonic() if self._turn_lock.locked() else 0.0)
 
     # -- inside -------------------------------------------------------------------------------------------
 
@@ -285,7 +285,7 @@ class ParallelFrontStage(FrontStage):
         with self._turn_lock, self._changed, self._cache_lock:
             self.cache.check()
             if self._phase is None:
-                self._inner.check()
+                self.inner.check()
             assert sum(size for _, size in self._between) == self._between_bytes <= self._buffer_limit
 
 

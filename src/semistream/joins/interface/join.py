@@ -24,12 +24,14 @@ from semistream.core.statistics import JoinStatistics
 from semistream.core.units import format_bytes, parse_bytes
 from semistream.joins.interface.conditions import ConditionName, condition_for
 from semistream.joins.interface.following import FollowsUpdates
+from semistream.joins.interface.memory_needs import MemoryNeeds
 from semistream.joins.interface.output import output_schema
 from semistream.joins.interface.progress import Progress
-from semistream.joins.interface.results import Observer, Results
+from semistream.joins.interface.results import Results
+from semistream.joins.interface.stage_behind import StageBehind
 from semistream.joins.interface.stream_buffer import StreamBuffer, Tuples
 from semistream.joins.interface.traits import Traits
-from semistream.joins.shares import PAIR_BYTES, common_parts, least_budget
+from semistream.joins.shares import PAIR_BYTES, common_parts
 from semistream.relation.relation import Relation
 from semistream.relation.rows.fitting import fit, null_array
 from semistream.relation.rows.row_cells import RowLimitError
@@ -42,7 +44,7 @@ __all__ = ["How", "Join"]
 How = Literal["inner", "left"]
 
 
-class Join(FollowsUpdates, Traits, Results):
+class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
     """A join of a stream with a relation, exact, within a memory budget.
 
     A small state machine: `offer` puts stream tuples into the stream buffer, `step` runs one turn of the
@@ -60,7 +62,8 @@ class Join(FollowsUpdates, Traits, Results):
     how
         ``"left"`` emits stream tuples without a partner once, with NULLs; ``"inner"`` drops them.
     memory
-        Everything the join may hold: bytes, text such as ``"64MB"``, or a share of R such as ``"5%"``.
+        Everything the join may hold: bytes, text such as ``"64MB"``, or a share of R such as ``"5%"``. None is for a
+        join behind another stage, which gives it its memory later.
     schema
         The stream's schema, if known now: then all checks are made at once, not at the first batch.
     suffix
@@ -80,7 +83,7 @@ class Join(FollowsUpdates, Traits, Results):
         *,
         on: str | Sequence[str],
         how: How = "left",
-        memory: int | float | str = "64MB",
+        memory: int | float | str | None = "64MB",
         schema: pa.Schema | None = None,
         suffix: str = "_right",
         condition: ConditionName = "equal",
@@ -93,28 +96,21 @@ class Join(FollowsUpdates, Traits, Results):
         if condition not in self.conditions:
             raise UnsupportedJoinError(f"{self.id} does not join on condition {condition!r}; 'ssij' and 'oracle' do")
         self.how = how
-        self.budget = MemoryBudget(parse_bytes(memory, of=relation.nbytes))
+        self.budget = MemoryBudget(1 if memory is None else parse_bytes(memory, of=relation.nbytes))
         self.schema = schema
         self.suffix = suffix
         self._row_bytes = 2.0  # until the stream is known: no row is shorter
-        self._largest_row: int | None = None
-        self._closing = False
         self._more_coming = False
-        self._on_match: Observer | None = None
         self._bound = False
         self._index_bytes = relation.index_bytes
         self._counters = relation.counters
         self._stats = JoinStatistics()
-        if schema is None:
-            self._check_minimum()  # all that can be known before the stream's rows are
-        else:
+        if schema is not None:
             self.bind(schema)
+        elif memory is not None:
+            self._check_minimum()  # all that can be known before the stream's rows are
 
-    # -- what an algorithm adds ---------------------------------------------------------------------------
-
-    @abstractmethod
-    def _minimum(self) -> int:
-        """Return the least bytes the algorithm's own parts can do with, given ``self._row_bytes``."""
+    # -- what an algorithm adds, beside `_minimum` --------------------------------------------------------
 
     @abstractmethod
     def _open(self) -> None:
@@ -142,6 +138,10 @@ class Join(FollowsUpdates, Traits, Results):
 
         Called by the first `offer`; ``sample``, or ``row_bytes`` itself, tells how long rows of varying length are.
         """
+        self._take_memory(schema, sample, row_bytes)
+        self.relation.subscribe(self)
+
+    def _take_memory(self, schema: pa.Schema, sample: pa.RecordBatch | None, row_bytes: float | None) -> None:
         self.condition.check(schema)
         self.schema = schema
         self.output_schema = output_schema(schema, self.condition.fields, self.suffix)
@@ -167,7 +167,6 @@ class Join(FollowsUpdates, Traits, Results):
         self.budget.reserve("look-up page", self.relation.device.frame_bytes)
         self._open()
         self._bound = True
-        self.relation.subscribe(self)
 
     @classmethod
     def minimum_memory(cls, relation: Relation, schema: pa.Schema, **options: object) -> int:
@@ -265,6 +264,12 @@ class Join(FollowsUpdates, Traits, Results):
             pages_read=read.pages, reads=read.reads, bytes_read=read.bytes, io_seconds=read.seconds,
         )  # fmt: skip
 
+    def work(self) -> tuple[object, ...]:
+        """Return numbers of which one is another after a turn that led to something."""
+        stats = self._stats
+        done = stats.rows_in, stats.rows_done, stats.rows_out, stats.probes, stats.appended, stats.buffered
+        return (*done, self.pending, self.relation.counters.pages)
+
     def check(self) -> None:
         """Assert all invariants, which hold between turns."""
         self.budget.check()
@@ -272,34 +277,7 @@ class Join(FollowsUpdates, Traits, Results):
             self._stream.check()
             self._check()
 
-    # -- for the algorithms -------------------------------------------------------------------------------
-
-    def _looked_up(self, part: Tuples, lookup: PageLookup) -> Iterator[pa.RecordBatch]:
-        """Join tuples at once, each through the index."""
-        rows = self._rows_of(part.batch)
-        matched = np.zeros(len(part.keys), dtype=bool)
-        matches = (
-            lookup.match(part.keys)
-            if self.condition.name == "equal"
-            else lookup.match_between(part.keys, self.condition.highs(part.batch, part.keys))
-        )
-        for found in matches:
-            matched[found.positions] = True
-            yield from self._joined(found.keys, rows.at(found.positions), found.data, found.starts, found.flags)
-        self._stats.probes += len(part.keys)
-        self._stats.rows_done += len(part.keys)
-        yield from self._without_partner(rows.at(np.flatnonzero(~matched)))
-
     # -- inside -------------------------------------------------------------------------------------------
-
-    def _work(self) -> tuple[object, ...]:
-        """Return numbers of which one is another after a turn that led to something."""
-        stats = self._stats
-        done = stats.rows_in, stats.rows_done, stats.rows_out, stats.probes, stats.appended, stats.buffered
-        return (*done, self.pending, self.relation.counters.pages)
-
-    def _update_bytes_now(self) -> int:
-        return self._update_bytes(self.relation.overlay.nbytes, self.relation.index_bytes)
 
     def _turn(self) -> Iterator[pa.RecordBatch]:
         if self._bound:
@@ -346,20 +324,6 @@ class Join(FollowsUpdates, Traits, Results):
                 f"{self.id} memory of at least {format_bytes(2 * size)}, or keep values that long outside the stream"
             )
 
-    def _hand(self, part: Tuples) -> int:
-        """Take tuples from a stage before this join, as `offer` does; return how many."""
-        taken = 0
-        while taken < len(part.keys):
-            rest = part.batch.slice(taken)
-            count = self._stream.fitting(rest)
-            if count == 0:
-                break
-            self._stream.receive(Tuples(part.keys[taken : taken + count], rest.slice(0, count)))
-            taken += count
-            self._absorb()
-        self._stats.rows_in += taken
-        return taken
-
     def _put_aside(self, keys: Ints | None, batch: pa.RecordBatch) -> None:
         """Keep rows that do not go through the algorithm for the next turn: no keys, or too long for its memory."""
         if keys is None:
@@ -382,41 +346,3 @@ class Join(FollowsUpdates, Traits, Results):
     def _looked_up_aside(self, part: Tuples) -> Iterator[pa.RecordBatch]:
         """Join tuples that are too long for the memory of the algorithm."""
         yield from self._looked_up(part, self._single)
-
-    def _typical_row(self, sample: pa.RecordBatch | None) -> float:
-        """Return the bytes of a row, as the first rows tell; a few long ones among them do not count."""
-        if sample is None or not sample.num_rows:
-            return self._row_bytes
-        lengths = self.stream_codec.lengths(sample.slice(0, 1024))
-        return float(min(lengths.mean(), 8 * np.median(lengths)))
-
-    def _expect_rows(self, least: float, wished: float) -> None:
-        """Lay memory out for rows of ``wished`` bytes, or of as many as the budget allows, at least ``least``.
-
-        Whether a budget will do must not depend on which rows come first: longer ones go through the index.
-        """
-        self._row_bytes = wished
-        if wished <= least or self._least_memory() <= self.budget.total:
-            return
-        low, high = least, wished
-        while high - low > 1.0:
-            self._row_bytes = (low + high) / 2
-            low, high = (self._row_bytes, high) if self._least_memory() <= self.budget.total else (low, self._row_bytes)
-        self._row_bytes = low
-
-    def _least_memory(self) -> int:
-        """Return the smallest budget that will do."""
-        others = self._minimum() + self.relation.device.frame_bytes
-        others += self._update_bytes_now() + (self._index_bytes if self.uses_index else 0)
-        return least_budget(others)
-
-    def _check_minimum(self) -> None:
-        minimum = self._least_memory()
-        if self.budget.total < minimum:
-            index = f"; of that {format_bytes(self.relation.index_bytes)} for the index" if self.uses_index else ""
-            raise BudgetTooSmallError(
-                f"memory of {self.budget.total:,} B is too small for {self.id}: with this relation it needs at least "
-                f"{minimum:,} B ({format_bytes(minimum)}{index}); give at least that, or build the relation with "
-                "larger pages",
-                minimum,
-            )

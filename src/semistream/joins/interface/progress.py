@@ -19,12 +19,12 @@ class Progress:
 
     def __init__(self, join: Join) -> None:
         self._join = join
-        self._work = join._work()
+        self._work = join.work()
         self._idle = 0
 
     def turned(self) -> None:
         """Compare what was done with what was done before this turn."""
-        work = self._join._work()
+        work = self._join.work()
         if work != self._work:
             self._work, self._idle = work, 0
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pyarrow as pa
 
 from semistream.core.arrays import Bytes, Ints
@@ -12,12 +13,14 @@ from semistream.core.statistics import JoinStatistics
 from semistream.joins.interface.conditions import Condition
 from semistream.joins.interface.leaving import BatchRows, Leaving, portions
 from semistream.joins.interface.output import without_partner
+from semistream.joins.interface.stream_buffer import Tuples
 from semistream.relation.pages.page_layout import FIRST
 from semistream.relation.relation import Relation
 from semistream.relation.rows.fitting import null_array
 from semistream.relation.rows.row_cells import RowLimitError
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.selection import keep_rows
+from semistream.structures.lookup import PageLookup
 
 __all__ = ["Observer", "Results"]
 
@@ -58,6 +61,22 @@ class Results(ABC):
                     keys[begin:end], stream.some(begin, end), data, starts[begin:end], flags[begin:end]
                 ),
             )  # fmt: skip
+
+    def _looked_up(self, part: Tuples, lookup: PageLookup) -> Iterator[pa.RecordBatch]:
+        """Join tuples at once, each through the index."""
+        rows = self._rows_of(part.batch)
+        matched = np.zeros(len(part.keys), dtype=bool)
+        matches = (
+            lookup.match(part.keys)
+            if self.condition.name == "equal"
+            else lookup.match_between(part.keys, self.condition.highs(part.batch, part.keys))
+        )
+        for found in matches:
+            matched[found.positions] = True
+            yield from self._joined(found.keys, rows.at(found.positions), found.data, found.starts, found.flags)
+        self._stats.probes += len(part.keys)
+        self._stats.rows_done += len(part.keys)
+        yield from self._without_partner(rows.at(np.flatnonzero(~matched)))
 
     def _without_partner(self, stream: Leaving) -> Iterator[pa.RecordBatch]:
         """Let tuples that R has no row for leave: dropped, or with NULLs."""

@@ -37,3 +37,5 @@ class Traits:
     """Whether R is read in a circle, whatever the stream asks for."""
     waits: ClassVar[bool] = True
     """Whether tuples wait for others that need the same page; if not, each is read for by itself."""
+    stands_behind: ClassVar[bool] = True
+    """Whether another stage may hand tuples on to it: it takes them from the stream buffer, and shows all matches."""

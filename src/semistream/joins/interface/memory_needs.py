@@ -1,0 +1,88 @@
+"""How much memory a join needs: for its options, and for rows of the stream as long as they are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.core.budget import MemoryBudget
+from semistream.core.errors import BudgetTooSmallError
+from semistream.core.units import format_bytes
+from semistream.joins.shares import least_budget
+from semistream.relation.relation import Relation
+from semistream.relation.rows.row_codec import RowCodec
+
+__all__ = ["MemoryNeeds"]
+
+
+class MemoryNeeds(ABC):
+    """The part of a join that knows the smallest budget that will do; an algorithm adds `_minimum`."""
+
+    id: ClassVar[str]
+    uses_index: ClassVar[bool]
+    relation: Relation
+    budget: MemoryBudget
+    stream_codec: RowCodec
+    _row_bytes: float
+    _index_bytes: int
+    _bound: bool
+
+    @abstractmethod
+    def _minimum(self) -> int:
+        """Return the least bytes the algorithm's own parts can do with, given ``self._row_bytes``."""
+
+    @abstractmethod
+    def _update_bytes(self, overlay_bytes: int, index_bytes: int) -> int:
+        """Return what R holds in memory because of updates."""
+
+    def least_memory(self, codec: RowCodec | None = None, row_bytes: float | None = None) -> int:
+        """Return the smallest budget that will do; until the stream is known, the least that any stream needs.
+
+        A join without memory yet, as a stage before it has made it, may be asked for rows of ``codec`` that take
+        ``row_bytes`` on average.
+        """
+        if codec is not None and not self._bound:
+            self.stream_codec = codec
+        if row_bytes is not None and not self._bound:
+            self._row_bytes = row_bytes
+        others = self._minimum() + self.relation.device.frame_bytes
+        others += self._update_bytes_now() + (self._index_bytes if self.uses_index else 0)
+        return least_budget(others)
+
+    def _update_bytes_now(self) -> int:
+        return self._update_bytes(self.relation.overlay.nbytes, self.relation.index_bytes)
+
+    def _check_minimum(self) -> None:
+        minimum = self.least_memory()
+        if self.budget.total < minimum:
+            index = f"; of that {format_bytes(self.relation.index_bytes)} for the index" if self.uses_index else ""
+            raise BudgetTooSmallError(
+                f"memory of {self.budget.total:,} B is too small for {self.id}: with this relation it needs at least "
+                f"{minimum:,} B ({format_bytes(minimum)}{index}); give at least that, or build the relation with "
+                "larger pages",
+                minimum,
+            )
+
+    def _typical_row(self, sample: pa.RecordBatch | None) -> float:
+        """Return the bytes of a row, as the first rows tell; a few long ones among them do not count."""
+        if sample is None or not sample.num_rows:
+            return self._row_bytes
+        lengths = self.stream_codec.lengths(sample.slice(0, 1024))
+        return float(min(lengths.mean(), 8 * np.median(lengths)))
+
+    def _expect_rows(self, least: float, wished: float) -> None:
+        """Lay memory out for rows of ``wished`` bytes, or of as many as the budget allows, at least ``least``.
+
+        Whether a budget will do must not depend on which rows come first: longer ones go through the index.
+        """
+        self._row_bytes = wished
+        if wished <= least or self.least_memory() <= self.budget.total:
+            return
+        low, high = least, wished
+        while high - low > 1.0:
+            self._row_bytes = (low + high) / 2
+            low, high = (self._row_bytes, high) if self.least_memory() <= self.budget.total else (low, self._row_bytes)
+        self._row_bytes = low

@@ -1,0 +1,99 @@
+"""A join behind another stage, which hands tuples on to it: what that stage may ask of it, and must tell it.
+
+The stage makes the join with its options and ``memory=None``, asks `least_memory`, and once it knows the stream lets it
+`stand_behind` with the memory that is its. From then on it hands tuples over, lets the join `step`, and says whether
+more will come. Results come out of `step`; what was matched is shown to the stage's observer.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pyarrow as pa
+
+from semistream.core.budget import MemoryBudget
+from semistream.core.errors import UnsupportedJoinError
+from semistream.core.statistics import JoinStatistics
+from semistream.joins.interface.results import Observer
+from semistream.joins.interface.stream_buffer import StreamBuffer, Tuples
+from semistream.structures.lookup import PageLookup
+
+__all__ = ["StageBehind"]
+
+
+class StageBehind(ABC):
+    """The part of a join that serves a stage before it."""
+
+    id: ClassVar[str]
+    stands_behind: ClassVar[bool]
+    budget: MemoryBudget
+    _stats: JoinStatistics
+    _stream: StreamBuffer
+    _single: PageLookup
+    _bound: bool
+    _closing = False
+    _largest_row: int | None = None
+    _on_match: Observer | None = None
+
+    @abstractmethod
+    def _take_memory(self, schema: pa.Schema, sample: pa.RecordBatch | None, row_bytes: float | None) -> None:
+        """Fix the stream's schema and take the memory."""
+
+    @abstractmethod
+    def _looked_up(self, part: Tuples, lookup: PageLookup) -> Iterator[pa.RecordBatch]:
+        """Join tuples at once, each through the index."""
+
+    @abstractmethod
+    def _absorb(self) -> None:
+        """Move tuples from the stream buffer to where they wait, if the algorithm does so between turns."""
+
+    def stand_behind(self, schema: pa.Schema, *, memory: int, row_bytes: float, observer: Observer) -> None:
+        """Take ``memory`` for a stream of ``schema``, whose rows have ``row_bytes`` on average.
+
+        The stage before counts that memory in its own budget, sees as ``observer`` what is matched, and passes updates
+        of R on: this join does not listen to R itself.
+        """
+        if not self.stands_behind:
+            raise UnsupportedJoinError(f"{self.id} cannot stand behind another stage; HYBRIDJOIN and others can")
+        self.budget = MemoryBudget(memory)
+        self._on_match = observer
+        self._take_memory(schema, None, row_bytes)
+
+    def hand(self, part: Tuples) -> int:
+        """Take tuples, as `offer` does, whose keys are known; return how many, counted from the first."""
+        taken = 0
+        while taken < len(part.keys):
+            rest = part.batch.slice(taken)
+            count = self._stream.fitting(rest)
+            if count == 0:
+                break
+            self._stream.receive(Tuples(part.keys[taken : taken + count], rest.slice(0, count)))
+            taken += count
+            self._absorb()
+        self._stats.rows_in += taken
+        return taken
+
+    @property
+    def arrived(self) -> int:
+        """Tuples in the stream buffer. While there are none, what `hand` does not take is too long for it."""
+        return len(self._stream) if self._bound else 0
+
+    def look_up(self, part: Tuples) -> Iterator[pa.RecordBatch]:
+        """Join tuples at once, each through the index: those that are too long to be handed over."""
+        yield from self._looked_up(part, self._single)
+
+    @property
+    def largest_row(self) -> int | None:
+        """Bytes of the longest row, encoded, that the algorithm can let wait; None if any."""
+        return self._largest_row
+
+    @property
+    def closing(self) -> bool:
+        """Whether nothing more comes for now, so that every turn must let tuples go. The stage before says so."""
+        return self._closing
+
+    @closing.setter
+    def closing(self, closing: bool) -> None:
+        self._closing = closing
