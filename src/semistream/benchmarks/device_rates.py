@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.benchmarks.page_format import bench_checksum, bench_format, sample_rows
+from semistream.core.arguments import check_at_least
 from semistream.core.arrays import Ints
 from semistream.core.machine import describe_machine
 from semistream.core.units import parse_bytes
@@ -77,8 +78,7 @@ def bench_device(
     rows = parse_bytes(size) // ROW_BYTES
     if rows < 10_000:
         raise ValueError(f"size {size!r} is {rows} rows of {ROW_BYTES} bytes; give at least 10000, '2MB'")
-    if rounds < 1:
-        raise ValueError(f"rounds must be at least 1, not {rounds}")
+    check_at_least(1, rounds=rounds)
     with tempfile.TemporaryDirectory(dir=path, prefix="semistream-bench-") as folder:
         progress(f"writing a relation of {rows} rows")
         batches = (sample_rows(first, min(65536, rows - first)) for first in range(0, rows, 65536))

@@ -29,6 +29,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from semistream.core.arguments import check_at_least
 from semistream.core.errors import NotARelationError, SemistreamError, UnsupportedJoinError
 from semistream.core.machine import describe_machine
 from semistream.core.statistics import JoinStatistics
@@ -87,8 +88,7 @@ class RateSpec:
 
     def __post_init__(self) -> None:
         for name, least in (("rows", 1), ("batch_rows", 1), ("batches", 1), ("warm_up", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+            check_at_least(least, **{name: getattr(self, name)})
         check_memory(self.memory)
         for name in self.only:
             find(name)

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from semistream.benchmarks.join_rates import BenchError
+from semistream.core.arguments import check_at_least
 from semistream.core.errors import NotARelationError
 from semistream.core.units import check_memory, format_bytes
 from semistream.joins import find
@@ -99,11 +100,9 @@ class BenchPlan:
 
     def __post_init__(self) -> None:
         for name in ("rows", "batch_rows", "batches", "static_batches", "small_batches", "shards", "cores"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+            check_at_least(1, **{name: getattr(self, name)})
         for name in ("warm_up", "static_warm_up", "small_warm_up", "fill_rows"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be at least 0, not {getattr(self, name)}")
+            check_at_least(0, **{name: getattr(self, name)})
         check_memory(self.memory)
         if self.algorithm is not None:
             find(self.algorithm)

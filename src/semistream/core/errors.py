@@ -5,9 +5,10 @@ Bad arguments are also ``ValueError``; everything the package raises on purpose 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from pathlib import Path
+
+from semistream.core.arguments import nearest
 
 __all__ = [
     "BrokenJoinError",
@@ -61,8 +62,7 @@ class UnknownAlgorithmError(SemistreamError, ValueError):
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         known = sorted(known)
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = nearest(name, known).replace("did", " Did", 1)
         super().__init__(f"unknown algorithm {name!r}; known algorithms: {', '.join(known)}.{hint}")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from semistream.core.arguments import check_at_least
 from semistream.joins.interface.following import Undo
 from semistream.joins.interface.join import Join
 from semistream.joins.interface.stream_buffer import Tuples
@@ -38,8 +39,7 @@ class Inlj(Join):
     waits = False
 
     def __init__(self, relation: Relation, *, in_flight: int = 256, **common: Any) -> None:
-        if in_flight < 1:
-            raise ValueError(f"in_flight must be at least 1, not {in_flight}")
+        check_at_least(1, in_flight=in_flight)
         self._in_flight = in_flight
         super().__init__(relation, **common)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from semistream.core.arguments import check_at_least
 from semistream.joins.families.cyclic import CyclicJoin
 from semistream.relation.relation import Relation
 
@@ -44,8 +45,7 @@ class MeshJoin(CyclicJoin):
         seek_pages: float = 16.0,
         **common: Any,
     ) -> None:
-        if partition_pages is not None and partition_pages < 1:
-            raise ValueError(f"partition_pages must be at least 1, not {partition_pages}")
+        check_at_least(1, partition_pages=partition_pages)
         super().__init__(relation, pages=partition_pages, seek_pages=seek_pages, **common)
 
     def _partition(self) -> int:

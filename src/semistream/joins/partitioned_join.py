@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from semistream.core.arguments import check_at_least
 from semistream.core.arrays import Bytes, Ints, Slots
 from semistream.joins.interface.following import Undo
 from semistream.joins.interface.join import Join
@@ -85,14 +86,8 @@ class PartitionedJoin(Join):
         in_flight: int = 256,
         **common: Any,
     ) -> None:
-        if partition_tuples < 1:
-            raise ValueError(f"partition_tuples must be at least 1, not {partition_tuples}")
-        if partition_pages is not None and partition_pages < 1:
-            raise ValueError(f"partition_pages must be at least 1, not {partition_pages}")
-        if few_arrivals < 0:
-            raise ValueError(f"few_arrivals must be zero or more, not {few_arrivals}")
-        if in_flight < 1:
-            raise ValueError(f"in_flight must be at least 1, not {in_flight}")
+        check_at_least(1, partition_tuples=partition_tuples, partition_pages=partition_pages, in_flight=in_flight)
+        check_at_least(0, few_arrivals=few_arrivals)
         self._partition_tuples = partition_tuples
         self._partition_pages = partition_pages
         self._few = few_arrivals

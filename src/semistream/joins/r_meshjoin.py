@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from semistream.core.arguments import check_at_least
 from semistream.joins.families.cyclic import CyclicJoin
 from semistream.relation.relation import Relation
 
@@ -54,8 +55,7 @@ class RMeshJoin(CyclicJoin):
     def __init__(
         self, relation: Relation, *, disk_pages: int | None = None, seek_pages: float = 16.0, **common: Any
     ) -> None:
-        if disk_pages is not None and disk_pages < 1:
-            raise ValueError(f"disk_pages must be at least 1, not {disk_pages}")
+        check_at_least(1, disk_pages=disk_pages)
         super().__init__(relation, pages=disk_pages, seek_pages=seek_pages, **common)
 
     def _partition(self) -> int:

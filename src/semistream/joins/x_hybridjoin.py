@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from semistream.core.arguments import check_at_least
 from semistream.core.arrays import Bytes, Ints
 from semistream.joins.families.oldest_first import OldestFirstJoin
 from semistream.joins.interface.stream_buffer import Tuples
@@ -87,10 +88,8 @@ class XHybridJoin(OldestFirstJoin):
         repin_every: int | None = None,
         **options: Any,
     ) -> None:
-        if pinned_pages is not None and pinned_pages < 0:
-            raise ValueError(f"pinned_pages must be zero or more, not {pinned_pages}")
-        if repin_every is not None and repin_every < 1:
-            raise ValueError(f"repin_every must be at least 1, not {repin_every}")
+        check_at_least(0, pinned_pages=pinned_pages)
+        check_at_least(1, repin_every=repin_every)
         self._pinned_pages = None if pinned_pages is None else min(pinned_pages, relation.page_count)
         self._by_frequency = by_frequency
         self._repin_every = repin_every

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from semistream.core.arguments import check_at_least
 from semistream.core.errors import RelationBuildError, SemistreamError
 from semistream.core.paths import local_path
 from semistream.core.units import parse_bytes
@@ -117,8 +118,7 @@ def build(
     path = local_path(path, "relation")
     page_bytes = parse_bytes(page_size)
     check_page_bytes(page_bytes, fill)
-    if shards < 1:
-        raise ValueError(f"shards must be at least 1, not {shards}")
+    check_at_least(1, shards=shards)
     reader = as_reader(data)
     _check_names(reader.schema)
     codec = KeyCodec.for_schema(reader.schema, key)

@@ -29,6 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from semistream.core.arguments import check_at_least
 from semistream.joins import create
 from semistream.relation.relation import Relation
 from semistream.spark.joining.stream_join import join
@@ -82,8 +83,7 @@ class DemoPlan:
 
     def __post_init__(self) -> None:
         for name in ("rows", "sales", "batches", "shards"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+            check_at_least(1, **{name: getattr(self, name)})
 
     @property
     def master(self) -> MasterTable:

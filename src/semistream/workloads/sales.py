@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.core.arguments import check_at_least
 from semistream.workloads.arrivals import ArrivalCursor, Arrivals, ConstantArrivals
 from semistream.workloads.keys.draws import fractions, integers, sequence_seed
 from semistream.workloads.keys.key_source import KeySource
@@ -87,8 +88,7 @@ class SalesStream(TableSource):
         check_batch_rows(self.batch_rows)
         if self.rows is not None and self.rows < 0:
             raise ValueError(f"rows must not be negative, not {self.rows}")
-        if self.stores < 1:
-            raise ValueError(f"stores must be at least 1, not {self.stores}")
+        check_at_least(1, stores=self.stores)
         if self.layout not in ("sales", "minimal"):
             raise ValueError(f"layout must be 'sales' or 'minimal', not {self.layout!r}")
         if min(self.absent_share, self.null_share) < 0 or self.absent_share + self.null_share > 1:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from semistream.core.arguments import check_at_least
+
 __all__ = ["BATCH_ROWS", "TableSource", "batch_ranges", "check_batch_rows"]
 
 BATCH_ROWS = 1 << 16
@@ -42,8 +44,7 @@ class TableSource(ABC):
 
 def check_batch_rows(batch_rows: int) -> None:
     """Raise `ValueError` for a batch size below one row."""
-    if batch_rows < 1:
-        raise ValueError(f"batch_rows must be at least 1, not {batch_rows}")
+    check_at_least(1, batch_rows=batch_rows)
 
 
 def batch_ranges(rows: int | None, batch_rows: int) -> Iterator[tuple[int, int]]:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from semistream.core.compiled import frozen
 from semistream.core.errors import CorruptPageError, SemistreamError
-from semistream.relation.devices import reader, transfers
+from semistream.relation.devices import reader, system_calls
 from semistream.relation.devices.device import Frames
 from semistream.relation.devices.file_device import DeviceError, FileDevice
 from semistream.relation.devices.reader import Method
@@ -297,7 +297,7 @@ def test_without_direct_reads_pages_come_through_the_cache(
 def test_without_queues_threads_read(
     three_files: tuple[list[tuple[Path, int]], Frames], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transfers, "IO_SETUP", -1)  # no such system call
+    monkeypatch.setattr(system_calls, "IO_SETUP", -1)  # no such system call
     monkeypatch.setattr(reader, "_spares", reader._Spares())
     with FileDevice(three_files[0], 4096) as device:
         assert (device.direct, device.method) == (True, "threads")

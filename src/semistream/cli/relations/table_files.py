@@ -6,7 +6,6 @@ memory, and a table that is ordered by frequency stays so.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from semistream.cli.relations.csv_files import CSV_NAMES, CsvRules, InputError, Part, csv_batches, csv_schema
+from semistream.core.arguments import nearest
 
 __all__ = ["InputError", "InputFiles", "parse_types"]
 
@@ -134,8 +134,7 @@ class InputFiles:
             raise InputError(f"--type is of columns in CSV files, and {other[0]} has types of its own; leave it out")
         for name in self.types:
             if name not in schema.names:
-                near = difflib.get_close_matches(name, schema.names, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"the columns are {', '.join(schema.names)}"
+                hint = nearest(name, schema.names, f"the columns are {', '.join(schema.names)}")
                 raise InputError(f"--type {name}: {self.paths[0]} has no column {name!r}; {hint}")
 
     def _parts(self, path: Path, rules: CsvRules) -> Iterator[Part]:

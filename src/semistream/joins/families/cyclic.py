@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from semistream.core.arguments import check_at_least
 from semistream.core.arrays import Bytes
 from semistream.core.errors import UpdateRefusedError
 from semistream.joins.families.waiting import WaitingJoin
@@ -39,8 +40,7 @@ class CyclicJoin(WaitingJoin):
     scans = True
 
     def __init__(self, relation: Relation, *, pages: int | None, seek_pages: float, **common: Any) -> None:
-        if not seek_pages >= 0:
-            raise ValueError(f"seek_pages must be zero or more, not {seek_pages}")
+        check_at_least(0, seek_pages=seek_pages)
         self._given_pages = pages
         self._seek_pages = seek_pages
         super().__init__(relation, **common)

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from semistream.core.arguments import check_between
 from semistream.core.arrays import Bytes, Ints
 from semistream.core.errors import UnsupportedJoinError, UpdateTooLargeError
 from semistream.core.statistics import JoinStatistics
@@ -94,8 +95,7 @@ class FrontStage(Join):
     ) -> None:
         if condition not in self.conditions:
             raise UnsupportedJoinError(f"{self.id} does not join on condition {condition!r}; 'ssij' and 'oracle' do")
-        if cache_share is not None and not 0.0 < cache_share < 1.0:
-            raise ValueError(f"cache_share must be between 0 and 1, not {cache_share}")
+        check_between(0, 1, cache_share=cache_share)
         self._cache_share = cache_share
         self.threshold = max(1, threshold)
         self._aging = aging

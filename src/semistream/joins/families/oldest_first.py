@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from semistream.core.arguments import check_at_least, check_between
 from semistream.core.arrays import Bytes, Ints
 from semistream.core.compiled import kernel
 from semistream.joins.families.waiting import LEAST_TUPLES, WaitingJoin
@@ -72,16 +73,11 @@ class OldestFirstJoin(WaitingJoin):
         disk_share: float = DISK_SHARE,
         **common: Any,
     ) -> None:
-        if in_flight < 1:
-            raise ValueError(f"in_flight must be at least 1, not {in_flight}")
+        check_at_least(1, in_flight=in_flight, partition_pages=partition_pages)
+        check_at_least(0, seek_pages=seek_pages)
+        check_between(0, 1, disk_share=disk_share)
         if partition_pages is not None:
-            if partition_pages < 1:
-                raise ValueError(f"partition_pages must be at least 1, not {partition_pages}")
             partition_pages = min(partition_pages, relation.page_count)
-        if not seek_pages >= 0:
-            raise ValueError(f"seek_pages must be zero or more, not {seek_pages}")
-        if not 0.0 < disk_share < 1.0:
-            raise ValueError(f"disk_share must be between 0 and 1, not {disk_share}")
         self._disk_share = disk_share
         self._partition_pages = partition_pages
         self._in_flight = in_flight

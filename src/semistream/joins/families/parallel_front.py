@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from semistream.core.arguments import check_between
 from semistream.core.arrays import Bytes, Ints
 from semistream.joins.families.front_stage import FrontStage
 from semistream.joins.interface.following import Undo
@@ -58,8 +59,7 @@ class ParallelFrontStage(FrontStage):
     """Whether the join behind has threads of its own too."""
 
     def __init__(self, relation: Relation, *, buffer_share: float = 0.02, threads: bool = True, **options: Any) -> None:
-        if not 0.0 < buffer_share < 0.5:
-            raise ValueError(f"buffer_share must be between 0 and 0.5, not {buffer_share}")
+        check_between(0, 0.5, buffer_share=buffer_share)
         self._buffer_share = buffer_share
         self._threads = threads
         self._between: deque[tuple[Tuples, int]] = deque()  # I_B

@@ -7,7 +7,6 @@ and a row that does not fit becomes NULLs.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from functools import reduce
 
@@ -17,6 +16,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from semistream.core.arguments import nearest
 from semistream.core.errors import SemistreamError
 from semistream.spark.relations.types import spark_type
 
@@ -84,8 +84,7 @@ def in_order_of(header: Sequence[str], schema: st.StructType, options: Mapping[s
     named = {field.name: field for field in schema.fields}
     for name in named:
         if name not in header:
-            near = difflib.get_close_matches(name, header, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(header)}"
+            hint = nearest(name, header, f"there are {', '.join(header)}")
             raise CsvError(f"the header of {path} has no column {name!r}; {hint}")
     null = next(value for name, value in options.items() if name.lower() == "nullvalue")
     # A column without a name is _c and its number to Spark, and in the header what it takes for NULL.

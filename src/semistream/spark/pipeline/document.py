@@ -11,7 +11,6 @@ too.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from semistream.core.arguments import nearest
 from semistream.core.errors import SemistreamError
 
 __all__ = ["Document", "PipelineError", "Problem", "Section", "lines_of"]
@@ -285,5 +285,4 @@ def _word(value: Any) -> str:
 
 
 def _choose(given: str, choices: Sequence[str]) -> str:
-    near = difflib.get_close_matches(given, choices, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(choices)}"
+    return nearest(given, choices, f"use one of {', '.join(choices)}")

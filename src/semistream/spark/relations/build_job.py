@@ -24,6 +24,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
+from semistream.core.arguments import check_at_least
 from semistream.core.errors import RelationBuildError, SemistreamError
 from semistream.core.paths import local_path
 from semistream.core.units import parse_bytes
@@ -83,8 +84,7 @@ def build(
     path = local_path(path, "relation").absolute()
     page_bytes = parse_bytes(page_size)
     check_page_bytes(page_bytes, fill)
-    if shards < 1:
-        raise ValueError(f"shards must be at least 1, not {shards}")
+    check_at_least(1, shards=shards)
     schema = arrow_schema(df.schema)
     codec = KeyCodec.for_schema(schema, key)
     with building(path, overwrite=overwrite) as writer:

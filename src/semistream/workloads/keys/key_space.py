@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from semistream.core.arguments import check_at_least
+
 __all__ = ["KeySpace"]
 
 
@@ -36,8 +38,7 @@ class KeySpace:
     stride: int = 1
 
     def __post_init__(self) -> None:
-        if self.size < 1 or self.stride < 1:
-            raise ValueError(f"size and stride must be at least 1, not {self.size} and {self.stride}")
+        check_at_least(1, size=self.size, stride=self.stride)
         # Absent keys reach `size` beyond either end.
         ends = (self.first - self.size - 1, self.first + self.size * (self.stride + 1))
         if ends[0] < -(2**63) or ends[1] >= 2**63:

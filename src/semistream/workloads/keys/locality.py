@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from semistream.core.arguments import check_at_least
 from semistream.workloads.keys.key_source import KeySource, Shape, ZipfKeys, check_shape
 
 __all__ = ["LocalityKeys"]
@@ -51,8 +52,7 @@ class LocalityKeys(KeySource):
         check_shape(self.shape)
         if not 1 <= self.intervals <= self.size:
             raise ValueError(f"intervals must be from 1 to the {self.size} keys, not {self.intervals}")
-        if self.interval_rows < 1:
-            raise ValueError(f"interval_rows must be at least 1, not {self.interval_rows}")
+        check_at_least(1, interval_rows=self.interval_rows)
         self._part(0)
 
     def part_bounds(self, interval: int) -> tuple[int, int]:
