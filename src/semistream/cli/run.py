@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from semistream.cli.arguments import read_path
 from semistream.cli.console import facts, out
+from semistream.cli.path_arguments import read_path
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import Progress
 
-from semistream.cli.arguments import RelationPath
 from semistream.cli.console import out, polled, progress, step
+from semistream.cli.path_arguments import RelationPath
 
 if TYPE_CHECKING:
     import pyarrow as pa

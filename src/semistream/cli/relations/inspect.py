@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from semistream.cli.arguments import RelationPath
 from semistream.cli.console import errors, facts, out, print_json, progress, step
+from semistream.cli.path_arguments import RelationPath
 from semistream.core.units import format_bytes
 
 if TYPE_CHECKING:

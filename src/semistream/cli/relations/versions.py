@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from semistream.cli.arguments import RelationPath
 from semistream.cli.console import out
+from semistream.cli.path_arguments import RelationPath
 from semistream.core.paths import is_address, local_path
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import typer
 from rich import box
 from rich.table import Table
 
-from semistream.cli.arguments import read_path
 from semistream.cli.console import errors, facts, out, print_json
+from semistream.cli.path_arguments import read_path
 from semistream.core.units import format_bytes, format_count
 
 if TYPE_CHECKING:

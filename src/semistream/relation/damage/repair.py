@@ -18,17 +18,14 @@ from pathlib import Path
 from semistream.core.errors import NotARelationError
 from semistream.core.paths import local_path
 from semistream.relation.damage.repair_files import (
-    Grown,
-    cut_back,
-    page_seed,
     repair_index,
     repair_leaves,
     repair_manifest,
     repair_map,
     repair_pages,
-    repair_size,
 )
 from semistream.relation.damage.repair_pages import MixedUpError, Repaired, RepairError
+from semistream.relation.damage.repair_sizes import Grown, cut_back, page_seed, repair_size
 from semistream.relation.damage.repair_source import Source, rebuild_pages
 from semistream.relation.damage.repair_version import mixed_up, version_from_data
 from semistream.relation.storage import manifest as manifests

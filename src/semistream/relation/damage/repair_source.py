@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from semistream.core.arrays import Bytes
 from semistream.core.errors import CorruptPageError
-from semistream.relation.damage.repair_files import page_seed, write_page
+from semistream.relation.damage.repair_files import write_page
 from semistream.relation.damage.repair_pages import DamagedShard, Repaired, RepairError, packed_page
+from semistream.relation.damage.repair_sizes import page_seed
 from semistream.relation.pages.page_layout import page_rows
 from semistream.relation.relation import Relation
 from semistream.relation.rows.fitting import fit, no_rows

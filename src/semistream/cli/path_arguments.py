@@ -1,4 +1,4 @@
-"""Arguments that several commands take."""
+"""Paths as arguments that several commands take."""
 
 from __future__ import annotations
 
