@@ -16,8 +16,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 import semistream
+from semistream.relation import updates
 from semistream.relation.storage import manifest as manifests
-from semistream.relation.versions import versions
 from semistream.spark.joining import warm, warm_cleanup
 from semistream.spark.joining.join_task import JoinTask
 from semistream.spark.joining.warm import WarmShard, shard_identity
@@ -296,7 +296,7 @@ def test_a_version_that_changed_the_shard_starts_with_an_empty_cache(tmp_path: P
     prices = [task(1, shard)[1] for shard in range(2)]
     assert [task(1, shard) for shard in range(2)] == [(True, prices[0]), (True, prices[1])]
     shard_of_3 = 0 if 3 in prices[0] else 1
-    assert versions.upsert(path, pa.table({"id": [3], "price": [-1]})) == 2
+    assert updates.upsert(path, pa.table({"id": [3], "price": [-1]})) == 2
     attached, found_prices = task(2, shard_of_3)
     assert not attached
     assert found_prices[-1] == 50

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 import semistream
 from feeding import MEMORY, ROWS, SHARDS, build_products, feed, price_of, workers
-from semistream.relation.versions import versions
+from semistream.relation import updates
 from semistream.workloads import ZipfKeys
 
 pytestmark = pytest.mark.spark
@@ -90,8 +90,8 @@ def test_a_new_version_is_never_served_from_an_old_cache(spark: SparkSession, re
     with feed(spark, path, tmp_path / "query") as fed:
         ratios = [hit_ratio(fed.add(number)) for number in range(4)]
         old = list(fed.files)
-        versions.upsert(path, pa.table({"id": hottest[:1], "price": [-1]}))
-        versions.delete(path, pa.array(hottest[1:]))
+        updates.upsert(path, pa.table({"id": hottest[:1], "price": [-1]}))
+        updates.delete(path, pa.array(hottest[1:]))
         ratios += [hit_ratio(fed.add(number)) for number in range(4, 7)]
         assert len(list(fed.caches[0].glob("*/shard-*"))) == SHARDS, "caches of two versions at once"
         changed = dict.fromkeys(hottest[1:]) | {hottest[0]: -1}
