@@ -67,7 +67,7 @@ class MappedArrays:
             self._directory.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, name: str, count: int, dtype: DTypeLike) -> NDArray[Any]:
-        """Map the array ``name``; a file of another size is replaced by zeros."""
+        """Map the array ``name``; a file of another size is replaced by zeros. Only a new file takes time and room."""
         kind = np.dtype(dtype)
         if count == 0:
             return np.zeros(0, kind)

@@ -3,7 +3,8 @@
 An entry of 64 bits holds 32 bits of the key's hash and the position plus one; zero is free. The hash bits tell almost
 all absent keys without a look at the key itself, which lies in another cache line. Probing is linear and deletion
 shifts back what had to go past, so there are no tombstones and a table that is used for ever stays as fast as a new
-one. Two thirds full at most.
+one. Two thirds full at most: finding, entering and erasing a key takes constant time on average, nearly always within
+a cache line. A table takes `ENTRY_BYTES` a key.
 
 All functions are compiled and take the table as two arrays, so that a structure can keep them among its own.
 

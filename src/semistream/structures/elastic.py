@@ -45,7 +45,7 @@ class ElasticArrays:
         return np.frombuffer(room, kind, count)
 
     def resize(self, name: str, count: int) -> NDArray[Any]:
-        """Return the array with another length; nobody may hold a view of it any more."""
+        """Return the array with another length, without a copy; nobody may hold a view of it any more."""
         room, kind = self._rooms[name]
         room.resize(max(1, count * kind.itemsize))
         return np.frombuffer(room, kind, count)

@@ -27,7 +27,7 @@ class Matches(NamedTuple):
 
 
 class PageLookup:
-    """Finds the rows of keys, reading pages into a fixed number of frames.
+    """Finds the rows of keys, reading pages into a fixed number of frames, which are all the memory it holds.
 
     Parameters
     ----------
@@ -54,7 +54,10 @@ class PageLookup:
         return self._frames.nbytes
 
     def match(self, keys: Ints) -> Iterator[Matches]:
-        """Yield all pairs of ``keys`` (by position) with rows of R."""
+        """Yield all pairs of ``keys`` (by position) with rows of R.
+
+        A look-up in the index a key; a read for each page that may hold one, or with ``share`` for each different page.
+        """
         located = self._relation.locate(keys)
         asked_by = np.repeat(np.arange(keys.size), located.counts)
         pages = located.pages
@@ -78,7 +81,10 @@ class PageLookup:
                     yield Matches(asked_by[low:high][found], frames.reshape(-1), starts, flags, wanted[found])
 
     def match_between(self, low: Ints, high: Ints) -> Iterator[Matches]:
-        """Yield all pairs of the intervals ``[low, high]`` with rows of R, one interval after the other."""
+        """Yield all pairs of the intervals ``[low, high]`` with rows of R, one interval after the other.
+
+        Every page of an interval is read for it, also if the interval before has had it.
+        """
         spans = locate_spans(self._relation, low, high)
         order = self._relation.page_order
         for i in range(low.size):

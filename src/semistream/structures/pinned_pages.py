@@ -35,6 +35,9 @@ _PERIODS_BEFORE_AGING = 4
 class PinnedPages:
     """Room for some pages of R that stay.
 
+    All memory is taken at once: frames, directories and counters. A look-up takes constant time and one step a match,
+    and reads nothing; only `load` reads.
+
     Parameters
     ----------
     relation
@@ -134,7 +137,7 @@ class PinnedPages:
         np.take(self._frames, frames, axis=0, out=into)
 
     def load(self, pages: Ints) -> None:
-        """Read pages and hold them, in place of whatever was held."""
+        """Read pages, each once, and hold them, in place of whatever was held."""
         self.forget(self.pages)
         pages = pages[: self.capacity]
         self._relation.read(pages, self._frames[: pages.size])
@@ -167,7 +170,8 @@ class PinnedPages:
     def consider(self, pages: Ints, frames: Bytes, met: Ints) -> int:
         """See pages that were read and how many tuples each has served; pin those that deserve it.
 
-        Returns how many were pinned.
+        Returns how many were pinned. Constant time for each page, and a copy of it and an entry for each of its keys if
+        it is pinned; nothing is read again.
         """
         self._next_victim, self._room, pinned = kernels.consider(
             self._t, self._bytes, pages, frames, met, self._victims, self._had, self._next_victim, self._room
@@ -178,7 +182,10 @@ class PinnedPages:
         return pinned
 
     def pass_time(self, tuples: int) -> None:
-        """Tell that so many stream tuples have come: puts the pages in order and ages the counts when it is time."""
+        """Tell that so many stream tuples have come: puts the pages in order and ages the counts when it is time.
+
+        Once a period: a sort of the pages held, and sometimes a pass over the counters.
+        """
         self._tuples += tuples
         if self._tuples < self.period or self._t.uses.size == 0:
             return

@@ -136,6 +136,8 @@ class ReadPlan(NamedTuple):
 class ReadPlanner:
     """Makes plans in arrays that it keeps: ``bytes_per_page`` for each page that may be wanted at once.
 
+    A plan takes time in proportion to the pages wanted, whatever ``max_scan`` is.
+
     Parameters
     ----------
     capacity

@@ -29,6 +29,9 @@ _COPIED = 1 << 14
 class StreamTable:
     """Stream tuples that wait for their page of R.
 
+    All memory is taken at once. A tuple is inserted, found or removed in constant time, and a copy of its row; only
+    `resized` and `check` go through all tuples.
+
     Parameters
     ----------
     codec
@@ -110,7 +113,7 @@ class StreamTable:
     def probe(
         self, frames: Bytes, stride: int, cursor: Ints, cap: int, *, wanted: Ints | None = None, leave: bool = False
     ) -> tuple[Slots, Ints, Bytes, int]:
-        """Probe the rows of pages against the waiting tuples.
+        """Probe the rows of pages against the waiting tuples: one look-up a key of the pages, one step a pair.
 
         Parameters
         ----------
@@ -169,7 +172,10 @@ class StreamTable:
         return self._rows.codec.decode(data, starts)
 
     def resized(self, capacity: int) -> StreamTable | None:
-        """Return a table of another capacity with the same tuples, or None if they do not fit; this one stays."""
+        """Return a table of another capacity with the same tuples, or None if they do not fit; this one stays.
+
+        Copies every row; both tables are in memory until this one is let go.
+        """
         other = StreamTable(self._rows.codec, capacity, self._row_bytes)
         slots = kernels.in_order(self._t)
         for begin in range(0, slots.size, _COPIED):

@@ -134,6 +134,9 @@ def _insert_single(t: _Table, keys: Ints, frequency: Ints, flags: Bytes) -> Slot
 class HotTuples:
     """A cache of single tuples of R, bounded in rows and bytes.
 
+    All memory is taken at once. A key is looked up, admitted or removed in constant time, and a copy of its rows; a
+    full cache is gone through for victims once for every sixteenth of its keys that is considered.
+
     Parameters
     ----------
     codec
