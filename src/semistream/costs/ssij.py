@@ -43,12 +43,11 @@ from semistream.costs.basis.planned_reads import planned_reads
 from semistream.costs.basis.popularity import KeyClasses
 from semistream.costs.basis.served import DiskCosts, Served, matched_in_passes
 from semistream.costs.basis.setting import Setting
-from semistream.joins.ssij import ssij_memory
-from semistream.joins.ssij.inverted_kernels import ENTRY_BYTES, LINK_BYTES, NODE_BYTES
+from semistream.joins.ssij.inverted_layout import ENTRY_BYTES, LINK_BYTES, NODE_BYTES
 from semistream.joins.ssij.page_cache import PageCache
+from semistream.joins.ssij.ssij_layout import WANTED_BYTES, MemoryOptions, SsijLayout, Thresholds, least_parts
 from semistream.joins.ssij.tuple_log import TupleShape
 from semistream.structures.directory import ENTRY_BYTES as DIRECTORY_BYTES
-from semistream.structures.read_plan import ReadPlanner
 
 __all__ = ["COSTS", "SsijCosts"]
 
@@ -185,60 +184,32 @@ class SsijCosts(DiskCosts):
         return {"input_tuples": inputs, "buffer_tuples": buffers, "max_scan": [50, 200, 800]}
 
     def least(self, setting: Setting, **options: Any) -> int:
-        return setting.pages * PageCache.bytes_per_page + self._least_parts(setting, options.get("cache_share") or 0.0)
-
-    @staticmethod
-    def _least_parts(setting: Setting, cache_share: float) -> int:
-        """Return the least that the parts after the page map need."""
-        frame = setting.frame_bytes
-        least = (
-            math.ceil(ssij_memory._LEAST_FRAMES / (1.0 - cache_share)) * (frame + ssij_memory._FRAME_EXTRA)
-            + ssij_memory.READ_EXTRA
-        )
-        least += ssij_memory._LEAST_PORTION * (
-            ssij_memory._PORTION_BYTES + ssij_memory._WANTED_BYTES
-        ) + ReadPlanner.bytes_for(0, 1)
-        return least + 2 * frame
+        chosen = MemoryOptions(cache_share=options.get("cache_share"))
+        return setting.pages * PageCache.bytes_per_page + least_parts(setting.frame_bytes, chosen)
 
     def _split(
         self, setting: Setting, total: int, cache_share: float | None, *,
         input_tuples: int | None = None, buffer_tuples: int | None = None, max_scan: int = 200, **_: Any,
     ) -> _Split:  # fmt: skip
-        """Give the memory out as `SsijMemory` does."""
+        """Give the memory out as `SsijMemory` does, pages being read into one buffer."""
         frame, parts = setting.frame_bytes, common_memory(setting, total, index=True)
-        read_extra, frame_extra, wanted_bytes = (
-            ssij_memory.READ_EXTRA,
-            ssij_memory._FRAME_EXTRA,
-            ssij_memory._WANTED_BYTES,
-        )
-        portion_bytes, least_portion = ssij_memory._PORTION_BYTES, ssij_memory._LEAST_PORTION
-        least = self._least_parts(setting, cache_share or 0.0)
+        options = MemoryOptions(
+            input_tuples, buffer_tuples, max_scan=max_scan, cache_share=cache_share, read_ahead=False
+        )  # fmt: skip
         page_map = parts.give("page map", setting.pages * PageCache.bytes_per_page)
-        spare = parts.free - least
-        if spare < 0:
+        if parts.free < (least := least_parts(frame, options)):
             raise self._too_small(setting, parts, least + page_map)
-        portion = least_portion + min(spare // 16 // portion_bytes, ssij_memory._MOST_PORTION)
-        parts.give("look-up", portion * portion_bytes)
-        read = 1 + min(spare // 16 // (frame + read_extra), ssij_memory._MOST_READ, max(setting.pages - 1, 0))
-        parts.give("read buffer", read * (frame + read_extra))
-        parts.give("matched rows", frame + min(spare // 32, ssij_memory._MOST_COPIES))
-        scan = max(1, min(max_scan, read, 1 + spare // 64 // 4))
-        planned = least_portion + spare // 64 // wanted_bytes
-        parts.give(
-            "read plan", planned * (wanted_bytes - ReadPlanner.bytes_per_page) + ReadPlanner.bytes_for(planned, scan)
-        )
-        frames = parts.free // (frame + frame_extra)
-        parts.give("pages and tuples", frames * (frame + frame_extra))
-        for_tuples = frames if cache_share is None else frames - int(frames * cache_share)
+        layout = SsijLayout.of(parts.free, frame, setting.pages, options)
+        for name, size in layout.parts().items():
+            parts.give(name, size)
+        for_tuples = layout.frames - int(layout.frames * (cache_share or 0.0))
         row = setting.waiting_bytes - _SLOT_BYTES
         record = TupleShape.size_of(row, ranged=False, timed=False)
-        waiting = record + NODE_BYTES + ENTRY_BYTES + wanted_bytes // 4
         little = total <= 0.015 * setting.pages * setting.page_bytes
-        paper = ssij_memory.BUFFER_TUPLES_OF_LITTLE if little else ssij_memory.BUFFER_TUPLES
+        thresholds = Thresholds.of(options, int(for_tuples * frame), record, little=little)
         return _Split(
-            parts, frames, portion, read, scan, planned, record, math.ceil((LINK_BYTES + row) / 4) * 4,
-            input_tuples or max(1, min(ssij_memory.INPUT_TUPLES, for_tuples * frame // 10 // record)),
-            buffer_tuples or max(1, min(paper, for_tuples * frame // 2 // waiting)),
+            parts, layout.frames, layout.portion, layout.read, layout.scan, layout.wanted, record,
+            math.ceil((LINK_BYTES + row) / 4) * 4, thresholds.input_tuples, thresholds.buffer_tuples,
         )  # fmt: skip
 
     @staticmethod
@@ -266,8 +237,8 @@ class SsijCosts(DiskCosts):
     def _beside(setting: Setting, split: _Split, wanted: float) -> float:
         """Return what of the block neither pages nor tuples have: lists of who waits for a page, a larger read plan."""
         # the read plan grows by half as long as it does not suffice, at the expense of the block
-        grown = max(0.0, 1.25 * wanted - split.planned) * ssij_memory._WANTED_BYTES
-        grown = min(grown, max(0, setting.pages - split.planned) * ssij_memory._WANTED_BYTES)
+        grown = max(0.0, 1.25 * wanted - split.planned) * WANTED_BYTES
+        grown = min(grown, max(0, setting.pages - split.planned) * WANTED_BYTES)
         return wanted * ENTRY_BYTES + grown
 
     def _fitting(self, setting: Setting, split: _Split, wanted: float, each: float, cache_share: float | None) -> float:

@@ -111,16 +111,16 @@ def test_pages_give_way_to_a_burst_and_return(skewed: Relation) -> None:
         join.offer(batch)
         list(join.step())
     list(join.drain())
-    cached = len(join._cache)
-    assert cached > 0.5 * join._pool.count
+    cached = join.cached_pages
+    assert cached > 0.5 * join.frames
     assert join.offer(burst) == burst.num_rows, "memory was there, held by cached pages"
-    assert len(join._cache) < 0.8 * cached
+    assert join.cached_pages < 0.8 * cached
     join.check()
     assert sum(result.num_rows for result in join.drain()) == burst.num_rows
     for batch in calm[:10]:
         join.offer(batch)
         list(join.drain())
-    assert len(join._cache) > 0.9 * cached
+    assert join.cached_pages > 0.9 * cached
     assert join.budget.peak <= join.budget.total
     join.check()
 
@@ -134,11 +134,11 @@ def test_the_most_useful_pages_survive_a_burst(skewed: Relation) -> None:
         join.offer(batches_of(keys, keys.size)[0])
         list(join.drain())
     pages = np.unique(skewed.locate(np.unique(hot)).pages)
-    assert (join._cache.arrays.place[pages] >= 0).all()
+    assert join.caches(pages).all()
     join.offer(batches_of(generator.integers(0, 60_000, 5000), 5000)[0])
     join.check()
-    assert len(join._cache) < 0.9 * join._pool.count
-    assert (join._cache.arrays.place[pages] >= 0).all(), "a page that serves fifty tuples a batch made way for a stream"
+    assert join.cached_pages < 0.9 * join.frames
+    assert join.caches(pages).all(), "a page that serves fifty tuples a batch made way for a stream"
 
 
 def test_tuples_offered_amid_a_turn(skewed: Relation) -> None:

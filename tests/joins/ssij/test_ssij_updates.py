@@ -123,7 +123,7 @@ def test_cached_pages_that_changed_are_not_served(folder: Path) -> None:
     with Relation.build(master, folder / "r", "id", page_size=1024, fill=0.8) as relation:
         join = ssij(relation, on="id", how="left", memory="1MB")
         list(join.process([stream]))
-        assert len(join._cache) == relation.page_count, "all of R is cached"
+        assert join.cached_pages == relation.page_count, "all of R is cached"
         pages = relation.page_count
         update = join.update(pa.table({"id": [5, 700, 700, 5000], "value": [1, 2, 3, 4]}), deletes=pa.array([6, 1999]))
         list(join.drain())

@@ -11,7 +11,7 @@ from semistream.core.arrays import Floats
 from semistream.core.compiled import kernel
 from semistream.costs.basis.popularity import KeyClasses
 from semistream.costs.basis.setting import Setting
-from semistream.joins.ssij.inverted_kernels import SEARCHED
+from semistream.joins.ssij.inverted_layout import SEARCHED
 
 __all__ = ["PageClasses", "kept_pages"]
 

@@ -49,7 +49,7 @@ class DrivenRun(Run):
     def drive(self, rate: float, tuples: int) -> bool:
         """Let ``tuples`` more arrive at ``rate``; False as soon as one finds no room."""
         began, first = self.clock.now(), self.feed.offered
-        least = max(1, min(tuples, int(self.join._input_tuples)) // _PATIENCE)
+        least = max(1, min(tuples, self.join.input_tuples) // _PATIENCE)
         deadline = self.point.options.get("deadline")
         if deadline is not None:
             least = max(1, min(least, int(deadline * rate / 16)))
@@ -101,7 +101,7 @@ def highest_rate(point: Point, directory: Path) -> Record:
             stats = run.join.stats
             best = {
                 "hit_ratio": stats.hit_ratio, "late": late, "join_phases": run.join.join_phases,
-                "cached_pages": len(run.join._cache), "virtual_seconds": run.clock.now(),
+                "cached_pages": run.join.cached_pages, "virtual_seconds": run.clock.now(),
             }  # fmt: skip
         else:
             high = rate
@@ -117,7 +117,7 @@ def time_of_burst(point: Point, directory: Path) -> Record:
     for part in (warm // 2, warm // 2):
         before, spent = run.feed.offered, 0.0
         while run.feed.offered - before < part:
-            run.feed.offer(run.join, run.join._input_tuples)
+            run.feed.offer(run.join, run.join.input_tuples)
             spent += run.turn()
     nominal = (warm // 2) / spent
     while run.turn() > 0.0:  # what is left to look up; tuples go on waiting for their join phase

@@ -20,7 +20,7 @@ from semistream.experiments.papers.ssij_setups import (
 )
 from semistream.experiments.scales import Size
 from semistream.experiments.spec import Axis, Point, Sample, Verdict
-from semistream.joins.ssij.ssij_memory import READ_EXTRA
+from semistream.joins.ssij.ssij_layout import READ_EXTRA
 
 __all__ = ["experiments"]
 

@@ -139,7 +139,7 @@ class FramePool:
 
     def __init__(self, frames: Bytes, log_limit: int | None = None) -> None:
         self.frames = frames
-        self.count, self.frame_bytes = frames.shape
+        self.count, self.frame_bytes = int(frames.shape[0]), int(frames.shape[1])
         flat = frames.reshape(-1)
         state = np.array([self.count, 0, self.count if log_limit is None else log_limit, self.frame_bytes], np.int64)
         self.arrays = Pool(

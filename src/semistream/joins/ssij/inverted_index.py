@@ -25,12 +25,14 @@ from typing import NamedTuple
 import numpy as np
 
 from semistream.core.arrays import Bytes, Ints, Scores, Slots
-from semistream.joins.ssij import inverted_kernels as kernels
+from semistream.joins.ssij import inverted_lists as lists
+from semistream.joins.ssij import inverted_passes as passes
 from semistream.joins.ssij.frame_pool import FRONT, OFFSET, FrameLog, FramePool
-from semistream.joins.ssij.inverted_kernels import (
+from semistream.joins.ssij.inverted_layout import (
     HAS_MATCHED,
     LEADER,
     NONE,
+    PAGES_WENT,
     RECORD,
     W_BYTES,
     W_LAST,
@@ -141,7 +143,7 @@ class InvertedIndex:
             Filled with the pairs found, and with tuples that have no partner.
         """
         return Served(
-            *kernels.serve_cached(
+            *passes.serve_cached(
                 self.pool.arrays, cache, self._states, self.shape.array, self._stride, self._ordered, self._searches,
                 page_order, tuples, *spans, most_wanted, now, cursor, pairs, alone, self.earliest,
             )
@@ -156,7 +158,7 @@ class InvertedIndex:
         counts all of them. `next_pages` moves the cursor on to other pages, `next_pairs` forgets the pairs.
         """
         return Served(
-            *kernels.serve_waiting(
+            *passes.serve_waiting(
                 self.pool.arrays, cache, self.shape.array, self._stride, self._ordered,
                 pages, frames, now, cursor, pairs, copies,
             )
@@ -184,13 +186,13 @@ class InvertedIndex:
 
     def utilities(self, cache: Cache, pages: Ints | Slots, utility: Scores) -> Scores:
         """Return how many tuples wait for each page."""
-        kernels.list_utilities(self.pool.arrays, cache.place, pages, utility)
+        lists.list_utilities(self.pool.arrays, cache.place, pages, utility)
         return utility[: pages.size]
 
     @staticmethod
     def pages_went(cursor: Ints) -> None:
         """Amid `serve_cached`: tuples to come may have to wait for pages that the leader found cached."""
-        cursor[LEADER] = kernels.PAGES_WENT
+        cursor[LEADER] = PAGES_WENT
 
     def suspend(self, cursor: Ints) -> None:
         """Before a join phase amid `serve_cached`: the tuple at hand will not have met all of its pages by its end."""
@@ -206,7 +208,7 @@ class InvertedIndex:
 
     def unmatched(self, place: Ints, most: int) -> Ints:
         """Return where the rows of tuples begin that met no partner; ``place`` is `begin` at first and is moved."""
-        return kernels.list_unmatched(self.pool.arrays, self.shape.array, place, most)
+        return lists.list_unmatched(self.pool.arrays, self.shape.array, place, most)
 
     def begin(self) -> Ints:
         """Return the place of the first tuple, for `unmatched`."""

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future
+from contextlib import closing
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from semistream.core.arrays import Bytes, Ints
+from semistream.core.arrays import Bools, Ints
+from semistream.core.budget import Reservation
+from semistream.core.clock import Clock
 from semistream.joins.interface.following import Undo
-from semistream.joins.interface.leaving import Leaving
+from semistream.joins.interface.join import Join
 from semistream.joins.interface.stream_buffer import Tuples
-from semistream.joins.ssij.inverted_index import Served
-from semistream.joins.ssij.inverted_kernels import DONE, FULL, NO_PLAN, NO_ROOM, RECORD, TUPLE, W_PAIRS
-from semistream.joins.ssij.ssij_schedule import SsijSchedule
+from semistream.joins.shares import PAIR_BYTES
+from semistream.joins.ssij.page_cache import PageCache, Replacement
+from semistream.joins.ssij.ssij_layout import MemoryOptions, least_parts
+from semistream.joins.ssij.ssij_memory import SsijMemory
+from semistream.joins.ssij.ssij_phases import Alone, Found, JoinPhase, Met, OnlinePhase, Short
+from semistream.joins.ssij.ssij_schedule import Deadlines, Phase, SsijSchedule
+from semistream.joins.ssij.tuple_log import TupleShape
 from semistream.relation.changes.overlay import Change
 from semistream.relation.changes.patch import Patch
 from semistream.relation.relation import Relation
-from semistream.relation.spans import locate_spans
-from semistream.structures.read_plan import ReadPlan
 
 __all__ = ["Ssij"]
 
 
-class Ssij(SsijSchedule):
+class Ssij(Join):
     """Stream tuples meet cached pages at once, and wait together for the pages that have to be read.
 
     *Pending*: tuples gather in the input buffer. *Online*: a batch of them is sorted and walked through the index;
@@ -96,13 +101,25 @@ class Ssij(SsijSchedule):
     place = 130
     conditions = ("equal", "between")
 
+    _memory: SsijMemory
+    _schedule: SsijSchedule
+
     def __init__(
         self,
         relation: Relation,
         *,
-        plan: Literal["optimal", "greedy"] = "optimal",
+        input_tuples: int | None = None,
+        buffer_tuples: int | None = None,
+        input_limit: int | None = None,
+        max_scan: int = 200,
+        replacement: Replacement = "utility",
+        cache_share: float | None = None,
         utility_kept: float = 0.5,
-        **options: Any,
+        plan: Literal["optimal", "greedy"] = "optimal",
+        read_ahead: bool = True,
+        deadline: float | str | None = None,
+        clock: Clock | None = None,
+        **common: Any,
     ) -> None:
         if plan not in ("optimal", "greedy"):
             raise ValueError(f"plan must be 'optimal' or 'greedy', not {plan!r}")
@@ -110,19 +127,86 @@ class Ssij(SsijSchedule):
             raise ValueError(f"utility_kept must be at least 0 and less than 1, not {utility_kept}")
         self._greedy = plan == "greedy"
         self._utility_kept = utility_kept
+        self._deadlines = Deadlines(deadline, clock)
+        # virtual time goes by while pages are read, and must not do so behind the join's back
+        ahead = read_ahead and not relation.device.simulated
+        self._options = MemoryOptions(
+            input_tuples, buffer_tuples, input_limit, max_scan, replacement, cache_share, read_ahead=ahead
+        )
+        self._phase = Phase.PENDING
+        self._begun = dict.fromkeys(Phase, 0)
         self._updates: deque[tuple[Any, Any, Future[Change]]] = deque()
         self._early: deque[pa.RecordBatch] = deque()
-        self._turning = False
-        self.online_phases = 0
-        self.join_phases = 0
-        super().__init__(relation, **options)
+        super().__init__(relation, **common)
+
+    def _minimum(self) -> int:
+        page_map = self.relation.page_count * PageCache.bytes_per_page
+        return page_map + least_parts(self.relation.device.frame_bytes, self._options)
+
+    def _open(self) -> None:
+        codec = self.stream_codec
+        shape = TupleShape(codec, ranged=self.condition.name == "between", timed=self._deadlines.exist)
+        self._memory = memory = SsijMemory(
+            self.relation, self.budget, self._options, shape, self._row_bytes, self._cap * PAIR_BYTES
+        )
+        self._schedule = SsijSchedule(self.relation, memory, self._deadlines, self._stream, self._stats)
+        parts = self.relation, memory, self._schedule, self._stats
+        self._online = OnlinePhase(*parts)
+        self._join = JoinPhase(*parts, greedy=self._greedy, utility_kept=self._utility_kept)
+        if codec.variable or codec.stride > memory.largest_row:
+            self._largest_row = memory.largest_row
+
+    # -- what can be seen of it ---------------------------------------------------------------------------
+
+    @property
+    def due(self) -> float | None:
+        """The moment by which `step` must be called for all waiting tuples to meet their deadlines; None if any time.
+
+        A join phase that begins then ends in time: for tuples that wait, over the pages they wait for; for tuples not
+        yet looked up, over all these and all they may turn out to need.
+        """
+        return self._schedule.due if self._bound else None
+
+    @property
+    def missed_deadlines(self) -> int:
+        """Tuples that left after their deadline."""
+        return self._schedule.late if self._bound else 0
+
+    @property
+    def online_phases(self) -> int:
+        """Online phases that have begun."""
+        return self._begun[Phase.ONLINE]
+
+    @property
+    def join_phases(self) -> int:
+        """Join phases that have begun."""
+        return self._begun[Phase.JOIN]
+
+    @property
+    def input_tuples(self) -> int:
+        """Tuples that gather before they are looked up."""
+        return self._memory.thresholds.input_tuples
+
+    @property
+    def cached_pages(self) -> int:
+        """Pages of R in memory."""
+        return len(self._memory.cache)
+
+    @property
+    def frames(self) -> int:
+        """Frames of a page each that cached pages and tuples share."""
+        return self._memory.frames
+
+    def caches(self, pages: Ints) -> Bools:
+        """Say of each page whether it is in memory."""
+        return self._memory.cache.arrays.place[pages] >= 0
 
     # -- pending: tuples come in --------------------------------------------------------------------------
 
     def _absorb(self) -> None:
-        limit = self._input_limit
-        while len(self._stream) and len(self._input) < limit:
-            for part in self._stream.take(limit - len(self._input)):
+        memory, limit = self._memory, self._memory.thresholds.input_limit
+        while len(self._stream) and len(memory.input) < limit:
+            for part in self._stream.take(limit - len(memory.input)):
                 count = self._take_in(part)
                 if count < len(part.keys):
                     self._stream.put_back(Tuples(part.keys[count:], part.batch.slice(count)))
@@ -130,17 +214,16 @@ class Ssij(SsijSchedule):
 
     def _take_in(self, part: Tuples) -> int:
         """Append tuples to the input buffer, cached pages making room; return how many."""
+        memory, schedule = self._memory, self._schedule
         rows = self.stream_codec.encode(part.batch)
-        self._make_room(self._frames_for(self._shape.sizes(rows.lengths)) + self._spare)
-        ranged = self._shape.ranged
-        highs = self.condition.highs(part.batch, part.keys) if ranged else None
-        dues = self._dues(part.batch) if self._timed else None
-        count = self._input.append(part.keys, highs, dues, rows, self._spare)
+        if self._phase is Phase.PENDING:  # amid a phase, pages stay where they are
+            memory.make_room(memory.frames_for(memory.shape.sizes(rows.lengths)) + memory.spare)
+        highs = self.condition.highs(part.batch, part.keys) if memory.shape.ranged else None
+        dues = self._deadlines.of(part.batch) if schedule.timed else None
+        count = memory.input.append(part.keys, highs, dues, rows, memory.spare)
         self._stats.buffered += count
-        if dues is not None and count:
-            spans = locate_spans(self.relation, part.keys[:count], (part.keys if highs is None else highs)[:count])
-            self._input_pages += int(spans.length.sum())
-            self._input_due = min(self._input_due, float(dues[:count].min()))
+        if dues is not None:
+            schedule.came(part.keys[:count], (part.keys if highs is None else highs)[:count], dues[:count])
         return count
 
     # -- one turn -----------------------------------------------------------------------------------------
@@ -149,193 +232,45 @@ class Ssij(SsijSchedule):
         while self._early:
             yield self._early.popleft()
         if self._updates:
-            yield from self._turn_of(self._join_phase())
+            yield from self._results_of(Phase.JOIN)
             self._install_updates()
         self._absorb()
-        if self._waiting_press():
-            yield from self._turn_of(self._join_phase())
+        for phase in self._schedule.turn(self._closing):
+            yield from self._results_of(phase)
             self._absorb()
-        if self._online_is_due():
-            yield from self._turn_of(self._online_phase())
-            self._absorb()
-        if self._join_is_due():
-            yield from self._turn_of(self._join_phase())
-        self._absorb()
 
     def _turn(self) -> Iterator[pa.RecordBatch]:
         if not self._bound:
             self._install_updates()  # no tuple has come yet that has to see R as it was
         yield from super()._turn()
 
-    def _turn_of(self, phase: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run a phase, amid which pages stay where they are, whatever is offered between its results."""
-        self._turning = True
+    def _results_of(self, phase: Phase) -> Iterator[pa.RecordBatch]:
+        """Run a phase, and make results of those who leave."""
+        with closing(self._run(phase)) as events:  # whatever happens to the results, the phase is over then
+            for event in events:
+                if isinstance(event, Met):
+                    yield from self._joined(*event[:-1], seen=event.found)
+                elif isinstance(event, Alone):
+                    yield from self._without_partner(event.stream)
+                elif self._on_match is not None:
+                    # those of a key together: tuples of several batches wait for a page
+                    order = np.argsort(event.keys, kind="stable")
+                    self._on_match(event.keys[order], event.data, event.starts[order], event.flags[order])
+
+    def _run(self, phase: Phase, cursor: Ints | None = None) -> Generator[Found | Met | Alone]:
+        """Run a phase, and join phases amid it where memory is short; ``cursor`` is that of the look-up around one."""
+        if phase is Phase.JOIN and len(self._memory.index) == 0:
+            return
+        self._begun[phase] += 1
+        before, self._phase = self._phase, phase
         try:
-            yield from phase
+            for event in self._online.run() if phase is Phase.ONLINE else self._join.run(cursor):
+                if isinstance(event, Short):
+                    yield from self._run(Phase.JOIN, event.cursor)
+                else:
+                    yield event
         finally:
-            self._turning = False
-
-    # -- online: look up, join what is cached, let the rest wait (Algorithm 1) ----------------------------
-
-    def _online_phase(self) -> Iterator[pa.RecordBatch]:
-        self.online_phases += 1
-        left = min(len(self._input), self._input_tuples)
-        while left > 0:
-            tuples = self._next_portion(min(left, self._portion))
-            left -= tuples.size
-            yield from self._look_up(tuples)
-            self._drop_portion(tuples.size)
-            if len(self._index) >= self._buffer_tuples or self._clock_is_at(self._join_due()):
-                break
-
-    def _next_portion(self, most: int) -> Ints:
-        """Return the addresses of tuples in the input buffer, those due first."""
-        return self._input.take_most_urgent(most) if self._timed else self._input.front(most)
-
-    def _drop_portion(self, count: int) -> None:
-        if not self._timed:
-            self._input.drop_front(count)
-            return
-        self._input.drop_taken()
-        self._input_due = self._input.due_bounds()[0]
-        if len(self._input) == 0:
-            self._input_pages = 0
-
-    def _look_up(self, tuples: Ints) -> Iterator[pa.RecordBatch]:
-        """Sort tuples by key, walk them through the index, and serve them as far as pages are cached."""
-        words = self._pool.arrays.words
-        tuples = tuples[np.argsort(words[tuples + 1])]
-        low = words[tuples + 1]
-        high = words[tuples + 2] if self._shape.ranged else low
-        spans = locate_spans(self.relation, low, high)
-        self._input_pages = max(0, self._input_pages - int(spans.length.sum())) if self._timed else 0
-        alone = np.empty(tuples.size, np.int64)
-        cursor = self._index.start()
-        self._cache.tick()
-        while True:
-            served = self._index.serve_cached(
-                self._cache.arrays, self.relation.page_order, tuples, spans,
-                self._planner.capacity, self._clock.now(), cursor, self._pairs, alone,
-            )  # fmt: skip
-            self._count(served)
-            yield from self._emit_cached(served.pairs)
-            yield from self._without_partner(self._held(alone[: served.alone]))
-            if served.status == DONE:
-                return
-            if served.status != FULL:
-                self._index.pages_went(cursor)
-            short_of_room = served.status == NO_ROOM and not self._give_way(tuples.size - int(cursor[TUPLE]))
-            short_of_plan = served.status == NO_PLAN and not self._grow_plan()
-            if short_of_room or short_of_plan:
-                yield from self._join_phase(cursor)
-
-    def _count(self, served: Served) -> None:
-        stats = self._stats
-        stats.probes += served.probes
-        stats.rows_done += served.finished
-        stats.cache_hits += served.hits
-        stats.appended += served.waiting
-        self.missed_deadlines += served.late
-
-    def _emit_cached(self, count: int) -> Iterator[pa.RecordBatch]:
-        """Yield pairs of tuples with rows of cached pages; they are in key order."""
-        if count:
-            pairs = self._pairs
-            stream = self._held(pairs.tuple_at[:count])
-            data = self._pool.arrays.flat
-            yield from self._joined(pairs.key[:count], stream, data, pairs.start[:count], pairs.flag[:count])
-
-    def _held(self, starts: Ints) -> Leaving:
-        """Let tuples leave whose rows start at these bytes of the pool."""
-        flat, codec = self._pool.arrays.flat, self.stream_codec
-        return Leaving(
-            starts.size, codec.sizes_at(flat, starts), lambda begin, end: codec.decode(flat, starts[begin:end])
-        )
-
-    # -- join: read what is wanted and serve those who wait (Algorithm 2) ---------------------------------
-
-    def _join_phase(self, cursor: Ints | None = None) -> Iterator[pa.RecordBatch]:
-        """Serve all waiting tuples; ``cursor`` is that of the look-up that ran out of memory, if one did."""
-        if len(self._index) == 0:
-            return
-        self.join_phases += 1
-        began = self._clock.now()
-        index, cache = self._index, self._cache
-        if cursor is not None:
-            index.suspend(cursor)
-        wanted = self._wanted_pages()
-        verdict = cache.decide(index.utilities(cache.arrays, wanted, self._utilities))
-        plan = self._planner.plan_greedily(wanted) if self._greedy else self._planner.plan(wanted)
-        gathered = index.start_waiting()
-        for pages, frames in self._planned(plan):
-            utility = index.utilities(cache.arrays, pages, self._chunk_utilities)
-            index.next_pages(gathered)
-            while True:
-                before = int(gathered[W_PAIRS])
-                served = index.serve_waiting(
-                    cache.arrays, pages, frames, self._clock.now(), gathered, self._kept_pairs, self._copies
-                )
-                self._count(served)
-                self._notice(frames, before, served.pairs)
-                if served.status == FULL or self._timed:
-                    yield from self._emit_kept(gathered)
-                if served.status == DONE:
-                    break
-            cache.settle(pages, frames, utility, verdict)
-        yield from self._emit_kept(gathered)
-        yield from self._flush(cursor)
-        cache.age(self._utility_kept)
-        self.costs.observe(wanted.size, self._clock.now() - began)
-
-    def _planned(self, plan: ReadPlan) -> Iterator[tuple[Ints, Bytes]]:
-        """Yield the pages of a plan, some runs at a time; where there are two buffers, the next are read meanwhile."""
-        coming: deque[tuple[Ints, Bytes, Future[None] | None]] = deque()
-        at, turn = 0, 0
-        while at < plan.pages.size or coming:
-            while at < plan.pages.size and len(coming) < len(self._read_buffers):
-                listed, frames = self._read_buffers[turn]
-                turn = (turn + 1) % len(self._read_buffers)
-                pages, at = plan.list_pages(at, listed)
-                frames = frames[: pages.size]
-                ahead = None if self._reader is None else self._reader.submit(self.relation.read, pages, frames)
-                coming.append((pages, frames, ahead))
-            pages, frames, reading = coming.popleft()
-            if reading is None:
-                self.relation.read(pages, frames)
-            else:
-                reading.result()
-            yield pages, frames
-
-    def _notice(self, frames: Bytes, begin: int, end: int) -> None:
-        """Show pairs to whoever observes, those of a key together: tuples of several batches wait for a page."""
-        if self._on_match is not None and begin < end:
-            pairs = self._kept_pairs
-            order = begin + np.argsort(pairs.key[begin:end], kind="stable")
-            self._on_match(pairs.key[order], frames.reshape(-1), pairs.start[order], pairs.flag[order])
-
-    def _emit_kept(self, gathered: Ints) -> Iterator[pa.RecordBatch]:
-        """Yield pairs of waiting tuples with copies of R's rows."""
-        count, pairs = int(gathered[W_PAIRS]), self._kept_pairs
-        self._index.next_pairs(gathered)
-        if count == 0:
-            return
-        stream = self._held(pairs.tuple_at[:count])
-        yield from self._joined(
-            pairs.key[:count], stream, self._copies, pairs.kept[:count], pairs.flag[:count], seen=True
-        )
-
-    def _flush(self, cursor: Ints | None) -> Iterator[pa.RecordBatch]:
-        """Empty the stream buffer; tuples in it without a match have met all of their pages."""
-        index = self._index
-        place = index.begin()
-        while (lonely := index.unmatched(place, self._portion)).size:
-            yield from self._without_partner(self._held(lonely))
-        partial = 0
-        if cursor is not None:
-            partial = int(cursor[RECORD] >= 0)
-            index.resume(cursor)
-        self._stats.evicted += len(index) - partial
-        index.clear()
+            self._phase = before
 
     # -- updates of R (§IV-E) -----------------------------------------------------------------------------
 
@@ -359,18 +294,34 @@ class Ssij(SsijSchedule):
 
     @property
     def _amid_turn(self) -> bool:
-        return self._turning  # its own updates come between the phases of a turn
+        return self._phase is not Phase.PENDING  # its own updates come between the phases of a turn
 
     def before_update(self, patch: Patch, undo: list[Undo]) -> None:
         """Serve the tuples that wait with R as it is, update or not; the results come with the next turn."""
-        self._check_room(patch)
-        self._early.extend(self._turn_of(self._join_phase()))
+        lacking = sum(size - part.bytes for part, size in self._growth(patch)) - self.budget.free
+        if (too_little := self._memory.lacking_for(lacking)) > 0:
+            raise self._too_large(too_little, patch)  # too few frames for tuples to come in, wait and leave
+        self._early.extend(self._results_of(Phase.JOIN))
         super().before_update(patch, undo)
+
+    def _growth(self, patch: Patch) -> list[tuple[Reservation, int]]:
+        page_map = self._memory.page_map
+        size = max(page_map.bytes, patch.page_count * PageCache.bytes_per_page)
+        return [*super()._growth(patch), (page_map, size)]
+
+    def _give_up(self, lacking: int, patch: Patch) -> Undo:
+        """Lend frames; the tuples that wait for pages have left by now, others may have taken too many."""
+        undo = self._memory.lend_for_update(self.budget.free + lacking)
+        if undo is None:
+            raise self._must_drain(self.pending)
+        return undo
 
     def after_update(self, change: Change) -> None:
         """Forget cached pages that are not what they were."""
-        self._cache.forget(change.pages)
-        self._follow_relation()
+        self._memory.cache.forget(change.pages)
+        self._memory.follow_relation()
+
+    # -- inside -------------------------------------------------------------------------------------------
 
     @property
     def pending(self) -> int:
@@ -379,4 +330,7 @@ class Ssij(SsijSchedule):
 
     @property
     def _waiting(self) -> int:
-        return len(self._input) + len(self._index) if self._bound else 0
+        return len(self._memory.input) + len(self._memory.index) if self._bound else 0
+
+    def _check(self) -> None:
+        self._memory.check()

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from semistream.core.arrays import Ints
-from semistream.core.budget import Reservation
+from semistream.core.budget import MemoryBudget
 from semistream.core.errors import CorruptPageError
 from semistream.joins.interface.following import Undo
-from semistream.joins.interface.join import Join
 from semistream.joins.ssij.frame_pool import FramePool
 from semistream.joins.ssij.inverted_index import InvertedIndex
-from semistream.joins.ssij.inverted_kernels import ENTRY_BYTES, NODE_BYTES, PAIR_BYTES, Pairs
-from semistream.joins.ssij.page_cache import PageCache, Replacement, list_wanted
-from semistream.joins.ssij.phase_costs import PhaseCosts
+from semistream.joins.ssij.inverted_layout import PAIR_BYTES, Pairs
+from semistream.joins.ssij.page_cache import PageCache, list_wanted
+from semistream.joins.ssij.read_buffer import ReadBuffer
+from semistream.joins.ssij.ssij_layout import FRAME_EXTRA, MemoryOptions, SsijLayout, Thresholds
 from semistream.joins.ssij.tuple_log import TupleLog, TupleShape
-from semistream.relation.changes.patch import Patch
 from semistream.relation.devices.device import DeviceProfile
 from semistream.relation.relation import Relation
 from semistream.structures.read_plan import ReadPlanner
@@ -29,253 +26,192 @@ from semistream.structures.read_plan import ReadPlanner
 __all__ = ["SsijMemory"]
 
 
-INPUT_TUPLES = 250_000
-BUFFER_TUPLES = 1_000_000
-BUFFER_TUPLES_OF_LITTLE = 400_000
-"""The paper's thresholds (Table II); the last one with memory of one percent of R."""
+class SsijMemory:
+    """What SSIJ holds, and how its parts grow and shrink; it takes all of the budget that is free.
 
-_LEAST_FRAMES = 6
-_LEAST_PORTION = 16
-_MOST_PORTION = 1 << 16
-_PORTION_BYTES = 72
-"""A tuple that is looked up: address, key, order, ends of its range, its span, and copies of these on the way."""
-_MOST_READ = 512
-_MOST_COPIES = 1 << 21
-_WANTED_BYTES = ReadPlanner.bytes_per_page + 12
-"""A wanted page in the read plan, its utility, and that once more among all utilities."""
-_FRAME_EXTRA = FramePool.bytes_per_frame + PageCache.bytes_per_frame + 4
-"""What a frame costs beside its bytes; 4 for its utility among all utilities."""
-READ_EXTRA = 12
-"""What a frame of the read buffer costs beside its bytes."""
-
-
-class SsijMemory(Join):
-    """The parts of SSIJ's memory and how they grow and shrink; `Ssij` has the algorithm."""
-
-    _timed: bool
-    """Whether tuples have deadlines."""
-    _turning: bool
-    """Whether a phase is under way, amid which cached pages must stay where they are."""
+    Parameters
+    ----------
+    relation, budget
+        R, and what the memory is taken from.
+    options
+        How the user wants it divided.
+    shape, row_bytes
+        Layout of the stream's tuples, and how long a row is expected to be.
+    pair_bytes
+        Bytes already reserved for pairs.
+    """
 
     def __init__(
         self,
         relation: Relation,
-        *,
-        input_tuples: int | None = None,
-        buffer_tuples: int | None = None,
-        input_limit: int | None = None,
-        max_scan: int = 200,
-        replacement: Replacement = "utility",
-        cache_share: float | None = None,
-        read_ahead: bool = True,
-        **common: Any,
+        budget: MemoryBudget,
+        options: MemoryOptions,
+        shape: TupleShape,
+        row_bytes: float,
+        pair_bytes: int,
     ) -> None:
-        for name, value in (("input_tuples", input_tuples), ("buffer_tuples", buffer_tuples), ("max_scan", max_scan)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
-        if cache_share is not None and not 0.0 <= cache_share <= 0.95:
-            raise ValueError(f"cache_share must be from 0 to 0.95, not {cache_share}; None lets memory move")
-        self._wish = input_tuples, buffer_tuples, input_limit
-        self._max_scan = max_scan
-        self._replacement = replacement
-        self._cache_share = cache_share
-        # virtual time goes by while pages are read, and must not do so behind the join's back
-        self._read_ahead = read_ahead and not relation.device.simulated
-        super().__init__(relation, **common)
+        self._relation = relation
+        self._budget = budget
+        self._options = options
+        self.shape = shape
+        self._record = TupleShape.size_of(row_bytes, ranged=shape.ranged, timed=shape.timed)
 
-    # -- taking it ----------------------------------------------------------------------------------------
+        frame = relation.device.frame_bytes
+        self.page_map = budget.reserve("page map", relation.page_count * PageCache.bytes_per_page)
+        self._layout = layout = SsijLayout.of(budget.free, frame, relation.page_count, options)
+        parts = {name: budget.reserve(name, size) for name, size in layout.parts().items()}
+        self._plan_part, self._pool_part = parts["read plan"], parts["pages and tuples"]
 
-    def _minimum(self) -> int:
-        frame = self.relation.device.frame_bytes
-        frames = self._least_frames()
-        return (
-            self.relation.page_count * PageCache.bytes_per_page
-            + frames * (frame + _FRAME_EXTRA)
-            + (frame + READ_EXTRA)
-            + frame  # copies of matched rows
-            + _LEAST_PORTION * (_PORTION_BYTES + _WANTED_BYTES)
-            + ReadPlanner.bytes_for(0, 1)
-        )
-
-    def _least_frames(self) -> int:
-        """Return how many frames there must be for tuples to come in, wait and leave."""
-        return math.ceil(_LEAST_FRAMES / (1.0 - (self._cache_share or 0.0)))
-
-    def _open(self) -> None:
-        relation, frame = self.relation, self.relation.device.frame_bytes
-        self._page_map = self.budget.reserve("page map", relation.page_count * PageCache.bytes_per_page)
-        spare = self.budget.free - (self._minimum() - self._page_map.bytes)
-
-        self._portion = _LEAST_PORTION + min(spare // 16 // _PORTION_BYTES, _MOST_PORTION)
-        self.budget.reserve("look-up", self._portion * _PORTION_BYTES)
-        read = 1 + min(spare // 16 // (frame + READ_EXTRA), _MOST_READ, max(relation.page_count - 1, 0))
-        self.budget.reserve("read buffer", read * (frame + READ_EXTRA))
-        buffers = 2 if self._read_ahead and read >= 4 else 1
-        self._copies = np.empty(frame + min(spare // 32, _MOST_COPIES), np.uint8)
-        self.budget.reserve("matched rows", self._copies.nbytes)
-        scan = max(1, min(self._max_scan, read // buffers, 1 + spare // 64 // 4))
-        wanted = _LEAST_PORTION + spare // 64 // _WANTED_BYTES
-        self._plan_part = self.budget.reserve("read plan", self._plan_bytes(wanted, scan))
-        frames = min(self.budget.free // (frame + _FRAME_EXTRA), FramePool.most_bytes // frame)
-
-        block = relation.frames(read + frames)
-        each = read // buffers
-        listed = np.empty(read, np.int64)
-        self._read_buffers = [
-            (listed[begin : begin + each], block[begin : begin + each]) for begin in range(0, each * buffers, each)
-        ]
-        self._chunk_utilities = np.empty(each, np.float32)
-        self._reader = ThreadPoolExecutor(1, "semistream-ssij") if buffers == 2 else None
-        self._pool = FramePool(block[read:])
-        self._pool_part = self.budget.reserve("pages and tuples", frames * (frame + _FRAME_EXTRA))
-        self._cache = PageCache(self._pool, relation.page_count, self._replacement)
-        profile = self._device_profile()
+        block = relation.frames(layout.read + layout.frames)
+        self.read_buffer = ReadBuffer(relation, block[: layout.read], layout.buffers)
+        self.copies = np.empty(layout.copies, np.uint8)
+        """R's rows that outlive their pages until they are emitted."""
+        self.pool = FramePool(block[layout.read :])
+        self.cache = PageCache(self.pool, relation.page_count, options.replacement)
+        self.profile = self._device_profile()
         # Many runs are in flight at once, and the plan weighs what a seek then costs; a deadline can rely on less.
-        self._planner = ReadPlanner(
-            wanted, seek=profile.queued_seek_seconds, transfer=profile.transfer_seconds, max_scan=scan
-        )
-        self._utilities = np.empty(wanted, np.float32)
-        self.costs = PhaseCosts(
-            seek=profile.seek_seconds, transfer=profile.transfer_seconds,
-            page_count=relation.page_count, max_scan=scan,
+        self.planner = ReadPlanner(
+            layout.wanted, seek=self.profile.queued_seek_seconds, transfer=self.profile.transfer_seconds,
+            max_scan=layout.scan,
         )  # fmt: skip
-
-        self._shape = TupleShape(self.stream_codec, ranged=self.condition.name == "between", timed=self._timed)
-        self._input = TupleLog(self._pool, self._shape)
-        self._index = InvertedIndex(
-            self._pool, self._shape, relation.layout.stride, relation.clustered, relation.unique
-        )
+        self.wanted_utilities = np.empty(layout.wanted, np.float32)
+        self.read_utilities = np.empty(self.read_buffer.most, np.float32)
+        self.input = TupleLog(self.pool, shape)
+        """The input buffer: tuples not looked up yet."""
+        self.index = InvertedIndex(self.pool, shape, relation.layout.stride, relation.clustered, relation.unique)
+        """The stream buffer, and what its tuples wait for."""
         # pairs with cached pages and with pages just read are not gathered at the same time
-        self._pairs = self._kept_pairs = Pairs.empty(max(1, self._cap * 24 // PAIR_BYTES))
-        largest = frame - self._shape.row_at
-        if self.stream_codec.variable or self.stream_codec.stride > largest:
-            self._largest_row = largest
+        self.pairs = Pairs.empty(max(1, pair_bytes // PAIR_BYTES))
         self._share_frames()
 
     def _device_profile(self) -> DeviceProfile:
         try:
-            return self.relation.device.profile
+            return self._relation.device.profile
         except CorruptPageError:
             # whoever needs that page will be told; the plan only needs to know about what reads cost
             return DeviceProfile(1e-4, 1e-5, 5e4, 8e8, 16, True)
 
     def _share_frames(self) -> None:
         """Divide the frames that are here between pages and tuples, anew whenever some were lent or have come back."""
-        frames = for_tuples = self._pool.count - self._pool.lent
-        if self._cache_share is not None:
-            for_tuples -= int(frames * self._cache_share)
-            self._pool.limit_logs(for_tuples)
-            self._cache.limit(frames - for_tuples)
-        self._spare = max(3, frames // 16)
-        self._set_thresholds(for_tuples, int(self._pool.frame_bytes))
+        frames = for_tuples = self.frames
+        if self._options.cache_share is not None:
+            for_tuples -= int(frames * self._options.cache_share)
+            self.pool.limit_logs(for_tuples)
+            self.cache.limit(frames - for_tuples)
+        self.spare = max(3, frames // 16)
+        """Frames that tuples which come in leave free, for those that go on to wait."""
+        little = self._budget.total <= 0.015 * self._relation.nbytes
+        room = for_tuples * self.pool.frame_bytes
+        self.thresholds = Thresholds.of(self._options, room, self._record, little=little)
 
-    def _set_thresholds(self, frames: int, frame: int) -> None:
-        """Use the paper's thresholds, or less: a tenth of the memory for the one buffer, half of it for the other."""
-        record = TupleShape.size_of(self._row_bytes, ranged=self._shape.ranged, timed=self._timed)
-        waiting = record + NODE_BYTES + ENTRY_BYTES + _WANTED_BYTES // 4
-        little = self.budget.total <= 0.015 * self.relation.nbytes
-        paper = BUFFER_TUPLES_OF_LITTLE if little else BUFFER_TUPLES
-        wished, buffered, limit = self._wish
-        self._input_tuples = wished or max(1, min(INPUT_TUPLES, frames * frame // 10 // record))
-        self._buffer_tuples = buffered or max(1, min(paper, frames * frame // 2 // waiting))
-        self._input_limit = max(limit or 0, self._input_tuples)
+    @property
+    def frames(self) -> int:
+        """Frames that pages and tuples share now, those lent left out."""
+        return self.pool.count - self.pool.lent
 
-    @staticmethod
-    def _plan_bytes(wanted: int, scan: int) -> int:
-        return wanted * (_WANTED_BYTES - ReadPlanner.bytes_per_page) + ReadPlanner.bytes_for(wanted, scan)
+    @property
+    def portion(self) -> int:
+        """Tuples looked up at once."""
+        return self._layout.portion
 
-    # -- moving it ----------------------------------------------------------------------------------------
+    @property
+    def largest_row(self) -> int:
+        """The longest row of the stream that fits into a frame, in bytes."""
+        return self.pool.frame_bytes - self.shape.row_at
 
-    def _frames_for(self, sizes: Ints) -> int:
+    # -- between pages and tuples -------------------------------------------------------------------------
+
+    def frames_for(self, sizes: Ints) -> int:
         """Return how many frames records of these sizes may need."""
         largest = int(sizes.max(initial=8))
-        return 1 + math.ceil(int(sizes.sum()) / (8 + max(0, int(self._pool.frame_bytes) - largest)))
+        return 1 + math.ceil(int(sizes.sum()) / (8 + max(0, self.pool.frame_bytes - largest)))
 
-    def _make_room(self, frames: int) -> bool:
-        """Let pages of least utility go until ``frames`` are free; say whether they are."""
-        lacking = frames - self._pool.left_for_logs
-        if lacking > 0 and self._cache_share is None and not self._turning:
-            self._cache.evict(lacking)
-        return self._pool.left_for_logs >= frames
+    def make_room(self, frames: int) -> None:
+        """Let pages of least utility go until ``frames`` are free for tuples, or no page is left that may go.
 
-    def _give_way(self, tuples: int) -> bool:
-        """Let some pages go for tuples that have to wait; say whether any frame came free."""
-        if self._cache_share is not None or len(self._cache) == 0:
+        Takes time in the number of frames if pages go, else none; reads nothing.
+        """
+        lacking = frames - self.pool.left_for_logs
+        if lacking > 0 and self._options.cache_share is None:
+            self.cache.evict(lacking)
+
+    def give_way(self, tuples: int) -> bool:
+        """Let some pages go for ``tuples`` that may have to wait; say whether any frame came free."""
+        if self._options.cache_share is not None or len(self.cache) == 0:
             return False
-        expected = tuples * (TupleShape.size_of(self._row_bytes, ranged=self._shape.ranged, timed=self._timed) + 16)
+        expected = tuples * (self._record + 16)
         # not all of them will have to wait: pages go a few at a time
-        some = min(3 + expected // int(self._pool.frame_bytes), max(3, len(self._cache) // 32))
-        self._cache.evict(some)
+        some = min(3 + expected // self.pool.frame_bytes, max(3, len(self.cache) // 32))
+        self.cache.evict(some)
         return True
 
-    def _lend(self, size: int) -> bool:
+    # -- between frames and the rest of the budget --------------------------------------------------------
+
+    def lend(self, size: int) -> bool:
         """Turn frames, emptied of pages if need be, into ``size`` free bytes of the budget; say whether it worked."""
-        frames = math.ceil(max(0, size - self.budget.free) / self._pool.frame_bytes)
+        frames = math.ceil(max(0, size - self._budget.free) / self.pool.frame_bytes)
         if frames == 0:
             return True
-        if self._pool.count - self._pool.lent - frames < self._least_frames():
+        if self.frames - frames < self._options.least_frames:
             return False
-        if frames + 3 > self._pool.free:
-            self._cache.evict(frames + 3 - self._pool.free)
-        if frames + 3 > self._pool.free:
+        if frames + 3 > self.pool.free:
+            self.cache.evict(frames + 3 - self.pool.free)
+        if frames + 3 > self.pool.free:
             return False
-        self._pool.lend(frames)
-        self._pool_part.resize(self._pool_part.bytes - frames * self._pool.frame_bytes)
+        self.pool.lend(frames)
+        self._pool_part.resize(self._pool_part.bytes - frames * self.pool.frame_bytes)
         self._share_frames()
         return True
 
+    def lend_for_update(self, size: int) -> Undo | None:
+        """Lend frames as `lend` does; return what takes them back, or None if it did not work."""
+        lent = self.pool.lent
+        if not self.lend(size):
+            return None
+        return partial(self._take_back, self.pool.lent - lent)
+
     def _take_back(self, most: int | None = None) -> None:
         """Have lent frames back, as far as the budget has room again."""
-        frames = min(self._pool.lent, self.budget.free // self._pool.frame_bytes)
+        frames = min(self.pool.lent, self._budget.free // self.pool.frame_bytes)
         if (frames := frames if most is None else min(frames, most)) > 0:
-            self._pool.take_back(frames)
-            self._pool_part.resize(self._pool_part.bytes + frames * self._pool.frame_bytes)
+            self.pool.take_back(frames)
+            self._pool_part.resize(self._pool_part.bytes + frames * self.pool.frame_bytes)
             self._share_frames()
 
-    def _grow_plan(self) -> bool:
-        """Make room for more wanted pages; say whether it worked."""
-        if self._planner.capacity >= self.relation.page_count:
+    def lacking_for(self, size: int) -> int:
+        """Return how many bytes more the memory must have had to lend ``size`` and go on; 0 if it can."""
+        left = self.frames - math.ceil(max(0, size) / self.pool.frame_bytes)
+        return max(0, self._options.least_frames - left) * (self.pool.frame_bytes + FRAME_EXTRA)
+
+    def grow_plan(self) -> bool:
+        """Make room for half as many wanted pages again; say whether it worked."""
+        page_count = self._relation.page_count
+        if self.planner.capacity >= page_count:
             return False
-        wanted = min(self._planner.capacity * 3 // 2 + 16, self.relation.page_count)
-        size = self._plan_bytes(wanted, self._planner.max_scan)
-        if not self._lend(size - self._plan_part.bytes):
+        wanted = min(self.planner.capacity * 3 // 2 + 16, page_count)
+        size = self._layout.plan_bytes(wanted)
+        if not self.lend(size - self._plan_part.bytes):
             return False
         self._plan_part.resize(size)
-        self._planner.resize(wanted)
-        self._utilities = np.empty(wanted, np.float32)
+        self.planner.resize(wanted)
+        self.wanted_utilities = np.empty(wanted, np.float32)
         return True
 
-    def _wanted_pages(self) -> NDArray[np.int32]:
-        count = list_wanted(self._cache.arrays.place, self._planner.pages)
-        return self._planner.pages[:count]
-
-    # -- updates of R -------------------------------------------------------------------------------------
-
-    def _growth(self, patch: Patch) -> list[tuple[Reservation, int]]:
-        size = max(self._page_map.bytes, patch.page_count * PageCache.bytes_per_page)
-        return [*super()._growth(patch), (self._page_map, size)]
-
-    def _check_room(self, patch: Patch) -> None:
-        """Refuse an update that would leave too few frames for tuples to come in, wait and leave."""
-        lacking = sum(size - part.bytes for part, size in self._growth(patch)) - self.budget.free
-        left = self._pool.count - self._pool.lent - math.ceil(max(0, lacking) / self._pool.frame_bytes)
-        if left < self._least_frames():
-            raise self._too_large((self._least_frames() - left) * (self._pool.frame_bytes + _FRAME_EXTRA), patch)
-
-    def _give_up(self, lacking: int, patch: Patch) -> Undo:
-        """Lend frames; the tuples that wait for pages have left by now, others may have taken too many."""
-        lent = self._pool.lent
-        if not self._lend(self.budget.free + lacking):
-            raise self._must_drain(self.pending)
-        return partial(self._take_back, self._pool.lent - lent)
-
-    def _follow_relation(self) -> None:
+    def follow_relation(self) -> None:
         """Keep up with an R that has changed, for which memory was taken before."""
-        self._cache.resize(self.relation.page_count)
+        self.cache.resize(self._relation.page_count)
         self._take_back()
 
-    def _check(self) -> None:
-        self._cache.check()
-        self._index.check(self._cache.arrays)
-        self._input.check()
-        self._pool.check([self._input, *self._index.logs], self._cache.frames())
+    # -- inspection ---------------------------------------------------------------------------------------
+
+    def wanted_pages(self) -> NDArray[np.int32]:
+        """Return the pages that tuples wait for, ascending; takes time in the number of R's pages."""
+        count = list_wanted(self.cache.arrays.place, self.planner.pages)
+        return self.planner.pages[:count]
+
+    def check(self) -> None:
+        """Assert the invariants of all that lies in the block, and that each frame has one owner."""
+        self.cache.check()
+        self.index.check(self.cache.arrays)
+        self.input.check()
+        self.pool.check([self.input, *self.index.logs], self.cache.frames())

@@ -1,57 +1,43 @@
-"""The compiled passes over SSIJ's inverted index, and their cursors; how it lies in memory, `inverted_index` says."""
+"""The two compiled passes that join: tuples with cached pages, and pages just read with the tuples that wait."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from semistream.core.arrays import Bytes, Floats, Halves, Ints, Scores, Slots
+from semistream.core.arrays import Bytes, Floats, Ints
 from semistream.core.compiled import Int, copy_bytes, inner_kernel, kernel
-from semistream.joins.ssij.frame_pool import BYTES, COUNT, Pool, fits, frames_left, reserve, reserve_bytes, walk
+from semistream.joins.ssij.frame_pool import BYTES, Pool
+from semistream.joins.ssij.inverted_layout import (
+    DONE,
+    FOLLOWS,
+    FULL,
+    HAS_HIT,
+    HAS_MATCHED,
+    LEADER,
+    LINK_BYTES,
+    NONE,
+    PAGE,
+    PAGES_WENT,
+    RECORD,
+    ROW,
+    SPAN,
+    TUPLE,
+    W_BYTES,
+    W_LAST,
+    W_MATCHED,
+    W_MEMBER,
+    W_NODE,
+    W_PAGE,
+    W_PAIRS,
+    W_ROW,
+    Pairs,
+)
+from semistream.joins.ssij.inverted_lists import follow, row_length, wait, waiting_alike
 from semistream.joins.ssij.page_cache import ABSENT, WANTED, Cache, touch
-from semistream.joins.ssij.tuple_log import DUE, HEAD, HIGH, MATCHED, ONE_PAGE, PARTIAL, STRIDE, record_bytes
+from semistream.joins.ssij.tuple_log import DUE, HEAD, HIGH, MATCHED, ONE_PAGE, PARTIAL, record_bytes
 from semistream.relation.pages.page_layout import HEADER, row_start
 
-__all__ = ["DONE", "FULL", "NO_PLAN", "NO_ROOM", "Pairs", "list_unmatched", "list_utilities"]
-
-
-DONE, FULL, NO_ROOM, NO_PLAN = 0, 1, 2, 3
-"""Why a pass ended: nothing left, room for pairs used up, no frame for another waiting tuple, too many wanted pages."""
-
-ENTRY_BYTES, NODE_BYTES, LINK_BYTES, PAIR_BYTES = 16, 8, 4, 33
-NONE = np.uint32(0xFFFFFFFF)
-
-# Places in a cursor of `serve_cached`: tuple, span, page within it, row within the page or -1; the tuple's record in
-# the stream buffer, -1 if it has none, -2 if it follows another; whether it has matched, whether a cached page was
-# used; the record that tuples of the same key may follow, -1 if none, -2 if pages went while the tuple was at them.
-TUPLE, SPAN, PAGE, ROW, RECORD, HAS_MATCHED, HAS_HIT, LEADER = 0, 1, 2, 3, 4, 5, 6, 7
-# Places in a cursor of `serve_waiting`: page, node or -1, row or -1, whether the tuple has matched; pairs and bytes of
-# rows gathered so far, and where the row gathered last was read; which of the followers is next, or -1.
-W_PAGE, W_NODE, W_ROW, W_MATCHED, W_PAIRS, W_BYTES, W_LAST, W_MEMBER = 0, 1, 2, 3, 4, 5, 6, 7
-
-_FOLLOWS, PAGES_WENT = -2, -2
-SEARCHED = 8
-"""Tuples of a page's list that are looked at for one with the same key."""
-
-
-class Pairs(NamedTuple):
-    """Room for pairs: the row of the stream tuple, by its first byte; R's, by its start among the pages, key and flags.
-
-    ``kept`` is where R's row was copied to, if it has to outlive its page.
-    """
-
-    tuple_at: Ints
-    start: Ints
-    key: Ints
-    kept: Ints
-    flag: Bytes
-
-    @classmethod
-    def empty(cls, cap: int) -> Pairs:
-        """Return room for ``cap`` pairs."""
-        numbers = np.empty((4, cap), np.int64)
-        return cls(numbers[0], numbers[1], numbers[2], numbers[3], np.empty(cap, np.uint8))
+__all__ = ["serve_cached", "serve_waiting"]
 
 
 @inner_kernel
@@ -64,123 +50,6 @@ def _first_at_least(words: Ints, begin: Int, count: Int, key: Int) -> Int:
         else:
             high = middle
     return low
-
-
-@inner_kernel
-def row_length(flat: Bytes, start: Int) -> Int:
-    """Return the length of a row of varying length, which it begins with."""
-    length: Int = np.int64(flat[start]) | np.int64(flat[start + 1]) << 8
-    length |= np.int64(flat[start + 2]) << 16 | np.int64(flat[start + 3]) << 24
-    return length
-
-
-@inner_kernel
-def _wait(
-    words: Ints,
-    halves: Halves,
-    free: Slots,
-    after: Slots,
-    used: Slots,
-    state: Ints,
-    place: Slots,
-    buffer: Ints,
-    nodes: Ints,
-    entries: Ints,
-    size: Int,
-    source: Int,
-    record: Int,
-    page: Int,
-    most_wanted: int,
-) -> tuple[int, Int]:
-    """Let a tuple wait for a page; return DONE or what is lacking, and the tuple's record in the stream buffer."""
-    new = place[page] == ABSENT
-    if new and entries[COUNT] == most_wanted:
-        return NO_PLAN, record
-    needed = 0 if fits(used, state, nodes, NODE_BYTES) else 1
-    if record < 0 and not fits(used, state, buffer, size):
-        needed += 1
-    if new and not fits(used, state, entries, ENTRY_BYTES):
-        needed += 1
-    if needed > frames_left(state):
-        return NO_ROOM, record
-    if record < 0:
-        record = reserve(free, after, used, state, buffer, size, 0)
-        for word in range(1, size >> 3):
-            words[record + word] = words[source + word]
-        halves[2 * record] = 0
-        halves[2 * record + 1] = NONE
-    if new:
-        entry = reserve(free, after, used, state, entries, ENTRY_BYTES, 0)
-        halves[2 * entry] = page
-        halves[2 * entry + 1] = 0
-        halves[2 * entry + 2] = NONE
-        halves[2 * entry + 3] = 0
-        place[page] = WANTED - entry
-    entry = WANTED - np.int64(place[page])
-    node = reserve(free, after, used, state, nodes, NODE_BYTES, 0)
-    halves[2 * node] = record
-    halves[2 * node + 1] = halves[2 * entry + 2]
-    halves[2 * entry + 2] = node
-    halves[2 * entry + 1] += np.uint32(1)
-    halves[2 * record] += np.uint32(ONE_PAGE)
-    return DONE, record
-
-
-@inner_kernel
-def _follow(
-    flat: Bytes,
-    halves: Halves,
-    free: Slots,
-    after: Slots,
-    used: Slots,
-    state: Ints,
-    followers: Ints,
-    shape: Ints,
-    source: Int,
-    leader: Int,
-) -> int:
-    """Let a tuple wait along with another of the same key; return DONE or NO_ROOM."""
-    row = (source + shape[HEAD]) * 8
-    length = shape[STRIDE] if shape[STRIDE] > 0 else row_length(flat, row)
-    at = reserve_bytes(free, after, used, state, followers, (LINK_BYTES + length + 3) >> 2 << 2, 0)
-    if at < 0:
-        return NO_ROOM
-    copy_bytes(flat, at + LINK_BYTES, flat, row, length)
-    halves[at >> 2] = halves[2 * leader + 1]
-    halves[2 * leader + 1] = at >> 2
-    return DONE
-
-
-@inner_kernel
-def _waiting_alike(
-    words: Ints,
-    halves: Halves,
-    place: Slots,
-    page_order: Ints,
-    first: Ints,
-    length: Ints,
-    key: Int,
-    entry: Int,
-    span: Int,
-    end: Int,
-    page_at: Int,
-) -> Int:
-    """Return a tuple in the list of a page that has the same key and waits for the same pages, or -1."""
-    node, steps = halves[2 * entry + 2], 0
-    while node != NONE and steps < SEARCHED:
-        record = np.int64(halves[2 * node])
-        if words[record + 1] == key:
-            lacking = np.int64(0)
-            for at in range(span, end):
-                for i in range(page_at if at == span else 0, length[at]):
-                    page = first[at] + i
-                    if place[page_order[page] if page_order.size > 0 else page] < 0:
-                        lacking += 1
-            # pages only go until the next join phase: it waits for as many, or for fewer if some have gone since
-            return record if np.int64(halves[2 * record]) // ONE_PAGE == lacking else np.int64(-1)
-        node = halves[2 * node + 1]
-        steps += 1
-    return np.int64(-1)
 
 
 @kernel
@@ -238,23 +107,23 @@ def serve_cached(
                         if again and leader >= 0 and words[leader + 1] == low:
                             joined = leader
                         elif searches and frame != ABSENT:
-                            joined = _waiting_alike(
+                            joined = waiting_alike(
                                 words, halves, place, page_order, first, length, low, WANTED - frame,
                                 span, bounds[at + 1], page_at,
                             )  # fmt: skip
                         if joined >= 0:
-                            status = _follow(
+                            status = follow(
                                 flat, halves, free, after, used, state, followers, shape, source, joined
                             )  # fmt: skip
                             if status != DONE:
                                 break
-                            record = np.int64(_FOLLOWS)
+                            record = np.int64(FOLLOWS)
                             leader = np.int64(joined if leader != PAGES_WENT else leader)
-                    if record == _FOLLOWS:
+                    if record == FOLLOWS:
                         halves[2 * (WANTED - frame) + 1] += np.uint32(1)
                     else:
                         size = record_bytes(halves, shape, source)
-                        status, record = _wait(
+                        status, record = wait(
                             words, halves, free, after, used, state, place, buffer, nodes, entries,
                             size, source, record, page, most_wanted,
                         )  # fmt: skip
@@ -421,44 +290,3 @@ def serve_waiting(
     cursor[W_PAGE], cursor[W_NODE], cursor[W_ROW], cursor[W_MATCHED] = at, node, row, matched
     cursor[W_PAIRS], cursor[W_BYTES], cursor[W_LAST], cursor[W_MEMBER] = found, copied, last, member
     return FULL if full else DONE, found, 0, 0, finished, 0, probes, late
-
-
-@kernel
-def list_unmatched(pool: Pool, shape: Ints, place: Ints, most: int) -> Ints:
-    """Return rows of tuples without a match, from ``place`` on, which is moved; the partial one is not finished yet.
-
-    ``place`` is the frame and offset of a record, and the follower that is next, or -1.
-    """
-    halves, after, used, frame_bytes = pool.halves, pool.after, pool.used, pool.state[BYTES]
-    found = np.empty(most, np.int64)
-    count = 0
-    frame, offset, member = place[0], place[1], place[2]
-    none = np.int64(NONE)
-    while count < most:
-        if member >= 0:
-            found[count] = member * 4 + LINK_BYTES
-            count += 1
-            member = np.int64(halves[member])
-        else:
-            frame, offset = walk(after, used, frame, offset)
-            if frame < 0:
-                break
-            at = (frame * frame_bytes + offset) >> 3
-            offset += record_bytes(halves, shape, at)
-            if halves[2 * at] & np.uint32(MATCHED | PARTIAL) == 0:
-                found[count] = (at + shape[HEAD]) * 8
-                count += 1
-                member = np.int64(halves[2 * at + 1])
-        if member == none:
-            member = np.int64(-1)
-    place[0], place[1], place[2] = frame, offset, member
-    return found[:count]
-
-
-@kernel
-def list_utilities(pool: Pool, place: Slots, pages: Ints | Slots, utility: Scores) -> None:
-    """Write how many tuples wait for each page."""
-    halves = pool.halves
-    for i in range(pages.size):
-        entry = WANTED - np.int64(place[pages[i]])
-        utility[i] = halves[2 * entry + 1] if entry >= 0 else np.uint32(0)

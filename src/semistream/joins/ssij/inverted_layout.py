@@ -1,0 +1,52 @@
+"""Numbers that the inverted index of SSIJ, its kernels and those who call them agree on; `inverted_index` draws it.
+
+A pass has a *cursor*, an array that says how far it has come, so that it can stop anywhere and go on.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from semistream.core.arrays import Bytes, Ints
+
+__all__ = ["DONE", "ENTRY_BYTES", "FULL", "LINK_BYTES", "NODE_BYTES", "NO_PLAN", "NO_ROOM", "PAIR_BYTES", "Pairs"]
+
+
+DONE, FULL, NO_ROOM, NO_PLAN = 0, 1, 2, 3
+"""Why a pass ended: nothing left, room for pairs used up, no frame for another waiting tuple, too many wanted pages."""
+
+ENTRY_BYTES, NODE_BYTES, LINK_BYTES, PAIR_BYTES = 16, 8, 4, 33
+NONE = np.uint32(0xFFFFFFFF)
+
+# Places in a cursor of `serve_cached`: tuple, span, page within it, row within the page or -1; the tuple's record in
+# the stream buffer, -1 if it has none, -2 if it follows another; whether it has matched, whether a cached page was
+# used; the record that tuples of the same key may follow, -1 if none, -2 if pages went while the tuple was at them.
+TUPLE, SPAN, PAGE, ROW, RECORD, HAS_MATCHED, HAS_HIT, LEADER = 0, 1, 2, 3, 4, 5, 6, 7
+# Places in a cursor of `serve_waiting`: page, node or -1, row or -1, whether the tuple has matched; pairs and bytes of
+# rows gathered so far, and where the row gathered last was read; which of the followers is next, or -1.
+W_PAGE, W_NODE, W_ROW, W_MATCHED, W_PAIRS, W_BYTES, W_LAST, W_MEMBER = 0, 1, 2, 3, 4, 5, 6, 7
+
+FOLLOWS, PAGES_WENT = -2, -2
+SEARCHED = 8
+"""Tuples of a page's list that are looked at for one with the same key."""
+
+
+class Pairs(NamedTuple):
+    """Room for pairs: the row of the stream tuple, by its first byte; R's, by its start among the pages, key and flags.
+
+    ``kept`` is where R's row was copied to, if it has to outlive its page.
+    """
+
+    tuple_at: Ints
+    start: Ints
+    key: Ints
+    kept: Ints
+    flag: Bytes
+
+    @classmethod
+    def empty(cls, cap: int) -> Pairs:
+        """Return room for ``cap`` pairs."""
+        numbers = np.empty((4, cap), np.int64)
+        return cls(numbers[0], numbers[1], numbers[2], numbers[3], np.empty(cap, np.uint8))

@@ -1,0 +1,67 @@
+"""Pages of a read plan, as many at a time as there are frames to read them into."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+
+from semistream.core.arrays import Bytes, Ints
+from semistream.relation.relation import Relation
+from semistream.structures.read_plan import ReadPlan
+
+__all__ = ["ReadBuffer"]
+
+
+class ReadBuffer:
+    """The read buffer of SSIJ.
+
+    Parameters
+    ----------
+    relation
+        R.
+    frames
+        The buffer, a page a row.
+    buffers
+        1; or 2, so that a thread reads the next pages into one half while those in the other are joined.
+
+    Notes
+    -----
+    Holds 8 bytes a frame beside the frames.
+    """
+
+    def __init__(self, relation: Relation, frames: Bytes, buffers: int) -> None:
+        self.most = len(frames) // buffers
+        """Pages that come at a time."""
+        self._relation = relation
+        listed = np.empty(len(frames), np.int64)
+        self._buffers = [
+            (listed[begin : begin + self.most], frames[begin : begin + self.most])
+            for begin in range(0, self.most * buffers, self.most)
+        ]
+        self._reader = ThreadPoolExecutor(1, "semistream-ssij") if buffers == 2 else None
+
+    def pages(self, plan: ReadPlan) -> Iterator[tuple[Ints, Bytes]]:
+        """Yield the pages of a plan, some runs at a time: their ids, and a frame for each.
+
+        Each page of the plan is read once, one call of `Relation.read` for up to `most` of them. What was yielded
+        holds until the next is asked for.
+        """
+        coming: deque[tuple[Ints, Bytes, Future[None] | None]] = deque()
+        at, turn = 0, 0
+        while at < plan.pages.size or coming:
+            while at < plan.pages.size and len(coming) < len(self._buffers):
+                listed, frames = self._buffers[turn]
+                turn = (turn + 1) % len(self._buffers)
+                pages, at = plan.list_pages(at, listed)
+                frames = frames[: pages.size]
+                ahead = None if self._reader is None else self._reader.submit(self._relation.read, pages, frames)
+                coming.append((pages, frames, ahead))
+            pages, frames, reading = coming.popleft()
+            if reading is None:
+                self._relation.read(pages, frames)
+            else:
+                reading.result()
+            yield pages, frames

@@ -1,0 +1,151 @@
+"""How the memory of SSIJ is divided (§IV-A), reckoned in one place: for the join, and for its cost model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from semistream.joins.ssij.frame_pool import FramePool
+from semistream.joins.ssij.inverted_layout import ENTRY_BYTES, NODE_BYTES
+from semistream.joins.ssij.page_cache import PageCache, Replacement
+from semistream.structures.read_plan import ReadPlanner
+
+__all__ = ["READ_EXTRA", "WANTED_BYTES", "MemoryOptions", "SsijLayout", "Thresholds", "least_parts"]
+
+
+_INPUT_TUPLES = 250_000
+_BUFFER_TUPLES = 1_000_000
+_BUFFER_TUPLES_OF_LITTLE = 400_000
+"""The paper's thresholds (Table II); the last one with memory of one percent of R."""
+
+_LEAST_FRAMES = 6
+_LEAST_PORTION = 16
+_MOST_PORTION = 1 << 16
+_PORTION_BYTES = 72
+"""A tuple that is looked up: address, key, order, ends of its range, its span, and copies of these on the way."""
+_MOST_READ = 512
+_MOST_COPIES = 1 << 21
+WANTED_BYTES = ReadPlanner.bytes_per_page + 12
+"""A wanted page in the read plan, its utility, and that once more among all utilities."""
+FRAME_EXTRA = FramePool.bytes_per_frame + PageCache.bytes_per_frame + 4
+"""What a frame costs beside its bytes; 4 for its utility among all utilities."""
+READ_EXTRA = 12
+"""What a frame of the read buffer costs beside its bytes."""
+
+
+@dataclass(frozen=True)
+class MemoryOptions:
+    """What a user may say about the memory; `Ssij` describes each."""
+
+    input_tuples: int | None = None
+    buffer_tuples: int | None = None
+    input_limit: int | None = None
+    max_scan: int = 200
+    replacement: Replacement = "utility"
+    cache_share: float | None = None
+    read_ahead: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("input_tuples", "buffer_tuples", "max_scan"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        share = self.cache_share
+        if share is not None and not 0.0 <= share <= 0.95:
+            raise ValueError(f"cache_share must be from 0 to 0.95, not {share}; None lets memory move")
+
+    @property
+    def least_frames(self) -> int:
+        """How many frames there must be for tuples to come in, wait and leave."""
+        return math.ceil(_LEAST_FRAMES / (1.0 - (self.cache_share or 0.0)))
+
+
+def least_parts(frame: int, options: MemoryOptions) -> int:
+    """Return the least bytes of all parts but the page map, with frames of ``frame`` bytes."""
+    return (
+        options.least_frames * (frame + FRAME_EXTRA)
+        + (frame + READ_EXTRA)
+        + frame  # copies of matched rows
+        + _LEAST_PORTION * (_PORTION_BYTES + WANTED_BYTES)
+        + ReadPlanner.bytes_for(0, 1)
+    )
+
+
+class SsijLayout(NamedTuple):
+    """The parts of the memory when it is taken; later, the read plan may grow at the expense of the frames."""
+
+    frame: int
+    """Bytes of a frame."""
+    portion: int
+    """Tuples looked up at once."""
+    read: int
+    """Frames of the read buffer."""
+    buffers: int
+    """Parts of the read buffer: with two, pages are read into the one while those in the other are joined."""
+    copies: int
+    """Bytes for copies of matched rows."""
+    scan: int
+    """Pages of the longest run."""
+    wanted: int
+    """Wanted pages that the read plan has room for at first."""
+    frames: int
+    """Frames that cached pages, both buffers and the inverted index share."""
+
+    @classmethod
+    def of(cls, free: int, frame: int, page_count: int, options: MemoryOptions) -> SsijLayout:
+        """Divide ``free`` bytes, which are at least `least_parts`; the map of R's pages is not among them."""
+        spare = free - least_parts(frame, options)
+        portion = _LEAST_PORTION + min(spare // 16 // _PORTION_BYTES, _MOST_PORTION)
+        read = 1 + min(spare // 16 // (frame + READ_EXTRA), _MOST_READ, max(page_count - 1, 0))
+        buffers = 2 if options.read_ahead and read >= 4 else 1
+        copies = frame + min(spare // 32, _MOST_COPIES)
+        scan = max(1, min(options.max_scan, read // buffers, 1 + spare // 64 // 4))
+        wanted = _LEAST_PORTION + spare // 64 // WANTED_BYTES
+        first = cls(frame, portion, read, buffers, copies, scan, wanted, 0)
+        left = free - sum(first.parts().values())
+        return first._replace(frames=min(left // (frame + FRAME_EXTRA), FramePool.most_bytes // frame))
+
+    def parts(self) -> dict[str, int]:
+        """Return the bytes of each part, by the name it has in the budget."""
+        return {
+            "look-up": self.portion * _PORTION_BYTES,
+            "read buffer": self.read * (self.frame + READ_EXTRA),
+            "matched rows": self.copies,
+            "read plan": self.plan_bytes(self.wanted),
+            "pages and tuples": self.frames * (self.frame + FRAME_EXTRA),
+        }
+
+    def plan_bytes(self, wanted: int) -> int:
+        """Return the bytes of a read plan with room for so many wanted pages, utilities included."""
+        return wanted * (WANTED_BYTES - ReadPlanner.bytes_per_page) + ReadPlanner.bytes_for(wanted, self.scan)
+
+
+class Thresholds(NamedTuple):
+    """How many tuples make a phase begin."""
+
+    input_tuples: int
+    """Of the input buffer: an online phase."""
+    buffer_tuples: int
+    """Of those that wait: a join phase."""
+    input_limit: int
+    """Tuples that the input buffer takes."""
+
+    @classmethod
+    def of(cls, options: MemoryOptions, room: int, record: int, *, little: bool) -> Thresholds:
+        """Use the paper's thresholds, or less: a tenth of the memory for the one buffer, half of it for the other.
+
+        Parameters
+        ----------
+        options
+            What the user has said goes first.
+        room, record
+            Bytes that tuples may have, and of a tuple in a buffer.
+        little
+            Whether memory is about one percent of R, or less.
+        """
+        waiting = record + NODE_BYTES + ENTRY_BYTES + WANTED_BYTES // 4
+        paper = _BUFFER_TUPLES_OF_LITTLE if little else _BUFFER_TUPLES
+        input_tuples = options.input_tuples or max(1, min(_INPUT_TUPLES, room // 10 // record))
+        buffer_tuples = options.buffer_tuples or max(1, min(paper, room // 2 // waiting))
+        return cls(input_tuples, buffer_tuples, max(options.input_limit or 0, input_tuples))

@@ -1,0 +1,244 @@
+"""The two phases of SSIJ in which tuples leave: online (Algorithm 1) and join (Algorithm 2).
+
+A phase yields who leaves, and with whom, and `Ssij` makes results of it. What was yielded holds until the next is asked
+for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from semistream.core.arrays import Bytes, Ints
+from semistream.core.statistics import JoinStatistics
+from semistream.joins.interface.leaving import Leaving
+from semistream.joins.ssij.inverted_index import Served
+from semistream.joins.ssij.inverted_layout import DONE, FULL, NO_PLAN, NO_ROOM, RECORD, TUPLE, W_PAIRS
+from semistream.joins.ssij.ssij_memory import SsijMemory
+from semistream.joins.ssij.ssij_schedule import SsijSchedule
+from semistream.relation.relation import Relation
+from semistream.relation.spans import locate_spans
+
+__all__ = ["Alone", "Event", "Found", "JoinPhase", "Met", "OnlinePhase", "Short"]
+
+
+class Found(NamedTuple):
+    """Pairs just found, R's rows still on their pages; the tuples leave later."""
+
+    keys: Ints
+    data: Bytes
+    starts: Ints
+    flags: Bytes
+
+
+class Met(NamedTuple):
+    """Tuples that leave beside rows of R; a tuple comes once for each."""
+
+    keys: Ints
+    stream: Leaving
+    data: Bytes
+    starts: Ints
+    flags: Bytes
+    found: bool
+    """Whether there was a `Found` of these pairs."""
+
+
+class Alone(NamedTuple):
+    """Tuples that have met all of their pages, and leave without a partner."""
+
+    stream: Leaving
+
+
+class Short(NamedTuple):
+    """Memory is short for tuples that have to wait: a join phase must make room before the next event is asked for."""
+
+    cursor: Ints
+    """Of the look-up that it comes amid."""
+
+
+Event: TypeAlias = Found | Met | Alone | Short
+
+
+class _Working:
+    """What both phases use, and how they count.
+
+    Parameters
+    ----------
+    relation, memory
+        R, and where all lies.
+    schedule
+        Has the clock, and is told who has been looked up and what a join phase has cost.
+    stats
+        Where it is counted.
+    """
+
+    def __init__(self, relation: Relation, memory: SsijMemory, schedule: SsijSchedule, stats: JoinStatistics) -> None:
+        self._relation = relation
+        self._memory = memory
+        self._schedule = schedule
+        self._stats = stats
+
+    def _count(self, served: Served) -> None:
+        stats = self._stats
+        stats.probes += served.probes
+        stats.rows_done += served.finished
+        stats.cache_hits += served.hits
+        stats.appended += served.waiting
+        self._schedule.late += served.late
+
+    def _held(self, starts: Ints) -> Leaving:
+        """Let tuples leave whose rows start at these bytes of the pool."""
+        flat, codec = self._memory.pool.arrays.flat, self._memory.shape.codec
+        return Leaving(
+            starts.size, codec.sizes_at(flat, starts), lambda begin, end: codec.decode(flat, starts[begin:end])
+        )
+
+
+class OnlinePhase(_Working):
+    """Look up, join what is cached, let the rest wait.
+
+    Takes ``n log n`` for n tuples of a portion, and the steps of a binary search for each cached page that one of them
+    meets; reads nothing.
+    """
+
+    def run(self) -> Iterator[Event]:
+        """Take a batch of tuples from the input buffer, portion by portion."""
+        memory, schedule = self._memory, self._schedule
+        left = min(len(memory.input), memory.thresholds.input_tuples)
+        while left > 0:
+            most = min(left, memory.portion)
+            tuples = memory.input.take_most_urgent(most) if schedule.timed else memory.input.front(most)
+            left -= tuples.size
+            yield from self._look_up(tuples)
+            if schedule.timed:
+                memory.input.drop_taken()
+                schedule.went_on()
+            else:
+                memory.input.drop_front(tuples.size)
+            if schedule.join_cannot_wait:
+                break
+
+    def _look_up(self, tuples: Ints) -> Iterator[Event]:
+        """Sort tuples by key, walk them through the index, and serve them as far as pages are cached."""
+        memory, cache, index = self._memory, self._memory.cache, self._memory.index
+        words = memory.pool.arrays.words
+        tuples = tuples[np.argsort(words[tuples + 1])]
+        low = words[tuples + 1]
+        high = words[tuples + 2] if memory.shape.ranged else low
+        spans = locate_spans(self._relation, low, high)
+        if self._schedule.timed:
+            self._schedule.looked_up(int(spans.length.sum()))
+        alone = np.empty(tuples.size, np.int64)
+        cursor = index.start()
+        cache.tick()
+        while True:
+            served = index.serve_cached(
+                cache.arrays, self._relation.page_order, tuples, spans,
+                memory.planner.capacity, self._schedule.now(), cursor, memory.pairs, alone,
+            )  # fmt: skip
+            self._count(served)
+            if served.pairs:
+                yield self._met(served.pairs)
+            yield Alone(self._held(alone[: served.alone]))
+            if served.status == DONE:
+                return
+            if served.status != FULL:
+                index.pages_went(cursor)
+            short_of_room = served.status == NO_ROOM and not memory.give_way(tuples.size - int(cursor[TUPLE]))
+            short_of_plan = served.status == NO_PLAN and not memory.grow_plan()
+            if short_of_room or short_of_plan:
+                yield Short(cursor)
+
+    def _met(self, count: int) -> Met:
+        """Return pairs of tuples with rows of cached pages; they are in key order."""
+        pairs, data = self._memory.pairs, self._memory.pool.arrays.flat
+        stream = self._held(pairs.tuple_at[:count])
+        return Met(pairs.key[:count], stream, data, pairs.start[:count], pairs.flag[:count], found=False)
+
+
+class JoinPhase(_Working):
+    """Read what is wanted and serve those who wait.
+
+    Takes a step for each page of R to list the wanted ones, reads each of these once and those that lie between where
+    that is cheaper than a seek, and holds what `SsijMemory` has reserved.
+
+    Parameters
+    ----------
+    greedy
+        Whether the read plan is the greedy one.
+    utility_kept
+        Share of a page's utility that it takes into the time after the phase.
+    """
+
+    def __init__(
+        self,
+        relation: Relation,
+        memory: SsijMemory,
+        schedule: SsijSchedule,
+        stats: JoinStatistics,
+        *,
+        greedy: bool,
+        utility_kept: float,
+    ) -> None:
+        super().__init__(relation, memory, schedule, stats)
+        self._greedy = greedy
+        self._utility_kept = utility_kept
+
+    def run(self, cursor: Ints | None = None) -> Iterator[Event]:
+        """Serve all waiting tuples; ``cursor`` is that of the look-up that ran out of memory, if one did."""
+        memory, schedule, cache, index = self._memory, self._schedule, self._memory.cache, self._memory.index
+        began = schedule.now()
+        if cursor is not None:
+            index.suspend(cursor)
+        wanted = memory.wanted_pages()
+        verdict = cache.decide(index.utilities(cache.arrays, wanted, memory.wanted_utilities))
+        plan = memory.planner.plan_greedily(wanted) if self._greedy else memory.planner.plan(wanted)
+        gathered = index.start_waiting()
+        for pages, frames in memory.read_buffer.pages(plan):
+            utility = index.utilities(cache.arrays, pages, memory.read_utilities)
+            index.next_pages(gathered)
+            while True:
+                before = int(gathered[W_PAIRS])
+                served = index.serve_waiting(
+                    cache.arrays, pages, frames, schedule.now(), gathered, memory.pairs, memory.copies
+                )
+                self._count(served)
+                if before < served.pairs:
+                    yield self._found(frames, before, served.pairs)
+                if served.status == FULL or schedule.timed:
+                    yield from self._met(gathered)
+                if served.status == DONE:
+                    break
+            cache.settle(pages, frames, utility, verdict)
+        yield from self._met(gathered)
+        yield from self._flush(cursor)
+        cache.age(self._utility_kept)
+        schedule.observe(wanted.size, schedule.now() - began)
+
+    def _found(self, frames: Bytes, begin: int, end: int) -> Found:
+        pairs = self._memory.pairs
+        return Found(pairs.key[begin:end], frames.reshape(-1), pairs.start[begin:end], pairs.flag[begin:end])
+
+    def _met(self, gathered: Ints) -> Iterator[Met]:
+        """Yield pairs of waiting tuples with copies of R's rows, if there are any, and gather anew."""
+        count, pairs = int(gathered[W_PAIRS]), self._memory.pairs
+        self._memory.index.next_pairs(gathered)
+        if count:
+            stream = self._held(pairs.tuple_at[:count])
+            copies = self._memory.copies
+            yield Met(pairs.key[:count], stream, copies, pairs.kept[:count], pairs.flag[:count], found=True)
+
+    def _flush(self, cursor: Ints | None) -> Iterator[Alone]:
+        """Empty the stream buffer; tuples in it without a match have met all of their pages."""
+        index = self._memory.index
+        place = index.begin()
+        while (lonely := index.unmatched(place, self._memory.portion)).size:
+            yield Alone(self._held(lonely))
+        partial = 0
+        if cursor is not None:
+            partial = int(cursor[RECORD] >= 0)
+            index.resume(cursor)
+        self._stats.evicted += len(index) - partial
+        index.clear()
