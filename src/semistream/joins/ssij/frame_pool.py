@@ -130,6 +130,11 @@ class FramePool:
         One frame a row, from `Device.allocate`, so that pages can be read into them.
     log_limit
         Frames that logs may hold together; by default all of them.
+
+    Notes
+    -----
+    Holds the frames and `bytes_per_frame` for each. Taking a frame, and giving one back, takes constant time: free
+    frames are a stack. Nothing here reads from R.
     """
 
     bytes_per_frame = 12
@@ -181,11 +186,14 @@ class FramePool:
         return self._lent.size
 
     def limit_logs(self, frames: int) -> None:
-        """Let logs hold so many frames together at most, from now on."""
+        """Let logs hold so many frames together at most, from now on; what they hold already stays. Constant time."""
         self.arrays.state[LIMIT] = frames
 
     def lend(self, count: int) -> None:
-        """Give the memory of ``count`` free frames back to the system, so that something else can have it."""
+        """Give the memory of ``count`` free frames back to the system, so that something else can have it.
+
+        Takes ``n log n`` for n frames, and a system call for each run of them.
+        """
         assert 0 <= count <= self.free, f"{count} frames asked for, {self.free} are free"
         state, free = self.arrays.state, self.arrays.free
         taken = np.sort(free[state[FREE] - count : state[FREE]])
@@ -196,14 +204,14 @@ class FramePool:
                 _discard(self.frames, int(run[0]), int(run[-1]) + 1)
 
     def take_back(self, count: int) -> None:
-        """Have ``count`` lent frames back."""
+        """Have ``count`` lent frames back: time in all that are lent; their memory comes when they are written to."""
         state = self.arrays.state
         self.arrays.free[state[FREE] : state[FREE] + count] = self._lent[:count]
         state[FREE] += count
         self._lent = self._lent[count:]
 
     def check(self, logs: list[FrameLog], others: Slots) -> None:
-        """Assert that every frame is free, lent, in one of the logs, or among ``others``."""
+        """Assert that every frame is free, lent, in one of the logs, or among ``others``; ``n log n`` for n frames."""
         held = [self.arrays.free[: self.free], self._lent, others, *(log.frames() for log in logs)]
         everyone = np.sort(np.concatenate(held))
         assert np.array_equal(everyone, np.arange(self.count)), f"{everyone.size} frames accounted for of {self.count}"
@@ -211,7 +219,11 @@ class FramePool:
 
 
 class FrameLog:
-    """Records in frames of a pool, appended at the back."""
+    """Records in frames of a pool, appended at the back.
+
+    Holds five numbers beside its frames. To append takes constant time; to walk, time in what is passed. A frame is
+    used up to where the next record does not fit, so up to one record's length of it is left empty.
+    """
 
     def __init__(self, pool: FramePool) -> None:
         self.pool = pool
@@ -221,7 +233,7 @@ class FrameLog:
         return int(self.state[COUNT])
 
     def frames(self) -> Slots:
-        """Return the frames of the log, in order."""
+        """Return the frames of the log, in order; a step of Python for each, so for checks."""
         frames = np.empty(int(self.state[FRAMES]), np.int32)
         frame = int(self.state[FRONT])
         for i in range(frames.size):
@@ -230,7 +242,7 @@ class FrameLog:
         return frames
 
     def clear(self) -> None:
-        """Give all records up."""
+        """Give all records up: time in the frames, not in the records."""
         pool = self.pool.arrays
         _clear(pool.free, pool.after, pool.state, self.state)
 

@@ -72,14 +72,20 @@ class InvertedIndex:
 
     Parameters
     ----------
-    pool, cache
-        Where memory comes from, and where it is known which pages are cached.
+    pool
+        Where memory comes from; which pages are cached, whoever calls says.
     shape
         Layout of the stream's tuples.
     stride, ordered
         Of R's pages: bytes of a row, and whether its rows are in the order of their keys.
     unique
         Whether R has one row a key. Tuples then share little, and none looks for another to follow, except beside it.
+
+    Notes
+    -----
+    Holds 16 bytes a wanted page; a tuple that leads its record (`TupleShape.size_of`) and 8 bytes for each page it
+    waits for; a tuple that follows its row and 4 bytes, padded to 4. All of it lies in frames of the pool. Nothing
+    here reads from R: pages come in memory.
     """
 
     def __init__(self, pool: FramePool, shape: TupleShape, stride: int, ordered: bool, unique: bool) -> None:
@@ -127,6 +133,10 @@ class InvertedIndex:
     ) -> Served:
         """Join tuples with cached pages, and let them wait for the others.
 
+        For each tuple and page of its span, beside a step a pair: a binary search in a page that is
+        cached, or a node in the list of one that is not, for which up to `SEARCHED` of the list are looked at. Tuples
+        in the order of their keys save searches, and follow one another.
+
         Parameters
         ----------
         cache, page_order
@@ -153,6 +163,9 @@ class InvertedIndex:
         self, cache: Cache, pages: Ints, frames: Bytes, now: float, cursor: Ints, pairs: Pairs, copies: Bytes
     ) -> Served:
         """Join pages just read with the tuples that wait for them; others among them are passed over.
+
+        A binary search for each leader in the list of a page, a step for each pair, and a copy of each row of R that
+        has one; followers of a leader cost a step a pair.
 
         Pairs of several calls may be gathered, since R's rows are copied to ``copies``: ``pairs`` of what is returned
         counts all of them. `next_pages` moves the cursor on to other pages, `next_pairs` forgets the pairs.
@@ -185,7 +198,7 @@ class InvertedIndex:
         cursor[[W_PAIRS, W_BYTES, W_LAST]] = 0, 0, -1
 
     def utilities(self, cache: Cache, pages: Ints | Slots, utility: Scores) -> Scores:
-        """Return how many tuples wait for each page."""
+        """Return how many tuples wait for each page, a step a page; ``utility`` is what they are written to."""
         lists.list_utilities(self.pool.arrays, cache.place, pages, utility)
         return utility[: pages.size]
 
@@ -207,7 +220,10 @@ class InvertedIndex:
             cursor[RECORD] = -1
 
     def unmatched(self, place: Ints, most: int) -> Ints:
-        """Return where the rows of tuples begin that met no partner; ``place`` is `begin` at first and is moved."""
+        """Return where the rows of tuples begin that met no partner; ``place`` is `begin` at first and is moved.
+
+        Up to ``most`` at a time, none at the end; in all, a step for each leader and each tuple found.
+        """
         return lists.list_unmatched(self.pool.arrays, self.shape.array, place, most)
 
     def begin(self) -> Ints:
@@ -216,13 +232,16 @@ class InvertedIndex:
         return np.array([state[FRONT] if len(self.buffer) else -1, state[OFFSET], -1], np.int64)
 
     def clear(self) -> None:
-        """Flush the stream buffer, all of whose tuples were joined."""
+        """Flush the stream buffer, all of whose tuples were joined: time in its frames, not in its tuples."""
         for log in self.logs:
             log.clear()
         self.earliest[0] = np.inf
 
     def check(self, cache: Cache) -> None:
-        """Assert that every wanted page leads to its tuples, and every tuple waits for as many pages as it says."""
+        """Assert that every wanted page leads to its tuples, and every tuple waits for as many pages as it says.
+
+        Steps of Python for each page of R and each tuple of each list.
+        """
         self.buffer.check()
         halves = self.pool.arrays.halves
         waits: dict[int, int] = {}

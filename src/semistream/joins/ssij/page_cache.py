@@ -151,6 +151,11 @@ class PageCache:
         ``"utility"``, ``"lru"`` or ``"none"``; see the module's description.
     limit
         Pages at most; by default as many as there are frames.
+
+    Notes
+    -----
+    Holds `bytes_per_frame` for each frame and `bytes_per_page` for each page of R; pages lie in frames of the pool.
+    Whether a page is cached, and where, is one look into an array. Nothing here reads from R.
     """
 
     bytes_per_frame = 12
@@ -188,7 +193,7 @@ class PageCache:
         return sum(array.nbytes for array in self.arrays[:-1])
 
     def frames(self) -> Slots:
-        """Return the frames that hold pages."""
+        """Return the frames that hold pages; time in all frames."""
         return np.flatnonzero(self.arrays.page >= 0).astype(np.int32)
 
     def tick(self) -> None:
@@ -196,7 +201,7 @@ class PageCache:
         self.arrays.state[TICK] += 1
 
     def evict(self, count: int) -> int:
-        """Let the pages of least score go, up to ``count``; return how many went."""
+        """Let the pages of least score go, up to ``count``; return how many went. Time in all frames."""
         frames = self.frames()
         if count < frames.size:
             frames = frames[np.argpartition(self.arrays.score[frames], count)[:count]]
@@ -210,7 +215,7 @@ class PageCache:
         _evict(self.pool.arrays, self.arrays, place[place >= 0])
 
     def limit(self, pages: int) -> None:
-        """Hold so many pages at most from now on."""
+        """Hold so many pages at most from now on; of those that are too many, the least go. Time in all frames."""
         if self.replacement != "none":
             self.arrays.state[MOST] = pages
             self.evict(max(0, len(self) - pages))
@@ -224,7 +229,8 @@ class PageCache:
         """Decide, before anything is read, which cached pages are to be replaced and which wanted ones to be kept.
 
         ``wanted`` is the utility of each page that is going to be read: tuples that wait for it (ToKeep and ToRemove,
-        Algorithm 2, line 1). Cached pages of equal utility stay: they need not be copied.
+        Algorithm 2, line 1). Cached pages of equal utility stay: they need not be copied. Time in the number of frames
+        and of wanted pages, without sorting them; with ``"lru"``, cached pages are sorted.
         """
         state, frames = self.arrays.state, self.frames()
         scores = self.arrays.score[frames]
@@ -254,7 +260,7 @@ class PageCache:
     def settle(self, pages: Ints, read: Bytes, utility: Scores, verdict: Verdict) -> None:
         """Keep or drop pages ``read``, all of whose tuples were joined, as was decided.
 
-        Pages that nobody wanted are dropped at once.
+        Pages that nobody wanted are dropped at once. A copy of each page that is kept, constant time for each other.
         """
         kept, between = _settle(self.pool.arrays, self.arrays, pages, read, utility, verdict.threshold, verdict.ties)
         self.kept += kept

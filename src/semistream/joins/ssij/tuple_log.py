@@ -250,14 +250,18 @@ def _compact(pool: Pool, log: Ints, shape: Ints) -> None:
 
 
 class TupleLog(FrameLog):
-    """Stream tuples in the order they came in."""
+    """Stream tuples in the order they came in.
+
+    Holds records (`TupleShape.size_of` bytes each) in frames of the pool. All calls take time in the tuples that they
+    pass, in compiled code; those about deadlines pass all of them.
+    """
 
     def __init__(self, pool: FramePool, shape: TupleShape) -> None:
         super().__init__(pool)
         self.shape = shape
 
     def append(self, lows: Ints, highs: Ints | None, dues: Floats | None, rows: Rows, spare: int) -> int:
-        """Append tuples while frames are to be had, ``spare`` being left; return how many."""
+        """Append copies of tuples while frames are to be had, ``spare`` being left; return how many."""
         if int(self.shape.sizes(rows.lengths).max(initial=0)) > self.pool.frame_bytes:
             raise SemistreamError(
                 f"a tuple of {int(rows.lengths.max()):,} B does not fit into a frame of {self.pool.frame_bytes:,} B; "
@@ -280,7 +284,11 @@ class TupleLog(FrameLog):
         _drop_front(self.pool.arrays, self.state, self.shape.array, count)
 
     def take_most_urgent(self, most: int) -> Ints:
-        """Mark the tuples with the earliest deadlines, up to ``most``; `drop_taken` gives them up."""
+        """Mark the tuples with the earliest deadlines, up to ``most``; `drop_taken` gives them up.
+
+        Passes all tuples once for each halving of the time between deadlines, some 50 at most; takes no memory but for
+        the addresses that it returns.
+        """
         if len(self) == 0:
             return np.empty(0, np.int64)
         low, high = self.due_bounds()
@@ -293,7 +301,7 @@ class TupleLog(FrameLog):
         return _take_due(self.pool.arrays, self.state, self.shape.array, high, most)
 
     def drop_taken(self) -> None:
-        """Give the marked tuples up and close the gaps."""
+        """Give the marked tuples up and close the gaps; the others move, so their addresses change."""
         _compact(self.pool.arrays, self.state, self.shape.array)
 
     def _due_by(self, moment: float) -> int:
