@@ -25,6 +25,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return printed
 
 
+@pytest.mark.slow
 def test_json(result: dict[str, Any]) -> None:
     assert result["random_ratio"] > 0
     assert result["sequential_ratio"] > 0

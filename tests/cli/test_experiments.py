@@ -123,6 +123,7 @@ def test_a_report_of_no_results_says_where_it_looked_and_writes_nothing(tmp_path
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_real_run_is_compared_with_the_model_of_this_machine(tmp_path: Path) -> None:
     done = run("run", "ssij-14", *options(tmp_path), "--device", "real")
     assert done.exit_code == 0, done.output

@@ -142,6 +142,7 @@ def assert_joins(
                 join.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KEYS)
 def test_every_kind_of_key_in_every_join(kind: str) -> None:
     """R holds every other value, repeatedly; the stream all of them, and NULLs."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import semistream
-from semistream.conformance.expected import assert_same_rows, in_batches, run
+from semistream.conformance.expected import assert_same_rows, in_batches, in_turns, run
 from semistream.joins.partitioned_join import PartitionedJoin
 from semistream.relation.relation import Relation
 
@@ -111,10 +111,7 @@ def test_a_rare_key_waits_for_ever_and_that_is_reported(relation: Relation) -> N
     rare, hot = 3000, keys_of_page(relation, 1)
     join.offer(stream([rare]))
     for _ in range(40):
-        batch, at = stream(rng.choice(hot, 500)), 0
-        while at < batch.num_rows:
-            at += join.offer(batch.slice(at))
-            assert rare not in ids(join.step())
+        assert rare not in ids(in_turns(join, stream(rng.choice(hot, 500))))
         assert join.longest_wait >= join.stats.rows_in - 1
     assert join.longest_wait == 20_000
     assert ids(join.drain())[-1] == rare
@@ -173,10 +170,8 @@ def test_fewer_reads_a_tuple_than_hybridjoin_while_the_stream_goes_on(tmp_path: 
     served = {}
     for algorithm, options in (("hybridjoin", {"partition_pages": 1}), ("partitioned_join", {})):
         join = semistream.create(algorithm, relation, on="id", memory=200_000, in_flight=1, schema=STREAM, **options)
-        before, at = join.stats, 0
-        while at < batch.num_rows:
-            at += join.offer(batch.slice(at))
-            list(join.step())
+        before = join.stats
+        list(in_turns(join, batch))
         served[algorithm] = (join.stats.rows_done - before.rows_done) / (join.stats.pages_read - before.pages_read)
     assert served["partitioned_join"] > 1.2 * served["hybridjoin"]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import semistream
-from semistream.conformance.expected import assert_same_rows
+from semistream.conformance.expected import assert_same_rows, in_turns
 from semistream.joins.r_meshjoin import RMeshJoin
 from semistream.relation.relation import Relation
 
@@ -114,14 +114,8 @@ def test_tuples_offered_within_a_turn_wait_for_its_end(tmp_path: Path, algorithm
     relation = built(tmp_path / "r", 2000, 3)
     join = made(relation, algorithm, memory=40_000)
     keys = np.random.default_rng(4).integers(0, 4000, 3000)
-    batch, at, rows = stream(keys), 0, 0
-    while at < batch.num_rows:
-        at += join.offer(batch.slice(at, 50))
-        for result in join.step():
-            rows += result.num_rows
-            at += join.offer(batch.slice(at, 50))
-    rows += sum(result.num_rows for result in join.drain())
-    assert rows == 3 * np.count_nonzero(keys % 2 == 0)
+    results = [*in_turns(join, stream(keys), 50, amid=True), *join.drain()]
+    assert sum(result.num_rows for result in results) == 3 * np.count_nonzero(keys % 2 == 0)
     join.check()
 
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import semistream
+from semistream.conformance.expected import in_turns
 from semistream.core.errors import UpdateRefusedError
 from semistream.joins import algorithms, find
 from semistream.joins.families.cyclic import CyclicJoin
@@ -67,10 +68,7 @@ def test_an_update_while_tuples_wait(tmp_path, algorithm):
     join = semistream.create(algorithm, relation, on="id", how="inner", memory=400_000)
     results = []
     for number in range(15):
-        batch, at = stream(rng, 300, number * 300), 0
-        while at < batch.num_rows:
-            at += join.offer(batch.slice(at))
-            results.extend(join.step())
+        results.extend(in_turns(join, stream(rng, 300, number * 300)))
         try:
             relation.apply(master(number + 1, np.arange(KEYS)))
         except UpdateRefusedError:

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import semistream
-from semistream.conformance.expected import assert_same_rows, in_batches, run
+from semistream.conformance.expected import assert_same_rows, in_batches, in_turns, run
 from semistream.joins.interface.join import Join
 from semistream.joins.x_hybridjoin import XHybridJoin
 from semistream.relation.relation import Relation
@@ -58,11 +58,7 @@ def made(relation: Relation, **options: object) -> XHybridJoin:
 
 def feed(join: Join, keys: Ints) -> int:
     """Offer all keys, stepping whenever the join is full, and leave what waits waiting; return the rows that came."""
-    batch, at, rows = stream(keys), 0, 0
-    while at < batch.num_rows:
-        at += join.offer(batch.slice(at))
-        rows += sum(result.num_rows for result in join.step())
-    return rows
+    return sum(result.num_rows for result in in_turns(join, stream(keys)))
 
 
 def rate(relation: Relation, pages: Ints, ranked: Ints) -> float:
@@ -238,14 +234,9 @@ def test_tuples_offered_within_a_turn(tmp_path: Path) -> None:
     )
     for algorithm in ("hybridjoin", "x_hybridjoin", "partitioned_join"):
         join = semistream.create(algorithm, relation, on="id", how="inner", memory=60_000, schema=STREAM)
-        batch, at, rows = stream(np.random.default_rng(10).integers(0, 100, 4000)), 0, 0
-        while at < batch.num_rows:
-            at += join.offer(batch.slice(at, 40))
-            for result in join.step():
-                rows += result.num_rows
-                at += join.offer(batch.slice(at, 40))
-        rows += sum(result.num_rows for result in join.drain())
-        assert rows == 50 * 4000, algorithm
+        batch = stream(np.random.default_rng(10).integers(0, 100, 4000))
+        results = [*in_turns(join, batch, 40, amid=True), *join.drain()]
+        assert sum(result.num_rows for result in results) == 50 * 4000, algorithm
         join.check()
 
 

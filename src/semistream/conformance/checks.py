@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.conformance.cases import CASES, Case, case
-from semistream.conformance.expected import Outcome, assert_same_rows, held_bytes, in_batches, run
+from semistream.conformance.expected import Outcome, assert_same_rows, held_bytes, in_batches, in_turns, run
 from semistream.core.errors import BudgetTooSmallError, KeyColumnError, KeyTypeError, UnsupportedJoinError
 from semistream.joins import find
 from semistream.joins.interface.join import How, Join
@@ -190,12 +190,7 @@ def _goes_on(kind: Kind, rows: int = 120) -> None:
     join = _create(kind, of)
     for batch in in_batches(of.stream.slice(0, 40 * rows), rows):
         tuples = pa.Table.from_batches([batch])
-        results: list[pa.RecordBatch] = []
-        at = 0
-        while at < batch.num_rows:
-            at += join.offer(batch.slice(at))
-            results += join.step()
-        results += join.drain()
+        results = [*in_turns(join, batch), *join.drain()]
         assert join.pending == 0, f"{join.pending} tuples are left after a drain"
         assert_same_rows(pa.Table.from_batches(results, join.output_schema), of.answer("left", tuples), "a micro-batch")
         assert list(join.drain()) == []

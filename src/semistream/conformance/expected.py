@@ -28,6 +28,7 @@ __all__ = [
     "assert_same_rows",
     "held_bytes",
     "in_batches",
+    "in_turns",
     "join_pairs",
     "laboratory",
     "paired",
@@ -134,6 +135,22 @@ def run(join: Join, batches: Iterable[pa.RecordBatch], *, audit: bool = False) -
     """Process ``batches``; a join that turns without end is stopped, and ``audit`` checks it after every turn."""
     _leash(join, audit=audit)
     return Outcome(join, list(join.process(batches)))
+
+
+def in_turns(
+    join: Join, batch: pa.RecordBatch, rows: int | None = None, *, amid: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Offer a batch, ``rows`` at a time, and run a turn after each offer; tuples may wait on when all are offered.
+
+    With ``amid`` more is offered whenever a result comes, in the middle of the turn.
+    """
+    at = 0
+    while at < batch.num_rows:
+        at += join.offer(batch.slice(at, rows))
+        for result in join.step():
+            yield result
+            if amid:
+                at += join.offer(batch.slice(at, rows))
 
 
 def _leash(join: Join, *, audit: bool) -> None:

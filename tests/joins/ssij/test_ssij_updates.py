@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
+from semistream.conformance.expected import in_turns
 from semistream.core.errors import (
     BudgetExceededError,
     SemistreamError,
@@ -64,10 +65,7 @@ def test_each_tuple_sees_r_wholly_before_or_after_updates_from_another_thread(fo
         results = []
         try:
             for batch in stream.to_batches(30):
-                at = 0
-                while at < batch.num_rows:
-                    at += join.offer(batch.slice(at))
-                    results += join.step()
+                results += in_turns(join, batch)
         finally:
             stop.set()
         while worker.is_alive():
