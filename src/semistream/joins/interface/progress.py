@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import ClassVar, Protocol
 
+from semistream.core.budget import MemoryBudget
 from semistream.core.errors import StalledJoinError
-
-if TYPE_CHECKING:
-    from semistream.joins.interface.join import Join
 
 __all__ = ["Progress"]
 
 _IDLE_TURNS = 1000
 
 
+class Turning(Protocol):
+    """What is watched: a `Join`."""
+
+    id: ClassVar[str]
+    budget: MemoryBudget
+
+    @property
+    def pending(self) -> int:
+        """Stream tuples that were offered and have not left."""
+        ...
+
+    def work(self) -> tuple[object, ...]:
+        """Return numbers of which one is another after a turn that led to something."""
+        ...
+
+
 class Progress:
     """Watches a join that has to finish: told after each turn, it raises when nothing happens any more."""
 
-    def __init__(self, join: Join) -> None:
+    def __init__(self, join: Turning) -> None:
         self._join = join
         self._work = join.work()
         self._idle = 0
