@@ -23,6 +23,9 @@ from semistream.workloads.keys.key_source import Shape
 __all__ = ["Tuning", "choose", "describe", "skew_of", "tune"]
 
 _SAMPLE_ROWS = 1_000_000
+_FAST = "adaptivejoin"
+_SEEKS = 16.0
+"""Transfers of a page that a seek costs on a device that seeks; a disk of 2010 has a hundred."""
 
 
 @dataclass(frozen=True)
@@ -178,13 +181,35 @@ def choose(
     exponent: float | None = None,
     condition: str = "equal",
 ) -> Prediction:
-    """Return algorithm and options for ``algorithm="auto"``: what the tuner recommends."""
+    """Return algorithm and options for ``algorithm="auto"``.
+
+    On a device that does not seek that is `adaptivejoin`, if the memory suffices for it: the models of the others
+    reckon with tuples that wait as long as it pays, and with a processor that has little else to do, which is not how
+    streams are run. Where seeks are dear, it is what the tuner recommends.
+    """
     if sample is not None and exponent is None:
-        tuning = tune(relation, memory, schema=schema, skew=skew_of(relation, sample, on), algorithms=_able(condition))
+        skew = skew_of(relation, sample, on)
+    else:
+        skew = None
+    if _FAST in _able(condition) and not _seeks(relation):
+        try:
+            s = exponent if skew is None else skew.exponent
+            setting = describe(relation, schema, exponent=1.0 if s is None else s)
+            return best_split(costs_of(_FAST), setting, parse_bytes(memory, of=relation.nbytes))
+        except BudgetTooSmallError:
+            pass  # others may do with less
+    if skew is not None:
+        tuning = tune(relation, memory, schema=schema, skew=skew, algorithms=_able(condition))
     else:
         s = 1.0 if exponent is None else exponent
         tuning = tune(relation, memory, schema=schema, exponent=s, algorithms=_able(condition))
     return tuning.best
+
+
+def _seeks(relation: Relation) -> bool:
+    """Say whether a random page costs many times what one of a run does, however many are asked for together."""
+    profile = relation.device.profile
+    return profile.queued_seek_seconds > _SEEKS * profile.transfer_seconds
 
 
 def _able(condition: str) -> list[str]:

@@ -40,10 +40,15 @@ KEYS_A_ROW = 1.25
 """Places for keys for each row: those of keys that R does not have, or that are not read yet."""
 FILES_WINDOW_SHARE = 0.15
 """The window's share where the arena lies in files, whose size must not change."""
+_BESIDE_ROW = 13.0
 _SMALL = 256
 """Pages of an R that is held whole from the start, if it fits; a larger one when as many pages have been read."""
 _MOST_WHOLE = 1 << 17
 """Tuples of a window where R is held whole: there are no reads to share."""
+_DRIFT = 0.7
+_OTHER = 0.4
+_FORGET = 6
+"""Shares of the keys known that there usually are, below which the stream is taken to have moved, or to be another."""
 _BATCHES = 8
 """Micro-batches whose sizes are remembered: memory for the longest of them is kept."""
 _WORTH_IT = 1.2
@@ -77,13 +82,15 @@ class AdaptiveMemory(Join):
         self._arrays = arrays
         self._whole_since = -1
         self._exponent = 1.0
+        self._known = 0.0
         self._batch = 0
         self._batches: deque[int] = deque(maxlen=_BATCHES)
         super().__init__(relation, **common)
 
     def _stored_row_bytes(self) -> float:
-        """Return the bytes of a row of R, on average, as its pages tell."""
-        return min(self.relation.page_bytes / max(1.0, self.relation.rows_per_page), float(self.relation.page_bytes))
+        """Return the bytes of a row of R, on average, as its pages tell: a row has key, flag and start beside it."""
+        room = self.relation.page_bytes / max(1.0, self.relation.rows_per_page) - _BESIDE_ROW
+        return min(max(room, float(self.relation.codec.stride)), float(self.relation.page_bytes))
 
     def _row_and_key(self) -> tuple[int, int]:
         """Return what a row and a key cost in the arena."""
@@ -176,9 +183,19 @@ class AdaptiveMemory(Join):
 
     # -- moving it ----------------------------------------------------------------------------------------
 
-    def _follow_stream(self, tuples: int, distinct: int, *, drained: bool) -> None:
-        """Learn from a window that has been served, and move memory to where it is worth more now."""
+    def _follow_stream(self, tuples: int, distinct: int, missing: int, *, drained: bool) -> None:
+        """Learn from a window that has been served, and move memory to where it is worth more now.
+
+        Of its ``distinct`` keys so many were ``missing`` in the arena. When far more are than usual, the stream asks
+        for other keys than it did, and those that were frequent must not stay for that.
+        """
         self._batch += tuples
+        if distinct >= 64:
+            known = 1.0 - missing / distinct
+            if known < _DRIFT * self._known:
+                self._arena.age(1 if known > _OTHER * self._known else _FORGET)
+                self._known = known  # it takes some time to learn: that is no other change
+            self._known += (0.5 if known > self._known else 0.05) * (known - self._known)
         if drained:
             self._batches.append(self._batch)
             self._batch = 0

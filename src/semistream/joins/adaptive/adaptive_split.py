@@ -35,7 +35,7 @@ __all__ = ["Split", "best_window"]
 
 
 _CLASSES = 96
-_LEAST_WINDOW = 1024.0
+_LEAST_WINDOW = 64.0
 _STEPS_AN_OCTAVE = 4
 _PARTS_OF_A_STEP = 8
 _MOST_EXPONENT = 3.0

@@ -88,13 +88,13 @@ class AdaptiveJoin(AdaptiveMemory):
     def _step(self) -> Iterator[pa.RecordBatch]:
         if len(self._window) == 0:
             return
-        tuples, distinct = len(self._window), self._arena.pinned
+        tuples, distinct, missing = len(self._window), self._arena.pinned, self._arena.unknown().size
         try:
             yield from self._serve()
         finally:
             self._arena.unpin()
             self._arena.pin(self._window.numbers)
-        self._follow_stream(tuples - len(self._window), distinct, drained=self._closing)
+        self._follow_stream(tuples - len(self._window), distinct, missing, drained=self._closing)
 
     def _serve(self) -> Iterator[pa.RecordBatch]:
         count = len(self._window)

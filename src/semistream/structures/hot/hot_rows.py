@@ -308,11 +308,16 @@ class HotRows:
             self._t.state[kernels.GONE] = 0
         return gone > 0
 
+    def age(self, halvings: int = 1) -> None:
+        """Halve all frequencies; called too when the stream asks for other keys than it did."""
+        self._t.often[:] >>= np.uint8(halvings)
+        self._sketch[:] >>= np.uint8(halvings)
+        self._t.state[kernels.SEEN] = 0
+
     def _grow_older(self, tuples: int) -> None:
         self._t.state[kernels.SEEN] += tuples
         if self._t.state[kernels.SEEN] >= self._aging:
-            self._t.often[:] >>= np.uint8(1)
-            self._t.state[kernels.SEEN] = 0
+            self.age()
 
     def check(self) -> None:
         """Assert that table, chains, free lists and rows agree."""

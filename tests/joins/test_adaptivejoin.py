@@ -1,0 +1,127 @@
+"""ADAPTIVEJOIN: results in the order of the stream, each page once a window, memory that moves, what R lacks known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import semistream
+from semistream.joins.adaptive.adaptive_split import Split, best_window
+from semistream.joins.interface.output import has_no_partner
+from semistream.relation.relation import Relation
+from semistream.relation.synthetic import synthetic_relation
+from semistream.workloads import ShiftingKeys, ZipfKeys
+
+ROWS = 40_000
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("adaptive")
+    table = pa.table(
+        {"id": np.arange(ROWS), "name": [f"n{i % 977}" for i in range(ROWS)], "price": np.arange(ROWS) / 4}
+    )
+    Relation.build(table, folder / "r", key="id").close()
+    return folder / "r"
+
+
+def stream(rows: int, seed: int = 1, exponent: float = 1.0) -> pa.RecordBatch:
+    keys = ZipfKeys(2 * ROWS, exponent, "random", seed=seed).keys(0, rows)  # half of them are not in R
+    return pa.record_batch({"id": pa.array(keys, mask=np.arange(rows) % 89 == 3), "at": np.arange(rows)})
+
+
+def served(join, batches) -> pa.Table:
+    results = list(join.process(batches))
+    return pa.Table.from_batches(results, schema=join.output_schema)
+
+
+@pytest.mark.parametrize("how", ["left", "inner"])
+def test_results_come_in_the_order_of_the_stream(path, how):
+    batch = stream(30_000)
+    with Relation.open(path) as relation:
+        found = served(semistream.create("adaptivejoin", relation, on="id", how=how, memory="8%"), [batch])
+        ids = batch["id"].to_pylist()
+        there = [key is not None and key < ROWS for key in ids]
+        wanted = [at for at in range(len(ids)) if how == "left" or there[at]]
+        assert found["at"].to_pylist() == wanted
+        assert found["price"].to_pylist() == [ids[at] / 4 if there[at] else None for at in wanted]
+        assert found["name"].to_pylist() == [f"n{ids[at] % 977}" if there[at] else None for at in wanted]
+
+
+def test_a_key_is_read_once_a_window_and_remembered_also_if_r_lacks_it(path):
+    batch = stream(5_000)
+    with Relation.open(path) as relation:
+        join = semistream.create("adaptivejoin", relation, on="id", memory="25%")
+        served(join, [batch])
+        distinct = len(set(batch["id"].to_pylist()) - {None})
+        assert 0 < join.stats.pages_read <= min(distinct, join.stats.steps * relation.page_count)
+        first = join.stats
+        served(join, [batch])
+        assert join.stats.pages_read == first.pages_read
+        assert join.stats.since(first).hit_ratio == pytest.approx(1.0 - batch["id"].null_count / batch.num_rows)
+
+
+def test_an_r_that_fits_is_read_once(path):
+    with Relation.open(path) as relation:
+        join = semistream.create("adaptivejoin", relation, on="id", memory="300%")
+        for seed in range(4):
+            served(join, [stream(20_000, seed, 0.0)])
+        assert join.stats.pages_read <= 3 * relation.page_count
+        before = join.stats.pages_read
+        served(join, [stream(20_000, 9, 0.0)])
+        assert join.stats.pages_read == before
+        change = pa.table({"id": [7, 2 * ROWS - 1], "name": ["seven", "new"], "price": [0.0, 1.0]})
+        relation.apply(change, deletes=pa.array([8]))
+        found = served(join, [pa.record_batch({"id": [7, 8, 9, 2 * ROWS - 1], "at": [0, 1, 2, 3]})])
+        assert found["name"].to_pylist() == ["seven", None, "n9", "new"]
+        join.check()
+
+
+def test_tuples_without_a_partner_come_apart_where_asked(path):
+    batch = stream(3_000)
+    with Relation.open(path) as relation:
+        join = semistream.create("adaptivejoin", relation, on="id", memory="10%", apart=True)
+        results = list(join.process([batch]))
+    alone = sum(result.num_rows for result in results if has_no_partner(result))
+    assert alone == join.stats.unmatched > 0
+    assert all(result["name"].null_count in (0, result.num_rows) for result in results)
+
+
+def test_memory_moves_with_the_batches(path):
+    with Relation.open(path) as relation:
+        join = semistream.create("adaptivejoin", relation, on="id", memory="40%", schema=stream(1).schema)
+        for number in range(6):
+            served(join, [stream(500, number)])
+        short, rows = join._window.tuples, join._arena.capacity
+        assert short < 1_000
+        join.check()
+        for number in range(6):
+            served(join, [stream(15_000, number)])
+        assert join._window.tuples > 2 * short
+        assert join._arena.capacity < rows
+        assert join.budget.peak <= join.budget.total
+        join.check()
+
+
+def test_a_hot_set_that_changes_is_followed():
+    size, rows = 100_000, 5_000
+    relation = synthetic_relation(size)
+    keys = ShiftingKeys(size, shifts=(200_000,), seed=2)
+    join = semistream.create("adaptivejoin", relation, on="id", how="inner", memory="10%")
+    ratios = []
+    for number in range(80):
+        before = join.stats
+        served(join, [pa.record_batch({"id": keys.keys(number * rows, rows)})])
+        ratios.append(join.stats.since(before).hit_ratio)
+    steady = np.mean(ratios[30:40])
+    fulls = -(-5 * join._arena.capacity // rows)
+    assert np.mean(ratios[40 + fulls : 40 + fulls + 5]) >= 0.95 * steady, (steady, ratios[38 : 50 + fulls])
+
+
+def test_the_best_window_is_all_of_a_batch_or_equal_parts():
+    split = Split(room=57e6, keys=10**7, pages=152_000, tuple_bytes=24, key_bytes=117, seek=6e-6, transfer=3e-6)
+    assert best_window(split, 1.0, 100_000.0) == 100_001
+    parts = 3_000_000 / (best_window(split, 1.0, 3_000_000.0) - 1)
+    assert parts == pytest.approx(round(parts), abs=0.01)
+    assert split.seconds(10_000_000, 1.0) == float("inf")
