@@ -35,18 +35,19 @@ def made(relation: Relation, algorithm: str = "r_meshjoin", **options: object) -
 
 
 def pages_of(join: RMeshJoin) -> int:
-    return len(join._frames)
+    return join.view().disk_pages
 
 
 def test_the_disk_buffer_does_not_move_when_r_grows(tmp_path: Path) -> None:
     joins = [made(built(tmp_path / f"{rows}", rows), seek_pages=4.0) for rows in (2000, 4000, 8000, 16000)]
     assert {pages_of(join) for join in joins} == {32}
     for join in joins:
-        assert join._turns == math.ceil(join.relation.page_count / 32)
-        assert join._w == join.table.capacity // (join._turns + 1)
+        assert join.view().turns == math.ceil(join.relation.page_count / 32)
+        assert join.view().tuples_a_turn == join.table.capacity // (join.view().turns + 1)
     # all memory that the disk buffer leaves goes to tuples, so it is the turn that gets smaller
     assert len({join.table.capacity for join in joins}) == 1
-    assert [join._w for join in joins] == sorted((join._w for join in joins), reverse=True)
+    entering = [join.view().tuples_a_turn for join in joins]
+    assert entering == sorted(entering, reverse=True)
     assert joins[0]._w > 4 * joins[-1]._w
 
 
@@ -83,7 +84,8 @@ def test_each_drain_passes_over_r_once(tmp_path: Path) -> None:
     join = made(relation, disk_pages=16)
     for _ in range(3):
         before = join.stats.pages_read
-        assert sum(batch.num_rows for batch in join.process([stream(np.arange(join._w) * 8)])) == join._w
+        tuples = join.view().tuples_a_turn
+        assert sum(batch.num_rows for batch in join.process([stream(np.arange(tuples) * 8)])) == tuples
         assert join.stats.pages_read - before == relation.page_count
 
 

@@ -123,7 +123,7 @@ def test_no_page_is_read_more_often_than_by_meshjoin(stream: str, mesh_pages: in
     mesh = semistream.create(
         "meshjoin", relation, on="id", how="inner", memory=24_000, schema=STREAM, partition_pages=mesh_pages
     )
-    waiting = mesh._w * mesh._turns  # type: ignore[attr-defined]
+    waiting = mesh.view().tuples_a_turn * mesh.view().turns  # type: ignore[attr-defined]
     count = 4 * waiting + 13
     ids = STREAMS[stream](np.random.default_rng(7), count)
     relation, device = counted("unique")
@@ -198,4 +198,4 @@ def test_the_adaptive_partition_stays_within_a_constant(stream: str) -> None:
     relation, device = counted("unique")
     join = semistream.create("hybridjoin", relation, on="id", how="inner", memory=30_000, schema=STREAM)
     feed(join, ids)
-    assert device.reads.sum() <= ids.size * join._widest  # type: ignore[attr-defined]
+    assert device.reads.sum() <= ids.size * join.view().widest  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.core.arrays import Bytes, Ints
-from semistream.joins.families.oldest_first import OldestFirstJoin, partitions
+from semistream.joins.families.oldest_first import OldestFirstJoin, OldestFirstView, partitions
 from semistream.joins.families.parallel_front import ParallelFrontStage
 from semistream.joins.interface.following import Undo
 from semistream.joins.interface.traits import Overlap
@@ -133,6 +134,9 @@ class TwoBufferJoin(OldestFirstJoin):
             yield from self._leave(*self.table.take_keys(buffer.keys))
         finally:
             self._serving = False
+
+    def view(self) -> OldestFirstView:
+        return dataclasses.replace(super().view(), buffer_pages=len(self._buffers[0].frames))
 
     def before_update(self, patch: Patch, undo: list[Undo]) -> None:
         """Give up what is being loaded: the pages may be about to change, and whoever waits for them waits on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from semistream.core.arguments import check_at_least
 from semistream.core.arrays import Bytes, Ints
-from semistream.joins.families.oldest_first import OldestFirstJoin
+from semistream.joins.families.oldest_first import OldestFirstJoin, OldestFirstView
 from semistream.joins.interface.stream_buffer import Tuples
 from semistream.relation.changes.overlay import Change
 from semistream.relation.relation import Relation
@@ -191,6 +192,9 @@ class XHybridJoin(OldestFirstJoin):
     def after_update(self, change: Change) -> None:
         """Let pinned pages go that were changed."""
         self.pinned.forget(change.pages)
+
+    def view(self) -> OldestFirstView:
+        return dataclasses.replace(super().view(), pinned_for_good=self.pinned.capacity if self._by_frequency else None)
 
     def _check(self) -> None:
         super()._check()

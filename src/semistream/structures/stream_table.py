@@ -110,6 +110,11 @@ class StreamTable:
         """Return up to ``count`` distinct keys from the rear of the queue."""
         return kernels.oldest_keys(self._t, min(count, len(self)), True)
 
+    def ends(self) -> pa.RecordBatch:
+        """Return the rows of the tuples that have waited longest and shortest; none if the table is empty."""
+        slots = self._t.state[[OLDEST, NEWEST]].astype(np.int32)
+        return self.rows(slots[slots >= 0])
+
     def probe(
         self, frames: Bytes, stride: int, cursor: Ints, cap: int, *, wanted: Ints | None = None, leave: bool = False
     ) -> tuple[Slots, Ints, Bytes, int]:

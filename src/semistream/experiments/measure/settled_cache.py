@@ -113,7 +113,7 @@ def warm_front_stage(join: Join, sides: Sides, steady: SteadyCache) -> None:
     flags = np.uint8(FIRST | LAST | WHOLE)
     ranks, counts = _cached_ranks(steady, join.cache, sides.workload.seed)
     for begin in range(0, ranks.size, _PORTION):
-        part, frequency = keys._place(ranks[begin : begin + _PORTION]), counts[begin : begin + _PORTION]
+        part, frequency = keys.place(ranks[begin : begin + _PORTION]), counts[begin : begin + _PORTION]
         join.cache.admit(
             Candidates(part, frequency, np.arange(part.size + 1), np.zeros(part.size, np.int64),
                        np.full(part.size, flags)),
@@ -140,6 +140,6 @@ def _cached_ranks(steady: SteadyCache, cache: HotTuples, seed: int) -> tuple[Int
         ranks.append((first + (np.arange(chosen) + drawn[-1]) * (count / chosen)).astype(np.int64))
         level = np.searchsorted(np.cumsum(shares), drawn[:-1] * shares.sum())
         # the highest count stands for all above it
-        often = int(popularity * cache._aging)
+        often = int(popularity * cache.aging)
         counts.append(np.where(level >= shares.size - 1, max(often, shares.size - 1), level).astype(np.int64))
     return np.concatenate(ranks), np.concatenate(counts)

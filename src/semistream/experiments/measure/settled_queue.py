@@ -20,7 +20,6 @@ from semistream.joins.families.parallel_front import ParallelFrontStage
 from semistream.joins.interface.join import Join
 from semistream.joins.op_cachejoin import TwoBufferJoin
 from semistream.joins.x_hybridjoin import XHybridJoin
-from semistream.structures.stream_kernels import NEWEST, OLDEST
 from semistream.workloads.keys.key_source import ZipfKeys
 
 __all__ = ["fill_queue", "newest_number", "oldest_first", "oldest_number", "queue_of"]
@@ -42,26 +41,27 @@ def oldest_first(join: Join) -> OldestFirstJoin | None:
 def queue_of(join: Join) -> OldestFirstJoin | None:
     """Return the join, or the one behind its front stage, if its queue can be played: a partition a turn."""
     inner = oldest_first(join)
-    if inner is None or inner._partition_pages is None:
+    if inner is None:
         return None
-    if isinstance(inner, XHybridJoin) and (not inner._by_frequency or isinstance(join, FrontStage)):
+    view = inner.view()
+    if isinstance(inner, XHybridJoin) and (view.pinned_for_good is None or isinstance(join, FrontStage)):
         return None  # which pages are pinned is not known yet
-    return inner if len(inner._frames) == inner._partition_pages else None
+    return inner if view.disk_pages == view.partition_pages else None
 
 
 def oldest_number(inner: OldestFirstJoin) -> int:
     """Return the number of the tuple that has waited longest."""
-    return _number(inner, OLDEST)
+    return _numbers(inner)[0]
 
 
 def newest_number(inner: OldestFirstJoin) -> int:
     """Return the number of the tuple that has come last."""
-    return _number(inner, NEWEST)
+    return _numbers(inner)[1]
 
 
-def _number(inner: OldestFirstJoin, end: int) -> int:
-    slot = np.array([inner.table._t.state[end]], np.int32)
-    return int(inner.table.rows(slot).column("number")[0].as_py()) if slot[0] >= 0 else 0
+def _numbers(inner: OldestFirstJoin) -> tuple[int, int]:
+    oldest, newest = inner.table.ends().column("number").to_pylist() or (0, 0)
+    return int(oldest), int(newest)
 
 
 def fill_queue(join: Join, sides: Sides) -> int:
@@ -77,19 +77,15 @@ def fill_queue(join: Join, sides: Sides) -> int:
     keys = _waiting_keys(join, inner, sides)
     schema = stream_schema(sides.workload.stream_bytes)
     for begin in range(0, keys.size, _BATCH):
-        batch = sides.batch_of(keys[begin : begin + _BATCH], begin - keys.size, schema)
-        while batch.num_rows:
-            batch = batch.slice(inner.offer(batch))
-            inner._admit(inner.table.free)
-    if isinstance(join, ParallelFrontStage):
-        join._behind_rows += keys.size
+        waiting = join if isinstance(join, FrontStage) else inner
+        waiting.let_wait(sides.batch_of(keys[begin : begin + _BATCH], begin - keys.size, schema))
     return int(keys.size)
 
 
 def _waiting_keys(join: Join, inner: OldestFirstJoin, sides: Sides) -> Ints:
     """Return the keys that wait, the oldest first."""
-    both = isinstance(inner, TwoBufferJoin)
-    width = len(inner._buffers[0].frames) if isinstance(inner, TwoBufferJoin) else len(inner._frames)
+    view = inner.view()
+    both, width = isinstance(inner, TwoBufferJoin), view.buffer_pages
     capacity = inner.table.capacity
     held = 2 * capacity + _BATCH
     keys, units = np.empty(held, np.int64), np.empty(held, np.int32)
@@ -98,8 +94,8 @@ def _waiting_keys(join: Join, inner: OldestFirstJoin, sides: Sides) -> Ints:
     state = np.array([0, 0, 0, 0, capacity], np.int64)
     a_page = int(np.count_nonzero(sides.relation.locate(np.arange(min(held, 1 << 14))).pages == 0))
     source = sides.keys
-    if isinstance(inner, XHybridJoin) and inner.pinned.capacity and isinstance(source, ZipfKeys):
-        source = TailKeys(source, inner.pinned.capacity * a_page)  # pinned pages are the first ones
+    if view.pinned_for_good and isinstance(source, ZipfKeys):
+        source = TailKeys(source, view.pinned_for_good * a_page)
     start, laps, newest = 0, 0, 0
     while laps < _LAPS:
         some = source.keys(start, _BATCH)
@@ -117,9 +113,9 @@ def _waiting_keys(join: Join, inner: OldestFirstJoin, sides: Sides) -> Ints:
 def _entering(join: Join, inner: OldestFirstJoin, sides: Sides) -> int:
     """Return how many tuples can enter in a turn: what the buffer before the join holds."""
     row = sides.workload.stream_bytes
-    most = inner._stream.limit // row
+    most = inner.view().parts["stream buffer"] // row
     if isinstance(join, ParallelFrontStage):
-        most = min(most, join._buffer_limit // (row + _KEY_BYTES))
+        most = min(most, join.view().parts["intermediate buffer"] // (row + _KEY_BYTES))
     return 1 << 40 if isinstance(inner, XHybridJoin) else max(1, most)
 
 

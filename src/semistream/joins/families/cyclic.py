@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,24 @@ from semistream.core.arrays import Bytes
 from semistream.core.errors import UpdateRefusedError
 from semistream.joins.families.waiting import WaitingJoin
 from semistream.joins.interface.following import Undo
+from semistream.joins.interface.view import View
 from semistream.relation.changes.overlay import Change
 from semistream.relation.changes.patch import Patch
 from semistream.relation.relation import Relation
 
-__all__ = ["CyclicJoin"]
+__all__ = ["CyclicJoin", "CyclicView"]
+
+
+@dataclass(frozen=True)
+class CyclicView(View):
+    """What a join shows that reads R in a circle."""
+
+    disk_pages: int
+    """Pages of a partition."""
+    turns: int
+    """``k``: partitions of R."""
+    tuples_a_turn: int
+    """``w``: tuples that enter and leave in a turn."""
 
 
 class CyclicJoin(WaitingJoin):
@@ -137,6 +151,11 @@ class CyclicJoin(WaitingJoin):
         self._turns = max(1, math.ceil(self.relation.page_count / len(self._frames)))
         self._w = max(1, self.table.capacity // (self._turns + 1))
         self._next_page = 0
+
+    def view(self) -> CyclicView:
+        return CyclicView(
+            **vars(super().view()), disk_pages=len(self._frames), turns=self._turns, tuples_a_turn=self._w
+        )
 
     def _check(self) -> None:
         super()._check()

@@ -20,6 +20,7 @@ from semistream.core.arguments import check_between
 from semistream.core.arrays import Bytes, Ints
 from semistream.core.errors import UnsupportedJoinError, UpdateTooLargeError
 from semistream.core.statistics import JoinStatistics
+from semistream.joins.families.waiting import WaitingJoin
 from semistream.joins.interface.conditions import ConditionName
 from semistream.joins.interface.following import JoinAgreement, Undo
 from semistream.joins.interface.join import Join
@@ -278,7 +279,14 @@ class FrontStage(Join):
     def stats(self) -> JoinStatistics:
         """What cache and join behind did together."""
         mine, behind = super().stats, self.inner.stats
-        return dataclasses.replace(mine, **{name: getattr(mine, name) + getattr(behind, name) for name in _ADDED_UP})
+        # results of the join behind leave through this stage; if they are only counted, they are counted there
+        names = _ADDED_UP if self.makes_results else (*_ADDED_UP, "rows_out")
+        return dataclasses.replace(mine, **{name: getattr(mine, name) + getattr(behind, name) for name in names})
+
+    def let_wait(self, batch: pa.RecordBatch) -> None:
+        """Put tuples where they wait in the join behind, see `WaitingJoin.let_wait`."""
+        assert isinstance(self.inner, WaitingJoin), f"no tuples wait in {self.inner.id} as they are offered"
+        self.inner.let_wait(batch)
 
     def _check(self) -> None:
         self.cache.check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from semistream.core.arguments import check_at_least, check_between
 from semistream.core.arrays import Bytes, Ints
 from semistream.core.compiled import kernel
 from semistream.joins.families.waiting import LEAST_TUPLES, WaitingJoin
+from semistream.joins.interface.view import View
 from semistream.relation.relation import Relation
 
-__all__ = ["DISK_SHARE", "IN_FLIGHT", "OldestFirstJoin"]
+__all__ = ["DISK_SHARE", "IN_FLIGHT", "OldestFirstJoin", "OldestFirstView"]
 
 
 IN_FLIGHT, DISK_SHARE = 512, 0.4
@@ -42,6 +44,22 @@ def partitions(pages: Ints, width: int, page_count: int) -> tuple[Ints, int]:
                 every[count] = page
                 count += 1
     return every[:count], distinct
+
+
+@dataclass(frozen=True)
+class OldestFirstView(View):
+    """What a join shows that serves its oldest tuples first."""
+
+    partition_pages: int | None
+    """Pages of a partition; None if it adapts."""
+    disk_pages: int
+    """Pages that there is room for."""
+    buffer_pages: int
+    """Those of a disk buffer: all, or half of them where one is loaded for the oldest tuples, one for the newest."""
+    widest: int
+    """Pages that are read for a key at most, while the partition adapts."""
+    pinned_for_good: int | None
+    """Pages of R that are never read again, the first ones; None if which ones are kept is still being learned."""
 
 
 class OldestFirstJoin(WaitingJoin):
@@ -88,6 +106,12 @@ class OldestFirstJoin(WaitingJoin):
 
     def _minimum(self) -> int:
         return (self._partition_pages or 1) * self.relation.device.frame_bytes + self._table_minimum(LEAST_TUPLES)
+
+    def view(self) -> OldestFirstView:
+        return OldestFirstView(
+            **vars(super().view()), partition_pages=self._partition_pages, disk_pages=len(self._frames),
+            buffer_pages=len(self._frames), widest=self._widest, pinned_for_good=0,
+        )  # fmt: skip
 
     def _disk_bytes(self) -> int:
         """Return the bytes that are free for pages."""

@@ -281,6 +281,12 @@ class ParallelFrontStage(FrontStage):
         with self._changed:
             return self._behind_rows + len(self._results)
 
+    def let_wait(self, batch: pa.RecordBatch) -> None:
+        with self._turn_lock:
+            super().let_wait(batch)
+            with self._changed:
+                self._behind_rows += batch.num_rows
+
     def _check(self) -> None:
         with self._turn_lock, self._changed, self._cache_lock:
             self.cache.check()

@@ -31,6 +31,7 @@ from semistream.joins.interface.results import Results
 from semistream.joins.interface.stage_behind import StageBehind
 from semistream.joins.interface.stream_buffer import StreamBuffer, Tuples
 from semistream.joins.interface.traits import Traits
+from semistream.joins.interface.view import View
 from semistream.joins.shares import PAIR_BYTES, common_parts
 from semistream.relation.relation import Relation
 from semistream.relation.rows.fitting import fit, null_array
@@ -264,6 +265,10 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
             pages_read=read.pages, reads=read.reads, bytes_read=read.bytes, io_seconds=read.seconds,
         )  # fmt: skip
 
+    def view(self) -> View:
+        """Show what the join holds, for measuring and testing; ask between turns."""
+        return View(self.arrived, self._waiting, self.budget.parts())
+
     def work(self) -> tuple[object, ...]:
         """Return numbers of which one is another after a turn that led to something."""
         stats = self._stats
@@ -342,7 +347,3 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
                 yield from self._without_partner(self._rows_of(batch).all())
             else:
                 yield from self._looked_up_aside(Tuples(frozen(keys), batch))
-
-    def _looked_up_aside(self, part: Tuples) -> Iterator[pa.RecordBatch]:
-        """Join tuples that are too long for the memory of the algorithm."""
-        yield from self._looked_up(part, self._single)

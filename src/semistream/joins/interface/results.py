@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable, Iterator
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,7 @@ class Results(ABC):
     relation: Relation
     on: tuple[str, ...]
     how: str
+    makes_results: ClassVar[bool]
     condition: Condition
     stream_codec: RowCodec
     output_schema: pa.Schema
@@ -53,6 +55,9 @@ class Results(ABC):
         """
         if self._on_match is not None and not seen:
             self._on_match(keys, data, starts, flags)
+        if not self.makes_results:
+            self._stats.rows_out += len(keys)
+            return
         sizes = stream.sizes + self.relation.codec.sizes_at(data, starts)
         for begin, end in portions(stream.rows, sizes, self._result_bytes):
             yield from self._made(

@@ -84,6 +84,10 @@ class StageBehind(ABC):
         """Join tuples at once, each through the index: those that are too long to be handed over."""
         yield from self._looked_up(part, self._single)
 
+    def _looked_up_aside(self, part: Tuples) -> Iterator[pa.RecordBatch]:
+        """Join tuples that were offered and are too long for the memory of the algorithm."""
+        yield from self.look_up(part)
+
     @property
     def largest_row(self) -> int | None:
         """Bytes of the longest row, encoded, that the algorithm can let wait; None if any."""

@@ -37,5 +37,7 @@ class Traits:
     """Whether R is read in a circle, whatever the stream asks for."""
     waits: ClassVar[bool] = True
     """Whether tuples wait for others that need the same page; if not, each is read for by itself."""
+    makes_results: ClassVar[bool] = True
+    """Whether pairs become batches; a simulation, where nobody reads them, only counts them."""
     stands_behind: ClassVar[bool] = True
     """Whether another stage may hand tuples on to it: it takes them from the stream buffer, and shows all matches."""

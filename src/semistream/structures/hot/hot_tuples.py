@@ -159,7 +159,8 @@ class HotTuples:
         self, codec: RowCodec, capacity: int, row_bytes: float = 0.0, *, aging: float = 24.0, arrays: Arrays = in_memory
     ) -> None:
         self.capacity = capacity
-        self._aging = max(1, int(aging * capacity))
+        self.aging = max(1, int(aging * capacity))
+        """Look-ups after which frequencies are halved."""
         self._rows = RowStore(codec, capacity, row_bytes, arrays)
         self._t = _Table(
             key=arrays("key", capacity, np.int64),
@@ -214,7 +215,7 @@ class HotTuples:
         Which keys are held; and for each row of those, the position of its key in ``keys`` and its slot.
         """
         found = _look_up(self._t, frozen(keys), True)
-        if self._t.state[_LOOKED] - self._t.state[_AGED] >= self._aging:
+        if self._t.state[_LOOKED] - self._t.state[_AGED] >= self.aging:
             self._t.frequency[:] >>= np.uint32(1)
             self._t.state[_AGED] = self._t.state[_LOOKED]
         return found

@@ -110,12 +110,13 @@ class ZipfKeys(KeySource):
         >>> ZipfKeys(size=100).hottest(3).tolist()
         [0, 1, 2]
         """
-        return self._place(np.arange(min(count, self.size), dtype=np.int64))
+        return self.place(np.arange(min(count, self.size), dtype=np.int64))
 
     def _keys(self, start: int, count: int) -> NDArray[np.int64]:
         ranks = self.law.ranks(sequence_seed(self.seed, "zipf keys"), start, count)
         ranks -= 1
-        return self._place(ranks)
+        return self.place(ranks)
 
-    def _place(self, order: NDArray[np.int64]) -> NDArray[np.int64]:
+    def place(self, order: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the keys of these ranks, the most frequent being rank 0."""
         return order if self.shape == "noperm" else Permutation(self.size, self.seed).apply(order)
