@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from semistream.joins.families.front_stage import FrontStage
 from semistream.joins.meshjoin import MeshJoin
+from semistream.joins.shares import cache_share_for_zipf
 
 __all__ = ["CMeshJoin"]
 
@@ -31,9 +30,4 @@ class CMeshJoin(FrontStage):
     def _best_share(self) -> float:
         if self._cache_share is not None:
             return self._cache_share
-        # For exponent 1 the root satisfies M/(u·h) = 1 + ln(R_t/h), whose right side falls slowly: iteration converges.
-        most = self.budget.free / self._cached_bytes()
-        held = most / 2
-        for _ in range(32):
-            held = most / (1.0 + math.log(max(self.relation.row_count / held, 1.0)))
-        return min(held / most, 0.9)
+        return cache_share_for_zipf(self.budget.free, self._cached_bytes(), self.relation.row_count)

@@ -1,10 +1,24 @@
-"""What every join has of its budget, whatever the algorithm: room for tuples that come, pairs found, and results."""
+"""How budgets are split, said once for joins and cost models: what every join has, and what front stages have.
+
+Whatever the algorithm, there is room for tuples that come, pairs found, and results.
+"""
 
 from __future__ import annotations
 
 import math
 
-__all__ = ["PAIR_BYTES", "common_parts", "least_budget"]
+from semistream.structures.hot.hot_tuples import HotTuples
+
+__all__ = [
+    "LEAST_BETWEEN",
+    "PAIR_BYTES",
+    "cache_share_for_zipf",
+    "cached_tuples",
+    "common_parts",
+    "least_budget",
+    "least_cache",
+    "parts_between",
+]
 
 PAIR_BYTES = 24
 _LEAST_PAIRS = 64
@@ -14,6 +28,11 @@ _MOST_INBOX = 1 << 23
 _LEAST_RESULTS = 4096
 _FEW_RESULTS = 1 << 17
 _MOST_RESULTS = 1 << 22
+_LEAST_CACHED = 16
+_LEAST_BUFFER = 4096
+_LEAST_AHEAD = 8192
+LEAST_BETWEEN = _LEAST_BUFFER + _LEAST_AHEAD
+"""What lies between two phases that run in parallel takes at least this."""
 
 
 def common_parts(total: int) -> tuple[int, int, int]:
@@ -40,3 +59,35 @@ def _shares(total: int) -> tuple[float, float, float]:
         min(max(total / 16, _LEAST_PAIRS * PAIR_BYTES), _MOST_PAIRS * PAIR_BYTES),
         min(max(total / 32, min(total / 16, _FEW_RESULTS), _LEAST_RESULTS), _MOST_RESULTS),
     )
+
+
+def least_cache(tuple_bytes: float) -> int:
+    """Return the bytes of the smallest cache of a front stage."""
+    return int(HotTuples.fixed_bytes() + _LEAST_CACHED * tuple_bytes)
+
+
+def cached_tuples(room: int, share: float, behind: int, tuple_bytes: float, rows: int) -> int:
+    """Return how many tuples a front stage caches: a share of its room, of which the join behind needs ``behind``."""
+    wished = int((room * share - HotTuples.fixed_bytes()) // tuple_bytes)
+    spare = int((room - behind - HotTuples.fixed_bytes()) // tuple_bytes)
+    return max(_LEAST_CACHED, min(wished, spare, rows))
+
+
+def cache_share_for_zipf(room: int, tuple_bytes: float, rows: int) -> float:
+    """Return the best share of a cache before MESHJOIN for a stream of Zipf exponent 1 (CMESHJOIN §3.2)."""
+    # the root satisfies M/(u·h) = 1 + ln(R_t/h), whose right side falls slowly: iteration converges
+    most = room / tuple_bytes
+    held = most / 2
+    for _ in range(32):
+        held = most / (1.0 + math.log(max(rows / held, 1.0)))
+    return min(held / most, 0.9)
+
+
+def parts_between(total: int, free: int, least: int, buffer_share: float) -> tuple[int, int]:
+    """Return the bytes of results made ahead and of the buffer between two phases that run in parallel.
+
+    ``free`` bytes are left of the budget, of which both phases need ``least``.
+    """
+    ahead = min(max(_LEAST_AHEAD, total // 64), max(_LEAST_AHEAD, free - least - LEAST_BETWEEN))
+    buffer = min(max(_LEAST_BUFFER, int(total * buffer_share)), max(_LEAST_BUFFER, free - ahead - least))
+    return ahead, buffer

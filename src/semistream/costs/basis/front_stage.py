@@ -23,8 +23,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from semistream.costs.basis.cache_steady_state import Counts, cached_shares, ideal
 from semistream.costs.basis.model import Costs, Memory, Prediction, common_memory
 from semistream.costs.basis.popularity import KeyClasses, key_classes
@@ -32,12 +30,12 @@ from semistream.costs.basis.pricing import Operations
 from semistream.costs.basis.queue_steady_state import root
 from semistream.costs.basis.served import DiskCosts, Served
 from semistream.costs.basis.setting import Setting
+from semistream.joins.shares import cache_share_for_zipf, cached_tuples, least_cache
 from semistream.structures.hot.hot_tuples import HotTuples
 from semistream.workloads.keys.zipf import harmonic
 
 __all__ = ["FrontCosts", "SteadyCache", "best_cache", "cached_share", "cached_share_slope"]
 
-_LEAST_TUPLES = 16
 _ROUNDS = 4
 _PORTION = 1 << 14
 _AGING = float(inspect.signature(HotTuples).parameters["aging"].default)
@@ -195,9 +193,7 @@ class FrontCosts(Costs):
         self._before(setting, parts, **options)
         room, u = parts.free, setting.cached_bytes
         wished = self._default_share(setting, room) if cache_share is None else cache_share
-        held = int((room * wished - HotTuples.fixed_bytes()) // u)
-        spare = int((room - self.behind.least_memory(setting, **options) - HotTuples.fixed_bytes()) // u)
-        held = max(_LEAST_TUPLES, min(held, spare, setting.rows))
+        held = cached_tuples(room, wished, self.behind.least_memory(setting, **options), u, setting.rows)
         if held * u + HotTuples.fixed_bytes() >= room:
             raise self._too_small(setting, parts, self._least(setting, **options))
         parts.give("front stage", held * u + HotTuples.fixed_bytes())
@@ -207,8 +203,7 @@ class FrontCosts(Costs):
 
     def _least(self, setting: Setting, **options: Any) -> int:
         """Return what the smallest cache and the join behind need."""
-        cache = HotTuples.fixed_bytes() + _LEAST_TUPLES * setting.cached_bytes
-        return self.behind.least_memory(setting, **options) + cache
+        return self.behind.least_memory(setting, **options) + least_cache(setting.cached_bytes)
 
     def _before(self, setting: Setting, parts: Memory, **options: Any) -> None:
         """Give memory to what comes before the cache."""
@@ -220,9 +215,4 @@ class FrontCosts(Costs):
     def _default_share(self, setting: Setting, room: int) -> float:
         if self.share is not None:
             return self.share
-        # CMESHJOIN's own: the optimum for exponent 1 by iteration of M/(u·h) = 1 + ln(R_t/h)
-        most = room / setting.cached_bytes
-        held = most / 2
-        for _ in range(32):
-            held = most / (1.0 + np.log(max(setting.rows / held, 1.0)))
-        return float(min(held / most, 0.9))
+        return cache_share_for_zipf(room, setting.cached_bytes, setting.rows)

@@ -26,10 +26,10 @@ from semistream.costs.basis.model import Memory
 from semistream.costs.basis.popularity import KeyClasses
 from semistream.costs.basis.served import Served
 from semistream.costs.basis.setting import Setting
+from semistream.joins.shares import parts_between
 
 __all__ = ["ParallelFrontCosts"]
 
-_LEAST_BUFFER, _LEAST_RESULTS = 4096, 8192
 _KEY_BYTES = 8
 """Tuples lie in the intermediate buffer with their encoded keys."""
 
@@ -38,11 +38,9 @@ class ParallelFrontCosts(FrontCosts):
     """The front stage with an intermediate buffer behind it."""
 
     def _before(self, setting: Setting, parts: Memory, *, buffer_share: float = 0.02, **options: Any) -> None:
-        least = self._least(setting, **options)
-        results = max(_LEAST_RESULTS, parts.total // 64)
-        parts.give("results ahead", min(results, max(_LEAST_RESULTS, parts.free - least - _LEAST_BUFFER)))
-        size = max(_LEAST_BUFFER, int(parts.total * buffer_share))
-        parts.give("intermediate buffer", min(size, max(_LEAST_BUFFER, parts.free - least)))
+        ahead, buffer = parts_between(parts.total, parts.free, self._least(setting, **options), buffer_share)
+        parts.give("results ahead", ahead)
+        parts.give("intermediate buffer", buffer)
 
     def _behind(self, setting: Setting, parts: Memory, keys: KeyClasses, **options: Any) -> Served:
         most = parts.parts["intermediate buffer"] / (setting.buffered_bytes + _KEY_BYTES)

@@ -28,6 +28,7 @@ from semistream.joins.interface.leaving import portions
 from semistream.joins.interface.progress import Progress
 from semistream.joins.interface.results import Observer
 from semistream.joins.interface.stream_buffer import Tuples
+from semistream.joins.shares import cached_tuples, least_cache
 from semistream.relation.changes.overlay import Change
 from semistream.relation.changes.patch import Patch
 from semistream.relation.relation import Relation
@@ -39,7 +40,6 @@ from semistream.structures.hot.hot_tuples import HotTuples
 __all__ = ["PORTION", "FrontStage"]
 
 
-_LEAST_TUPLES = 16
 _THRESHOLD, _NOTICED, _EVICTED = 0, 1, 2
 _ADDED_UP = ("rows_done", "unmatched", "steps", "cache_hits", "probes", "appended", "evicted", "recorded", "buffered")
 PORTION = 1 << 14
@@ -106,7 +106,7 @@ class FrontStage(Join):
         super().__init__(relation, on=on, how=how, memory=memory, schema=schema, suffix=suffix)
 
     def _minimum(self) -> int:
-        return self._behind_minimum() + HotTuples.fixed_bytes() + _LEAST_TUPLES * self._cached_bytes()
+        return self._behind_minimum() + least_cache(self._cached_bytes())
 
     def _behind_minimum(self) -> int:
         return self.inner.least_memory(getattr(self, "stream_codec", None), self._row_bytes)
@@ -122,10 +122,9 @@ class FrontStage(Join):
         return self._cache_share if self._cache_share is not None else self.share
 
     def _open(self) -> None:
-        room = self.budget.free
-        rows = int((room * self._best_share() - HotTuples.fixed_bytes()) // self._cached_bytes())
-        spare = int((room - self._behind_minimum() - HotTuples.fixed_bytes()) // self._cached_bytes())
-        rows = max(_LEAST_TUPLES, min(rows, spare, self.relation.row_count))
+        rows = cached_tuples(
+            self.budget.free, self._best_share(), self._behind_minimum(), self._cached_bytes(), self.relation.row_count
+        )
         row_bytes = self._stored_row_bytes()
         layout = f"{HotTuples.FORMAT}; {rows} rows of {row_bytes} B; {self.relation.codec.schema}"
         arrays = in_memory if self._arrays is None else self._arrays(layout)
@@ -240,8 +239,8 @@ class FrontStage(Join):
     def _give_up(self, lacking: int, patch: Patch) -> Undo:
         """Make ``H_R`` smaller for the join behind; it begins empty."""
         cache, each = self.cache, self._cached_bytes()
-        rows = (cache.nbytes - lacking - cache.nbytes // 8 - HotTuples.fixed_bytes()) // each
-        rows = max(rows, min(_LEAST_TUPLES, cache.capacity))
+        size = max(cache.nbytes - lacking - cache.nbytes // 8, least_cache(each))
+        rows = min((size - HotTuples.fixed_bytes()) // each, cache.capacity)
         smaller = None if self._arrays is not None else HotTuples(
             self.relation.codec, rows, self._stored_row_bytes(), aging=self._aging
         )  # fmt: skip

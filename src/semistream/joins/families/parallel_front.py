@@ -26,6 +26,7 @@ from semistream.joins.interface.following import Undo
 from semistream.joins.interface.progress import Progress
 from semistream.joins.interface.stream_buffer import Tuples
 from semistream.joins.interface.traits import Overlap
+from semistream.joins.shares import LEAST_BETWEEN, parts_between
 from semistream.relation.changes.overlay import Change
 from semistream.relation.changes.patch import Patch
 from semistream.relation.relation import Relation
@@ -35,8 +36,6 @@ from semistream.structures.hot.hot_tuples import HotTuples
 __all__ = ["ParallelFrontStage"]
 
 
-_LEAST_BUFFER = 4096
-_LEAST_RESULTS = 8192
 _PATIENCE = 0.05
 
 
@@ -81,14 +80,13 @@ class ParallelFrontStage(FrontStage):
         super().__init__(relation, **options)
 
     def _minimum(self) -> int:
-        return super()._minimum() + _LEAST_BUFFER + _LEAST_RESULTS
+        return super()._minimum() + LEAST_BETWEEN
 
     def _open(self) -> None:
-        self._results_limit = max(_LEAST_RESULTS, self.budget.total // 64)
-        self._results_limit = min(self._results_limit, max(_LEAST_RESULTS, self.budget.free - self._minimum()))
+        self._results_limit, self._buffer_limit = parts_between(
+            self.budget.total, self.budget.free, super()._minimum(), self._buffer_share
+        )
         self.budget.reserve("results ahead", self._results_limit)
-        self._buffer_limit = max(_LEAST_BUFFER, int(self.budget.total * self._buffer_share))
-        self._buffer_limit = min(self._buffer_limit, max(_LEAST_BUFFER, self.budget.free - super()._minimum()))
         self.budget.reserve("intermediate buffer", self._buffer_limit)
         super()._open()
         self._progress = Progress(self.inner)
