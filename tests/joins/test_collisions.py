@@ -14,6 +14,8 @@ from semistream.conformance.expected import assert_same_rows, in_batches, join_p
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.relation import Relation
 
+pytestmark = pytest.mark.slow
+
 BUCKETS = 23
 
 

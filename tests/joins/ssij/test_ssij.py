@@ -34,6 +34,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("factor", [1.0, 1.5, 30.0])
 def test_every_option_gives_the_same_result(folder: Path, options: dict[str, Any], factor: float) -> None:
