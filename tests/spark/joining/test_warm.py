@@ -336,7 +336,7 @@ def test_without_room_for_the_files_a_task_uses_memory(
     with take() as cache:
         join = task._bound(relation, stream(0), cache)
         assert sum(batch.num_rows for batch in join.process([stream(0)])) == 4000
-        assert join.budget.parts()["results"] == 20_000
+        assert join.budget.parts()["results put together"] == 20_000
         cache.keep()
     assert len(calls) == 3
     assert list(place.rglob("*.array")) == []

@@ -121,7 +121,7 @@ class JoinTask:
         options = self.settings if warm is None else {**self.settings, "arrays": warm}
         joined = create(self.algorithm, relation, memory=self.memory, **options)
         if self.results:
-            joined.budget.reserve("results", self.results)
+            joined.budget.reserve("results put together", self.results)
         try:
             joined.bind(first.schema, first)
         except OSError:
