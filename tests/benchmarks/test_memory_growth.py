@@ -55,6 +55,17 @@ def test_the_command_says_what_processes_grew_by(tmp_path: Path) -> None:
     assert "hybridjoin" in [cell for column in growth_table(found).columns for cell in column.cells]
 
 
+def test_wide_rows_are_measured_too(tmp_path: Path) -> None:
+    # without a bound in bytes results alone would be the 200 MB of the stream
+    options = ["--wide", "--rows", "500", "--tuples", "5000", "--budget", "8MB", "--only", "hybridjoin", "--buffered"]
+    outcome = CliRunner().invoke(app, ["bench", "memory", *options, "--json", "--dir", str(tmp_path)])
+    assert outcome.exit_code == 0, outcome.output
+    found = json.loads(outcome.stdout)
+    (run,) = found["runs"]
+    assert (run["tuples"], found["spec"]["text_bytes"], found["spec"]["row_bytes"]) == (5000, 40_000, 5_000)
+    assert run["beyond"] <= SHORT_ALLOWANCE
+
+
 def test_the_command_fails_where_a_process_grew_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_growth, "ALLOWANCE", -(1 << 40))
     options = ["--rows", "2000", "--tuples", "2000", "--budget", "50%", "--only", "inlj", "--dir", str(tmp_path)]

@@ -29,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,17 @@ from semistream.joins import algorithms, find
 from semistream.relation.relation import Relation
 from semistream.workloads.workload import zipf
 
-__all__ = ["ALLOWANCE", "Growth", "MemorySpec", "bench_memory", "bounded", "measure", "measure_apart", "prepare"]
+__all__ = [
+    "ALLOWANCE",
+    "WIDE",
+    "Growth",
+    "MemorySpec",
+    "bench_memory",
+    "bounded",
+    "measure",
+    "measure_apart",
+    "prepare",
+]
 
 ALLOWANCE = 64_000_000
 """Bytes that a process may grow by on top of the budget, however long it runs."""
@@ -66,6 +76,8 @@ class MemorySpec:
         The stream's tuples where memory is the least: many joins then read pages for every single one.
     drain
         Whether every batch is drained, as a micro-batch is.
+    text_bytes
+        Bytes of text in each stream tuple beside the rest: rows this wide are copied for every row of R that they meet.
     direct
         Read past the page cache. Faster without, and the same memory: the cache is not the process's.
     """
@@ -78,6 +90,7 @@ class MemorySpec:
     budgets: tuple[str, ...] = ("least", "1%", "5%", "10%")
     exponent: float = 1.0
     drain: bool = False
+    text_bytes: int = 0
     direct: bool = True
     seed: int = 1
 
@@ -86,7 +99,14 @@ class MemorySpec:
         source = zipf(rows, None, self.exponent, "random", row_bytes=self.row_bytes, seed=self.seed).stream
         for batch in source.batches():
             for begin in range(0, batch.num_rows, self.batch_rows):
-                yield batch.slice(begin, self.batch_rows)
+                part = batch.slice(begin, self.batch_rows)
+                if self.text_bytes:
+                    part = part.append_column("text", pa.array(["x" * self.text_bytes] * part.num_rows))
+                yield part
+
+
+WIDE = MemorySpec(rows=20_000, row_bytes=5_000, tuples=20_000, least_tuples=1_000, batch_rows=50, text_bytes=40_000)
+"""Stream tuples of 40 KB that meet rows of 5 KB: a million of their pairs would be 45 GB."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +161,7 @@ def measure(algorithm: str, path: Path, spec: MemorySpec, *, memory: str) -> Gro
     asked = min(spec.tuples, spec.least_tuples) if memory == "least" else spec.tuples
     with Relation.open(path, direct=spec.direct) as relation:
         relation.locate(relation.key.encode(first.slice(0, 1), ["product_id"])[0])
-        budget = _budget(algorithm, relation, first.schema, memory)
+        budget = _budget(algorithm, relation, first.schema, memory, spec)
         gc.collect()
         pa.default_memory_pool().release_unused()
         _trim()
@@ -214,7 +234,8 @@ def bounded(only: tuple[str, ...] = ()) -> list[str]:
 
 def _warm_up(algorithm: str, spec: MemorySpec) -> None:
     """Run the same join on a small R, so that what is compiled and loaded does not count."""
-    small = MemorySpec(rows=_WARM_UP_ROWS, row_bytes=spec.row_bytes, batch_rows=min(spec.batch_rows, 10_000))
+    fewer = 50 if spec.text_bytes else 1
+    small = replace(spec, rows=_WARM_UP_ROWS // fewer, batch_rows=min(spec.batch_rows, 10_000))
     with (
         tempfile.TemporaryDirectory() as folder,
         Relation.open(prepare(small, folder), direct=spec.direct) as relation,
@@ -223,17 +244,18 @@ def _warm_up(algorithm: str, spec: MemorySpec) -> None:
         first = next(batches)
         for memory, tuples in _WARM_UP.items():
             join = find(algorithm)(
-                relation, on="product_id", how="inner", memory=_budget(algorithm, relation, first.schema, memory)
+                relation, on="product_id", how="inner", memory=_budget(algorithm, relation, first.schema, memory, spec)
             )
-            for batch in _until(tuples, first, batches):
+            for batch in _until(tuples // fewer, first, batches):
                 for _ in join.process([batch]) if spec.drain else join.feed(batch):
                     pass
             for _ in join.drain():
                 pass
 
 
-def _budget(algorithm: str, relation: Relation, schema: pa.Schema, memory: str) -> int:
-    least = find(algorithm).minimum_memory(relation, schema, on="product_id")
+def _budget(algorithm: str, relation: Relation, schema: pa.Schema, memory: str, spec: MemorySpec) -> int:
+    # a row must fit in, and a copy of it on its way out
+    least = max(find(algorithm).minimum_memory(relation, schema, on="product_id"), 3 * spec.text_bytes)
     return least if memory == "least" else max(least, parse_bytes(memory, of=relation.nbytes))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -17,9 +18,10 @@ __all__ = ["growth_table", "memory"]
 
 def memory(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: all runs with their bytes.")] = False,
-    rows: Annotated[int, typer.Option(help="Rows of R.")] = 2_000_000,
-    row_bytes: Annotated[int, typer.Option(help="Bytes of a row of R.")] = 120,
-    tuples: Annotated[int, typer.Option(help="Stream tuples of a run.")] = 20_000_000,
+    rows: Annotated[int | None, typer.Option(help="Rows of R.", show_default="2 M, wide 20 k")] = None,
+    row_bytes: Annotated[int | None, typer.Option(help="Bytes of a row of R.", show_default="120, wide 5000")] = None,
+    tuples: Annotated[int | None, typer.Option(help="Stream tuples of a run.", show_default="20 M, wide 20 k")] = None,
+    wide: Annotated[bool, typer.Option("--wide", help="Stream tuples of 40 KB, and rows of R of 5 KB.")] = False,
     budget: Annotated[
         list[str] | None,
         typer.Option(
@@ -38,11 +40,12 @@ def memory(
 
     Exit code 1 if one grew by more than its budget and the allowance.
     """
-    from semistream.benchmarks.memory_growth import MemorySpec, bench_memory, bounded
+    from semistream.benchmarks.memory_growth import WIDE, MemorySpec, bench_memory, bounded
 
-    spec = MemorySpec(
-        rows=rows, row_bytes=row_bytes, tuples=tuples, drain=drain, direct=not buffered,
-        budgets=tuple(budget) if budget else MemorySpec.budgets,
+    usual = WIDE if wide else MemorySpec()
+    spec = replace(
+        usual, rows=rows or usual.rows, row_bytes=row_bytes or usual.row_bytes, tuples=tuples or usual.tuples,
+        drain=drain, direct=not buffered, budgets=tuple(budget) if budget else usual.budgets,
     )  # fmt: skip
     place = directory or cache_directory() / "bench"
     place.mkdir(parents=True, exist_ok=True)
