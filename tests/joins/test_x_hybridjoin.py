@@ -198,7 +198,7 @@ def test_counters_that_pages_share_cost_hits_and_nothing_else(folder: Path, rank
 
 def test_a_changed_page_is_not_served_stale(folder: Path, ranked: Ints) -> None:
     relation = Relation.open(folder / "by key")
-    join = made(relation, pinned_pages=100, memory=260_000)  # what the update holds in memory is counted
+    join = made(relation, pinned_pages=100, memory=300_000)  # what the update holds in memory is counted
     feed(join, zipf(ranked, 20_000))
     list(join.drain())
     hot = ranked[:50]

@@ -15,6 +15,7 @@ from semistream.conformance.expected import in_turns
 from semistream.core.errors import (
     BudgetExceededError,
     SemistreamError,
+    UpdateRefusedError,
 )
 from semistream.joins.ssij.ssij import Ssij
 from semistream.relation.changes.overlay import Change
@@ -113,6 +114,26 @@ def test_an_update_of_the_relation_itself_is_seen_too(folder: Path) -> None:
         assert np.bincount(versions).tolist() == [10, 10, 10, 10, 10, 50]
         join.check()
         assert join.budget.peak <= join.budget.total
+
+
+def test_results_of_an_update_are_held_within_the_budget_or_it_is_refused(folder: Path) -> None:
+    keys = np.arange(40)
+    with Relation.build(versioned(0, keys), folder / "r", "id", page_size=1024) as relation:
+        join = ssij(relation, on="id", memory="1MB", input_tuples=10, buffer_tuples=1000)
+        join.offer(pa.record_batch({"id": np.arange(40), "n": np.arange(40)}))
+        for _ in range(4):
+            assert list(join.step()) == []  # looked up, and waiting
+        with pytest.raises(UpdateRefusedError, match="drain the join"):
+            relation.apply(versioned(1, keys[:5]))
+        assert sum(batch.nbytes for batch in join._early) <= join.budget.parts()["results"]
+        join.offer(pa.record_batch({"id": np.arange(40), "n": np.arange(40, 80)}))
+        with pytest.raises(UpdateRefusedError, match="amid a turn"):
+            relation.apply(versioned(1, keys[:5]))
+        results = list(join.drain())
+        relation.apply(versioned(1, keys[:5]))
+        results += join.process([pa.record_batch({"id": np.arange(4), "n": np.arange(80, 84)})])
+        assert assert_whole(pa.Table.from_batches(results), 84).tolist() == [0] * 80 + [1] * 4
+        join.check()
 
 
 def test_cached_pages_that_changed_are_not_served(folder: Path) -> None:

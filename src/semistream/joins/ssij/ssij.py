@@ -14,6 +14,8 @@ import pyarrow as pa
 from semistream.core.arrays import Bools, Ints
 from semistream.core.budget import Reservation
 from semistream.core.clock import Clock
+from semistream.core.errors import UpdateRefusedError
+from semistream.core.units import format_bytes
 from semistream.joins.interface.following import Undo
 from semistream.joins.interface.join import Join
 from semistream.joins.interface.stream_buffer import Tuples
@@ -27,6 +29,7 @@ from semistream.joins.ssij.tuple_log import TupleShape
 from semistream.relation.changes.overlay import Change
 from semistream.relation.changes.patch import Patch
 from semistream.relation.relation import Relation
+from semistream.relation.rows.row_sizes import batch_bytes
 
 __all__ = ["Ssij"]
 
@@ -137,6 +140,7 @@ class Ssij(Join):
         self._begun = dict.fromkeys(Phase, 0)
         self._updates: deque[tuple[Any, Any, Future[Change]]] = deque()
         self._early: deque[pa.RecordBatch] = deque()
+        self._rest: Iterator[pa.RecordBatch] | None = None  # of a join phase that an update has begun, and not ended
         super().__init__(relation, **common)
 
     def _minimum(self) -> int:
@@ -231,6 +235,9 @@ class Ssij(Join):
     def _step(self) -> Iterator[pa.RecordBatch]:
         while self._early:
             yield self._early.popleft()
+        if self._rest is not None:
+            rest, self._rest = self._rest, None
+            yield from rest
         if self._updates:
             yield from self._results_of(Phase.JOIN)
             self._install_updates()
@@ -297,11 +304,29 @@ class Ssij(Join):
         return self._phase is not Phase.PENDING  # its own updates come between the phases of a turn
 
     def before_update(self, patch: Patch, undo: list[Undo]) -> None:
-        """Serve the tuples that wait with R as it is, update or not; the results come with the next turn."""
+        """Serve the tuples that wait with R as it is, update or not; the results come with the next turn.
+
+        They are held where a batch of results has its room. If they are too many, the phase stops there, the next
+        turn ends it, and the update is refused.
+        """
         lacking = sum(size - part.bytes for part, size in self._growth(patch)) - self.budget.free
         if (too_little := self._memory.lacking_for(lacking)) > 0:
             raise self._too_large(too_little, patch)  # too few frames for tuples to come in, wait and leave
-        self._early.extend(self._results_of(Phase.JOIN))
+        room, held = self._result_bytes, 0
+        self._result_bytes = room // 2
+        results = self._results_of(Phase.JOIN)
+        try:
+            for result in results:
+                self._early.append(result)
+                held += batch_bytes(result)
+                if 2 * held > room:
+                    self._rest = results
+                    raise UpdateRefusedError(
+                        f"tuples that wait in {self.id} have more results than the {format_bytes(room)} that it may "
+                        "hold; drain the join, then update R, or use its own update(), which waits for the next turn"
+                    )
+        finally:
+            self._result_bytes = room
         super().before_update(patch, undo)
 
     def _growth(self, patch: Patch) -> list[tuple[Reservation, int]]:
