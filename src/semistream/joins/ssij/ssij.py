@@ -140,7 +140,7 @@ class Ssij(Join):
         self._begun = dict.fromkeys(Phase, 0)
         self._updates: deque[tuple[Any, Any, Future[Change]]] = deque()
         self._early: deque[pa.RecordBatch] = deque()
-        self._rest: Iterator[pa.RecordBatch] | None = None  # of a join phase that an update has begun, and not ended
+        self._rest: Iterator[pa.RecordBatch] = iter(())  # of a join phase that an update has begun
         super().__init__(relation, **common)
 
     def _minimum(self) -> int:
@@ -166,8 +166,7 @@ class Ssij(Join):
     def due(self) -> float | None:
         """The moment by which `step` must be called for all waiting tuples to meet their deadlines; None if any time.
 
-        A join phase that begins then ends in time: for tuples that wait, over the pages they wait for; for tuples not
-        yet looked up, over all these and all they may turn out to need.
+        A join phase that begins then ends in time, over all pages that tuples wait for or may turn out to need.
         """
         return self._schedule.due if self._bound else None
 
@@ -235,9 +234,7 @@ class Ssij(Join):
     def _step(self) -> Iterator[pa.RecordBatch]:
         while self._early:
             yield self._early.popleft()
-        if self._rest is not None:
-            rest, self._rest = self._rest, None
-            yield from rest
+        yield from self._rest
         if self._updates:
             yield from self._results_of(Phase.JOIN)
             self._install_updates()
@@ -304,26 +301,18 @@ class Ssij(Join):
         return self._phase is not Phase.PENDING  # its own updates come between the phases of a turn
 
     def before_update(self, patch: Patch, undo: list[Undo]) -> None:
-        """Serve the tuples that wait with R as it is, update or not; the results come with the next turn.
-
-        They are held where a batch of results has its room. If they are too many, the phase stops there, the next
-        turn ends it, and the update is refused.
-        """
+        """Serve the tuples that wait with R as it is; results come with the next turn, or are too many: refused."""
         lacking = sum(size - part.bytes for part, size in self._growth(patch)) - self.budget.free
         if (too_little := self._memory.lacking_for(lacking)) > 0:
             raise self._too_large(too_little, patch)  # too few frames for tuples to come in, wait and leave
-        room, held = self._result_bytes, 0
-        self._result_bytes = room // 2
-        results = self._results_of(Phase.JOIN)
+        room, self._result_bytes = self._result_bytes, self._result_bytes // 2
+        self._rest = self._results_of(Phase.JOIN)
         try:
-            for result in results:
+            for result in self._rest:
                 self._early.append(result)
-                held += batch_bytes(result)
-                if 2 * held > room:
-                    self._rest = results
+                if 2 * sum(map(batch_bytes, self._early)) > room:
                     raise UpdateRefusedError(
-                        f"tuples that wait in {self.id} have more results than the {format_bytes(room)} that it may "
-                        "hold; drain the join, then update R, or use its own update(), which waits for the next turn"
+                        f"results of {self.id} take more than {format_bytes(room)}; drain the join, or use its update()"
                     )
         finally:
             self._result_bytes = room
