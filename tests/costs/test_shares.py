@@ -12,7 +12,7 @@ from semistream.relation.synthetic import synthetic_relation
 STREAM = pa.schema({"id": pa.int64(), "amount": pa.float64()})
 
 
-@pytest.mark.parametrize("algorithm", ["cachejoin", "front+inlj", "p_cachejoin", "op_cachejoin"])
+@pytest.mark.parametrize("algorithm", ["cachejoin", "cmeshjoin", "front+inlj", "p_cachejoin", "op_cachejoin"])
 @pytest.mark.parametrize("more", [0, 3000, 6000, 300_000])
 def test_small_budgets_of_front_stages(algorithm: str, more: int) -> None:
     relation = synthetic_relation(8_000_000)

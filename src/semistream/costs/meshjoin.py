@@ -22,6 +22,7 @@ from semistream.costs.basis.model import Memory, common_memory
 from semistream.costs.basis.popularity import KeyClasses
 from semistream.costs.basis.served import DiskCosts, Served, matched_in_passes
 from semistream.costs.basis.setting import Setting
+from semistream.joins.families.cyclic import Scan
 from semistream.structures.stream_table import StreamTable
 
 __all__ = ["COSTS", "MeshJoinCosts"]
@@ -53,11 +54,9 @@ class MeshJoinCosts(DiskCosts):
     def least(self, setting: Setting, **options: Any) -> int:
         given = options.get(self.pages_option)
         if given is not None:
-            return self._needed(setting, given)
-        # buffer and table cost the same there, but for what turns are rounded up
-        near = math.sqrt(setting.pages * setting.waiting_bytes / setting.frame_bytes)
-        sizes = range(max(1, int(near / 2)), min(setting.pages, int(near * 4) + 1) + 1)
-        return min((self._needed(setting, b) for b in sizes), default=self._needed(setting, setting.pages))
+            return _scan(setting).needed(given)
+        scan = _scan(setting)
+        return scan.needed(scan.thriftiest())
 
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
         """Return partition sizes in steps of a quarter, as far as a tuple a turn can enter."""
@@ -65,16 +64,10 @@ class MeshJoinCosts(DiskCosts):
         b = 1
         room = common_memory(setting, memory, index=False).free
         while b <= setting.pages and b * setting.frame_bytes < room:
-            if self._needed(setting, b) <= room:
+            if _scan(setting).needed(b) <= room:
                 values.append(b)
             b = max(b + 1, int(b * 1.25))
         return {self.pages_option: values}
-
-    @staticmethod
-    def _needed(setting: Setting, b: int) -> int:
-        """Return the bytes of a disk buffer of ``b`` pages and a table that lets one tuple in a turn."""
-        table = (math.ceil(setting.pages / b) + 1) * setting.waiting_bytes + StreamTable.fixed_bytes()
-        return b * setting.frame_bytes + table
 
     def _split(
         self, setting: Setting, total: int, *, seek_pages: float = 16.0, **options: int | None
@@ -83,12 +76,10 @@ class MeshJoinCosts(DiskCosts):
         memory = common_memory(setting, total, index=False)
         b = options.get(self.pages_option)
         if b is None:
-            least = 1
-            while least < setting.pages and self._needed(setting, least) > memory.free:
-                least = max(least + 1, int(least * 1.25))
+            least = _scan(setting).least(memory.free)
             b = min(max(self._default(setting, memory.free, seek_pages), least), setting.pages)
-        if self._needed(setting, b) > memory.free:
-            raise self._too_small(setting, memory, self._needed(setting, b))
+        if _scan(setting).needed(b) > memory.free:
+            raise self._too_small(setting, memory, _scan(setting).needed(b))
         memory.give("disk buffer", b * setting.frame_bytes)
         capacity = (memory.free - StreamTable.fixed_bytes()) // setting.waiting_bytes
         memory.give("stream table", capacity * setting.waiting_bytes + StreamTable.fixed_bytes())
@@ -97,6 +88,10 @@ class MeshJoinCosts(DiskCosts):
     def _default(self, setting: Setting, room: int, seek: float) -> int:
         """Return what the join chooses by itself: the maximum of ``h_S·b / (S/T + b)``."""
         return int(math.sqrt(seek * seek + seek * room / setting.frame_bytes) - seek)
+
+
+def _scan(setting: Setting) -> Scan:
+    return Scan(setting.pages, setting.frame_bytes, setting.waiting_bytes)
 
 
 COSTS = (MeshJoinCosts(),)

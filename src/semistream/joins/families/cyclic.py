@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +21,9 @@ from semistream.joins.interface.view import View
 from semistream.relation.changes.overlay import Change
 from semistream.relation.changes.patch import Patch
 from semistream.relation.relation import Relation
+from semistream.structures.stream_table import StreamTable
 
-__all__ = ["CyclicJoin", "CyclicView"]
+__all__ = ["CyclicJoin", "CyclicView", "Scan"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,35 @@ class CyclicView(View):
     """``k``: partitions of R."""
     tuples_a_turn: int
     """``w``: tuples that enter and leave in a turn."""
+
+
+class Scan(NamedTuple):
+    """What a cyclic scan needs: a disk buffer of a partition, and a table that lets one tuple in a turn."""
+
+    pages: int
+    """Of R."""
+    frame_bytes: int
+    tuple_bytes: int
+    """Of a waiting tuple."""
+
+    def needed(self, partition: int) -> int:
+        """Return the least bytes with partitions of so many pages."""
+        turns = max(1, math.ceil(self.pages / partition))
+        return partition * self.frame_bytes + (turns + 1) * self.tuple_bytes + StreamTable.fixed_bytes()
+
+    def thriftiest(self) -> int:
+        """Return the partition that needs least memory."""
+        # Buffer and table cost the same there, but for what turns are rounded up; four times as many cost more.
+        even = math.isqrt(self.pages * self.tuple_bytes // self.frame_bytes)
+        sizes = np.arange(1, min(4 * even + 4, max(1, self.pages)) + 1)
+        return int(sizes[np.argmin(sizes * self.frame_bytes - (-self.pages // sizes) * self.tuple_bytes)])
+
+    def least(self, free: int) -> int:
+        """Return the smallest partition, nearly, that ``free`` bytes suffice for."""
+        partition, most = 1, self.thriftiest()
+        while partition < most and self.needed(partition) > free:
+            partition = min(max(partition + 1, int(partition * 1.25)), most)
+        return partition
 
 
 class CyclicJoin(WaitingJoin):
@@ -64,27 +94,16 @@ class CyclicJoin(WaitingJoin):
         """Return the pages of a partition where they are not given; the free memory is for it and the table."""
 
     def _minimum(self) -> int:
-        if self._given_pages is not None:
-            return self._needed(self._given_pages)
-        return self._needed(self._thriftiest_partition())
+        scan = self._scan()
+        return scan.needed(self._given_pages if self._given_pages is not None else scan.thriftiest())
 
-    def _thriftiest_partition(self) -> int:
-        """Return the partition that needs least memory with one tuple a turn."""
-        pages, frame_bytes = self.relation.page_count, self.relation.device.frame_bytes
-        # Buffer and table cost the same there, but for what turns are rounded up; four times as many cost more.
-        even = math.isqrt(pages * self._tuple_bytes() // frame_bytes)
-        sizes = np.arange(1, min(4 * even + 4, max(1, pages)) + 1)
-        return int(sizes[np.argmin(sizes * frame_bytes - (-pages // sizes) * self._tuple_bytes())])
-
-    def _needed(self, pages: int) -> int:
-        """Return the bytes of a disk buffer of ``pages`` and a table that lets one tuple in a turn."""
-        turns = max(1, math.ceil(self.relation.page_count / pages))
-        return pages * self.relation.device.frame_bytes + self._table_minimum(turns + 1)
+    def _scan(self) -> Scan:
+        return Scan(self.relation.page_count, self.relation.device.frame_bytes, self._tuple_bytes())
 
     def _open(self) -> None:
         pages = self._given_pages
         if pages is None:
-            pages = min(max(self._partition(), self._least_partition()), max(1, self.relation.page_count))
+            pages = min(max(self._partition(), self._scan().least(self.budget.free)), max(1, self.relation.page_count))
         self._frames = self.relation.frames(pages)
         self.budget.reserve("disk buffer", self._frames.nbytes)
         self._turns = max(1, math.ceil(self.relation.page_count / pages))
@@ -94,13 +113,6 @@ class CyclicJoin(WaitingJoin):
         self._queue: deque[int] = deque()
         self._forming = 0
         self._next_page = 0
-
-    def _least_partition(self) -> int:
-        """Return the smallest partition, nearly, that lets one tuple in a turn."""
-        pages, most = 1, self._thriftiest_partition()
-        while pages < most and self._needed(pages) > self.budget.free:
-            pages = min(max(pages + 1, int(pages * 1.25)), most)
-        return pages
 
     def _absorb(self) -> None:
         self._forming += self._admit(max(0, self._w - self._forming))
