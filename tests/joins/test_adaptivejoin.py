@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import semistream
+from semistream.core.clock import VirtualClock
 from semistream.joins.adaptive.adaptive_split import Split, best_window
 from semistream.joins.interface.output import has_no_partner
 from semistream.relation.relation import Relation
@@ -125,3 +126,56 @@ def test_the_best_window_is_all_of_a_batch_or_equal_parts():
     parts = 3_000_000 / (best_window(split, 1.0, 3_000_000.0) - 1)
     assert parts == pytest.approx(round(parts), abs=0.01)
     assert split.seconds(10_000_000, 1.0) == float("inf")
+
+
+class TestDeadlines:
+    def join(self, path, **options):
+        clock = VirtualClock()
+        relation = Relation.open(path)
+        join = semistream.create(
+            "adaptivejoin", relation, on="id", memory="20%", schema=stream(1).schema, clock=clock, **options
+        )
+        return clock, join
+
+    def test_tuples_wait_for_others_until_they_must_leave(self, path):
+        clock, join = self.join(path, wait="2s")
+        batch = stream(300)
+        join.offer(batch.slice(0, 100))
+        assert list(join.step()) == []
+        clock.advance(1.0)
+        join.offer(batch.slice(100))
+        assert list(join.step()) == []
+        assert join.pending == 300
+        clock.advance_to(join.due)
+        assert sum(result.num_rows for result in join.step()) == 300
+        assert (join.missed_deadlines, join.due) == (0, None)
+        join.offer(batch)
+        assert sum(result.num_rows for result in join.drain()) == 300
+
+    @pytest.mark.parametrize("rule", ["block", "shed"])
+    def test_what_is_too_late_is_counted(self, path, rule):
+        clock, join = self.join(path, wait=1.0, on_overload=rule)
+        join.offer(stream(50))
+        clock.advance(5.0)
+        join.offer(stream(30, 2))
+        rows = sum(result.num_rows for result in join.step())
+        assert rows == (80 if rule == "block" else 30)
+        assert (join.missed_deadlines, join.shed_tuples) == ((50, 0) if rule == "block" else (0, 50))
+        assert join.pending == 0
+        assert join.stats.rows_done == 80
+        join.check()
+
+    def test_a_column_says_when(self, path):
+        relation, clock = Relation.open(path), VirtualClock()
+        join = semistream.create("adaptivejoin", relation, on="id", memory="20%", deadline="by", clock=clock)
+        join.offer(pa.record_batch({"id": [1, 2, 3], "by": pa.array([9.0, 4.0, None])}))
+        assert list(join.step()) == []
+        assert join.due == 4.0
+        clock.advance(4.0)
+        assert sum(result.num_rows for result in join.step()) == 3
+
+    @pytest.mark.parametrize("options", [{"wait": "soon"}, {"wait": 0}, {"on_overload": "drop"},
+                                         {"wait": 1, "deadline": "by"}])  # fmt: skip
+    def test_nonsense_is_refused(self, path, options):
+        with pytest.raises(ValueError, match=r"wait|overload"):
+            self.join(path, **options)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.core.arrays import Slots
-from semistream.joins.adaptive.adaptive_memory import AdaptiveMemory
+from semistream.joins.adaptive.adaptive_schedule import SHED, AdaptiveSchedule
 from semistream.joins.interface.leaving import Leaving, portions
 from semistream.joins.interface.stream_buffer import Tuples
 from semistream.relation.changes.overlay import Change
@@ -25,7 +25,7 @@ _ENCODED = 1 << 16
 """Tuples whose keys are made at once."""
 
 
-class AdaptiveJoin(AdaptiveMemory):
+class AdaptiveJoin(AdaptiveSchedule):
     """Tuples wait as they came, each distinct key is looked up once, and results leave in the order of the stream.
 
     A window of the stream is held as Arrow batches. Each tuple becomes the number of its key in the arena of R's rows;
@@ -41,6 +41,16 @@ class AdaptiveJoin(AdaptiveMemory):
     ----------
     window
         Tuples of a window at most; None lets memory move between window and arena, to where it is worth most.
+    wait
+        How long tuples may wait for others that need the same pages, such as ``"2s"``: a window is then served when it
+        is full or must be; `due` says when that is, and somebody must call `step` by then. None serves at every turn.
+    deadline
+        Instead, the stream's column with the moment, in seconds of ``clock``, by which a tuple is to leave; NULL: none.
+    on_overload
+        ``"block"`` serves tuples also after their deadline, counted in `missed_deadlines`. ``"shed"`` does not serve
+        those whose deadline has passed when their turn begins: they leave without a result, in `shed_tuples`.
+    clock
+        What deadlines are measured with; for a simulated device, its virtual clock.
     aging
         See `HotRows`.
     arrays
@@ -75,7 +85,7 @@ class AdaptiveJoin(AdaptiveMemory):
         done, hits = self._arena.number(keys, valid, numbers, whole=self._whole)
         if done < count:
             batch, valid = batch.slice(0, done), valid[:done]
-        self._window.append(batch)
+        self._window.append(batch, self._due_of(batch))
         null = done - int(np.count_nonzero(valid))
         self._stats.rows_in += done
         self._stats.null_keys += null
@@ -86,14 +96,17 @@ class AdaptiveJoin(AdaptiveMemory):
     # -- one turn -----------------------------------------------------------------------------------------
 
     def _step(self) -> Iterator[pa.RecordBatch]:
-        if len(self._window) == 0:
+        if len(self._window) == 0 or self._may_wait():
             return
+        began = self.clock.now()
+        self._shed_late()
         tuples, distinct, missing = len(self._window), self._arena.pinned, self._arena.unknown().size
         try:
             yield from self._serve()
         finally:
             self._arena.unpin()
             self._arena.pin(self._window.numbers)
+        self._took(self.clock.now() - began, tuples - len(self._window))
         self._follow_stream(tuples - len(self._window), distinct, missing, drained=self._closing)
 
     def _serve(self) -> Iterator[pa.RecordBatch]:
@@ -108,13 +121,25 @@ class AdaptiveJoin(AdaptiveMemory):
                 return
             self._arena.pin_only(self._window.numbers[:count])
         while count > 0:
-            batch, numbers = self._window.take(min(count, self._most_results))
+            batch, numbers, due = self._window.take(min(count, self._most_results))
             count -= batch.num_rows
-            yield from self._emit(batch, numbers)
+            if (numbers == SHED).any():
+                batch, numbers = self._without_shed(batch, numbers)
+            if numbers.size:
+                yield from self._emit(batch, numbers)
+            self._left(batch, due)
+
+    def _without_shed(self, batch: pa.RecordBatch, numbers: Slots) -> tuple[pa.RecordBatch, Slots]:
+        """Let tuples go that are not served, counted."""
+        served = numbers != SHED
+        shed = int(numbers.size - np.count_nonzero(served))
+        self.shed_tuples += shed
+        self._stats.rows_done += shed
+        return keep_rows(batch, served), numbers[served]
 
     def _serve_alone(self) -> Iterator[pa.RecordBatch]:
         """Let the first tuple leave, whose rows do not fit into the arena: page after page."""
-        batch, _ = self._window.take(1)
+        batch, _, _ = self._window.take(1)
         keys, _ = self.condition.lows(batch)
         yield from self._looked_up(Tuples(keys, batch), self._single)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +35,7 @@ class Window:
     3
     >>> window.numbers_of_next(3)[:] = [0, 0, 1]
     >>> window.append(batch)
-    >>> part, numbers = window.take(2)
+    >>> part, numbers, _ = window.take(2)
     >>> part.num_rows, numbers.tolist(), len(window)
     (2, [0, 0], 1)
     """
@@ -50,7 +52,7 @@ class Window:
         self._numbers: Slots = np.empty(tuples, np.int32)
         self._begin = 0
         self._end = 0
-        self._batches: deque[tuple[pa.RecordBatch, int]] = deque()
+        self._batches: deque[tuple[pa.RecordBatch, int, float]] = deque()
 
     def __len__(self) -> int:
         return self._end - self._begin
@@ -88,10 +90,10 @@ class Window:
         """Return where the numbers of the next ``count`` tuples are to be written."""
         return self._numbers[self._end : self._end + count]
 
-    def append(self, batch: pa.RecordBatch) -> None:
-        """Append tuples whose numbers have been written."""
+    def append(self, batch: pa.RecordBatch, due: float = math.inf) -> None:
+        """Append tuples whose numbers have been written, and that are to leave by ``due``."""
         size = self.size_of(batch)
-        self._batches.append((batch, size))
+        self._batches.append((batch, size, due))
         self._end += batch.num_rows
         self.nbytes += size
 
@@ -100,23 +102,30 @@ class Window:
         """Numbers of all tuples."""
         return self._numbers[self._begin : self._end]
 
-    def take(self, most: int) -> tuple[pa.RecordBatch, Slots]:
-        """Take tuples of one batch out, up to ``most`` from the first on, and their numbers."""
-        batch, size = self._batches.popleft()
+    def parts(self) -> Iterator[tuple[pa.RecordBatch, Slots, float]]:
+        """Yield what is in the window: batches, the numbers of their tuples, and when they are due."""
+        begin = self._begin
+        for batch, _, due in self._batches:
+            yield batch, self._numbers[begin : begin + batch.num_rows], due
+            begin += batch.num_rows
+
+    def take(self, most: int) -> tuple[pa.RecordBatch, Slots, float]:
+        """Take tuples of one batch out, up to ``most`` from the first on, their numbers, and when they are due."""
+        batch, size, due = self._batches.popleft()
         self.nbytes -= size
         if batch.num_rows > most:
             rest = batch.slice(most)
             size = self.size_of(rest)
-            self._batches.appendleft((rest, size))
+            self._batches.appendleft((rest, size, due))
             self.nbytes += size
             batch = batch.slice(0, most)
         begin, self._begin = self._begin, self._begin + int(batch.num_rows)
-        return batch, self._numbers[begin : self._begin]
+        return batch, self._numbers[begin : self._begin], due
 
     def check(self) -> None:
         """Assert all invariants."""
-        assert sum(batch.num_rows for batch, _ in self._batches) == len(self)
-        assert sum(size for _, size in self._batches) == self.nbytes
+        assert sum(batch.num_rows for batch, _, _ in self._batches) == len(self)
+        assert sum(size for _, size, _ in self._batches) == self.nbytes
         assert 0 <= self._begin <= self._end <= self.tuples
         most = self.limit + len(self._batches) * (8 + 2 * self._columns)
         assert self.nbytes <= most or len(self) == 1, f"{self.nbytes} B in a window of {self.limit} B"

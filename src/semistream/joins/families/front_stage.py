@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -92,6 +92,7 @@ class FrontStage(Join):
         schema: pa.Schema | None = None,
         suffix: str = "_right",
         condition: ConditionName = "equal",
+        columns: Sequence[str] | None = None,
         **options: Any,
     ) -> None:
         if condition not in self.conditions:
@@ -102,8 +103,8 @@ class FrontStage(Join):
         self._aging = aging
         self._arrays = arrays
         self._portion = PORTION
-        self.inner = self.behind(relation, memory=None, on=on, how=how, suffix=suffix, **options)
-        super().__init__(relation, on=on, how=how, memory=memory, schema=schema, suffix=suffix)
+        self.inner = self.behind(relation, memory=None, on=on, how=how, suffix=suffix, columns=columns, **options)
+        super().__init__(relation, on=on, how=how, memory=memory, schema=schema, suffix=suffix, columns=columns)
 
     def _minimum(self) -> int:
         return self._behind_minimum() + least_cache(self._cached_bytes())

@@ -6,6 +6,7 @@ Either way a tuple asks for an interval of key64, ``[low, high]``; for equality 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -36,6 +37,16 @@ class Condition(ABC):
         self.on = on
         self.fields: list[pa.Field] = list(relation.value_schema)
         """R's columns in the result."""
+
+    def select(self, names: Sequence[str]) -> None:
+        """Have only some of R's columns in the result."""
+        ours = {field.name: field for field in self.fields}
+        unknown = [name for name in names if name not in ours]
+        if isinstance(names, str) or unknown or len(set(names)) < len(names):
+            raise KeyColumnError(
+                f"columns={names!r} must name columns of R, each once: {', '.join(ours) or 'it has none but its key'}"
+            )
+        self.fields = [ours[name] for name in names]
 
     @abstractmethod
     def check(self, schema: pa.Schema) -> None:
@@ -148,12 +159,17 @@ class Between(Condition):
         return keys, side, present
 
 
-def condition_for(name: ConditionName, relation: Relation, on: tuple[str, ...]) -> Condition:
-    """Return the condition of that name."""
+def condition_for(
+    name: ConditionName, relation: Relation, on: tuple[str, ...], columns: Sequence[str] | None = None
+) -> Condition:
+    """Return the condition of that name; of R's columns the result has those named, in that order, or all."""
     kinds: dict[str, type[Condition]] = {kind.name: kind for kind in (Equal, Between)}
     if name not in kinds:
         raise UnsupportedJoinError(f"condition must be one of {', '.join(map(repr, kinds))}, not {name!r}")
-    return kinds[name](relation, on)
+    condition = kinds[name](relation, on)
+    if columns is not None:
+        condition.select(columns)
+    return condition
 
 
 def _same_order(theirs: pa.DataType, ours: pa.DataType) -> bool:

@@ -69,6 +69,8 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
         The stream's schema, if known now: then all checks are made at once, not at the first batch.
     suffix
         Added to the names of R's columns that the stream has too.
+    columns
+        Those of R's columns that the result is to have, by default all. Others are not even decoded.
     """
 
     id: ClassVar[str]
@@ -88,12 +90,14 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
         schema: pa.Schema | None = None,
         suffix: str = "_right",
         condition: ConditionName = "equal",
+        columns: Sequence[str] | None = None,
     ) -> None:
         if how not in ("inner", "left"):
             raise UnsupportedJoinError(f"how must be 'inner' or 'left', not {how!r}")
         self.relation = relation
         self.on = (on,) if isinstance(on, str) else tuple(on)
-        self.condition = condition_for(condition, relation, self.on)
+        self.condition = condition_for(condition, relation, self.on, columns)
+        self._decoder = None if columns is None else self._decoder_of_some()
         if condition not in self.conditions:
             raise UnsupportedJoinError(f"{self.id} does not join on condition {condition!r}; 'ssij' and 'oracle' do")
         self.how = how

@@ -20,6 +20,7 @@ from semistream.relation.relation import Relation
 from semistream.relation.rows.fitting import null_array
 from semistream.relation.rows.row_cells import RowLimitError
 from semistream.relation.rows.row_codec import RowCodec
+from semistream.relation.rows.row_gather import RowGather
 from semistream.relation.rows.selection import keep_rows
 from semistream.structures.lookup import PageLookup
 
@@ -43,6 +44,8 @@ class Results(ABC):
     _on_match: Observer | None
     _result_bytes: int
     """A batch of results is no larger, unless it is a single row."""
+    _decoder: RowGather | None
+    """Decodes some of R's columns; None: all of them."""
     _blank_bytes: int
     """Bytes of R's columns where they are all NULL."""
 
@@ -106,7 +109,7 @@ class Results(ABC):
     def _pairs_of(
         self, keys: Ints, stream: pa.RecordBatch, data: Bytes, starts: Ints, flags: Bytes
     ) -> list[pa.RecordBatch]:
-        rows, results = self.relation.rows(data, starts), []
+        rows, results = self._rows_at(data, starts), []
         if not self.relation.key.exact:
             same = self.relation.key.verify(stream, self.on, rows.select(list(self.relation.key.names)))
             if not same.all():
@@ -120,6 +123,20 @@ class Results(ABC):
         columns = [*stream.columns, *(self.condition.column(field.name, rows, keys) for field in self.condition.fields)]
         results.append(pa.RecordBatch.from_arrays(columns, schema=self.output_schema))
         return results
+
+    def _rows_at(self, data: Bytes, starts: Ints) -> pa.RecordBatch:
+        """Decode rows of R, as far as the result has their columns."""
+        if self._decoder is None:
+            return self.relation.rows(data, starts)
+        return pa.RecordBatch.from_arrays(self._decoder(data, starts), names=list(self._decoder.names))
+
+    def _decoder_of_some(self) -> RowGather | None:
+        """Return what decodes the columns of the result, and of a key that has to be compared; None for all."""
+        stored = self.relation.codec.schema.names
+        asked = [field.name for field in self.condition.fields]
+        key = [] if self.relation.key.exact else list(self.relation.key.names)
+        names = [name for name in stored if name in asked or name in key]
+        return RowGather(self.relation.codec, names) if names else None
 
     def _alone(self, stream: pa.RecordBatch) -> pa.RecordBatch:
         nulls = [null_array(stream.num_rows, field.type) for field in self.condition.fields]

@@ -16,6 +16,7 @@ from semistream.core.arrays import Bytes, Ints
 from semistream.core.compiled import copy_bytes, frozen, kernel
 from semistream.core.errors import SemistreamError
 from semistream.relation.rows.any_type import gather
+from semistream.relation.rows.fitting import null_array
 from semistream.relation.rows.row_cells import offsets_buffer, offsets_of
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.row_columns import BooleanColumn, BytesColumn, FixedColumn
@@ -236,6 +237,6 @@ class RowGather:
         return {
             index: gather(decoded.column(index), places, absent, RowCodec)
             if there.size
-            else pa.nulls(starts.size, decoded.schema.field(index).type)
+            else null_array(starts.size, decoded.schema.field(index).type)
             for index in self._others
         }

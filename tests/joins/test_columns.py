@@ -1,0 +1,52 @@
+"""``columns=``: only those of R's columns that are asked for are decoded and given."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import semistream
+from semistream.core.errors import KeyColumnError
+from semistream.joins import algorithms
+from semistream.relation.relation import Relation
+
+ROWS = 600
+
+
+@pytest.fixture(scope="module", params=["number", "text"])
+def relation(request, tmp_path_factory):
+    ids = np.arange(ROWS)
+    table = pa.table({
+        "id": ids if request.param == "number" else [f"k{i}" for i in ids],
+        "name": [None if i % 5 == 0 else "n" * (i % 7) for i in ids],
+        "flag": ids % 3 == 0,
+        "tags": [[int(i)] * (i % 4) if i % 6 else None for i in ids],
+        "price": ids / 8,
+    })  # fmt: skip
+    with Relation.build(table, tmp_path_factory.mktemp("columns") / "r", key="id", page_size=1024) as relation:
+        yield relation
+
+
+def joined(algorithm: str, relation: Relation, **options) -> pa.Table:
+    keys = np.random.default_rng(3).integers(0, ROWS + 100, 400)
+    exact = relation.key.exact
+    batch = pa.record_batch({"id": keys if exact else [f"k{key}" for key in keys], "at": np.arange(keys.size)})
+    join = semistream.create(algorithm, relation, on="id", memory=300_000, **options)
+    results = list(join.process([batch]))
+    return pa.Table.from_batches(results, schema=join.output_schema).sort_by("at")
+
+
+@pytest.mark.parametrize("algorithm", algorithms())
+def test_some_columns_are_those_of_all(relation, algorithm):
+    everything = joined(algorithm, relation)
+    for columns in (["price"], ["tags", "name"], ["flag", "price", "name", "tags"], []):
+        some = joined(algorithm, relation, columns=columns)
+        assert some.schema.names == ["id", "at", *columns]
+        assert some.to_pydict() == everything.select(some.schema.names).to_pydict()
+
+
+@pytest.mark.parametrize("columns", [["nowhere"], ["price", "price"], "price", ["id"]])
+def test_columns_that_r_does_not_add_are_refused(relation, columns):
+    with pytest.raises(KeyColumnError, match="each once"):
+        semistream.create("adaptivejoin", relation, on="id", memory="100%", columns=columns)
