@@ -11,6 +11,7 @@ import pytest
 import semistream
 from semistream.relation.relation import Relation
 from semistream.relation.rows.row_codec import RowCodec
+from semistream.relation.rows.row_sizes import batch_bytes
 
 MOST = 2**63 - 1
 
@@ -74,3 +75,19 @@ def test_what_a_null_struct_or_list_hides_is_not_looked_at() -> None:
     rows = codec.encode(batch)
     assert codec.decode(rows.data, rows.starts).to_pydict() == {"pairs": [["a", "b"], None, ["b", "a"]]}
     assert rows.lengths.tolist() == codec.lengths(batch).tolist()
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_lists_of_types_that_arrow_cannot_flatten_are_measured(fixed: bool) -> None:
+    """Lists with NULLs, of structs with extensions in them, whose texts are views."""
+    numbers = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16)] * 6, pa.binary(16)))
+    inside = pa.StructArray.from_arrays([numbers, pa.array(["x" * 20] * 6, pa.string_view())], names=["a", "b"])
+    lists = (
+        pa.FixedSizeListArray.from_arrays(inside, 2, mask=pa.array([False, True, False]))
+        if fixed
+        else pa.ListArray.from_arrays(pa.array([0, 2, None, 4, 6], pa.int32()), inside)
+    )
+    batch = pa.record_batch({"lists": lists})
+    assert batch_bytes(batch) == 8 * len(lists) + 6 * (16 + 16 + 20)
+    assert batch_bytes(batch.slice(1, 1)) < batch_bytes(batch.slice(1, 2)) < batch_bytes(batch)
+    assert batch_bytes(batch.slice(0, 0)) == 0

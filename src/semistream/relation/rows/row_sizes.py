@@ -88,13 +88,21 @@ def _bytes(array: pa.Array) -> int:
         width = 16 if pa.types.is_large_list_view(kind) else 8
         return width * len(array) + _share(array.values, int(np.asarray(array.sizes).sum()))
     if isinstance(array, pa.StructArray):
-        return sum(_bytes(child) for child in array.flatten())
+        return sum(_bytes(array.field(at)) for at in range(kind.num_fields))
     if isinstance(array, pa.MapArray):
         entries = array.offsets[len(array)].as_py() - array.offsets[0].as_py()
         return 4 * len(array) + _share(array.keys, entries) + _share(array.items, entries)
     if isinstance(array, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):
-        return 8 * len(array) + _bytes(array.flatten())
+        return 8 * len(array) + _bytes(_listed(array))
     return int(array.nbytes)
+
+
+def _listed(array: pa.Array) -> pa.Array:
+    """Return the values of lists; Arrow's ``flatten`` leaves those below NULLs out, and cannot do so for all types."""
+    if isinstance(array, pa.FixedSizeListArray):
+        return array.values.slice(array.offset * array.type.list_size, len(array) * array.type.list_size)
+    begin, end = array.offsets[0].as_py(), array.offsets[len(array)].as_py()
+    return array.values.slice(begin, end - begin)
 
 
 def _share(values: pa.Array, rows: int) -> int:
