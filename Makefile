@@ -4,13 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo quick test lint clean
+.PHONY: help demo quick test bounds soak lint clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    the main job: build a relation with Spark, join a stream with it, check the result"
 	@echo "make quick   tests of seconds, without a JVM or servers: under two minutes"
 	@echo "make test    all tests"
+	@echo "make bounds  structures, joins, model and fuzz with kernels that check bounds"
+	@echo "make soak    model and fuzz for hours: STEPS, TUPLES, SEED"
 	@echo "make lint    ruff, mypy --strict, import layers"
 	@echo "make clean   remove the environment and everything that was made"
 
@@ -23,6 +25,18 @@ quick: $(STAMP)
 # Tests marked "spark" share one session, so loadgroup keeps them in one of the two processes.
 test: $(STAMP)
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
+# Kernels that check bounds are compiled apart: Numba's cache does not know which of both it holds.
+bounds: $(STAMP)
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/build/kernels-with-bounds $(BIN)/python -m pytest -q -n 2 \
+		tests/core/test_compiled.py tests/structures tests/conformance tests/model tests/differential
+
+STEPS ?= 1000000
+TUPLES ?= 10000000
+SEED ?= 1
+soak: $(STAMP)
+	$(BIN)/python tests/model/soak.py --steps $(STEPS) --seed $(SEED)
+	$(BIN)/python tests/differential/soak.py --tuples $(TUPLES) --seed $(SEED)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

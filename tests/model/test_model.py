@@ -11,6 +11,7 @@ from model import episodes
 from model.machine import OPERATIONS, Machine
 from warming import warm_up
 
+pytestmark = pytest.mark.slow
 EPISODES = 6
 STEPS = 250
 
