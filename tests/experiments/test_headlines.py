@@ -56,11 +56,14 @@ def test_cmeshjoin_gains_what_its_model_says_and_loses_only_without_skew(measure
     outcome = measured("cmesh-3d")
     for names in (("CMESHJOIN", "MESHJOIN"), (PUBLISHED_CMESH, PUBLISHED_MESH)):
         gains = ratios(outcome, *names)
-        _, first, second = outcome.pairs(*names)[-1]
-        assert first.model is not None
-        assert second.model is not None
-        assert gains[1.0] == pytest.approx(first.model / second.model, rel=0.1)
-        assert gains[1.0] > gains[0.75] > 1.0
+        for skew, first, second in outcome.pairs(*names)[-2:]:
+            assert first.model is not None
+            assert second.model is not None
+            assert gains[skew] == pytest.approx(first.model / second.model, rel=0.1)
+        # what both stages hold for themselves takes the gain at 0.75 in a budget as small as this one
+        assert gains[1.0] > 1.0
+        assert gains[1.0] > gains[0.75] > 0.95
+        assert gains[0.75] > gains[0.0]
         # both joins of a budget this small have a sixteenth of it for each of their stream buffers
         assert 0.8 < gains[0.0] < 1.0
 

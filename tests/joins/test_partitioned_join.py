@@ -106,7 +106,7 @@ def test_few_arrivals_are_looked_up_at_once(relation: Relation) -> None:
 
 
 def test_a_rare_key_waits_for_ever_and_that_is_reported(relation: Relation) -> None:
-    join = made(relation, memory=30_000, partition_tuples=50)
+    join = made(relation, memory=40_000, partition_tuples=50)
     rng = np.random.default_rng(1)
     rare, hot = 3000, keys_of_page(relation, 1)
     join.offer(stream([rare]))
@@ -180,7 +180,7 @@ def test_the_front_stage_goes_before_it_too(relation: Relation) -> None:
     from semistream.joins.families.front_stage import FrontStage
 
     class Front(FrontStage):
-        id, title, behind = "front+partitioned_join", "", "partitioned_join"
+        id, title, behind = "front+partitioned_join", "", PartitionedJoin
 
     keys = np.random.default_rng(7).zipf(1.3, 5000) % 2000 * 2
     join = Front(relation, on="id", memory=100_000, schema=STREAM)

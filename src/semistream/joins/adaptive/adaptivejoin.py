@@ -63,6 +63,7 @@ class AdaptiveJoin(AdaptiveSchedule):
     id = "adaptivejoin"
     title = "ADAPTIVEJOIN: windows in stream order, each key once, planned reads"
     place = 200
+    mixes = True
     stands_behind = False  # tuples go past the stream buffer
 
     def __init__(self, relation: Relation, *, apart: bool = False, **options: Any) -> None:

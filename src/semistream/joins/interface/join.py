@@ -73,10 +73,6 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
         Those of R's columns that the result is to have, by default all. Others are not even decoded.
     """
 
-    id: ClassVar[str]
-    """Name in the registry."""
-    title: ClassVar[str]
-    """One line for tables."""
     conditions: ClassVar[tuple[ConditionName, ...]] = ("equal",)
     """What the algorithm can join on."""
 

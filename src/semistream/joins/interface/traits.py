@@ -19,6 +19,10 @@ class Overlap(Enum):
 class Traits:
     """Class attributes that a join sets where it differs from most."""
 
+    id: ClassVar[str]
+    """Name in the registry."""
+    title: ClassVar[str]
+    """One line for tables."""
     place: ClassVar[int] = 1000
     """Where it stands in lists: the joins of the papers first, in the order in which they build on each other."""
     listed: ClassVar[bool] = True
@@ -37,6 +41,8 @@ class Traits:
     """Whether R is read in a circle, whatever the stream asks for."""
     waits: ClassVar[bool] = True
     """Whether tuples wait for others that need the same page; if not, each is read for by itself."""
+    mixes: ClassVar[bool] = False
+    """Whether tuples with and without a partner leave in one batch, unless it is told to keep them ``apart``."""
     makes_results: ClassVar[bool] = True
     """Whether pairs become batches; a simulation, where nobody reads them, only counts them."""
     stands_behind: ClassVar[bool] = True

@@ -144,6 +144,11 @@ def plan_join(
     """Settle what `semistream.spark.join`, whose parameters these are, will do; or raise what it raises."""
     if algorithm != AUTO:
         find(algorithm)
+    if options.get("columns") is not None:
+        raise UnsupportedJoinError(
+            f"columns={options['columns']!r} does not work on Spark yet, where a join returns all of R's columns; "
+            "select those you want from the result, or use semistream.create on one machine"
+        )
     if options.get("condition", "equal") != "equal":
         raise UnsupportedJoinError(
             f"condition {options['condition']!r} does not work on Spark, where rows meet by the hash of their key; "
@@ -175,6 +180,8 @@ def plan_join(
                 "on": keys, "how": "inner" if rule.way == "drop" and not waits else "left", "suffix": suffix,
                 **_TUNED.get(algorithm, {}), **options,
             }  # fmt: skip
+            if kind.mixes and settings["how"] == "left":
+                settings["apart"] = True  # rows without a partner are marked, counted, parked
             share, least = budget.share(kind, schema, settings, _NEW if waits else 1.0)
             timed = schema.append(pa.field(DEADLINE, pa.int64()))
             parked_share = budget.share(kind, timed, settings, _WAITING)[0] if waits else 0
