@@ -92,6 +92,12 @@ class Client:
         self.got.clear()
 
 
+def _held(join: Join) -> dict[str, int]:
+    """What a refused update must leave as it was: all parts, or of a join whose memory moves those that do not."""
+    moving = ("stream buffer", "arena") if join.id == "adaptivejoin" else ()
+    return {name: size for name, size in join.budget.parts().items() if name not in moving}
+
+
 @pytest.mark.parametrize("shards", [1, 2, 3, 4, 5])
 def test_all_joins_on_one_relation_against_a_dictionary(tmp_path: Path, shards: int) -> None:
     rng = random.Random(shards)
@@ -121,12 +127,12 @@ def test_all_joins_on_one_relation_against_a_dictionary(tmp_path: Path, shards: 
         elif rng.random() < 0.7:
             for client in clients:
                 client.finish()
-        before = relation.version, relation.overlay, [client.join.budget.parts() for client in clients]
+        before = relation.version, relation.overlay, [_held(client.join) for client in clients]
         try:
             relation.apply(table(upserts), deletes=pa.array(deletes, pa.int64()))
         except UpdateRefusedError as refusal:
             outcome = type(refusal).__name__
-            assert before == (relation.version, relation.overlay, [client.join.budget.parts() for client in clients])
+            assert before == (relation.version, relation.overlay, [_held(client.join) for client in clients])
         else:
             assert not too_large
             outcome = "applied"

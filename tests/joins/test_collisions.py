@@ -63,7 +63,7 @@ def test_strangers_leave_once(tmp_path: Path, algorithm: str, kind: str, how: An
     relation = Relation.build(master, tmp_path / "r", key=names, page_size=512, clustered=clustered)
     drawn = [candidates[i] for i in rng.integers(0, len(candidates), 400)] + own * 3
     stream = pa.Table.from_batches([as_batch(kind, drawn)]).append_column("s", pa.array(np.arange(len(drawn))))
-    join = semistream.create(algorithm, relation, on=names, how=how, memory="40KB")
+    join = semistream.create(algorithm, relation, on=names, how=how, memory="48KB")
     found = list(join.process(in_batches(stream, 60)))
     pairs = join_pairs(stream, master, names, names, how)
     assert_same_rows(pa.Table.from_batches(found, join.output_schema), paired(stream, master, names, pairs, "_right"))

@@ -12,7 +12,7 @@ Example
 >>> setting = Setting.planned(2_000_000, exponent=1.0, constants=load_constants("disk-2010"))
 >>> prediction = costs_of("meshjoin").predict(setting, 50_000_000)
 >>> sorted(prediction.parts)
-['disk buffer', 'look-up page', 'matches', 'stream buffer', 'stream table']
+['disk buffer', 'look-up page', 'matches', 'results', 'stream buffer', 'stream table']
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class RMeshJoin(CyclicJoin):
     ...     join = semistream.create("r_meshjoin", relation, on="id", memory="1MB", disk_pages=16)
     ...     result = pa.Table.from_batches(join.process([sales]))
     >>> result.sort_by("amount")["name"].to_pylist()
-    ['product 3', 'product 700', 'product 3']
+    ['product 3', 'product 700', 'product 3', None]
     """
 
     id = "r_meshjoin"

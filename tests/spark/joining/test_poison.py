@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 
 SCHEMA = "id long, sale long, note string"
 MEMORY = 1_000_000
-LONG = "x" * (10 << 20)
+LONG = "x" * 200_000  # longer than the stream buffer of a shard, not than all of its memory
 POISON = [
     '{"id": "seven", "sale": 1, "note": "a text where a number belongs"}',
     '{"id": 7.5, "sale": 2, "note": "half a key"}',

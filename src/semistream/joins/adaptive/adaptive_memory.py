@@ -206,6 +206,8 @@ class AdaptiveMemory(Join):
                 self._exponent += 0.5 * (seen - self._exponent)
         if self._arrays is not None or self._window_wish is not None or len(self._window) or self._fits or self._whole:
             return
+        if self._updates_part.bytes:  # what updates of R hold is not in the split: memory stays where it is
+            return
         most = max(self._batches, default=0)
         # a stream that goes on, or a batch longer than all before, may have any length
         batch = math.inf if self._batch > 2 * most else float(max(most, 1))
@@ -216,6 +218,10 @@ class AdaptiveMemory(Join):
 
     def _move(self, tuples: int) -> bool:
         """Make the window so long, and the arena as large as that leaves; return False if too much is in use for it."""
+        # updates of R may have taken what was free when the room was reckoned
+        there = self._inbox.bytes + self._arena_part.bytes + self.budget.free - HotRows.fixed_bytes()
+        if there < self._room:
+            self._have(there, self._most_rows)
         window, tuples, rows = self._parts_for(tuples)
         taken = window + tuples * Window.bytes_per_tuple
         if rows < self._arena.capacity and not self._arena.resize(rows):
