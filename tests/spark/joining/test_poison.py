@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -60,6 +61,7 @@ def test_poison_does_not_stop_a_query(
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "0.json").write_text("\n".join(lines[:400] + POISON + lines[400:500]))
     (tmp_path / "in" / "1.json").write_text("\n".join(lines[500:]))
+    os.utime(tmp_path / "in" / "0.json", (1, 1))  # Spark reads the oldest file first
     stream = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(tmp_path / "in"))
     joined = semistream.join(stream, relation, on="id", how=how, memory=MEMORY, algorithm=algorithm, metrics="join")
     query = (
