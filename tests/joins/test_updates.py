@@ -72,7 +72,8 @@ def test_an_update_while_tuples_wait(tmp_path, algorithm):
         try:
             relation.apply(master(number + 1, np.arange(KEYS)))
         except UpdateRefusedError:
-            assert issubclass(find(algorithm), CyclicJoin) or algorithm == "cmeshjoin"
+            # those that scan R, and SSIJ where what it must hand out first does not fit into its results
+            assert issubclass(find(algorithm), CyclicJoin) or algorithm in ("cmeshjoin", "ssij", "front+ssij")
             results.extend(join.drain())
             relation.apply(master(number + 1, np.arange(KEYS)))
     results.extend(join.drain())
