@@ -109,17 +109,37 @@ def test_the_report_is_one_page_that_asks_nothing_of_a_network(measured: Path, t
     text = (tmp_path / "report.md").read_text()
     assert f"![{QUICK}]({QUICK}.png)" in text
     assert (tmp_path / f"{QUICK}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_report_begins_with_ten_lines_and_leaves_out_what_was_not_run(measured: Path, tmp_path: Path) -> None:
+    assert run("report", *options(measured), "--output", tmp_path).exit_code == 0
+    page, text = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
+    assert text.splitlines()[2].startswith("1. Of 1 claims ")
+    assert re.findall(r"^\d+\. ", text, flags=re.MULTILINE) == [f"{number}. " for number in range(1, 11)]
+    assert "small scale" in text
+    assert "47 of 48 experiments lack points" in text
     for name, experiment in catalog("simulated", "test").items():
-        assert f'id="{name}"' in page
-        assert all(claim.text in text for claim in experiment.claims)
+        assert (f'id="{name}"' in page) == (name == QUICK)
+        assert all((claim.text in text) == (name == QUICK) for claim in experiment.claims)
 
 
 def test_a_report_of_no_results_says_where_it_looked_and_writes_nothing(tmp_path: Path) -> None:
     results = tmp_path / "elsewhere"
-    done = run("report", *options(results))
-    assert done.exit_code != 0
-    assert str(results / "simulated-test.jsonl") in str(done.exception)
-    assert "semistream experiments run all" in str(done.exception)
+    for more in ((), ("--json",)):
+        done = run("report", *options(results), *more)
+        assert done.exit_code != 0
+        assert str(results / "simulated-test.jsonl") in str(done.exception)
+        assert "semistream experiments run all" in str(done.exception)
+        assert "docs/results/simulated" in str(done.exception)
+    assert not any(tmp_path.iterdir())
+
+
+def test_without_results_of_its_own_a_report_is_of_the_committed_ones(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run("report", "--json")
+    assert done.exit_code == 0, done.output
+    assert set(json.loads(done.stdout)["claims"]) == set(catalog())
+    assert "docs/results/simulated/simulated-full.jsonl" in done.stderr.replace("\n", "")
     assert not any(tmp_path.iterdir())
 
 

@@ -14,10 +14,8 @@ from semistream.experiments.judge.analysis import FrontStageGain
 from semistream.experiments.judge.outcome import Outcome
 from semistream.experiments.judge.verdicts import judge
 from semistream.experiments.measure.tasks import measure
-from semistream.experiments.papers.cachejoins import AT_ONCE
-from semistream.experiments.papers.cmesh_reasons import PUBLISHED as PUBLISHED_CMESH
-from semistream.experiments.papers.cmesh_reasons import PUBLISHED_MESH
-from semistream.experiments.papers.ssij_setups import PUBLISHED
+from semistream.experiments.papers.settings import published, tuned
+from semistream.experiments.papers.ssij_setups import AUTHORS, MESH, SSIJ, TUNED_SSIJ
 from semistream.experiments.spec import Sample
 
 pytestmark = pytest.mark.slow
@@ -52,26 +50,25 @@ def ratios(outcome: Outcome, first: str, second: str, facet: str = "") -> dict[f
     return found
 
 
-def test_cmeshjoin_gains_what_its_model_says_and_loses_only_without_skew(measured: Measured) -> None:
+def test_cmeshjoin_gains_what_its_model_says(measured: Measured) -> None:
     outcome = measured("cmesh-3d")
-    for names in (("CMESHJOIN", "MESHJOIN"), (PUBLISHED_CMESH, PUBLISHED_MESH)):
+    for names in (tuned("CMESHJOIN", "MESHJOIN"), published("CMESHJOIN", "MESHJOIN")):
         gains = ratios(outcome, *names)
         for skew, first, second in outcome.pairs(*names)[-2:]:
             assert first.model is not None
             assert second.model is not None
             assert gains[skew] == pytest.approx(first.model / second.model, rel=0.1)
-        # what both stages hold for themselves takes the gain at 0.75 in a budget as small as this one
         assert gains[1.0] > 1.0
-        assert gains[1.0] > gains[0.75] > 0.95
-        assert gains[0.75] > gains[0.0]
-        # both joins of a budget this small have a sixteenth of it for each of their stream buffers
-        assert 0.8 < gains[0.0] < 1.0
+        assert gains[1.0] > gains[0.75] > gains[0.0]
+        assert 0.7 < gains[0.0] < 1.0
 
 
-def test_cmeshjoin_with_the_papers_bytes_gains_what_the_papers_model_gives(measured: Measured) -> None:
-    gains = ratios(measured("cmesh-3d"), PUBLISHED_CMESH, PUBLISHED_MESH)
-    assert gains[1.0] == pytest.approx(FrontStageGain(1_000_000, 12e6).best()[0], rel=0.1)
-    assert gains[0.0] > 0.95
+def test_cmeshjoin_as_published_gains_what_the_papers_model_gives(measured: Measured) -> None:
+    gains = ratios(measured("cmesh-3d"), *published("CMESHJOIN", "MESHJOIN"))
+    law = FrontStageGain(1_000_000, 12e6)
+    assert gains[1.0] == pytest.approx(law.best()[0], rel=0.1)
+    # the cache that suits exponent 1, whatever the stream is: what it takes from waiting tuples is lost without skew
+    assert gains[0.0] == pytest.approx(1.0 - law.best_share, abs=0.05)
 
 
 def test_the_papers_model_of_cmeshjoin_gives_less_than_the_paper_measures() -> None:
@@ -85,40 +82,41 @@ def test_the_papers_model_of_cmeshjoin_gives_less_than_the_paper_measures() -> N
     assert gains[2] < 4.3
 
 
-def test_ssij_is_three_times_the_published_meshjoin_and_more_with_many_rows_a_key(measured: Measured) -> None:
+def test_joins_hold_as_many_tuples_as_the_papers_say(measured: Measured) -> None:
+    outcome = measured("hybrid-10d", lambda sample: sample.x == 50.0 and sample.series.endswith("published"))
+    for name in published("HYBRIDJOIN", "MESHJOIN"):
+        record = outcome.at(name, 50.0).record
+        waiting = record["memory_parts"]["stream table"] / record["waiting_bytes"]
+        assert waiting * 172 + record["memory_parts"]["disk buffer"] == pytest.approx(5e6, rel=0.01)
+        assert record["budget"] < 5e6
+
+
+def test_ssij_gains_more_with_many_rows_a_key_and_with_tuned_thresholds(measured: Measured) -> None:
     outcome = measured("ssij-7")
-    gains = ratios(outcome, "SSIJ", PUBLISHED, outcome.facets()[0])
-    assert gains[1] > 3.0
-    assert gains[10] > 1.05 * gains[1]
-    ours = ratios(outcome, "SSIJ", "MESHJOIN", outcome.facets()[0])
-    assert min(ours.values()) > 1.5
-    for found in outcome.line("SSIJ", outcome.facets()[0]):
-        assert found.y == pytest.approx(found.record["counting_model"], rel=0.1)
+    facet = outcome.facets()[0]
+    best, authors, equal = (ratios(outcome, TUNED_SSIJ, AUTHORS, facet), ratios(outcome, SSIJ, AUTHORS, facet),
+                            ratios(outcome, SSIJ, MESH, facet))  # fmt: skip
+    assert best[1] > 3.0
+    assert best[10] > best[1]
+    # with the bytes of its authors MESHJOIN holds about a third of what ours does
+    assert all(2.0 < authors[x] / equal[x] < 4.0 for x in equal)
 
 
 def test_x_hybridjoin_above_hybridjoin_above_meshjoin_with_skew(measured: Measured) -> None:
-    outcome = measured("xhybrid-3c", lambda sample: sample.x > 0 and sample.series != "R-MESHJOIN")
-    for first, second in (("X-HYBRIDJOIN", "HYBRIDJOIN"), ("HYBRIDJOIN", "MESHJOIN")):
-        found = ratios(outcome, first, second)
-        assert min(found.values()) > 1.0, (first, second, found)
+    outcome = measured("xhybrid-3c", lambda sample: sample.x == 1.0 and "R-MESHJOIN" not in sample.series)
+    for setting in (published, tuned):
+        for pair in (("X-HYBRIDJOIN", "HYBRIDJOIN"), ("HYBRIDJOIN", "MESHJOIN")):
+            assert min(ratios(outcome, *setting(*pair)).values()) > 1.0, (setting, pair)
 
 
 def test_phases_in_parallel_are_above_phases_in_turn(measured: Measured) -> None:
-    outcome = measured("opcache-6c", lambda sample: sample.x == 1.0)
-    assert min(ratios(outcome, "P-CACHEJOIN", "CACHEJOIN").values()) > 1.0
-    assert min(ratios(outcome, AT_ONCE, "P-CACHEJOIN").values()) > 1.0
-
-
-def test_dynamic_memory_is_above_every_fixed_split(measured: Measured) -> None:
-    outcome = measured("ssij-10")
-    dynamic, *fixed = outcome.names()
-    for split in fixed:
-        assert min(ratios(outcome, dynamic, split).values()) > 1.0, split
+    outcome = measured("pcache-4c", lambda sample: sample.x == 1.0)
+    assert min(ratios(outcome, *tuned("P-CACHEJOIN", "CACHEJOIN")).values()) > 1.0
 
 
 def test_the_same_run_gives_the_same_numbers(measured: Measured, tmp_path: Path) -> None:
     for name in ("cmesh-3d", "xhybrid-3c"):
-        outcome = measured(name, lambda sample: sample.x == 1.0 and sample.series != "R-MESHJOIN")
+        outcome = measured(name, lambda sample: sample.x == 1.0 and "R-MESHJOIN" not in sample.series)
         sample = outcome.experiment.samples[0]
         assert measure(sample.point, "simulated", tmp_path) == _KNOWN[sample.point.digest()]
 
@@ -128,6 +126,7 @@ def test_a_whole_experiment_is_judged(measured: Measured) -> None:
     (judged,) = judge([outcome.experiment], _KNOWN)
     assert judged.status == "fails"  # 7 times MESHJOIN is more than the model allows
     claim, verdict = judged.verdicts[0]
-    assert claim.published == "7×"
+    assert (claim.published, claim.standing) == ("7×", "repeated")
     assert not verdict.holds
     assert "model gives" in verdict.reason
+    assert verdict.tuned is not None

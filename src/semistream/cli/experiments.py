@@ -122,19 +122,25 @@ def report(
 ) -> None:
     """Judge every claim by the raw results, and write the report: HTML, and Markdown with pictures."""
     from semistream.experiments.judge.verdicts import statuses
-    from semistream.experiments.measure.store import ResultsError, Store
+    from semistream.experiments.measure.store import COMMITTED, ResultsError, Store
     from semistream.experiments.report.write import write_report
 
+    store = Store(results, device.value, scale.value)
+    if not store.path.exists():
+        committed = Store(COMMITTED / device.value, device.value, scale.value)
+        if results != _DEFAULT_RESULTS or not committed.path.exists():
+            raise ResultsError(
+                f"there are no results in {store.path}, so there is nothing to report; measure them with: "
+                f"semistream experiments run all --device {device.value} --scale {scale.value} --results {results}; "
+                f"or read those of the repository: --results docs/results/{device.value}"
+            )
+        errors.print(f"no results in {store.path}: these are the committed ones, {committed.path}", style="dim")
+        output = output or results / f"report-{device.value}-{scale.value}"
+        results, store = committed.path.parent, committed
     judged = _judged(device, scale, results)
     if as_json:
         print_json({"claims": statuses(judged)})
         return
-    store = Store(results, device.value, scale.value)
-    if not store.path.exists():
-        raise ResultsError(
-            f"there are no results in {store.path}, so there is nothing to report; measure them with: "
-            f"semistream experiments run all --device {device.value} --scale {scale.value} --results {results}"
-        )
     with errors.status("drawing …") as status:
         written = write_report(
             judged, store.environments(), output or results / f"report-{device.value}-{scale.value}",
@@ -162,8 +168,11 @@ def _print_verdicts(judged: list[Any]) -> None:
     from semistream.experiments.report.wording import summary_rows
 
     table = Table(box=None, pad_edge=False)
-    for title in ("id", "claim", "published", "measured", "verdict"):
+    for title in ("id", "claim", "published", "measured", "verdict", "tuned"):
         table.add_column(title, no_wrap=title in ("id", "verdict"))
     for row in summary_rows(judged):
-        table.add_row(row.id, row.claim, row.published, row.measured, _coloured(row.verdict))
+        # what tuning changes, in a word: the report has the rest
+        table.add_row(
+            row.id, row.claim, row.published, row.measured, _coloured(row.verdict), row.tuned.partition(":")[0]
+        )
     out.print(table)

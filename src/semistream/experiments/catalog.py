@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 from semistream.core.errors import SemistreamError
 from semistream.experiments.experiment import Experiment
-from semistream.experiments.papers import cachejoins, cmesh, hybrid, ssij_deadlines, ssij_parts, ssij_rates, xhybrid
+from semistream.experiments.papers import (
+    cachejoins,
+    cmesh,
+    hybrid,
+    hybrid_rates,
+    ssij_databases,
+    ssij_deadlines,
+    ssij_parts,
+    ssij_rates,
+    xhybrid,
+    xhybrid_grid,
+)
 from semistream.experiments.scales import Size
 from semistream.experiments.spec import DeviceKind, Scale
 
 __all__ = ["UnknownExperimentError", "catalog", "choose"]
 
-_PAPERS = (cmesh, cachejoins, ssij_rates, ssij_parts, ssij_deadlines, hybrid, xhybrid)
+_PAPERS = (
+    cmesh, cachejoins, ssij_rates, ssij_databases, ssij_parts, ssij_deadlines, hybrid, hybrid_rates, xhybrid,
+    xhybrid_grid,
+)  # fmt: skip
 
 
 class UnknownExperimentError(SemistreamError, ValueError):
@@ -29,7 +44,20 @@ class UnknownExperimentError(SemistreamError, ValueError):
 def catalog(device: DeviceKind = "simulated", scale: Scale = "full") -> dict[str, Experiment]:
     """Return all experiments, described for a device and scale."""
     size = Size(device, scale)
-    return {experiment.id: experiment for paper in _PAPERS for experiment in paper.experiments(size)}
+    made = [experiment for paper in _PAPERS for experiment in paper.experiments(size)]
+    papers = list(dict.fromkeys(_paper(experiment) for experiment in made))
+    made.sort(key=lambda one: (papers.index(_paper(one)), _figure(one)))
+    return {experiment.id: experiment for experiment in made}
+
+
+def _paper(experiment: Experiment) -> str:
+    return experiment.id.partition("-")[0]
+
+
+def _figure(experiment: Experiment) -> tuple[int, str]:
+    """Return what experiments of a paper are ordered by; tables come last."""
+    found = re.fullmatch(r"(\d+)(\D*)", experiment.id.partition("-")[2])
+    return (int(found[1]), found[2]) if found else (1000, experiment.id)
 
 
 def choose(ids: Iterable[str], device: DeviceKind = "simulated", scale: Scale = "full") -> list[Experiment]:

@@ -13,7 +13,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Axis", "DeviceKind", "Figure", "Point", "Sample", "Scale", "Verdict", "Workload"]
+__all__ = ["Axis", "DeviceKind", "Figure", "Point", "Sample", "Scale", "Taken", "Verdict", "Workload"]
 
 DeviceKind = Literal["simulated", "real"]
 Scale = Literal["full", "test"]
@@ -72,7 +72,8 @@ class Point:
     tuned
         Whether the cost model chooses all options that are not given.
     settings
-        What the task needs to know beside.
+        What the task needs to know beside. ``bytes``: what a paper gives to a waiting and to a cached tuple; the join
+        then gets as much as makes it hold what it would with those.
     windows
         Measurement windows in the steady state: a mean and a confidence interval come from them.
     passes, warm_passes
@@ -148,6 +149,20 @@ class Verdict:
     """What was found, in a few words."""
     reason: str = ""
     """Why it does not hold, from a model or a profile."""
+    tuned: Verdict | None = None
+    """The same sentence with each join as our tuner splits its memory, if that was measured."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A value that a paper does not state: what was taken, and why."""
+
+    what: str
+    value: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.value}, {self.why}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +183,8 @@ class Figure:
         What to measure.
     notes
         Where this departs from the paper.
+    taken
+        Values that the paper does not state.
     chart
         ``lines``, ``bars`` or ``heat``.
     modelled
@@ -186,6 +203,7 @@ class Figure:
     samples: tuple[Sample, ...]
     metric: str = "rate"
     notes: str = ""
+    taken: tuple[Taken, ...] = ()
     chart: Literal["lines", "bars", "heat"] = "lines"
     modelled: bool = True
     facet_title: str = ""

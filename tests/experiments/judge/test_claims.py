@@ -48,6 +48,11 @@ HILL = ((1.0, 1.0), (2.0, 3.0), (3.0, 2.0))
         (claims.gain("a", "b", 4.0, x=3.0), {"a": UP, "b": ((3.0, 1.0),)}, True),
         (claims.gain("a", "b", 4.4, x=3.0), {"a": UP, "b": ((3.0, 1.0),)}, True),  # within a tenth
         (claims.gain("a", "b", 4.5, x=3.0), {"a": UP, "b": ((3.0, 1.0),)}, False),
+        (claims.gain("a", "b", 3.0, x=3.0), {"a": UP, "b": ((3.0, 1.0),)}, False),  # and not more than a tenth above
+        (claims.gain_goes("a", "b", way="up"), {"a": UP, "b": ((1.0, 1.0), (3.0, 1.0))}, True),
+        (claims.gain_goes("a", "b", way="down"), {"a": UP, "b": ((1.0, 1.0), (3.0, 1.0))}, False),
+        (claims.flat("a", 0.1), {"a": ((1.0, 1.0), (2.0, 0.95))}, True),
+        (claims.flat("a", 0.1), {"a": ((1.0, 1.0), (2.0, 1.2), (3.0, 1.0))}, False),
         (claims.gain_changes("a", "b", (1.0, 1.0), (3.0, 4.0)), {"a": UP, "b": ((1.0, 1.0), (3.0, 1.0))}, True),
         (claims.gain_changes("a", "b", (1.0, 1.0), (3.0, 6.0)), {"a": UP, "b": ((1.0, 1.0), (3.0, 1.0))}, False),
         (claims.rises("a"), {"a": UP}, True),
@@ -72,9 +77,23 @@ def test_judges(judged: Judge, lines: Mapping[str, Line], holds: bool) -> None:
 
 
 def test_noise_is_not_held_against_an_order() -> None:
-    close = {"a": ((1.0, 10.0),), "b": ((1.0, 10.1),)}
+    close = {"a": ((1.0, 10.0), (2.0, 20.0)), "b": ((1.0, 10.1), (2.0, 12.0))}
     assert not claims.above("a", "b")(outcome(close)).holds
     assert claims.above("a", "b")(outcome(close, interval=0.2)).holds
+
+
+def test_a_tie_everywhere_is_not_above() -> None:
+    tied = {"a": ((1.0, 10.1), (2.0, 12.0)), "b": ((1.0, 10.0), (2.0, 12.1))}
+    verdict = claims.above("a", "b")(outcome(tied, interval=0.2))
+    assert not verdict.holds
+    assert "nowhere above" in verdict.measured
+
+
+def test_one_line_is_above_all_others_or_each_above_the_next() -> None:
+    lines = {"a": ((1.0, 3.0),), "b": ((1.0, 1.0),), "c": ((1.0, 2.0),)}
+    assert not claims.above("a", "b", "c")(outcome(lines)).holds
+    assert claims.above("a", "b", "c", of_all=True)(outcome(lines)).holds
+    assert not claims.above("b", "a", "c", of_all=True)(outcome(lines)).holds
 
 
 def test_much_noise_does_not_turn_below_into_above() -> None:
@@ -92,6 +111,15 @@ def test_model_within() -> None:
     assert claims.model_within(0.05)(outcome(lines, models=near)).holds
     assert not claims.model_within(0.05)(outcome(lines, models=far)).holds
     assert not claims.model_within(0.05)(outcome(lines)).holds  # no model at all
+
+
+def test_what_an_interval_covers_is_not_held_against_a_model_up_to_the_tolerance_once_more() -> None:
+    lines = {"a": ((1.0, 100.0),)}
+    models = {"a": ((1.0, 100.0 / 1.07),)}
+    assert not claims.model_within(0.05)(outcome(lines, models=models)).holds
+    assert claims.model_within(0.05)(outcome(lines, models=models, interval=3.0)).holds
+    far = {"a": ((1.0, 100.0 / 1.2),)}
+    assert not claims.model_within(0.05)(outcome(lines, models=far, interval=50.0)).holds
 
 
 def test_a_reason_is_given_only_where_it_is_needed() -> None:

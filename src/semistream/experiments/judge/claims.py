@@ -1,14 +1,15 @@
 """Claims as predicates: each function here makes the judge of a claim from the lines of an experiment.
 
-Published figures are met with a tolerance of a tenth: "up to 7×" holds at 6.3× and above. Orders ("above", "falls")
-have none, but for the noise: a difference that the confidence intervals cover is not held against a claim.
+Published figures are met within a tenth, on both sides: "7×" holds from 6.3× to 7.7×. Orders ("above", "falls") have no
+tolerance but the noise: a difference that the confidence intervals cover is not held against a claim, but a tie
+everywhere is not "above". Where a paper writes "significantly" or the like, a twentieth is the least.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Sequence
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from semistream.core.units import format_count
 from semistream.experiments.judge.outcome import Found, Outcome
@@ -16,6 +17,7 @@ from semistream.experiments.judge.reasons import counted
 from semistream.experiments.spec import Verdict
 
 __all__ = [
+    "SIGNIFICANTLY",
     "Judge",
     "above",
     "decays",
@@ -23,6 +25,7 @@ __all__ = [
     "flat",
     "gain",
     "gain_changes",
+    "gain_goes",
     "interior",
     "model_within",
     "near",
@@ -34,6 +37,8 @@ Judge: TypeAlias = Callable[[Outcome], Verdict]
 Because: TypeAlias = str | Callable[[Outcome], str]
 
 TOLERANCE = 0.1
+SIGNIFICANTLY = 1.05
+"""What one line must be of another, at least, to be significantly, substantially or considerably above it."""
 _NOISE = 0.05
 
 
@@ -70,33 +75,46 @@ def above(
     *series: str,
     but: Collection[float] = (),
     factor: float = 1.0,
+    of_all: bool = False,
     facets: Collection[str] | None = None,
     because: Because = "",
 ) -> Judge:
-    """Judge that each line is above the next one everywhere, except at the places ``but``."""
+    """Judge that each line is above the next one everywhere, except at the places ``but``; the first of all, if so.
+
+    Where it is below by no more than the noise, that is not held against it; but of each pair of lines one place at
+    least must be above by more than the noise.
+    """
 
     def judge(outcome: Outcome) -> Verdict:
         ratios: list[tuple[float, float, str, str]] = []
+        clear: dict[str, bool] = {}
         for facet in _facets(outcome, facets):
-            for higher, lower in itertools.pairwise(series):
+            for higher, lower in [(series[0], other) for other in series[1:]] if of_all else itertools.pairwise(series):
                 for x, first, second in outcome.pairs(higher, lower, facet):
                     if x not in but:
                         # wide intervals excuse little: a point clearly below is below
                         slack = min(first.interval + second.interval, _NOISE * second.y)
+                        name = f"{higher} : {lower}"
+                        clear[name] = clear.get(name, False) or first.y - slack > factor * second.y
                         ratios.append(((first.y + slack) / (factor * second.y), first.y / second.y,
                                        f"{higher} : {lower}", _place(x, facet)))  # fmt: skip
         if not ratios:
             return Verdict(False, "nothing to compare", "no pair of measurements")
         least, most = min(ratios, key=lambda r: r[1]), max(ratios, key=lambda r: r[1])
         missed = [r for r in ratios if r[0] < 1.0]
+        tied = [name for name, is_clear in clear.items() if not is_clear]
         text = f"{least[2]} {_times(least[1])} at {least[3]}"
         if most is not least:
             text += f", {most[2]} {_times(most[1])} at {most[3]}"
         if missed:
             text = f"not so at {len(missed)} of {len(ratios)} places; {text}"
+        elif tied:
+            text += f"; {tied[0]} is nowhere above by more than the intervals"
         elif least[1] < factor:
             text += "; what is below is so within the intervals"
-        return _verdict(not missed, text, because, outcome, *series)
+        if factor > 1.0:
+            text += f" (at least {factor:g} is asked for)"
+        return _verdict(not missed and not tied, text, because, outcome, *series)
 
     return judge
 
@@ -115,7 +133,7 @@ def gain(
     facet: str = "",
     because: Because = "",
 ) -> Judge:
-    """Judge that one line reaches ``published`` times another: at ``x``, or where it is most."""
+    """Judge that one line is about ``published`` times another, neither less nor more: at ``x``, or at the most."""
 
     def judge(outcome: Outcome) -> Verdict:
         at, found = _best_gain(outcome, first, second, x, facet)
@@ -126,7 +144,33 @@ def gain(
         ]  # fmt: skip
         if modelled:
             text += f" (model {modelled[0]:.2f}×)"
-        return _verdict(found >= published * (1 - TOLERANCE), text, because, outcome, first, second)
+        return _verdict(_about(found, published), text, because, outcome, first, second)
+
+    return judge
+
+
+def _noise(a: Found, b: Found) -> float:
+    """Return the uncertainty of a ratio, of itself."""
+    return a.interval / a.y + b.interval / b.y
+
+
+def _about(found: float, published: float) -> bool:
+    return abs(found - published) <= TOLERANCE * published
+
+
+def gain_goes(first: str, second: str, *, way: Literal["up", "down"], facet: str = "", because: Because = "") -> Judge:
+    """Judge that the ratio of two lines is larger, or smaller, at the end than at the beginning, beyond the noise."""
+
+    def judge(outcome: Outcome) -> Verdict:
+        pairs = outcome.pairs(first, second, facet)
+        if len(pairs) < 2:
+            return Verdict(False, "nothing to compare", "fewer than two pairs of measurements")
+        (x, a, b), (end_x, end_a, end_b) = pairs[0], pairs[-1]
+        begin, end = a.y / b.y, end_a.y / end_b.y
+        noise = begin * _noise(a, b) + end * _noise(end_a, end_b)
+        holds = end > begin + noise if way == "up" else end < begin - noise
+        text = f"{begin:.2f}× at {_place(x, facet)}, {end:.2f}× at {_place(end_x, facet)}"
+        return _verdict(holds, text, because, outcome, first, second)
 
     return judge
 
@@ -147,10 +191,7 @@ def gain_changes(
         _, at_end = _best_gain(outcome, first, second, end[0], facet)
         grows = end[1] > begin[1]
         right_way = at_end > at_begin if grows else at_end < at_begin
-        close = all(
-            abs(found - published) <= TOLERANCE * published
-            for found, published in ((at_begin, begin[1]), (at_end, end[1]))
-        )
+        close = _about(at_begin, begin[1]) and _about(at_end, end[1])
         text = f"{at_begin:.2f}× at {begin[0]:g}, {at_end:.2f}× at {end[0]:g}"
         return _verdict(right_way and close, text, because, outcome, first, second)
 
@@ -191,12 +232,12 @@ def falls(series: str, *, facet: str = "", because: Because = "") -> Judge:
 
 
 def flat(series: str, within: float, *, because: Because = "") -> Judge:
-    """Judge that a line stays within so much of its first point."""
+    """Judge that a line stays within so much of its first point, on either side."""
 
     def judge(outcome: Outcome) -> Verdict:
         line = outcome.line(series)
-        apart = max(abs(found.y / line[0].y - 1) for found in line)
-        return _verdict(apart <= within, f"changes by {line[-1].y / line[0].y - 1:+.1%}", because, outcome)
+        apart = max((found.y / line[0].y - 1 for found in line), key=abs)
+        return _verdict(abs(apart) <= within, f"changes by {apart:+.1%} at most", because, outcome)
 
     return judge
 
@@ -262,20 +303,26 @@ def rises_then_falls(series: str, *, facet: str = "", because: Because = "") -> 
 
 
 def model_within(within: float, *series: str, because: Because = "") -> Judge:
-    """Judge that the cost model is nowhere further from the measurement than ``within``."""
+    """Judge that the cost model is nowhere further from the measurement than ``within``.
+
+    What the confidence interval of a measurement covers is not held against the model, up to ``within`` once more: an
+    interval wider than that would let any model pass.
+    """
 
     def judge(outcome: Outcome) -> Verdict:
-        worst, where, seen = 0.0, "", 0
+        worst, text, seen = -1.0, "", 0
         for facet in outcome.facets():
             for name in series or outcome.names():
                 for found in outcome.line(name, facet):
                     if found.model:
                         seen += 1
-                        apart = abs(found.y / found.model - 1)
-                        if apart >= worst:
-                            worst, where = apart, f"{name} at {_place(found.x, facet)}"
+                        apart = found.y / found.model - 1
+                        beyond = abs(apart) - min(found.interval / found.model, within)
+                        if beyond > worst:
+                            noise = f" ± {found.interval / found.model:.1%}" if found.interval else ""
+                            worst, text = beyond, f"{apart:+.1%}{noise} at most ({name} at {_place(found.x, facet)})"
         if not seen:
             return Verdict(False, "no model", "no cost model for what was measured")
-        return _verdict(worst <= within, f"{worst:.1%} at most ({where})", because, outcome)
+        return _verdict(worst <= within, text, because, outcome)
 
     return judge

@@ -10,7 +10,7 @@ from semistream.experiments.judge.verdicts import Judged
 
 __all__ = ["AGREEMENT", "Agreement", "agreement"]
 
-AGREEMENT = ("join", "points", "half of them within", "all within", "furthest")
+AGREEMENT = ("join", "points", "half of them within", "all within", "interval there", "furthest")
 """What the columns of the table are."""
 
 
@@ -25,16 +25,19 @@ class Agreement:
     worst: float
     where: str
     """The experiment and the place of the worst."""
+    interval: float
+    """Half of the 95 % confidence interval of the worst, of the measured rate."""
 
     def cells(self) -> list[str]:
         """Return what a table shows."""
-        return [self.algorithm, str(self.points), f"{self.median:.1%}", f"{self.worst:.1%}", self.where]
+        return [self.algorithm, str(self.points), f"{self.median:.1%}", f"{self.worst:.1%}", f"± {self.interval:.1%}",
+                self.where]  # fmt: skip
 
 
 def agreement(judged: Iterable[Judged]) -> list[Agreement]:
     """Return how each join agrees with its model, every point counted once."""
     seen: set[str] = set()
-    apart: dict[str, list[tuple[float, str]]] = {}
+    apart: dict[str, list[tuple[float, str, float]]] = {}
     for one in judged:
         outcome = one.outcome
         if outcome.experiment.metric != "rate" or not outcome.experiment.modelled:
@@ -44,11 +47,11 @@ def agreement(judged: Iterable[Judged]) -> list[Agreement]:
             if found.model and not sample.metric and name not in seen:
                 seen.add(name)
                 place = f"{outcome.experiment.id}: {sample.series}, {outcome.experiment.x.title} {sample.x:g}"
-                apart.setdefault(sample.point.algorithm, []).append((abs(found.y / found.model - 1), place))
+                apart.setdefault(sample.point.algorithm, []).append(
+                    (abs(found.y / found.model - 1), place, found.interval / found.y if found.y else 0.0)
+                )
     rows = []
     for algorithm, distances in sorted(apart.items()):
         worst = max(distances)
-        rows.append(
-            Agreement(algorithm, len(distances), statistics.median(d for d, _ in distances), worst[0], worst[1])
-        )
+        rows.append(Agreement(algorithm, len(distances), statistics.median(one[0] for one in distances), *worst))
     return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -25,10 +26,10 @@ class Judged:
 
     @property
     def status(self) -> Status:
-        """``holds`` if every claim does; ``not run`` if something was not measured."""
+        """``holds`` if every claim that counts does; ``not run`` if something was not measured."""
         if not self.outcome.complete:
             return "not run"
-        return "holds" if all(verdict.holds for _, verdict in self.verdicts) else "fails"
+        return "holds" if all(verdict.holds for claim, verdict in self.verdicts if claim.counted) else "fails"
 
 
 def judge(experiments: Iterable[Experiment], results: Mapping[str, dict[str, Any]]) -> list[Judged]:
@@ -36,9 +37,14 @@ def judge(experiments: Iterable[Experiment], results: Mapping[str, dict[str, Any
     judged = []
     for experiment in experiments:
         outcome = Outcome(experiment, results)
-        verdicts = [(claim, claim.judge(outcome)) for claim in experiment.claims] if outcome.complete else []
+        verdicts = [(claim, _verdict(claim, outcome)) for claim in experiment.claims] if outcome.complete else []
         judged.append(Judged(experiment, outcome, verdicts))
     return judged
+
+
+def _verdict(claim: Claim, outcome: Outcome) -> Verdict:
+    verdict = claim.judge(outcome)
+    return verdict if claim.tuned is None else dataclasses.replace(verdict, tuned=claim.tuned(outcome))
 
 
 def statuses(judged: Iterable[Judged]) -> dict[str, Status]:

@@ -2,12 +2,14 @@
 
 SQLite is always there. PostgreSQL and MariaDB are tried if their servers are installed: each is started for one
 measurement, on a socket in a directory of its own, and stopped again. The stream is a table in memory as far as the
-database has such, R is a table with an index on its key, and the plan is forced to the index join.
+database has such, R is a table with an index on its key, and the plan is forced to the index join. Each has a pool of
+the bytes it is given; where control groups can be made, all its memory is bounded, the page cache of its files too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import pwd
 import shutil
@@ -16,6 +18,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,9 @@ Record = dict[str, Any]
 
 _STUDENT_TWO = 4.30
 _FILLER = 120
+_BESIDE = 64_000_000
+"""What a server takes beside its pool and half as much of page cache."""
+_GROUPS = (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max"))
 _JOIN = "SELECT COUNT(*), SUM(LENGTH(r.filler)) FROM s JOIN r ON s.k = r.k"
 
 
@@ -46,11 +52,49 @@ def join_rate(point: Point, directory: Path) -> Record:
         return _ours(point, directory)
     measure = {"sqlite": _sqlite, "postgresql": _postgresql, "mariadb": _mariadb}[system]
     directory.mkdir(parents=True, exist_ok=True)
-    found = measure(point, directory)
+    # in a process of its own: what is bounded must not be the rest of this one
+    with (
+        _bounded(int(1.5 * point.settings["pool"]) + _BESIDE) as group,
+        ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _enter, (group,)) as alone,
+    ):
+        found = alone.submit(measure, point, directory).result()
     if isinstance(found, str):
         return {"skipped": found}
     rates = [point.settings["tuples"] / seconds for seconds in found]
-    return {"rate": float(np.mean(rates)), "interval": _spread(rates), "windows": rates}
+    kept = "its page cache bounded too" if group else "its page cache not bounded, which this system does not allow"
+    text = f"a pool of {point.settings['pool'] / 1e6:g} MB, {kept}"
+    return {"rate": float(np.mean(rates)), "interval": _spread(rates), "windows": rates, "bounded": text}
+
+
+@contextlib.contextmanager
+def _bounded(most: int) -> Iterator[str]:
+    """Make a control group whose memory is bounded, page cache included; an empty name if that cannot be done."""
+    group = ""
+    for root, limit in _GROUPS:
+        if not (Path(root) / "cgroup.procs").exists():
+            continue
+        try:
+            made = tempfile.mkdtemp(prefix="semistream-", dir=root)
+        except OSError:
+            continue
+        try:
+            (Path(made) / limit).write_text(str(most))
+            group = made
+            break
+        except OSError:
+            os.rmdir(made)
+    try:
+        yield group
+    finally:
+        if group:
+            with contextlib.suppress(OSError):  # a process that has not quite ended
+                os.rmdir(group)
+
+
+def _enter(group: str) -> None:
+    """Let this process and those it starts belong to a control group."""
+    if group:
+        (Path(group) / "cgroup.procs").write_text(str(os.getpid()))
 
 
 def _spread(rates: Sequence[float]) -> float:
@@ -87,7 +131,7 @@ def _sqlite(point: Point, directory: Path) -> list[float] | str:
         with contextlib.closing(base):
             base.execute("PRAGMA journal_mode = OFF")
             base.execute("PRAGMA synchronous = OFF")
-            base.execute(f"PRAGMA cache_size = -{2 * workload.nbytes // 1000}")
+            base.execute(f"PRAGMA cache_size = -{point.settings['pool'] // 1000}")
             base.execute("PRAGMA temp_store = MEMORY")
             base.execute("CREATE TABLE r (k INTEGER, filler BLOB)")
             filler = bytes(_FILLER)
@@ -186,7 +230,7 @@ def _postgresql(point: Point, directory: Path) -> list[float] | str:
     with _place(directory, "postgresql", identity) as place:
         data = place / "data"
         _client([initdb, "-D", str(data), "-U", "postgres", "-A", "trust", "--no-sync"], "", **identity)
-        shared = f"{max(64, 2 * workload.nbytes // 1_000_000)}MB"
+        shared = f"{max(8, point.settings['pool'] // 1_000_000)}MB"
         settings = {"listen_addresses": "", "unix_socket_directories": str(place), "shared_buffers": shared,
                     "fsync": "off", "autovacuum": "off"}  # fmt: skip
         command = [postgres, "-D", str(data), *(part for pair in settings.items() for part in ("-c", "=".join(pair)))]
@@ -250,7 +294,7 @@ def _mariadb(point: Point, directory: Path) -> list[float] | str:
         data, socket = place / "data", place / "socket"
         _client([str(install), "--no-defaults", f"--datadir={data}", "--skip-test-db",
                  "--auth-root-authentication-method=normal", *owner], "")  # fmt: skip
-        pool = f"--innodb-buffer-pool-size={max(64, 2 * workload.nbytes // 1_000_000)}M"
+        pool = f"--innodb-buffer-pool-size={max(8, point.settings['pool'] // 1_000_000)}M"
         command = [str(server), "--no-defaults", f"--datadir={data}", f"--socket={socket}", "--skip-networking", pool,
                    "--max-heap-table-size=1G", "--skip-log-bin", "--innodb-flush-log-at-trx-commit=0",
                    *owner]  # fmt: skip

@@ -16,7 +16,7 @@ from semistream.experiments.spec import Point
 from semistream.joins.ssij.ssij import Ssij
 from semistream.relation.devices.simulated_device import SimulatedDevice
 
-__all__ = ["DrivenRun", "highest_rate", "time_of_burst"]
+__all__ = ["DrivenRun", "highest_rate", "late_tuples", "time_of_burst"]
 
 Record = dict[str, Any]
 
@@ -78,6 +78,21 @@ class DrivenRun(Run):
 
 def _run(point: Point, directory: Path) -> DrivenRun:
     return DrivenRun(point, open_sides(point.workload, "simulated", directory, point.seek_seconds))
+
+
+def late_tuples(point: Point, directory: Path) -> Record:
+    """Let tuples arrive at a given rate, and count those that leave after their deadline, past the beginning."""
+    rate, deadline = float(point.settings["rate"]), float(point.options["deadline"])
+    tuples = int(max(point.settings["tuples"], 24 * deadline * rate))
+    warm = int(tuples * float(point.settings.get("warm", 0.0)))
+    run = _run(point, directory)
+    sustained = run.drive(rate, warm)
+    missed = run.join.missed_deadlines
+    sustained = sustained and run.drive(rate, tuples - warm)
+    return {
+        "late": run.join.missed_deadlines - missed, "tuples": tuples - warm, "sustained": float(sustained),
+        "join_phases": run.join.join_phases, "hit_ratio": run.join.stats.hit_ratio,
+    }  # fmt: skip
 
 
 def highest_rate(point: Point, directory: Path) -> Record:

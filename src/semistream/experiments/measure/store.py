@@ -22,9 +22,12 @@ from semistream.core.machine import describe_machine
 from semistream.experiments.measure.machine_costs import constants_of
 from semistream.experiments.spec import DeviceKind, Point, Scale, digest
 
-__all__ = ["ResultsError", "Store", "code_version"]
+__all__ = ["COMMITTED", "ResultsError", "Store", "code_version"]
 
 Record = dict[str, Any]
+
+COMMITTED = Path(semistream.__file__).parents[2] / "docs" / "results"
+"""Where results are that came with the repository, a directory for each device; an installed package has none."""
 
 # What a measurement runs through. Claims, plots and reports may change without measuring again.
 _MEASURED_BY = (

@@ -11,7 +11,7 @@ import numpy as np
 
 from semistream.experiments.measure.both_sides import key_source, open_sides
 from semistream.experiments.measure.database_rates import join_rate
-from semistream.experiments.measure.driven import highest_rate, time_of_burst
+from semistream.experiments.measure.driven import highest_rate, late_tuples, time_of_burst
 from semistream.experiments.measure.machine_costs import constants_of, pace
 from semistream.experiments.measure.timed import TimedRun, arrivals_of
 from semistream.experiments.measure.windows import Run
@@ -80,7 +80,9 @@ def measure_rate(point: Point, device: DeviceKind, directory: Path) -> Record:
             "io_share": total["io_seconds"] / seconds if seconds else 0.0,
             "model": run.predicted(),
             "options": dict(run.options),
+            "budget": run.memory,
             "memory_parts": run.join.budget.parts(),
+            "waiting_bytes": run.setting.waiting_bytes,
             "steps": done.steps,
         }
 
@@ -102,9 +104,11 @@ def measure_delays(point: Point, device: DeviceKind, directory: Path) -> Record:
         for name, values in (
             ("total", delays.total), ("processing", delays.processing), ("waiting", delays.waiting)
         ):  # fmt: skip
-            means = [float(np.nanmean(values[part])) for part in parts]
+            served = [values[part][~np.isnan(values[part])] for part in parts]
+            means = [float(part.mean()) for part in served if part.size] or [0.0]
             record |= {name: sum(means) / len(means), f"{name}_interval": interval(means)}
         record["served"] = float(np.mean(~np.isnan(delays.total[window])))
+        record["longest"] = run.longest(delays, window)
         return record
 
 
@@ -146,6 +150,13 @@ def measure_sustained(point: Point, device: DeviceKind, directory: Path) -> Reco
     return highest_rate(point, directory)
 
 
+def measure_kept_deadlines(point: Point, device: DeviceKind, directory: Path) -> Record:
+    """How many tuples are late at a given rate."""
+    if device == "real":
+        return {"skipped": "arrivals follow the clock of the simulated device"}
+    return late_tuples(point, directory)
+
+
 def measure_burst(point: Point, device: DeviceKind, directory: Path) -> Record:
     """How long arrivals above the nominal rate find room."""
     if device == "real":
@@ -160,6 +171,7 @@ def measure_database(point: Point, device: DeviceKind, directory: Path) -> Recor
 
 tasks: dict[str, Task] = {
     "sustained": measure_sustained,
+    "kept deadlines": measure_kept_deadlines,
     "burst": measure_burst,
     "database": measure_database,
     "rate": measure_rate,

@@ -68,6 +68,7 @@ class TimedRun(Run):
         self._blocks = arrivals.blocks()
         self._times: Floats = next(self._blocks)
         self._start = self.clock.now()
+        self._arrivals: Floats = np.empty(0)
 
     @property
     def now(self) -> float:
@@ -121,7 +122,13 @@ class TimedRun(Run):
             known = served[served < tuples]
             total[known] = self.now - arrivals[known]
             processing[known] = self.busy - taken[known]
+        self._arrivals = arrivals
         return Delays(total, processing)
+
+    def longest(self, delays: Delays, window: slice) -> float:
+        """Return what a tuple of a part of the stream waited at most; those still there have waited until now."""
+        total = np.where(np.isnan(delays.total), self.now - self._arrivals, delays.total)
+        return float(np.max(total[window]))
 
     @property
     def _entered(self) -> int:

@@ -16,6 +16,7 @@ from semistream.costs import Constants, Setting, costs_of, load_constants, model
 from semistream.costs.basis.constants import DEFAULT
 from semistream.costs.basis.front_stage import FrontCosts
 from semistream.experiments.measure.both_sides import KEY, Sides, stream_schema
+from semistream.experiments.measure.published_bytes import PaperBytes, published_budget
 from semistream.experiments.measure.settled_cache import arrived, missed_by, warm_front_stage
 from semistream.experiments.measure.settled_queue import (
     fill_queue,
@@ -114,18 +115,30 @@ class Run:
         if self.simulated:
             self.constants = self.constants.on(sides.relation.device.measure(), sides.relation.page_bytes)
         self.setting = setting_of(sides, self.constants)
+        self.memory = point.memory
+        """The budget: the point's, or that in which the join holds what the paper's holds in it."""
         self.options = self._options()
+        if (paper := point.settings.get("bytes")) is not None:
+            of = PaperBytes(**paper)
+            if point.tuned:  # what suits so many tuples, not so many bytes
+                self.memory, _ = published_budget(self._opened, self.setting, point.memory, self.options, of)
+                self.options = self._options()
+            self.memory, self.options = published_budget(self._opened, self.setting, point.memory, self.options, of)
         algorithm = find(point.algorithm)
-        if self.simulated and not point.settings.get("results"):
-            algorithm = silent(algorithm)
-        schema = stream_schema(sides.workload.stream_bytes)
-        chosen = {"how": "inner", **self.options}
-        self.join: Join = algorithm(sides.relation, on=KEY, memory=point.memory, schema=schema, **chosen)
+        self.join: Join = self._opened(self.memory, self.options)
         self._queue = queue_of(self.join) if self.simulated else oldest_first(self.join)
         self.feed = Feed(sides)
         self._most = 1 << 40 if algorithm.waits else _ONE_BY_ONE
         self._phases = 0
         self._newest: int | None = None
+
+    def _opened(self, memory: int, options: dict[str, Any]) -> Join:
+        """Open the join; in simulated runs one that counts its results, unless they are wanted."""
+        algorithm = find(self.point.algorithm)
+        if self.simulated and not self.point.settings.get("results"):
+            algorithm = silent(algorithm)
+        schema = stream_schema(self.sides.workload.stream_bytes)
+        return algorithm(self.sides.relation, on=KEY, memory=memory, schema=schema, how="inner", **options)
 
     def _options(self) -> dict[str, Any]:
         """Return the point's options, with those to be tuned chosen by the cost model."""
@@ -133,7 +146,7 @@ class Run:
         if self.simulated and find(self.point.algorithm).overlap is not Overlap.NOTHING:
             options["threads"] = False
         if self.point.tuned:
-            options |= best_options(self.point, self.setting)
+            options |= best_options(dataclasses.replace(self.point, memory=self.memory), self.setting)
         if self.point.settings.get("pinned") == "as partition":  # X-HYBRIDJOIN untuned: both parts alike
             options["pinned_pages"] = options["partition_pages"]
         return options
@@ -145,12 +158,15 @@ class Run:
 
     def warm_up(self) -> int:
         """Run into the steady state; return the tuples it took."""
-        if self.simulated:
+        if self.point.settings.get("begin") == "empty":  # all that the join knows it has learned itself
+            while self.feed.offered < self.point.settings["warm_tuples"]:
+                self._discard()
+        elif self.simulated:
             steady = None
             if isinstance(self.join, FrontStage) and self.setting.exponent > 0.0:
                 costs = costs_of(self.point.algorithm)
                 assert isinstance(costs, FrontCosts)
-                steady = costs.steady_cache(self.setting, self.point.memory, **self._modelled_options())
+                steady = costs.steady_cache(self.setting, self.memory, **self._modelled_options())
                 warm_front_stage(self.join, self.sides, steady)
             others = missed_by(self.join, self.sides, steady)
             if self.join.scans:
@@ -263,7 +279,7 @@ class Run:
             return None
         if not self.join.waits:
             options["arriving"] = self._most
-        return costs_of(self.point.algorithm).rate(setting or self.setting, self.point.memory, **options)
+        return costs_of(self.point.algorithm).rate(setting or self.setting, self.memory, **options)
 
 
 def best_options(point: Point, setting: Setting) -> dict[str, Any]:

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from semistream.costs import Setting, load_constants
 from semistream.experiments.judge.analysis import FrontStageGain, nearest_costs
 from semistream.experiments.judge.outcome import Outcome
+from semistream.experiments.papers.settings import published
 
 __all__ = [
-    "DISK",
-    "LEAST_SHARE",
-    "PUBLISHED",
-    "PUBLISHED_MESH",
-    "SHARE_ELSEWHERE",
+    "CMESH",
+    "MESH",
     "bound",
     "growth",
     "little_skew",
     "meshjoin_flat",
     "no_skew",
     "not_the_model",
-    "rows_in_many_pages",
+    "one_distribution",
 ]
 
-DISK = load_constants("disk-2010")
-PUBLISHED = "CMESHJOIN, published bytes"
-PUBLISHED_MESH = "MESHJOIN, published bytes"
-LEAST_SHARE = 0.0001
-SHARE_ELSEWHERE = 0.2
-"""Of the memory for the cache, where no law of frequencies says what is best."""
+CMESH, MESH = published("CMESHJOIN", "MESHJOIN")
 _HASH_SECONDS = 0.2e-6
 """What our own hash table costs a waiting tuple: put in, found, taken out."""
 
@@ -71,7 +63,7 @@ def growth(_: Outcome) -> str:
 
 def not_the_model(outcome: Outcome) -> str:
     """Say what the cache answers, and what an ideal one would."""
-    found = outcome.line(f"{PUBLISHED}, skew 1")[-1]
+    found = outcome.line(CMESH)[-1]
     law = FrontStageGain(_rows(outcome), 0.1 * _rows(outcome) * 120)
     ideal = law.law.share(int(law.best_share * law.memory / 128))
     return (
@@ -88,26 +80,25 @@ def _rows(outcome: Outcome) -> int:
 def little_skew(outcome: Outcome) -> str:
     """Say what the paper's model allows where there is little skew."""
     point = outcome.experiment.samples[0].point
+    memory = 0.1 * point.workload.nbytes
+    share = FrontStageGain(point.workload.rows, memory, 1.0, point.workload.row_bytes).best_share
     parts = []
-    for skew, found, _ in outcome.pairs(PUBLISHED, PUBLISHED_MESH):
+    for skew, found, _ in outcome.pairs(CMESH, MESH):
         if 0.0 < skew < 1.0:
-            law = FrontStageGain(point.workload.rows, 0.1 * point.workload.nbytes, skew, point.workload.row_bytes)
-            most = law.at(law.best_share) if law.best_share else 1.0
+            law = FrontStageGain(point.workload.rows, memory, skew, point.workload.row_bytes)
             parts.append(
-                f"{most:.3f}× at skew {skew:g} with {law.best_share:.2%} of the memory cached, which here answers "
-                f"{found.record['hit_ratio']:.1%}"
+                f"{law.at(share):.2f}× at skew {skew:g}, where the cache answers {found.record['hit_ratio']:.1%} "
+                f"(an ideal one {law.law.share(int(share * memory / 128)):.1%})"
             )
-    ours = ", ".join(f"{a.y / b.y:.3f}× at {x:g}" for x, a, b in outcome.pairs("CMESHJOIN", "MESHJOIN") if x < 1.0)
     return (
-        f"The paper's own model allows {'; '.join(parts)}. CMESHJOIN has a second stream buffer beside, and a look-up "
-        "for each tuple, which its model leaves out and which is more than that. With our own bytes and the split that "
-        f"the tuner finds: {ours}."
+        f"The paper's model sizes the cache for exponent 1, {share:.0%} of the memory. By its own formula that gives "
+        f"{'; '.join(parts)}: what the cache takes from waiting tuples is more than it answers until skew is strong."
     )
 
 
 def meshjoin_flat(outcome: Outcome) -> str:
     """Say why skew does not matter to MESHJOIN here."""
-    line = outcome.line("MESHJOIN")
+    line = outcome.line(MESH)
     change = line[-1].y / line[0].y - 1
     return (
         f"Here MESHJOIN's rate changes by {change:+.1%} over the range. A tuple stays for one pass of R whatever its "
@@ -120,28 +111,31 @@ def meshjoin_flat(outcome: Outcome) -> str:
 def no_skew(outcome: Outcome) -> str:
     """Say what the most frequent keys can answer of a stream without skew, and what was answered."""
     point = outcome.experiment.samples[0].point
-    line = outcome.line("CMESHJOIN")
-    ours = Setting.planned(point.workload.rows, point.workload.row_bytes, constants=DISK)
+    line = outcome.line(CMESH)
     parts = []
     for found in (line[0], line[-1]):
-        cached = found.record["memory_parts"]["front stage"] / ours.cached_bytes
+        share = FrontStageGain(point.workload.rows, point.workload.nbytes * found.x / 100, 1.0, 180).best_share
+        cached = share * found.x / 100 * point.workload.row_bytes / (point.workload.row_bytes + 8)
         parts.append(
-            f"with {found.x:g} % memory the cache holds {cached / point.workload.rows:.1%} of the customers, who place "
-            f"{cached / point.workload.rows * 1.5:.1%} of the orders, whichever they are "
-            f"({found.record['hit_ratio']:.1%} were answered), and takes {SHARE_ELSEWHERE:.0%} of the memory from "
-            "waiting tuples"
+            f"with {found.x:g} % memory {share:.0%} of it caches {cached:.2%} of the customers, who place "
+            f"{1.5 * cached:.2%} of the orders, whichever they are ({found.record['hit_ratio']:.2%} were answered)"
         )
+    even = (point.workload.row_bytes + 8) / point.workload.row_bytes / 1.5
     return (
         "TPC-H draws the customer of an order uniformly from two thirds of all customers, so no keys are frequent: "
-        f"{'; '.join(parts)}. By the model the gain cannot exceed 1.5×, at a memory as large as R."
+        f"{'; '.join(parts)}. A share s of a memory m·R answers {1 / even:.2f}·m·s of the stream and takes s from "
+        f"waiting tuples: (1 - s)/(1 - {1 / even:.2f}·m·s) is below 1, whatever s is, as long as memory is under "
+        f"{even:.0%} of R."
     )
 
 
-def rows_in_many_pages(outcome: Outcome) -> str:
-    """Say why little of the weather reports is cached."""
-    hits = max(found.record["hit_ratio"] for found in outcome.line("CMESHJOIN"))
+def one_distribution(outcome: Outcome) -> str:
+    """Say why a cache of weather reports answers no more than it holds."""
+    line = outcome.line(CMESH)
+    hits = ", ".join(f"{found.record['hit_ratio']:.1%} at {found.x:g} % memory" for found in line)
     return (
-        f"The cache answers {hits:.0%} of the stream: a longitude has hundreds of rows in several pages, and the front "
-        "stage holds a key only with all of its rows, if they lie in one page. What it takes from MESHJOIN's memory is "
-        "lost. The paper joins one to many only and does not say how its cache treats this data."
+        "Stream and R have one distribution of longitudes: a longitude that the stream asks for twice as often has "
+        "twice as many rows in R. So a cache that holds a share x of R answers x of the stream, whichever rows it "
+        f"holds, and takes more than that from waiting tuples. It answers {hits}. The paper does not say how its cache "
+        "treats keys with hundreds of rows in several pages; ours holds a key with all its rows or not at all."
     )

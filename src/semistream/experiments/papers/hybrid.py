@@ -1,23 +1,29 @@
-"""HYBRIDJOIN: Figures 3, 6 and 8 to 11."""
+"""HYBRIDJOIN: its setting, its generator and its disk buffer, Figures 3, 6, 8 and 9."""
 
 from __future__ import annotations
 
 import dataclasses
 
 from semistream.experiments.experiment import Claim, Experiment
-from semistream.experiments.judge.claims import above, decays, interior, model_within
+from semistream.experiments.judge.claims import decays, interior
 from semistream.experiments.judge.outcome import Outcome
 from semistream.experiments.papers.cmesh import RATE
+from semistream.experiments.papers.settings import as_published
 from semistream.experiments.scales import Size
-from semistream.experiments.spec import Axis, Point, Sample, Verdict, Workload
+from semistream.experiments.spec import Axis, Point, Sample, Taken, Verdict, Workload
 
-__all__ = ["experiments", "hybrid", "scan"]
+__all__ = ["DISK_BUFFER", "NODE", "disk_pages", "experiments", "hybrid", "paper", "scan"]
 
 PAPER = "HYBRIDJOIN"
 SHARE = 0.1
 """Of the papers' sizes, in tests."""
-PARTITION = 13
-"""Pages of 850 tuples, the disk buffer of the later papers."""
+NODE = 12
+"""Bytes of a node of the queue."""
+_DISK_PAGES = 208
+DISK_BUFFER = Taken(
+    "disk buffer", f"{_DISK_PAGES} pages at all memories and sizes of R, for rates and delays",
+    "which is best for 50 MB and 2 M tuples (hybrid-6): the papers tune it, and give one formula for it, but no figure",
+)  # fmt: skip
 ROWS = Axis("size of R [million tuples]", log=True, format="~g")
 MEMORY = Axis("memory [MB]", format="~g")
 MB = 1_000_000
@@ -61,18 +67,33 @@ def hybrid(
     return dataclasses.replace(point, options={**options, "partition_pages": pages})
 
 
+def disk_pages(size: Size) -> int:
+    """Return the disk buffer of HYBRIDJOIN and its relatives as published, smaller as R is."""
+    return max(1, int(_DISK_PAGES * size.pick(1.0, SHARE, 0.5)))
+
+
+def paper(size: Size, workload: Workload, memory: int, algorithm: str = "hybridjoin") -> Point:
+    """Return a point as published: bytes of the paper, one disk buffer for all."""
+    if algorithm == "inlj":
+        return scan(size, workload, memory, algorithm)
+    if algorithm in ("meshjoin", "r_meshjoin"):
+        return as_published(scan(size, workload, memory, algorithm), NODE)
+    return as_published(hybrid(size, workload, memory, algorithm, pages=disk_pages(size)), NODE)
+
+
 def experiments(size: Size) -> list[Experiment]:
-    """Describe the experiments of the paper."""
-    return [*_generator(size), *_tuning(size), *_delays(size), *_rates(size)]
+    """Describe the experiments."""
+    return [*_generator(size), *_tuning(size)]
 
 
 def _eighty_twenty(outcome: Outcome) -> Verdict:
     found = outcome.line("measured")
     shares = {one.x: one.y for one in found}
+    holds = abs(shares[20] - 0.8) <= 0.08
     return Verdict(
-        shares[20] >= 0.8 * 0.9,
+        holds,
         f"the most frequent 20 % take {shares[20]:.0%} of the stream",
-        "" if shares[20] >= 0.72 else "Zipf's law with exponent 1 takes less at this number of products",
+        "" if holds else "what Zipf's law gives the first fifth depends on the number of products",
     )
 
 
@@ -144,113 +165,40 @@ def _generator(size: Size) -> list[Experiment]:
 
 
 def _tuning(size: Size) -> list[Experiment]:
-    pages = size.pick([13, 52, 104, 208, 416, 832, 1664, 3328], [2, 13, 52, 208, 500], [1, 13, 208, 1664])
+    pages = size.pick([13, 52, 104, 208, 416, 832, 1664], [2, 13, 20, 52, 208, 500], [1, 13, 104, 832])
     workload, memory = zipf(size), budget(size, 50)
+
+    def point(count: int) -> Point:
+        return as_published(hybrid(size, workload, memory, pages=count), NODE)
+
     return [
         Experiment(
             id="hybrid-6", paper=PAPER, figure="Figure 6", title="Tuning the disk buffer",
             setup=f"R {workload.rows / 1e6:g} M tuples, memory {memory / 1e6:g} MB, skew 1.",
             x=Axis("disk buffer [pages]", log=True, format="~g"), y=RATE,
-            samples=tuple(Sample("HYBRIDJOIN", count, hybrid(size, workload, memory, pages=count))
-                          for count in pages),
-            claims=(Claim("Some size of the disk buffer between the ends is best.", "interior optimum",
-                          interior("HYBRIDJOIN")),),
+            samples=tuple(Sample("HYBRIDJOIN", count, point(count)) for count in pages),
+            claims=(
+                Claim("Some size of the disk buffer between the ends is best.", "interior optimum",
+                      interior("HYBRIDJOIN")),
+                Claim("The constant of the cost model, w·R / (H_S·d), is 1.36.", "κ = 1.36",
+                      lambda outcome: _constant(outcome, disk_pages(size))),
+            ),
+            notes="As published: 172 bytes for a waiting tuple.",
         ),
     ]  # fmt: skip
 
 
-def _delays(size: Size) -> list[Experiment]:
-    rows = size.pick([0.5, 2.0, 8.0], [0.5, 2.0], [0.5, 2.0])
-    rates = size.pick([125.0, 250.0, 500.0, 1000.0, 2000.0], [250.0, 2000.0], [125.0, 2000.0])
-    memory = budget(size, 50)
-
-    def delayed(workload: Workload, algorithm: str, rate: float) -> Point:
-        point = scan(size, workload, memory, algorithm)
-        if algorithm == "hybridjoin":
-            point = hybrid(size, workload, memory, pages=PARTITION)
-        # MESHJOIN's tuples stay until so many others have come as fit into memory, from the first one on
-        tuples = {"meshjoin": int(1.15 * memory / 57), "inlj": 2000}.get(algorithm, int(60 * rate) + 3000)
-        settings = {"rate": rate, "arrivals": "bursty", "tuples": tuples, "results": True}
-        if algorithm == "meshjoin":
-            settings["window"] = [0.01, 0.1]
-        return dataclasses.replace(point, task="delays", settings=settings, windows=4)
-
-    slow = rates[0]
-    return [
-        Experiment(
-            id="hybrid-10a", paper=PAPER, figure="Figure 10(a)", title="Processing time by size of R",
-            setup=f"Memory {memory / 1e6:g} MB, skew 1, bursts of {slow:g} tuples/s on average.",
-            x=ROWS, y=Axis("processing time [s]", log=True, zero=False, format="~g"),
-            samples=tuple(
-                Sample(name, million, delayed(zipf(size, million), algorithm, slow))
-                for million in rows for name, algorithm in (("HYBRIDJOIN", "hybridjoin"), ("MESHJOIN", "meshjoin"))
-            ),
-            claims=(Claim("HYBRIDJOIN's processing time is far below MESHJOIN's at all sizes.",
-                          "significantly smaller",
-                          above("MESHJOIN", "HYBRIDJOIN", factor=2.0)),),
-            metric="processing", modelled=False,
-            notes="Processing time: what the join works between taking a tuple in and its result.",
-        ),
-        Experiment(
-            id="hybrid-10b", paper=PAPER, figure="Figure 10(b)", title="Waiting time by arrival rate",
-            setup=f"R {zipf(size).rows / 1e6:g} M tuples, memory {memory / 1e6:g} MB, skew 1, bursty arrivals.",
-            x=Axis("arrivals [tuples/s]", log=True, format="~g"),
-            y=Axis("waiting time [s]", log=True, zero=False, format="~g"),
-            samples=tuple(
-                Sample(name, rate, delayed(zipf(size), algorithm, rate))
-                for rate in rates
-                for name, algorithm in (("HYBRIDJOIN", "hybridjoin"), ("MESHJOIN", "meshjoin"), ("INLJ", "inlj"))
-            ),
-            claims=(Claim("HYBRIDJOIN's waiting time is below MESHJOIN's at all rates.", "below",
-                          above("MESHJOIN", "HYBRIDJOIN")),),
-            metric="waiting", modelled=False,
-            notes="Waiting time: before the join takes a tuple in, and while it waits for others to arrive. INLJ "
-            "cannot keep up beyond about 116 tuples/s: its backlog grows, and is shown for the first 2000 tuples.",
-        ),
-    ]  # fmt: skip
-
-
-def _rates(size: Size) -> list[Experiment]:
-    rows = size.pick([0.5, 1.0, 2.0, 4.0, 8.0], [0.5, 2.0], [0.5, 2.0, 8.0])
-    memories = size.some([50.0, 100.0, 150.0, 200.0, 250.0])
-    three = (("HYBRIDJOIN", "hybridjoin"), ("MESHJOIN", "meshjoin"), ("INLJ", "inlj"))
-    log_rate = dataclasses.replace(RATE, log=True, zero=False)
-
-    def point(workload: Workload, memory: int, algorithm: str) -> Point:
-        make = hybrid if algorithm == "hybridjoin" else scan
-        return make(size, workload, memory, algorithm)
-
-    by_memory = tuple(
-        Sample(name, megabytes, point(zipf(size), budget(size, megabytes), algorithm))
-        for megabytes in memories for name, algorithm in three
-    )  # fmt: skip
-    return [
-        Experiment(
-            id="hybrid-10c", paper=PAPER, figure="Figure 10(c)", title="Size of R at fixed memory",
-            setup=f"Memory {budget(size, 50) / 1e6:g} MB, skew 1.", x=ROWS, y=log_rate,
-            samples=tuple(
-                Sample(name, million, point(zipf(size, million), budget(size, 50), algorithm))
-                for million in rows for name, algorithm in three
-            ),
-            claims=(
-                Claim("HYBRIDJOIN is above MESHJOIN and INLJ at all sizes.", "above",
-                      above("HYBRIDJOIN", "MESHJOIN", "INLJ")),
-            ),
-        ),
-        Experiment(
-            id="hybrid-10d", paper=PAPER, figure="Figure 10(d)", title="Memory",
-            setup=f"R {zipf(size).rows / 1e6:g} M tuples, skew 1.", x=MEMORY, y=log_rate, samples=by_memory,
-            claims=(
-                Claim("HYBRIDJOIN is above MESHJOIN and INLJ at all memories.", "above",
-                      above("HYBRIDJOIN", "MESHJOIN", "INLJ")),
-            ),
-        ),
-        Experiment(
-            id="hybrid-11", paper=PAPER, figure="Figure 11", title="Predicted and measured cost",
-            setup=f"R {zipf(size).rows / 1e6:g} M tuples, skew 1.", x=MEMORY, y=log_rate, samples=by_memory,
-            claims=(
-                Claim("The predicted cost is close to the measured one, for each of the three joins.",
-                      "closely resembles", model_within(0.1)),
-            ),
-        ),
-    ]  # fmt: skip
+def _constant(outcome: Outcome, pages: int) -> Verdict:
+    """Judge how many tuples a read serves, against the share of R that it brings of what waits."""
+    found = outcome.at("HYBRIDJOIN", float(pages))
+    record, workload = found.record, outcome.experiment.samples[0].point.workload
+    waiting = record["memory_parts"]["stream table"] / record["waiting_bytes"]
+    served = record["counts"]["appended"] / max(1, record["counts"]["reads"])
+    rows = pages * 8192 / workload.row_bytes
+    constant = served * workload.rows / (rows * waiting)
+    holds = abs(constant - 1.36) <= 0.136
+    reason = (
+        f"A read of {pages} pages serves {served:,.0f} of {waiting:,.0f} waiting tuples. How many that is of what a "
+        "uniform stream would give follows from how often the frequent part of R is read, and so from the disk buffer."
+    )
+    return Verdict(holds, f"{constant:.2f} at {pages} pages", "" if holds else reason)

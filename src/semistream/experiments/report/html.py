@@ -9,7 +9,16 @@ from typing import Any
 
 from semistream.experiments.judge.model_agreement import AGREEMENT, agreement
 from semistream.experiments.judge.verdicts import Judged
-from semistream.experiments.report.wording import MODELS, conditions, introduction, summary_rows
+from semistream.experiments.report.summary import summary
+from semistream.experiments.report.wording import (
+    MODELS,
+    conditions,
+    introduction,
+    shown,
+    summary_rows,
+    tuned_words,
+    word_of,
+)
 
 __all__ = ["page"]
 
@@ -32,6 +41,8 @@ article { background: #fff; border: 1px solid var(--line); border-radius: 8px; p
 .badge { display: inline-block; min-width: 4.2em; text-align: center; border-radius: 1em; padding: 0 .6em;
   font-size: .82rem; font-weight: 600; color: #fff; background: var(--none); white-space: nowrap; }
 .holds { background: var(--good); } .fails { background: var(--bad); }
+ol.summary { background: #fff; border: 1px solid var(--line); border-radius: 8px; padding: 1rem 1.4rem 1rem 2.6rem; }
+ol.summary li { margin: .3rem 0; }
 ul.claims { list-style: none; padding: 0; margin: 0; }
 ul.claims li { padding: .5rem 0; border-top: 1px solid var(--line); }
 .reason { color: var(--soft); margin: .3rem 0 0 5.2em; } .facts { margin-left: 5.2em; color: var(--soft); }
@@ -68,13 +79,18 @@ def _badge(word: str) -> str:
 def _body(judged: Sequence[Judged], environments: Sequence[Record]) -> Iterator[str]:
     e = html.escape
     yield "<h1>The papers' experiments</h1>"
+    yield '<ol class="summary">'
+    yield from (f"<li>{e(line)}</li>" for line in summary(judged))
+    yield "</ol>"
     yield from (f"<p>{e(text)}</p>" for text in introduction(judged))
-    yield "<table><thead><tr><th>experiment</th><th>claim</th><th>published</th><th>measured</th><th>verdict</th></tr>"
+    judged = shown(judged)
+    titles = ("experiment", "claim", "published", "as published", "verdict", "tuned")
+    yield f"<table><thead><tr>{''.join(f'<th>{title}</th>' for title in titles)}</tr>"
     yield "</thead><tbody>"
     for row in summary_rows(judged):
         yield (
             f'<tr><td><a href="#{row.id}">{row.id}</a></td><td>{e(row.claim)}</td><td>{e(row.published)}</td>'
-            f"<td>{e(row.measured)}</td><td>{_badge(row.verdict)}</td></tr>"
+            f"<td>{e(row.measured)}</td><td>{_badge(row.verdict)}</td><td>{e(row.tuned)}</td></tr>"
         )
     yield "</tbody></table>"
     yield f"<p>{e(MODELS)}</p>"
@@ -97,12 +113,16 @@ def _article(one: Judged) -> Iterator[str]:
     e, experiment = html.escape, one.experiment
     yield f'<article id="{experiment.id}"><h3>{experiment.id}: {e(experiment.title)} {_badge(one.status)}</h3>'
     yield f'<p class="setup">{e(experiment.figure)}. {e(experiment.setup)} {e(experiment.notes)}</p>'
+    if experiment.taken:
+        listed = "".join(f"<li>{e(str(taken))}</li>" for taken in experiment.taken)
+        yield f'<div class="setup">Not stated in the paper, and taken here:<ul>{listed}</ul></div>'
     if one.outcome.complete:
         yield f'<div class="chart" id="chart-{experiment.id}"></div><ul class="claims">'
         for claim, verdict in one.verdicts:
-            word = "holds" if verdict.holds else "fails"
-            yield f"<li>{_badge(word)} {e(claim.text)}"
+            yield f"<li>{_badge(word_of(claim, verdict))} {e(claim.text)}"
             yield f'<div class="facts">published: {e(claim.published)} · measured: {e(verdict.measured)}</div>'
+            if words := tuned_words(verdict):
+                yield f'<div class="facts">tuned, it {e(words)}</div>'
             if verdict.reason:
                 yield f'<p class="reason">{e(verdict.reason)}</p>'
             yield "</li>"

@@ -13,7 +13,16 @@ from semistream.experiments.judge.verdicts import Judged
 from semistream.experiments.report.charts import chart
 from semistream.experiments.report.html import page
 from semistream.experiments.report.png import smaller
-from semistream.experiments.report.wording import MODELS, conditions, introduction, summary_rows
+from semistream.experiments.report.summary import summary
+from semistream.experiments.report.wording import (
+    MODELS,
+    conditions,
+    introduction,
+    shown,
+    summary_rows,
+    tuned_words,
+    word_of,
+)
 
 __all__ = ["write_report"]
 
@@ -40,7 +49,7 @@ def write_report(
     Parameters
     ----------
     judged
-        Experiments and verdicts, in the order of the report. Those that were not run are listed, without a chart.
+        Experiments and verdicts, in the order of the report. Those of which nothing was measured are left out.
     environments
         What the results were measured with.
     directory
@@ -67,13 +76,20 @@ def write_report(
 
 def markdown(judged: Sequence[Judged], environments: Sequence[Record]) -> str:
     """Return the report as Markdown; pictures lie beside it."""
-    parts = ["# The papers' experiments", "", *introduction(judged), ""]
-    parts += ["| experiment | claim | published | measured | verdict |", "|---|---|---|---|---|"]
+    parts = [
+        "# The papers' experiments",
+        "",
+        *(f"{number}. {line}" for number, line in enumerate(summary(judged), 1)),
+        "",
+    ]
+    parts += ["\n\n".join(introduction(judged)), ""]
+    judged = shown(judged)
+    parts += ["| experiment | claim | published | as published | verdict | tuned |", "|---|---|---|---|---|---|"]
     for row in summary_rows(judged):
-        cells = [f"[{row.id}](#{row.id})", row.claim, row.published, row.measured, f"**{row.verdict}**"]
+        cells = [f"[{row.id}](#{row.id})", row.claim, row.published, row.measured, f"**{row.verdict}**", row.tuned]
         parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     parts += ["", MODELS, ""]
-    parts += ["| " + " | ".join(AGREEMENT) + " |", "|---|---:|---:|---:|---|"]
+    parts += ["| " + " | ".join(AGREEMENT) + " |", "|---|---:|---:|---:|---:|---|"]
     parts += ["| " + " | ".join(row.cells()) + " |" for row in agreement(judged)]
     paper = ""
     for one in judged:
@@ -83,13 +99,18 @@ def markdown(judged: Sequence[Judged], environments: Sequence[Record]) -> str:
             parts += ["", f"## {paper}"]
         parts += ["", f'<a id="{experiment.id}"></a>', "", f"### {experiment.id}: {experiment.title}", ""]
         parts += [f"{experiment.figure}. {experiment.setup} {experiment.notes}".strip(), ""]
+        if experiment.taken:
+            parts += ["Not stated in the paper, and taken here:", ""]
+            parts += [*(f"- {taken}" for taken in experiment.taken), ""]
         if not one.outcome.complete:
             parts += [one.outcome.why_not, ""]
             continue
         parts += [f"![{experiment.id}]({experiment.id}.png)", ""]
         for claim, verdict in one.verdicts:
-            word = "holds" if verdict.holds else "fails"
+            word = word_of(claim, verdict)
             parts.append(f"- **{word}**: {claim.text} Published: {claim.published}. Measured: {verdict.measured}.")
+            if words := tuned_words(verdict):
+                parts.append(f"  Tuned, it {words}.")
             if verdict.reason:
                 parts.append(f"  *{verdict.reason.strip()}*")
         for sample, reason in one.outcome.skipped:

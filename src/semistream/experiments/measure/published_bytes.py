@@ -1,0 +1,84 @@
+"""Budgets in which our joins hold as many tuples as the papers' formulas say for theirs.
+
+A paper's MESHJOIN keeps a waiting tuple in eight times its bytes and a queue node, ours in less; a cached tuple takes
+more here. With ``M`` the paper's memory, ``d`` its disk buffer and ``s`` the share of the cache, the paper's join lets
+``((1 - s)·M - d) / waiting`` tuples wait and caches ``s·M / cached``. Stream buffer, index and results are not counted
+there. The budget that lets ours hold the same is found by opening the join.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from semistream.costs import Setting
+from semistream.joins.families.front_stage import FrontStage
+from semistream.joins.interface.join import Join
+
+__all__ = ["PaperBytes", "published_budget"]
+
+Opened = Callable[[int, dict[str, Any]], Join]
+
+_ROUNDS = 12
+_NEAR = 0.002
+_DISK = ("disk buffer", "pinned pages")
+
+
+@dataclass(frozen=True)
+class PaperBytes:
+    """What a paper gives to a tuple, bytes."""
+
+    waiting: float
+    cached: float = 128.0
+
+    def as_dict(self) -> dict[str, float]:
+        """Return it as the settings of a point."""
+        return dataclasses.asdict(self)
+
+
+def published_budget(
+    opened: Opened, setting: Setting, memory: int, options: dict[str, Any], of: PaperBytes
+) -> tuple[int, dict[str, Any]]:
+    """Return the budget and the options with which a join holds what a paper's holds in ``memory``.
+
+    Parameters
+    ----------
+    opened
+        Opens the join with a budget and options.
+    options
+        The paper's: ``cache_share`` is of its memory, ``buffer_share`` too.
+    """
+    share = float(options.get("cache_share") or 0.0)
+    between = float(options.get("buffer_share") or 0.0)
+    budget, chosen = memory, dict(options)
+    for _ in range(_ROUNDS):
+        join = opened(budget, chosen)
+        inner = join.inner if isinstance(join, FrontStage) else join
+        parts = inner.budget.parts()
+        disk = sum(parts.get(name, 0) for name in _DISK)
+        wanted = max(16.0, ((1.0 - share - between) * memory - disk) / of.waiting)
+        held = _waiting(inner, setting)
+        cached = share * memory / of.cached * setting.cached_bytes
+        if isinstance(join, FrontStage):
+            room = sum(join.budget.parts()[name] for name in ("front stage", "join behind"))
+            more = (wanted - held) * setting.waiting_bytes
+            budget = int(budget + more + cached - room * chosen.get("cache_share", 0.0))
+            chosen["cache_share"] = round(min(0.95, cached / max(1.0, room + more)), 6)
+        else:
+            more = (wanted - held) * setting.waiting_bytes
+            budget = int(budget + more)
+        if between:  # the intermediate buffer has the paper's bytes, whatever the budget
+            chosen["buffer_share"] = min(0.5, between * memory / budget)
+        if abs(held / wanted - 1.0) < _NEAR and abs(more) < _NEAR * budget:
+            break
+    return budget, chosen
+
+
+def _waiting(join: Join, setting: Setting) -> float:
+    """Return how many tuples may wait."""
+    table = getattr(join, "table", None)
+    if table is not None:
+        return float(table.capacity)
+    return join.budget.parts().get("wait buffer", 0) / setting.waiting_bytes
