@@ -249,9 +249,9 @@ CASES: dict[str, list[Case]] = {
         hill("Some size", H, 208),
         case(
             "The constant",
-            Found({H: 1.0}, records={H: {"counts": {"appended": 12.0, "reads": 1}}}),
-            Found({H: 1.0}, records={H: {"counts": {"appended": 7.0, "reads": 1}}}),
-            agreeing=Found({H: 1.0}, records={H: {"counts": {"appended": 9.66, "reads": 1}}}),
+            Found({H: 1.0}, records={H: {"counts": {"appended": 24.0, "reads": 1}}}),
+            Found({H: 1.0}, records={H: {"counts": {"appended": 15.0, "reads": 1}}}),
+            agreeing=Found({H: 1.0}, records={H: {"counts": {"appended": 19.3, "reads": 1}}}),
         ),
     ],
     "hybrid-8": [case("80 %", {"measured": 0.6}, {"measured": 0.95}, agreeing={"measured": 0.8})],

@@ -19,7 +19,7 @@ SHARE = 0.1
 """Of the papers' sizes, in tests."""
 NODE = 12
 """Bytes of a node of the queue."""
-_DISK_PAGES = 208
+_DISK_PAGES = 416
 DISK_BUFFER = Taken(
     "disk buffer", f"{_DISK_PAGES} pages at all memories and sizes of R, for rates and delays",
     "which is best for 50 MB and 2 M tuples (hybrid-6): the papers tune it, and give one formula for it, but no figure",
@@ -165,7 +165,7 @@ def _generator(size: Size) -> list[Experiment]:
 
 
 def _tuning(size: Size) -> list[Experiment]:
-    pages = size.pick([13, 52, 104, 208, 416, 832, 1664], [2, 13, 20, 52, 208, 500], [1, 13, 104, 832])
+    pages = size.pick([13, 52, 104, 208, 416, 832, 1664], [2, 13, 41, 104, 208, 500], [1, 13, 208, 832])
     workload, memory = zipf(size), budget(size, 50)
 
     def point(count: int) -> Point:

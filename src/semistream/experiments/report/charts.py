@@ -7,6 +7,7 @@ lie on it or do not; elsewhere a thin line joins the points.
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from semistream.experiments.judge.outcome import Outcome
@@ -35,6 +36,7 @@ _COLOURS = {
     "PostgreSQL": "#33658A",
     "MariaDB": "#A98467",
 }
+_SETTING = re.compile(r", (as published|tuned|its authors' bytes)")
 _OTHERS = ("#4C72B0", "#DD8452", "#55A868", "#C44E52", "#8172B3", "#937860", "#DA8BC3", "#8C8C8C")
 _SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right", "triangle-left")
 _CONFIG: Spec = {
@@ -46,7 +48,7 @@ _CONFIG: Spec = {
         "domainColor": "#888888", "tickColor": "#888888", "labelColor": "#333333", "titleColor": "#222222",
         "titlePadding": 8,
     },
-    "legend": {"labelFontSize": 12, "titleFontSize": 12, "labelLimit": 260, "symbolSize": 80, "symbolStrokeWidth": 2,
+    "legend": {"labelFontSize": 12, "titleFontSize": 12, "labelLimit": 340, "symbolSize": 80, "symbolStrokeWidth": 2,
                "symbolOpacity": 1},
     "header": {"labelFontSize": 12, "titleFontSize": 12},
     "title": {"fontSize": 14, "subtitleFontSize": 12, "subtitleColor": "#555555", "anchor": "start", "offset": 10},
@@ -62,8 +64,12 @@ def _shaded(colour: str, lighter: float) -> str:
 def colours(names: list[str]) -> list[str]:
     """Return a colour for each line: the algorithm's own, in shades where it has several lines.
 
+    Of two settings, as published is the darker one.
+
     >>> colours(["MESHJOIN", "CMESHJOIN, skew 0.5", "CMESHJOIN, skew 1"])
     ['#0072B2', '#eaae80', '#d55e00']
+    >>> colours(["CMESHJOIN, as published", "CMESHJOIN, tuned"])
+    ['#d55e00', '#eaae80']
     """
     families: dict[str, list[str]] = {}
     for name in names:
@@ -72,7 +78,8 @@ def colours(names: list[str]) -> list[str]:
     others = iter(_OTHERS * 4)
     for family, members in families.items():
         base = _COLOURS.get(family) or next(others)
-        for at, name in enumerate(members):
+        dark_first = any(_SETTING.search(name) for name in members)
+        for at, name in enumerate(reversed(members) if dark_first else members):
             steps = len(members) - 1
             chosen[name] = _shaded(base, 0.5 * (steps - at) / steps) if steps else base
             if steps and family not in _COLOURS and steps > 4:
