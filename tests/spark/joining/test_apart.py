@@ -1,4 +1,4 @@
-"""A join that lets tuples with and without a partner leave together keeps them apart on Spark, where they are marked."""
+"""A join that lets tuples with and without a partner leave together keeps them apart on Spark, by a mark."""
 
 from __future__ import annotations
 
