@@ -12,6 +12,9 @@ from semistream.joins.adaptive.adaptive_split import Split, best_window
 from semistream.joins.interface.output import has_no_partner
 from semistream.relation.relation import Relation
 from semistream.relation.synthetic import synthetic_relation
+from semistream.relation.updates import upsert
+from semistream.relation.version_changes import changed_keys
+from semistream.structures.array_source import MappedArrays
 from semistream.workloads import ShiftingKeys, ZipfKeys
 
 ROWS = 40_000
@@ -179,3 +182,34 @@ class TestDeadlines:
     def test_nonsense_is_refused(self, path, options):
         with pytest.raises(ValueError, match=r"wait|overload"):
             self.join(path, **options)
+
+
+def test_another_version_of_r_leaves_a_warm_arena_what_has_not_changed(tmp_path):
+    path, keys = tmp_path / "r", np.arange(3000)
+    Relation.build(pa.table({"id": keys, "price": keys}), path, key="id").close()
+    hot = pa.record_batch({"id": np.tile(np.arange(0, 400, 2), 20)})
+
+    def run(changed=None):
+        with Relation.open(path) as relation:
+            arrays = MappedArrays(tmp_path / "warm")
+            join = semistream.create(
+                "adaptivejoin",
+                relation,
+                on="id",
+                memory=120_000,
+                how="inner",
+                schema=hot.schema,
+                arrays=lambda _: arrays,
+            )
+            if changed is not None:
+                join.forget_rows(changed)
+            found = served(join, [hot])
+            return dict(zip(found["id"].to_pylist(), found["price"].to_pylist(), strict=True)), join.stats
+
+    before, _ = run()
+    version = upsert(path, pa.table({"id": [0, 2, 4], "price": [0, -1, -2]}))
+    changed = changed_keys(path, 1, version)
+    assert changed.tolist() == [2, 4]
+    after, stats = run(changed)
+    assert after == before | {2: -1, 4: -2}
+    assert stats.cache_hits > 0.98 * hot.num_rows

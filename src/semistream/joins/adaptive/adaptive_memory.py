@@ -51,8 +51,16 @@ _FORGET = 6
 """Shares of the keys known that there usually are, below which the stream is taken to have moved, or to be another."""
 _BATCHES = 8
 """Micro-batches whose sizes are remembered: memory for the longest of them is kept."""
+_UPDATED_PAGE_BYTES = 26
+"""Of the index, for each page of an R that has been updated."""
 _WORTH_IT = 1.2
 """Memory moves when the window that it should be is longer, or shorter, by this factor."""
+
+
+def _coarse(size: int, *, up: bool = False) -> int:
+    """Return a size that is at most a 16th less, or more, and the same for sizes that differ by little."""
+    step = 1 << max(0, size.bit_length() - 5)
+    return (size // step + up) * step
 
 
 def tuple_bytes(schema: pa.Schema, stored: float) -> float:
@@ -89,6 +97,8 @@ class AdaptiveMemory(Join):
 
     def _stored_row_bytes(self) -> float:
         """Return the bytes of a row of R, on average, as its pages tell: a row has key, flag and start beside it."""
+        if not self.relation.codec.variable:
+            return float(self.relation.codec.stride)
         room = self.relation.page_bytes / max(1.0, self.relation.rows_per_page) - _BESIDE_ROW
         return min(max(room, float(self.relation.codec.stride)), float(self.relation.page_bytes))
 
@@ -137,15 +147,21 @@ class AdaptiveMemory(Join):
         self._tuple_bytes = tuple_bytes(self.schema, self._row_bytes)
         self._room = self.budget.free + self._inbox.bytes - HotRows.fixed_bytes()
         least = LEAST_WINDOW + LEAST_TUPLES * Window.bytes_per_tuple
+        rows_of_r = relation.row_count
+        if self._arrays is not None:
+            # sizes stay as they are when R is updated a little, or what was left in files would be of no use
+            more = _UPDATED_PAGE_BYTES * relation.page_count - relation.index_bytes
+            smaller = max(_coarse(self._room - max(0, more)), least + LEAST_KEYS * (row + 2 * key))
+            self._room, rows_of_r = min(self._room, smaller), _coarse(rows_of_r, up=True)
         rows = int((self._room - least) / (row + KEYS_A_ROW * key))
         self._keys = max(LEAST_KEYS, int(rows * KEYS_A_ROW))
         # rows that vary in length do not fill their segments evenly
-        every = relation.row_count + (relation.row_count // 8 + 16 if relation.codec.variable else 0)
-        self._fits = every * row + (relation.row_count + LEAST_KEYS) * key + 2 * least <= self._room
+        every = rows_of_r + (rows_of_r // 8 + 16 if relation.codec.variable else 0)
+        self._fits = every * row + (rows_of_r + LEAST_KEYS) * key + 2 * least <= self._room
         self._most_rows = max(LEAST_KEYS, every) if self._fits else None
         if self._most_rows is not None:
             most = (self._room - 2 * least - self._most_rows * row) // key
-            self._keys = max(LEAST_KEYS, min(most, 2 * relation.row_count + 1024))
+            self._keys = max(LEAST_KEYS, min(most, 2 * rows_of_r + 1024))
         seek, transfer = read_costs(relation)
         self._split = Split(
             self._room - self._keys * key, max(1, relation.row_count), max(1, relation.page_count),
@@ -158,7 +174,7 @@ class AdaptiveMemory(Join):
         else:
             tuples = self._split.best(self._exponent, _MOST_WHOLE if self._fits else math.inf)
         window, tuples, rows = self._parts_for(tuples)
-        layout = f"{HotRows.FORMAT}; {self._keys} keys, {rows} rows of {self._stored_row_bytes()} B; "
+        layout = f"{HotRows.FORMAT}; {self._keys} keys, {rows} rows of {row} B; "
         arrays = None if self._arrays is None else self._arrays(layout + str(relation.codec.schema))
         self._inbox.resize(window + tuples * Window.bytes_per_tuple)
         self._window = Window(self.schema, window, tuples)

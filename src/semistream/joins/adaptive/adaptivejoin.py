@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from semistream.core.arrays import Slots
+from semistream.core.arrays import Ints, Slots
 from semistream.joins.adaptive.adaptive_schedule import SHED, AdaptiveSchedule
 from semistream.joins.interface.leaving import Leaving, portions
 from semistream.joins.interface.stream_buffer import Tuples
 from semistream.relation.changes.overlay import Change
 from semistream.relation.relation import Relation
 from semistream.relation.rows.selection import keep_rows, take_rows
-from semistream.structures.hot.row_search import WantedRows
 
 __all__ = ["AdaptiveJoin"]
 
@@ -146,47 +144,9 @@ class AdaptiveJoin(AdaptiveSchedule):
 
     def _resolve(self) -> bool:
         """Read the rows of all pinned keys that are not known; return False if they do not fit."""
-        arena = self._arena
-        unknown = arena.unknown()
-        arena.make_room(min(unknown.size, arena.capacity))
-        for numbers in self._portions(unknown):
-            while numbers.size:
-                wanted = self._fetch.locate(arena.keys_of(numbers))
-                part, numbers = numbers[: wanted.keys.size], numbers[wanted.keys.size :]
-                if not self._take_in(part, wanted):
-                    return False
-        return True
-
-    def _take_in(self, numbers: Slots, wanted: WantedRows) -> bool:
-        """Bring the rows of some keys into the arena; return False if they do not fit."""
-        if numbers.size == 0:
-            return False  # more pages than can be asked for, for a single key
-        complete, begin = False, 0
-        self._stats.probes += numbers.size
-        try:
-            with closing(self._fetch.read(wanted)) as read:
-                for pages, frames in read:
-                    begin, fitted = self._arena.bring(numbers, wanted, begin, pages, frames)
-                    if not fitted:
-                        return False
-            complete = True
-        finally:
-            if complete:
-                self._arena.settle(numbers)
-            else:
-                self._arena.reset(numbers)
-        return True
-
-    def _portions(self, unknown: Slots) -> Iterator[Slots]:
-        """Cut unknown keys into parts that can be looked for together, each sorted, the smallest keys first."""
-        most = self._fetch.capacity
-        keys = self._arena.keys_of(unknown)
-        if unknown.size > most:
-            order = np.argsort(keys)
-            unknown, keys = unknown[order], keys[order]
-        for begin in range(0, unknown.size, most):
-            part = unknown[begin : begin + most]
-            yield part[np.argsort(keys[begin : begin + most])]
+        unknown = self._arena.unknown()
+        self._stats.probes += unknown.size
+        return self._fetch.bring(self._arena, unknown)
 
     # -- results ------------------------------------------------------------------------------------------
 
@@ -241,6 +201,9 @@ class AdaptiveJoin(AdaptiveSchedule):
         if self._bound:
             self._arena.unique = self.relation.unique
             self._forget(change.keys)
+
+    def forget_rows(self, keys: Ints) -> None:
+        self._forget(keys)
 
     @property
     def _waiting(self) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections import deque
-from collections.abc import Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 
-from semistream.core.arrays import Bytes, Ints
+from semistream.core.arrays import Bytes, Ints, Slots
 from semistream.core.compiled import frozen
 from semistream.core.errors import CorruptPageError
 from semistream.relation.devices.device import DeviceProfile
@@ -18,6 +18,7 @@ from semistream.relation.relation import Relation
 from semistream.relation.rows.row_codec import Rows
 from semistream.relation.rows.row_kernels import lengths_at
 from semistream.relation.spans import locate_spans
+from semistream.structures.hot.hot_rows import HotRows
 from semistream.structures.hot.row_search import WantedRows
 from semistream.structures.read_plan import ReadPlan, ReadPlanner
 
@@ -25,8 +26,15 @@ __all__ = ["PageFetch", "read_costs"]
 
 
 _SETS = 3
-"""Sets of frames: one is searched while two are on their way, so that the device never waits for its next request."""
+"""Sets of frames, a thread each: one is searched while two are read into, so the device never waits for a request."""
 _LEAST_AHEAD = 4
+
+
+class _Frames(NamedTuple):
+    """Some frames, and room for the numbers of their pages."""
+
+    listed: Ints
+    frames: Bytes
 
 
 class PageFetch:
@@ -49,16 +57,17 @@ class PageFetch:
         # virtual time goes by while pages are read, and must not do so behind the join's back
         ahead = frames >= _SETS * _LEAST_AHEAD and not relation.device.simulated
         each = frames // _SETS if ahead else frames
-        block = relation.frames(frames)
+        self._block = relation.frames(frames)
         listed = np.empty(frames, np.int64)
         self._sets = [
-            (listed[begin : begin + each], block[begin : begin + each])
+            _Frames(listed[begin : begin + each], self._block[begin : begin + each])
             for begin in range(0, each * (_SETS if ahead else 1), each)
         ]
-        self._block = block
-        self._reader = ThreadPoolExecutor(_SETS - 1, "semistream-fetch") if ahead else None
+        self._helpers = ThreadPoolExecutor(_SETS - 1, "semistream-fetch") if ahead else None
         seek, transfer = read_costs(relation)
-        self._planner = ReadPlanner(wanted, seek=seek, transfer=transfer, max_scan=max(1, min(max_scan, each)))
+        # the last pages of some keys are still being read when the next keys are looked for
+        most = max(1, wanted // 2) if ahead else wanted
+        self._planner = ReadPlanner(most, seek=seek, transfer=transfer, max_scan=max(1, min(max_scan, each)))
 
     bytes_per_frame = 8
     """What a frame costs beside its bytes."""
@@ -78,11 +87,40 @@ class PageFetch:
     @property
     def nbytes(self) -> int:
         """Bytes of frames and plan."""
-        return self._block.nbytes + self._sets[0][0].nbytes * len(self._sets) + self._planner.nbytes
+        return self._block.nbytes + self._sets[0].listed.nbytes * len(self._sets) + self._planner.nbytes
+
+    def bring(self, arena: HotRows, unknown: Slots) -> bool:
+        """Bring all rows of unknown keys into an arena, each page read once; return False if they do not fit.
+
+        Then some keys are known and the others as unknown as before.
+        """
+        if unknown.size == 0:
+            return True
+        fetching = _Fetching(self._relation, self._planner, arena, self._wanted(arena, unknown))
+        firsts = [(each, first) for each in self._sets if (first := fetching.following(each)) is not None]
+        helpers = [self._helpers.submit(fetching.run, *one) for one in firsts[1:] if self._helpers is not None]
+        try:
+            # room is made while the helpers' first pages are on their way
+            if fetching.make_room(min(unknown.size, arena.capacity)) and firsts:
+                fetching.run(*firsts[0])
+        finally:
+            for helper in helpers:  # frames must not be written to by a read that nobody waits for
+                helper.exception()
+        return fetching.end()
+
+    def _wanted(self, arena: HotRows, unknown: Slots) -> Iterator[tuple[Slots, WantedRows]]:
+        """Cut unknown keys into parts that can be looked for together, in the order of the keys."""
+        keys = arena.keys_of(unknown)
+        order = np.argsort(keys)
+        unknown, keys = unknown[order], keys[order]
+        at = 0
+        while at < unknown.size:
+            wanted = self.locate(keys[at : at + self.capacity])
+            yield unknown[at : at + wanted.keys.size], wanted
+            at += wanted.keys.size
 
     def locate(self, keys: Ints) -> WantedRows:
         """Find the pages of as many keys, which ascend, as can be asked for together."""
-        keys = keys[: self.capacity]
         spans = locate_spans(self._relation, keys, keys)
         pages_before = np.append(0, np.cumsum(spans.length))[spans.bounds]
         count = int(np.searchsorted(pages_before, self.capacity, side="right")) - 1
@@ -98,49 +136,14 @@ class PageFetch:
             pages, owners = pages[by_page], owners[by_page]
         return WantedRows(keys[:count], pages, owners, self._relation.layout, self._relation.clustered)
 
-    def read(self, wanted: WantedRows) -> Generator[tuple[Ints, Bytes], None, None]:
-        """Yield the pages of keys, some at a time, and the frames that they are in until the next are asked for."""
-        pages = wanted.pages
-        if pages.size == 0:
-            return
-        first = np.flatnonzero(np.diff(pages, prepend=pages[0] - 1))
-        distinct = self._planner.pages[: first.size]
-        distinct[:] = pages[first]
-        with closing(self._read(self._planner.plan(distinct))) as read:
-            yield from read
-
     def all_pages(self) -> Iterator[tuple[Ints, Bytes]]:
         """Yield all of R, some pages at a time."""
-        each = len(self._sets[0][1])
+        each = len(self._sets[0].frames)
         for begin in range(0, self._relation.page_count, each):
             pages = np.arange(begin, min(begin + each, self._relation.page_count))
-            frames = self._sets[0][1][: pages.size]
+            frames = self._sets[0].frames[: pages.size]
             self._relation.read(pages, frames)
             yield pages, frames
-
-    def _read(self, plan: ReadPlan) -> Generator[tuple[Ints, Bytes], None, None]:
-        """Yield the pages of a plan, some runs at a time; the next are read meanwhile."""
-        coming: deque[tuple[Ints, Bytes, Future[None] | None]] = deque()
-        at, turn = 0, 0
-        try:
-            while at < plan.pages.size or coming:
-                while at < plan.pages.size and len(coming) < max(1, len(self._sets) - 1):
-                    listed, frames = self._sets[turn]
-                    turn = (turn + 1) % len(self._sets)
-                    pages, at = plan.list_pages(at, listed)
-                    frames = frames[: pages.size]
-                    ahead = None if self._reader is None else self._reader.submit(self._relation.read, pages, frames)
-                    coming.append((pages, frames, ahead))
-                pages, frames, reading = coming.popleft()
-                if reading is None:
-                    self._relation.read(pages, frames)
-                else:
-                    reading.result()
-                yield pages, frames
-        finally:
-            for _, _, reading in coming:  # frames must not be written to by a read that nobody waits for
-                if reading is not None:
-                    reading.exception()
 
     def rows_at(self, data: Bytes, starts: Ints) -> Rows:
         """Return the rows that start at ``starts`` of ``data``, with their lengths."""
@@ -148,6 +151,130 @@ class PageFetch:
         if not codec.variable:
             return Rows(data, starts, np.full(starts.size, codec.stride, np.int64))
         return Rows(data, starts, lengths_at(frozen(data), frozen(starts)))
+
+
+class _Part:
+    """Keys that are looked for together, and what is left to do for them."""
+
+    def __init__(self, numbers: Slots, wanted: WantedRows, plan: ReadPlan) -> None:
+        self.numbers = numbers
+        self.wanted = wanted
+        self.plan = plan
+        self.at = 0
+        """How far the plan has been listed."""
+        self.coming = 0
+        """Calls that have been listed and whose pages have not been searched."""
+
+
+class _Reading(NamedTuple):
+    """Pages that are read by one call."""
+
+    part: _Part
+    number: int
+    pages: Ints
+
+
+class _Fetching:
+    """What the threads of one call of `PageFetch.bring` share: each lists, reads and searches pages of its own frames.
+
+    Reading needs no lock. Searching changes the arena, so one does it at a time; if a key may have several rows, in the
+    order of the pages, for rows of a key lie in R's order.
+    """
+
+    def __init__(
+        self, relation: Relation, planner: ReadPlanner, arena: HotRows, wanted: Iterator[tuple[Slots, WantedRows]]
+    ) -> None:
+        self._relation, self._planner, self._arena = relation, planner, arena
+        self._parts = self._planned(wanted)
+        self._open: list[_Part] = []
+        self._listed = self._searched = 0
+        self._fitted = True
+        self._in_order = not relation.unique
+        self._turn = threading.Condition()
+        self._error: BaseException | None = None
+
+    def _planned(self, wanted: Iterator[tuple[Slots, WantedRows]]) -> Iterator[_Part]:
+        for numbers, found in wanted:
+            if numbers.size == 0:  # more pages than can be asked for, for a single key
+                self._fitted = False
+                return
+            pages = found.pages
+            first = np.flatnonzero(np.diff(pages, prepend=pages[0] - 1)) if pages.size else np.empty(0, np.int64)
+            distinct = self._planner.pages[: first.size]
+            distinct[:] = pages[first]
+            yield _Part(numbers, found, self._planner.plan(distinct))
+
+    def following(self, own: _Frames) -> _Reading | None:
+        """List the next pages to read; None if there are none. Called by one thread at a time."""
+        while self._fitted and self._error is None:
+            part = self._open[-1] if self._open else None
+            if part is None or part.at == part.plan.pages.size:
+                self._settle()
+                if (part := next(self._parts, None)) is None:
+                    return None
+                self._open.append(part)
+                continue
+            pages, part.at = part.plan.list_pages(part.at, own.listed)
+            part.coming += 1
+            self._listed += 1
+            return _Reading(part, self._listed - 1, pages)
+        return None
+
+    def make_room(self, rows: int) -> bool:
+        """Let rows go for those that come; return whether that went well."""
+        with self._turn:
+            try:
+                self._arena.make_room(rows)
+            except BaseException as error:
+                self._fail(error)
+        return self._error is None
+
+    def run(self, own: _Frames, reading: _Reading | None) -> None:
+        """Read and search until there is nothing left."""
+        try:
+            while reading is not None:
+                frames = own.frames[: reading.pages.size]
+                self._relation.read(reading.pages, frames)
+                with self._turn:
+                    while not self._may_search(reading.number):
+                        self._turn.wait()
+                    self._search(reading, frames)
+                    reading = self.following(own)
+                    self._turn.notify_all()
+        except BaseException as error:
+            with self._turn:
+                self._fail(error)
+
+    def end(self) -> bool:
+        """Return whether all rows are in the arena; keys of which not all may be there become unknown again."""
+        self._settle()
+        for part in self._open:
+            self._arena.reset(part.numbers)
+        if self._error is not None:
+            raise self._error
+        return self._fitted
+
+    def _may_search(self, number: int) -> bool:
+        return not self._in_order or number == self._searched or not self._fitted or self._error is not None
+
+    def _search(self, reading: _Reading, frames: Bytes) -> None:
+        if not self._fitted or self._error is not None:
+            return
+        part, pages = reading.part, reading.pages
+        begin = int(np.searchsorted(part.wanted.pages, pages[0]))
+        _, self._fitted = self._arena.bring(part.numbers, part.wanted, begin, pages, frames)
+        self._searched += 1
+        part.coming -= self._fitted
+
+    def _settle(self) -> None:
+        """Note what is known now of parts that are done."""
+        for part in [part for part in self._open if part.coming == 0 and part.at == part.plan.pages.size]:
+            self._arena.settle(part.numbers)
+            self._open.remove(part)
+
+    def _fail(self, error: BaseException) -> None:
+        self._error = self._error or error
+        self._turn.notify_all()
 
 
 def read_costs(relation: Relation) -> tuple[float, float]:

@@ -265,6 +265,9 @@ class FrontStage(Join):
         finally:
             self.cache.remove(change.keys)
 
+    def forget_rows(self, keys: Ints) -> None:
+        self.cache.remove(keys)
+
     def _update_bytes(self, overlay_bytes: int, index_bytes: int) -> int:
         return 0  # the join behind counts it
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from semistream.core.arrays import Ints
 from semistream.core.budget import MemoryBudget, Reservation
 from semistream.core.errors import BrokenJoinError, UpdateRefusedError, UpdateTooLargeError
 from semistream.core.units import format_bytes
@@ -75,6 +76,12 @@ class FollowsUpdates:
 
     def after_update(self, change: Change) -> None:
         """Forget what has changed; the update is installed."""
+
+    def forget_rows(self, keys: Ints) -> None:
+        """Forget what a warm cache holds of keys, ascending: it was filled from another version of R.
+
+        `semistream.relation.version_changes.changed_keys` says which have changed in between.
+        """
 
     # -- memory -------------------------------------------------------------------------------------------
 

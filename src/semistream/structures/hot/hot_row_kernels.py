@@ -149,6 +149,38 @@ def _free_key(
     state[KEYS] -= 1
 
 
+@inner_kernel
+def _rows_of(after: Slots, first: Slots, place: Int, unique: bool) -> Int:
+    row = np.int64(first[place])
+    if unique or row < 0:
+        return np.int64(row >= 0)
+    rows = 0
+    while row >= 0:
+        rows += 1
+        row = np.int64(after[row])
+    return np.int64(rows)
+
+
+@inner_kernel
+def _let_go(t: HotTable, places: Ints, sketch: Bytes, freed: Slots, at: Int) -> Int:
+    """Let some keys go, or what is known of those that are held; return how many rows are listed in ``freed``."""
+    near = np.uint64(0)
+    for i in range(places.size):  # these reads do not wait for each other, and bring near what the next loop needs
+        near += t.entries[home(mix(t.key[places[i]]), t.entries.size)]
+        near += np.uint64(recall(sketch, t.key[places[i]]))
+    for i in range(places.size):
+        place = places[i]
+        at = _free_rows(t.after, t.first, t.state, place, freed, at)
+        if (t.known[place] & HELD) != 0:
+            t.known[place] = HELD | UNKNOWN
+            continue
+        remember(sketch, t.key[place], np.int64(t.often[place]))
+        _free_key(t.key, t.first, t.known, t.often, t.entries, t.state, place)
+    if near == np.uint64(1):  # never mind what it is: the reads must not be left out
+        t.state[SEEN] += 0
+    return at
+
+
 @kernel
 def reclaim(t: HotTable, keys: int, rows: int, unique: bool, sketch: Bytes) -> Slots:
     """Let unpinned keys go, the least frequent first, until so many keys and rows more are free, or none is left.
@@ -156,22 +188,16 @@ def reclaim(t: HotTable, keys: int, rows: int, unique: bool, sketch: Bytes) -> S
     Keys that are held stay in the table, without what was known of them. Returns the rows that were given back. Among
     keys of one frequency a hand goes round. ``unique`` says that no key has several rows.
     """
-    key, first, known, count, after, state = t.key, t.first, t.known, t.often, t.after, t.state
+    first, known, count_of, after, state = t.first, t.known, t.often, t.after, t.state
     of_keys, of_rows = np.zeros(MOST + 2, np.int64), np.zeros(MOST + 2, np.int64)
-    size = key.size
+    size = t.key.size
     for place in range(size):
         what = known[place]
         if what == FREE or (what & PINNED) != 0:
             continue
-        level = 0 if what == UNKNOWN else np.int64(count[place]) + 1
+        level = 0 if what == UNKNOWN else np.int64(count_of[place]) + 1
         of_keys[level] += (what & HELD) == 0
-        row = np.int64(first[place])
-        if unique:
-            of_rows[level] += row >= 0
-            continue
-        while row >= 0:
-            of_rows[level] += 1
-            row = np.int64(after[row])
+        of_rows[level] += _rows_of(after, first, place, unique)
     limit, some_keys, some_rows = 0, of_keys[0], of_rows[0]
     while limit <= MOST and (some_keys < keys or some_rows < rows):
         limit += 1
@@ -180,32 +206,26 @@ def reclaim(t: HotTable, keys: int, rows: int, unique: bool, sketch: Bytes) -> S
     freed = np.empty(state[ROWS], np.int32)
     left_keys = keys - (some_keys - of_keys[limit])
     left_rows = rows - (some_rows - of_rows[limit])
+    going = np.empty(_AHEAD, np.int64)
+    count: Int = 0
     at: Int = 0
     place = state[HAND]
     stopped = place
-    for _ in range(size):
+    for step in range(size):
         place = place + 1 if place + 1 < size else 0
         what = known[place]
-        if what == FREE or (what & PINNED) != 0:
-            continue
-        level = 0 if what == UNKNOWN else np.int64(count[place]) + 1
-        if level > limit:
-            continue
-        if level == limit:
-            if left_keys <= 0 and left_rows <= 0:
-                continue
-            stopped = place
-        before = at
-        at = _free_rows(after, first, state, place, freed, at)
-        if level == limit:
-            left_rows -= at - before
-        if (what & HELD) != 0:
-            known[place] = HELD | UNKNOWN
-            continue
-        if level == limit:
-            left_keys -= 1
-        remember(sketch, key[place], np.int64(count[place]))
-        _free_key(key, first, known, count, t.entries, state, place)
+        level = 0 if what == UNKNOWN else np.int64(count_of[place]) + 1
+        enough = level > limit or (level == limit and left_keys <= 0 and left_rows <= 0)
+        if what != FREE and (what & PINNED) == 0 and not enough:
+            if level == limit:
+                stopped = place
+                left_rows -= _rows_of(after, first, place, unique)
+                left_keys -= (what & HELD) == 0
+            going[count] = place
+            count += 1
+        if count == _AHEAD or step == size - 1:
+            at = _let_go(t, going[:count], sketch, freed, at)
+            count = 0
     state[HAND] = stopped
     return freed[:at].copy()
 

@@ -1,0 +1,133 @@
+"""Which keys have other rows in one version of R than in another: what a warm cache must forget, and no more.
+
+A version that follows another by updates has all of its files, and one more for each update: pages that were not
+written in between hold what they held. So only pages that were, or that have no rows any more, are read, of both
+versions. A row that merely moved to another page has not changed, and neither has one that was given the values it had.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from semistream.core.arrays import Ints
+from semistream.core.errors import NotARelationError
+from semistream.core.paths import local_path
+from semistream.relation.changes.repacking import row_lengths
+from semistream.relation.keys.xxhash import hash_bytes, start
+from semistream.relation.pages.page_layout import page_keys
+from semistream.relation.relation import Relation
+from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage.map_file import load_map
+from semistream.relation.storage.page_map import PageMap
+from semistream.relation.storage.shard_files import ShardFiles
+
+__all__ = ["changed_keys"]
+
+_PAGES_AT_ONCE = 256
+
+
+def changed_keys(
+    path: str | os.PathLike[str], before: int, after: int, *, shard: int = 0, most_pages: int | None = None
+) -> Ints | None:
+    """Return key64, ascending, of the keys of a shard whose rows are others in version ``after`` than in ``before``.
+
+    Costs a read of each page written in between, and of what it was before, through 2 MB of frames.
+
+    Parameters
+    ----------
+    path
+        A relation.
+    before, after
+        Its versions; ``after`` is the later one.
+    shard
+        Number of the shard.
+    most_pages
+        Give up if more pages are to be read.
+
+    Returns
+    -------
+    array or None
+        None if it cannot be told, so that any key may have changed: ``before`` is gone, or R was built anew or
+        compacted in between.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, tempfile
+    >>> from semistream.relation.updates import upsert
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     first = Relation.build(pa.table({"id": [1, 2], "name": ["apple", "fig"]}), f"{folder}/r", key="id")
+    ...     second = upsert(f"{folder}/r", pa.table({"id": [1, 2, 3], "name": ["apple", "date", "pear"]}))
+    ...     changed_keys(f"{folder}/r", 1, second).tolist()
+    [2, 3]
+    """
+    path = local_path(path, "relation")
+    try:
+        earlier, later = manifests.load(path, before), manifests.load(path, after)
+        if max(len(earlier.shards), len(later.shards)) <= shard or len(earlier.shards) != len(later.shards):
+            return None
+        old, new = earlier.shards[shard], later.shards[shard]
+        if old == new:
+            return np.empty(0, np.int64)
+        if not _follows(old, new) or (earlier.schema, earlier.key) != (later.schema, later.key):
+            return None
+        were, are = _written_between(path, old, new)
+        if most_pages is not None and were.size + are.size > most_pages:
+            return None
+        with (
+            Relation.open(path, version=before, shards=[shard]) as first,
+            Relation.open(path, version=after, shards=[shard]) as second,
+        ):
+            return _differing(_rows_of(first, were), _rows_of(second, are))
+    except (NotARelationError, FileNotFoundError):  # removed, or being removed
+        return None
+
+
+def _follows(old: ShardFiles, new: ShardFiles) -> bool:
+    """Whether a shard has all pages of another, and more in files that came later."""
+    same = (old.pages_file, old.pages, old.leaves_file) == (new.pages_file, new.pages, new.leaves_file)
+    return same and new.leaves_file is None and new.deltas[: len(old.deltas)] == old.deltas
+
+
+def _written_between(path: Path, old: ShardFiles, new: ShardFiles) -> tuple[Ints, Ints]:
+    """Return the pages to compare: ids of those that the old version has, and of those that the new one has."""
+    old_order, old_map = _map_of(path, old)
+    new_order, new_map = _map_of(path, new)
+    written = new_map.changed[new_map.places >= sum(pages for _, pages in old.deltas)]
+    were = np.union1d(np.intersect1d(written, old_order), np.setdiff1d(old_order, new_order))
+    assert old_map.page_count <= new_map.page_count
+    return were, np.union1d(np.intersect1d(written, new_order), np.setdiff1d(new_order, old_order))
+
+
+def _map_of(path: Path, shard: ShardFiles) -> tuple[Ints, PageMap]:
+    if shard.map_file is None:
+        return np.arange(shard.pages), PageMap.plain(shard.pages)
+    return load_map(path, shard)
+
+
+def _rows_of(relation: Relation, pages: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return the keys of pages, ascending, how many rows each has there, and what they add up to, hashed."""
+    keys, hashes = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
+    frames = relation.frames(min(_PAGES_AT_ONCE, max(1, pages.size)))
+    for begin in range(0, pages.size, len(frames)):
+        part = pages[begin : begin + len(frames)]
+        relation.read(part, frames[: part.size])
+        found, _, starts = page_keys(frames[: part.size], relation.layout.stride)
+        data, running = frames.reshape(-1), start(found.size)
+        hash_bytes(data, starts, row_lengths(data, starts, relation.layout.stride), None, running)
+        keys.append(found)
+        hashes.append(running)
+    # a key may have several rows, in several pages, in any order
+    distinct, number, count = np.unique(np.concatenate(keys), return_inverse=True, return_counts=True)
+    total = np.zeros(distinct.size, np.uint64)
+    np.add.at(total, number, np.concatenate(hashes))
+    return distinct, count, total.view(np.int64)
+
+
+def _differing(old: tuple[Ints, Ints, Ints], new: tuple[Ints, Ints, Ints]) -> Ints:
+    """Return the keys of which the one has other rows than the other."""
+    both, at, to = np.intersect1d(old[0], new[0], assume_unique=True, return_indices=True)
+    same = both[(old[1][at] == new[1][to]) & (old[2][at] == new[2][to])]
+    return np.setdiff1d(np.union1d(old[0], new[0]), same, assume_unique=True)
