@@ -19,6 +19,7 @@ from semistream.core.errors import (
 )
 from semistream.joins.ssij.ssij import Ssij
 from semistream.relation.changes.overlay import Change
+from semistream.relation.devices.device import DeviceError
 from semistream.relation.relation import Relation
 from ssij_cases import BETWEEN, ssij
 
@@ -125,6 +126,7 @@ def test_results_of_an_update_are_held_within_the_budget_or_it_is_refused(folder
             assert list(join.step()) == []  # looked up, and waiting
         with pytest.raises(UpdateRefusedError, match="drain the join"):
             relation.apply(versioned(1, keys[:5]))
+        join.check()
         assert sum(batch.nbytes for batch in join._early) <= join.budget.parts()["results"]
         join.offer(pa.record_batch({"id": np.arange(40), "n": np.arange(40, 80)}))
         with pytest.raises(UpdateRefusedError, match="amid a turn"):
@@ -133,6 +135,34 @@ def test_results_of_an_update_are_held_within_the_budget_or_it_is_refused(folder
         relation.apply(versioned(1, keys[:5]))
         results += join.process([pa.record_batch({"id": np.arange(4), "n": np.arange(80, 84)})])
         assert assert_whole(pa.Table.from_batches(results), 84).tolist() == [0] * 80 + [1] * 4
+        join.check()
+
+
+def test_a_read_that_fails_as_an_update_comes_loses_no_tuple(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = np.arange(40)
+    with Relation.build(versioned(0, keys), folder / "r", "id", page_size=1024) as relation:
+        join = ssij(relation, on="id", memory="1MB", input_tuples=10, buffer_tuples=1000, max_scan=2, read_ahead=False)
+        join.offer(pa.record_batch({"id": np.arange(0, 40, 4), "n": np.arange(10)}))
+        assert list(join.step()) == []  # looked up, and waiting
+        honest, reads = relation.device.read, iter(range(1000))
+
+        def failing(pages: NDArray[np.int64], frames: NDArray[np.uint8]) -> None:
+            if next(reads) >= 1:
+                raise DeviceError("the disk does not answer")
+            honest(pages, frames)
+
+        monkeypatch.setattr(join._memory.read_buffer, "most", 4)
+        monkeypatch.setattr(
+            join._memory.read_buffer, "_buffers", [tuple(a[:4] for a in join._memory.read_buffer._buffers[0])]
+        )
+        monkeypatch.setattr(relation.device, "read", failing)
+        with pytest.raises(DeviceError):
+            relation.apply(versioned(1, keys[:5]))
+        join.check()
+        monkeypatch.setattr(relation.device, "read", honest)
+        join.offer(pa.record_batch({"id": np.arange(0, 40, 4), "n": np.arange(10, 20)}))
+        results = list(join.drain())
+        assert assert_whole(pa.Table.from_batches(results), 20).tolist() == [0] * 20
         join.check()
 
 

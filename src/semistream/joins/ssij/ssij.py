@@ -61,9 +61,8 @@ class Ssij(Join):
     cache_share
         None lets memory move between pages and tuples. A share, such as the paper's 0.2, 0.5 and 0.7, fixes the split.
     utility_kept
-        Share of a page's utility that it takes into the time after a join phase. 0 is the paper's: all pages are then
-        equal, and which of them make way for the next tuples is left to chance. More estimates a steady stream better,
-        and follows a moving one later.
+        Share of a page's utility that it takes into the time after a join phase. 0 is the paper's: chance says which
+        pages make way for the next tuples. More estimates a steady stream better, and follows a moving one later.
     plan
         ``"optimal"`` or ``"greedy"``.
     read_ahead
@@ -78,12 +77,11 @@ class Ssij(Join):
     -----
     With deadlines, somebody must call `step` at `due` at the latest. `missed_deadlines` counts those that left later.
 
-    Departures from the paper. A batch is sorted and looked up in portions, so that what this takes is bounded. Pages
-    are read into buffers of their own, several runs at once and the next while these are joined, and copied if they
-    are to be kept; the read plan takes linear time. A tuple that waits for more pages than fit is taken through several
-    join phases. When deadlines press, all tuples of the input buffer are looked up, in the order of their deadlines, as
-    long as the join phase still ends in time; the paper takes only those that would expire during it, and those that
-    expire soon after are late.
+    Departures from the paper. A batch is sorted and looked up in bounded portions. Pages are read into buffers of
+    their own, several runs at once and the next while these are joined, and copied to be kept; the read plan takes
+    linear time. A tuple that waits for more pages than fit is taken through several join phases. When deadlines press,
+    all tuples of the input buffer are looked up, by deadline, as long as the join phase still ends in time; the paper
+    takes only those that would expire during it, and those that expire soon after are late.
 
     Examples
     --------
@@ -141,6 +139,7 @@ class Ssij(Join):
         self._updates: deque[tuple[Any, Any, Future[Change]]] = deque()
         self._early: deque[pa.RecordBatch] = deque()
         self._rest: Iterator[pa.RecordBatch] = iter(())  # of a join phase that an update has begun
+        self._unfinished = False  # whether it is not at its end
         super().__init__(relation, **common)
 
     def _minimum(self) -> int:
@@ -235,8 +234,9 @@ class Ssij(Join):
         while self._early:
             yield self._early.popleft()
         yield from self._rest
-        if self._updates:
-            yield from self._results_of(Phase.JOIN)
+        if self._updates or self._unfinished:
+            yield from self._results_of(Phase.JOIN)  # in which a read may have failed before
+            self._unfinished = False
             self._install_updates()
         self._absorb()
         for phase in self._schedule.turn(self._closing):
@@ -306,7 +306,7 @@ class Ssij(Join):
         if (too_little := self._memory.lacking_for(lacking)) > 0:
             raise self._too_large(too_little, patch)  # too few frames for tuples to come in, wait and leave
         room, self._result_bytes = self._result_bytes, self._result_bytes // 2
-        self._rest = self._results_of(Phase.JOIN)
+        self._rest, self._unfinished = self._results_of(Phase.JOIN), True
         try:
             for result in self._rest:
                 self._early.append(result)
@@ -314,6 +314,7 @@ class Ssij(Join):
                     raise UpdateRefusedError(
                         f"results of {self.id} take more than {format_bytes(room)}; drain the join, or use its update()"
                     )
+            self._unfinished = False
         finally:
             self._result_bytes = room
         super().before_update(patch, undo)
@@ -325,8 +326,7 @@ class Ssij(Join):
 
     def _give_up(self, lacking: int, patch: Patch) -> Undo:
         """Lend frames; the tuples that wait for pages have left by now, others may have taken too many."""
-        undo = self._memory.lend_for_update(self.budget.free + lacking)
-        if undo is None:
+        if (undo := self._memory.lend_for_update(self.budget.free + lacking)) is None:
             raise self._must_drain(self.pending)
         return undo
 
@@ -347,4 +347,4 @@ class Ssij(Join):
         return len(self._memory.input) + len(self._memory.index) if self._bound else 0
 
     def _check(self) -> None:
-        self._memory.check()
+        self._memory.check(amid=self._unfinished)

@@ -12,14 +12,17 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from semistream.core.arrays import Bytes, Ints
+from semistream.core.errors import SemistreamError
 from semistream.core.statistics import JoinStatistics
 from semistream.joins.interface.leaving import Leaving
 from semistream.joins.ssij.inverted_index import Served
 from semistream.joins.ssij.inverted_layout import DONE, FULL, NO_PLAN, NO_ROOM, RECORD, TUPLE, W_PAIRS
+from semistream.joins.ssij.page_cache import Verdict
 from semistream.joins.ssij.ssij_memory import SsijMemory
 from semistream.joins.ssij.ssij_schedule import SsijSchedule
 from semistream.relation.relation import Relation
 from semistream.relation.spans import locate_spans
+from semistream.structures.read_plan import ReadPlan
 
 __all__ = ["Alone", "Event", "Found", "JoinPhase", "Met", "OnlinePhase", "Short"]
 
@@ -196,6 +199,19 @@ class JoinPhase(_Working):
         verdict = cache.decide(index.utilities(cache.arrays, wanted, memory.wanted_utilities))
         plan = memory.planner.plan_greedily(wanted) if self._greedy else memory.planner.plan(wanted)
         gathered = index.start_waiting()
+        try:
+            yield from self._serve(plan, verdict, gathered)
+        except SemistreamError:
+            yield from self._met(gathered)  # they count as served; the others wait on, for another phase
+            raise
+        yield from self._met(gathered)
+        yield from self._flush(cursor)
+        cache.age(self._utility_kept)
+        schedule.observe(wanted.size, schedule.now() - began)
+
+    def _serve(self, plan: ReadPlan, verdict: Verdict, gathered: Ints) -> Iterator[Found | Met]:
+        """Join the tuples that wait with the pages of a plan."""
+        memory, schedule, cache, index = self._memory, self._schedule, self._memory.cache, self._memory.index
         for pages, frames in memory.read_buffer.pages(plan):
             utility = index.utilities(cache.arrays, pages, memory.read_utilities)
             index.next_pages(gathered)
@@ -212,10 +228,6 @@ class JoinPhase(_Working):
                 if served.status == DONE:
                     break
             cache.settle(pages, frames, utility, verdict)
-        yield from self._met(gathered)
-        yield from self._flush(cursor)
-        cache.age(self._utility_kept)
-        schedule.observe(wanted.size, schedule.now() - began)
 
     def _found(self, frames: Bytes, begin: int, end: int) -> Found:
         pairs = self._memory.pairs
