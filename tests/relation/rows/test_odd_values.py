@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import semistream
+from differential.random_arrow import plain_values, random_array
 from semistream.relation.relation import Relation
+from semistream.relation.rows.any_type import gather
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.row_sizes import batch_bytes
 
@@ -91,3 +95,34 @@ def test_lists_of_types_that_arrow_cannot_flatten_are_measured(fixed: bool) -> N
     assert batch_bytes(batch) == 8 * len(lists) + 6 * (16 + 16 + 20)
     assert batch_bytes(batch.slice(1, 1)) < batch_bytes(batch.slice(1, 2)) < batch_bytes(batch)
     assert batch_bytes(batch.slice(0, 0)) == 0
+
+
+def test_bytes_of_lists_without_values() -> None:
+    """Arrow gives such an array a buffer of a size of its own."""
+    kind = pa.list_(pa.binary_view(), 0)
+    buffer = pa.py_buffer(b"\0")
+    empty = pa.Array.from_buffers(pa.binary_view(), 0, [None, buffer])
+    lists = pa.Array.from_buffers(kind, 3, [None], children=[empty])
+    assert batch_bytes(pa.record_batch({"v": lists})) <= 3 * 8
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        lambda runs: pa.list_(runs, 3),
+        lambda runs: pa.list_(pa.struct({"a": pa.int32(), "b": runs}), 2),
+        lambda runs: pa.list_(pa.sparse_union([pa.field("x", runs)])),
+    ],
+)
+def test_nulls_beside_nested_runs_are_sound(nested: Callable[[pa.DataType], pa.DataType]) -> None:
+    """Arrow's own NULLs of such types are not valid arrays."""
+    kind = nested(pa.run_end_encoded(pa.int32(), pa.string()))
+    values = random_array(kind, 40, Random(3), nulls=0.3)
+    codec = RowCodec(pa.schema({"v": kind}))
+    rows = codec.encode(pa.record_batch({"v": values}))
+    decoded = codec.decode(rows.data, rows.starts)
+    decoded.validate(full=True)
+    assert plain_values(decoded["v"]) == plain_values(values)
+    taken = gather(values, np.array([1, 2, 0]), np.array([False, True, False]), RowCodec)
+    taken.validate(full=True)
+    assert plain_values(taken)[1] == "None" or pa.types.is_union(kind)

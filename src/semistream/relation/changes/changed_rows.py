@@ -12,6 +12,7 @@ from semistream.core.errors import RelationBuildError
 from semistream.relation.changes.updatable import Updatable
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.rows.arrow_input import as_reader
+from semistream.relation.rows.dictionaries import without_null_words
 from semistream.relation.rows.fitting import fit, no_rows
 from semistream.relation.rows.selection import keep_rows, take_rows
 
@@ -73,7 +74,10 @@ def _one_batch(data: Any, relation: Updatable, names: Any) -> pa.RecordBatch:
         raise RelationBuildError(
             f"the update lacks R's column {missing[0]!r}; it has {table.schema.names}, and needs {list(names)}"
         )
-    batches = table.select(list(names)).combine_chunks().to_batches()
+    table = table.select(list(names))
+    if max((column.num_chunks for column in table.columns), default=0) > 1:
+        table = pa.Table.from_batches(map(without_null_words, table.to_batches()), table.schema)
+    batches = table.combine_chunks().to_batches()
     return fit(batches[0], schema) if batches else no_rows(schema)
 
 

@@ -23,7 +23,7 @@ def gather(array: pa.Array, positions: NDArray[np.int64], missing: Mask | None, 
         return array.take(pa.array(positions, mask=missing))
     except pa.ArrowNotImplementedError:
         codec, rows = _as_rows(array, codec_for)
-        _, null = _as_rows(pa.nulls(1, array.type), codec_for)
+        null = codec.encode(codec.nulls(1))  # Arrow's own are invalid where runs are in them
         starts = np.append(rows.starts, rows.data.size)
         positions = positions if missing is None else np.where(missing, len(array), positions)
         return codec.decode(np.concatenate([rows.data, null.data]), starts[positions]).column(0)

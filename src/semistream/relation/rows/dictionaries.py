@@ -1,12 +1,17 @@
-"""Dictionaries with room: while batches are put together, theirs may become larger than their type can number."""
+"""Dictionaries that can be put together: with room, since theirs may become larger than their type can number, and
+without NULLs among their values, which Arrow does not unify.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pyarrow as pa
 
 from semistream.relation.rows.fitting import fit
+from semistream.relation.rows.row_codec import RowCodec
 
-__all__ = ["roomy", "roomy_schema"]
+__all__ = ["roomy", "roomy_schema", "without_null_words"]
 
 
 def roomy_schema(schema: pa.Schema) -> pa.Schema:
@@ -19,8 +24,39 @@ def roomy_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def roomy(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch as one of `roomy_schema`."""
-    return fit(batch, schema)
+    """Return a batch as one of `roomy_schema`, its dictionaries without NULLs."""
+    return without_null_words(fit(batch, schema))
+
+
+def without_null_words(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch whose dictionaries contain no NULL: who pointed to one is NULL itself. Others stay as they are.
+
+    >>> words = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), pa.array(["a", None]))
+    >>> words = without_null_words(pa.record_batch({"word": words}))["word"]
+    >>> words.to_pylist(), words.dictionary.to_pylist()
+    (['a', None, 'a'], ['a'])
+    """
+    wrong = [at for at, column in enumerate(batch.columns) if _has_null_words(column)]
+    for at in wrong:
+        # a row has the value itself, and dictionaries are made anew when it is read
+        alone = batch.select([at])
+        codec = RowCodec(alone.schema)
+        rows = codec.encode(alone)
+        batch = batch.set_column(at, batch.schema.field(at), codec.decode(rows.data, rows.starts).column(0))
+    return batch
+
+
+def _has_null_words(array: Any) -> bool:
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_null_words(array.storage)
+    if pa.types.is_dictionary(kind):
+        return array.dictionary.null_count > 0 or _has_null_words(array.dictionary)
+    if pa.types.is_struct(kind) or pa.types.is_union(kind):
+        return any(_has_null_words(array.field(child)) for child in range(kind.num_fields))
+    if pa.types.is_map(kind):
+        return _has_null_words(array.keys) or _has_null_words(array.items)
+    return (pa.types.is_nested(kind) or pa.types.is_run_end_encoded(kind)) and _has_null_words(array.values)
 
 
 def _roomy_field(field: pa.Field) -> pa.Field:

@@ -126,6 +126,10 @@ class RowFormat(Protocol):
         """Decode the rows that start at ``starts``."""
         ...
 
+    def nulls(self, rows: int) -> pa.RecordBatch:
+        """Return rows in which everything is NULL."""
+        ...
+
 
 CodecFor = Callable[[pa.Schema], RowFormat]
 """Makes the codec of a schema. A list holds rows, and rows hold lists: who makes a column says how rows are made."""

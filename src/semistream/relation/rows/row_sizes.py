@@ -82,7 +82,9 @@ def _bytes(array: pa.Array) -> int:
     if isinstance(array, pa.DictionaryArray):
         return int(array.indices.nbytes) + _share(array.dictionary, len(array))
     if _is_view(kind):
-        lengths = np.frombuffer(array.buffers()[1], np.int32)[4 * array.offset : 4 * (array.offset + len(array)) : 4]
+        if len(array) == 0:
+            return 0  # its buffer may be anything
+        lengths = np.frombuffer(array.buffers()[1], np.int32, 4 * len(array), _VIEW_BYTES * array.offset)[::4]
         return _VIEW_BYTES * len(array) + int(lengths[lengths > _INLINE_BYTES].sum())
     if _is_list_view(kind):
         width = 16 if pa.types.is_large_list_view(kind) else 8
