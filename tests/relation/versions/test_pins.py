@@ -127,3 +127,16 @@ def test_a_relation_that_may_only_be_read_is_pinned_elsewhere(path, tmp_path, mo
     assert pins.version_for(path, "q-1", 7, elsewhere=elsewhere) == 1, "also once it may be written to"
     assert pins.version_for(path, "q-1", 8, elsewhere=elsewhere) == 2
     assert file_of(path, 8).exists()
+
+
+def test_a_busy_query_does_not_push_out_the_pin_of_another(path: Path) -> None:
+    """Tasks that know no query share a name, and go by the time of their batch."""
+    hour = 3_600_000
+    shared, first = f"{pins.SHARED}join", 1_794_767_337_472
+    assert pins.version_for(path, shared, first) == 1
+    semistream.compact(path)
+    for batch in range(3 * pins.KEPT_PINS):
+        pins.version_for(path, shared, first + 64 * (batch + 1))
+    assert pins.version_for(path, shared, first) == 1
+    pins.version_for(path, shared, first + 25 * hour)
+    assert pins.pinned_versions(path) == {2}, "a day later nobody needs them"

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from semistream.relation.storage import files
+from semistream.relation.versions.pins import SHARED
 
 __all__ = ["MOMENTS", "keep_under", "name_of_batch"]
 
@@ -47,7 +48,7 @@ def name_of_batch(
     """
     if query is not None and batch is not None and any((place / query / f"{batch:012d}").exists() for place in places):
         return query, batch
-    own = (query, batch) if query is not None and batch is not None else (f"at-{join}", moment)
+    own = (query, batch) if query is not None and batch is not None else (f"{SHARED}{join}", moment)
     name = f"m{moment:015d}-{join}"
     while True:
         for place in places:

@@ -28,11 +28,15 @@ from semistream.relation.storage import files
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.versions import holds
 
-__all__ = ["KEPT_PINS", "Pin", "forget_idle", "pin_version", "pinned_versions", "version_for"]
+__all__ = ["KEPT_PINS", "SHARED", "Pin", "forget_idle", "pin_version", "pinned_versions", "version_for"]
 
 PINS = ".pins"
 KEPT_PINS = 16
 """Pins of this many batches of a query are kept. Spark replays only what it had not committed: the last batch."""
+SHARED = "at-"
+"""How names begin under which batches of several queries are pinned, by their time in milliseconds; see `moments`."""
+_SHARED_KEPT = 86_400_000
+_SHARED_SWEEP = 64
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 _SAFE = re.compile(r"[A-Za-z0-9-]+")
 
@@ -182,7 +186,7 @@ def _flush(pin: Path, above: Sequence[Path]) -> None:
             file.sync()
         for directory in (pin.parent, *reversed(above)):
             files.sync_directory(directory)
-        _forget_old(pin.parent)
+        _forget_old(pin)
 
 
 def _in_background(work: Callable[[], None]) -> Future[None]:
@@ -200,6 +204,14 @@ def _in_background(work: Callable[[], None]) -> Future[None]:
     return done
 
 
-def _forget_old(folder: Path) -> None:
-    for pin in sorted(folder.glob("[0-9]*"))[:-KEPT_PINS]:
+def _forget_old(newest: Path) -> None:
+    folder = newest.parent
+    if not folder.name.startswith(SHARED):
+        old = sorted(folder.glob("[0-9]*"))[:-KEPT_PINS]
+    elif (now := int(newest.name)) % _SHARED_SWEEP == 0:
+        # by age: a query with many batches must not push out the pin of one with few
+        old = [pin for pin in folder.glob("[0-9]*") if now - int(pin.name) > _SHARED_KEPT]
+    else:
+        old = []
+    for pin in old:
         files.remove(pin)
