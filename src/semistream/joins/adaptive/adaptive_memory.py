@@ -307,12 +307,17 @@ class AdaptiveMemory(Join):
         if self._arrays is not None or taken - lacking < least:
             raise self._too_large(lacking - max(0, taken - least), patch)
         held = max(len(self._window), math.ceil(self._window.nbytes / self._tuple_bytes))
-        self._have(taken - lacking, self._most_rows)
-        shorter = int(self._window.tuples * self._room / taken)
-        if not self._move(max(held + held // 16, shorter)):
-            self._have(before[0], before[2])
-            self._move(before[1])
-            raise self._must_drain(self.pending)
+        needed, room = self.budget.free + lacking, taken - lacking
+        while self.budget.free < needed:
+            if room < least:
+                self._take_back(*before)
+                raise self._too_large(least - room, patch)
+            self._have(room, self._most_rows)
+            shorter = int(self._window.tuples * self._room / taken)
+            if not self._move(max(held + held // 16, shorter)):
+                self._take_back(*before)
+                raise self._must_drain(self.pending)
+            room -= max(0, needed - self.budget.free)  # arrays are a little larger than reckoned
         return partial(self._take_back, *before)
 
     def _take_back(self, room: int, tuples: int, most_rows: int | None) -> None:
