@@ -1,9 +1,8 @@
 """The differential fuzz: random relations and streams through all joins, against a dictionary.
 
 A case is drawn from a seed: key columns of any types (R's and the stream's may differ), value columns of any Arrow
-type, rows from nothing up to far longer than a stream buffer, batches around borders, updates in between. The right
-answer comes from canonical keys and row numbers alone; that a result's other columns are those of the rows it
-names is compared value by value, as text.
+type, rows from nothing up to far longer than a stream buffer, batches around borders, updates in between; or few plain
+columns, and tens of thousands of tuples. `judging.py` knows what is right, `running.py` runs a case.
 
 * `test_differential.py` runs cases for some seconds;
 * ``python tests/differential/soak.py --tuples 10000000 --seed 1`` (``make soak``) as many as one likes, in child
@@ -12,41 +11,24 @@ names is compared value by value, as text.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pyarrow as pa
 
-import semistream
 import semistream.joins
-from differential.random_arrow import plain_values, random_array, random_type
+from differential.judging import Key
+from differential.random_arrow import random_array, random_type
 from differential.random_keys import KeyColumnKind, random_key_kind
-from semistream.core.errors import (
-    BudgetTooSmallError,
-    KeyTypeError,
-    RelationBuildError,
-    SemistreamError,
-    UpdateRefusedError,
-)
-from semistream.relation.relation import Relation
-from semistream.relation.rows.row_cells import RowLimitError
 
-__all__ = ["Case", "Refused", "draw", "run"]
+__all__ = ["Case", "Side", "draw", "smaller"]
 
 _BATCHES = (0, 1, 2, 7, 49, 50, 51, 100, 300)
 _MOST_PAIRS = 600
-_MOST_PAGE = 1 << 17
-_MOST_IDLE_TURNS = 20_000
-Key = tuple[Any, ...]
-
-
-class Refused(Exception):
-    """The library says that it does not do this; in a way that is for people."""
+_BULK = 0.2
+_BULK_BATCHES = (1000, 2500, 4999, 10_000)
+_MOST_BULK_PAIRS = 30_000
 
 
 @dataclass(frozen=True)
@@ -89,27 +71,26 @@ class Case:
 def draw(seed: int, algorithms: int = 3) -> Case:
     """Draw a case."""
     rng = Random(seed)
-    size = rng.choice([1, 5, 30, 100])
+    bulk = rng.random() < _BULK
+    size = rng.choice([100, 1000, 3000] if bulk else [1, 5, 30, 100])
     key = tuple(random_key_kind(rng, size) for _ in range(rng.choice([1, 1, 1, 2, 3])))
-    longest = rng.choice([30, 30, 400, 4000])
-    values = [pa.field(f"r{n}", random_type(rng)) for n in range(rng.choice([0, 1, 2, 3, 5, 20]))]
-    bulk = rng.random() < 0.12
-    if bulk:  # few plain columns and many tuples
-        values, longest = [pa.field("r0", pa.string())], 30
-    known = _key_rows(rng, key, 1500 if bulk else rng.choice([0, 1, 40, 200]), foreign=False)
+    longest = 30 if bulk else rng.choice([30, 30, 400, 4000])
+    values = [pa.field(f"r{n}", random_type(rng, 1 if bulk else 3)) for n in range(rng.choice([0, 1, 2, 3, 5, 20]))]
+    values = values[:3] if bulk else values
+    known = _key_rows(rng, key, rng.choice([20, 1000, 3000] if bulk else [0, 1, 40, 200]), foreign=False)
     master, number = [], 0
     for part in _parts(known, rng):
         master.append(_side(rng, key, part, values, "row", number, longest, ours=True))
         number += len(part)
     longest = 30 if bulk else rng.choice([30, 30, 300, 9000, 60_000])
-    others = [pa.field(f"s{n}", random_type(rng)) for n in range(rng.choice([0, 1, 2, 3, 6]))]
-    others = others[:bulk] if bulk else others
+    others = [pa.field(f"s{n}", random_type(rng, 1 if bulk else 3)) for n in range(rng.choice([0, 1, 2, 3, 6]))]
+    others = others[:2] if bulk else others
     stream, position = [], 0
     few = [keys for keys in known if keys is not None][:7]
     partners = len(known) / max(1, len({*known}))
     for _ in range(rng.randint(1, 5)):
-        most = (20_000 if bulk else _MOST_PAIRS) / max(1.0, partners)
-        count = min(rng.choice((1000, 4999, 5000) if bulk else _BATCHES), 1 + int(most))
+        most = (_MOST_BULK_PAIRS if bulk else _MOST_PAIRS) / max(1.0, partners)
+        count = min(rng.choice(_BULK_BATCHES if bulk else _BATCHES), 1 + int(most))
         rows = _key_rows(rng, key, count, foreign=True, known=few if rng.random() < 0.3 else known)
         stream.append(_side(rng, key, rows, others, "position", position, longest, ours=False))
         position += len(rows)
@@ -125,11 +106,12 @@ def draw(seed: int, algorithms: int = 3) -> Case:
         "page_size": rng.choice([512, 1024, 4096, 8192]), "fill": rng.choice([1.0, 0.7]), "clustered": clustered,
         "shards": rng.choice([1, 1, 2, 3]),
     }  # fmt: skip
+    # a join with next to no memory reads R for every few tuples
+    factors = [3.0, 10.0, 40.0, 200.0] if bulk else [1.0, 1.1, 2.0, 20.0]
     joins = tuple(
-        (name, {"how": rng.choice(["inner", "left"]), "factor": rng.choice([1.0, 1.1, 2.0, 20.0]),
-                "schema": rng.random() < 0.5})
+        (name, {"how": rng.choice(["inner", "left"]), "factor": rng.choice(factors), "schema": rng.random() < 0.5})
         for name in rng.sample(semistream.joins.algorithms(), algorithms)
-    )  # fmt: skip
+    )
     return Case(seed, key, tuple(master), tuple(stream), updates, build, joins)
 
 
@@ -191,177 +173,6 @@ def _side(
         tuple(rows),
         pa.RecordBatch.from_arrays([arrays[at] for at in order], schema=pa.schema([fields[at] for at in order])),
     )
-
-
-# -- running one ------------------------------------------------------------------------------------------
-
-
-class _Truth:
-    """R as a dictionary, and all rows there ever were as text."""
-
-    def __init__(self, case: Case) -> None:
-        self.rows: dict[Key, list[int]] = defaultdict(list)
-        self.texts: dict[int, tuple[str, ...]] = {}
-        self.names = [name for name in case.master[0].batch.schema.names if not name.startswith("k")]
-        for side in case.master:
-            self.add(side)
-
-    def add(self, side: Side) -> None:
-        numbers = side.batch["row"].to_pylist()
-        for number, keys in zip(numbers, side.keys, strict=True):
-            if keys is not None:
-                self.rows[keys].append(number)
-        columns = [plain_values(side.batch[name]) for name in self.names]
-        self.texts |= dict(zip(numbers, zip(*columns, strict=True), strict=True))
-
-    def update(self, side: Side, gone: tuple[Key, ...]) -> None:
-        for keys in (*gone, *side.keys):
-            if keys is not None:
-                self.rows.pop(keys, None)
-        self.add(side)
-
-
-def run(case: Case, root: Path | None = None) -> None:
-    """Run a case; raise if anything is wrong, or `Refused` if the library refuses it with an error of its own."""
-    folder = Path(
-        tempfile.mkdtemp(prefix="semistream-fuzz-", dir=root or ("/dev/shm" if Path("/dev/shm").is_dir() else None))
-    )
-    try:
-        _build(case, folder / "r")
-        texts = [_texts(side) for side in case.stream]
-        for algorithm, options in case.joins:
-            _join(case, folder / "r", algorithm, options, texts)
-        _store(case, folder / "r")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _texts(side: Side) -> dict[int, tuple[str, ...]]:
-    """Return all values of each tuple as text, by its position."""
-    columns = [plain_values(side.batch[name]) for name in side.batch.schema.names]
-    return dict(zip(side.batch["position"].to_pylist(), zip(*columns, strict=True), strict=True))
-
-
-def _build(case: Case, path: Path) -> None:
-    names = [f"k{at}" for at in range(len(case.key))]
-    size = case.build["page_size"]
-    while True:
-        try:
-            with Relation.build([side.batch for side in case.master], path, names, **{**case.build, "page_size": size}):
-                return
-        except RelationBuildError as error:
-            if "bytes" not in str(error) or size >= _MOST_PAGE:
-                raise Refused(str(error)) from error
-            size *= 2  # a row wider than a page
-        except SemistreamError as error:
-            raise Refused(str(error)) from error
-
-
-def _join(
-    case: Case, path: Path, algorithm: str, options: dict[str, Any], texts: list[dict[int, tuple[str, ...]]]
-) -> None:
-    on = [f"k{at}" for at in range(len(case.key))]
-    truth = _Truth(case)
-    schema = case.stream[0].batch.schema
-    kind = semistream.joins.find(algorithm)
-    with Relation.open(path) as relation:
-        try:
-            least = kind.minimum_memory(relation, schema, on=on)
-        except KeyTypeError as error:
-            if all(column.ours == column.theirs for column in case.key):
-                raise
-            raise Refused(str(error)) from error
-        given = {"schema": schema} if options["schema"] else {}
-        join = kind(relation, on=on, how=options["how"], memory=int(least * options["factor"]) + 1, **given)
-        for at, side in enumerate(case.stream):
-            found: list[pa.RecordBatch] = []
-            idle, taken = 0, 0
-            while taken < side.batch.num_rows:
-                try:
-                    more = join.offer(side.batch.slice(taken))
-                except RowLimitError as error:
-                    raise Refused(str(error)) from error  # a row longer than all of the memory
-                taken += more
-                idle = 0 if more else idle + 1
-                assert idle < _MOST_IDLE_TURNS, f"{algorithm} takes nothing"
-                if taken < side.batch.num_rows:
-                    found.extend(join.step())
-            found.extend(join.drain())
-            join.check()
-            assert join.pending == 0
-            _judge(side, found, truth, texts[at], options["how"], algorithm)
-            if at in case.updates:
-                _apply(case, relation, truth, *case.updates[at])
-        if join.bounded:
-            assert join.budget.peak <= join.budget.total
-
-
-def _apply(case: Case, relation: Relation, truth: _Truth, side: Side, gone: tuple[Key, ...]) -> None:
-    try:
-        relation.apply(side.batch, _deletes(case, gone))
-    except (UpdateRefusedError, RelationBuildError, BudgetTooSmallError):
-        return  # no memory for it, or rows too wide: nothing has changed then
-    truth.update(side, gone)
-
-
-def _deletes(case: Case, gone: tuple[Key, ...]) -> pa.Table | None:
-    if not gone:
-        return None
-    columns = [kind.array([keys[at] for keys in gone], kind.ours) for at, kind in enumerate(case.key)]
-    return pa.table(columns, names=[f"k{at}" for at in range(len(case.key))])
-
-
-def _judge(
-    side: Side, found: list[pa.RecordBatch], truth: _Truth, texts: dict[int, tuple[str, ...]], how: str, algorithm: str
-) -> None:
-    has: Counter[tuple[int, int | None]] = Counter()
-    theirs = side.batch.schema.names
-    for batch in found:
-        positions, numbers = batch["position"].to_pylist(), batch["row"].to_pylist()
-        has.update(zip(positions, numbers, strict=True))
-        left = zip(*(plain_values(batch[name]) for name in theirs), strict=True)
-        right = zip(*(plain_values(batch[name]) for name in truth.names), strict=True)
-        for position, number, mine, other in zip(positions, numbers, left, right, strict=True):
-            assert texts.get(position) == mine, f"{algorithm}: tuple {position} is {mine}, not {texts.get(position)}"
-            wanted = ("None",) * len(other) if number is None else truth.texts.get(number)
-            assert wanted == other, f"{algorithm}: row {number} is {other}, not {wanted}"
-    first = side.batch["position"][0].as_py() if side.batch.num_rows else 0
-    should: Counter[tuple[int, int | None]] = Counter()
-    for at, keys in enumerate(side.keys):
-        rows = truth.rows.get(keys, []) if keys is not None else []
-        should.update((first + at, row) for row in rows)
-        if not rows and how == "left":
-            should[first + at, None] += 1
-    missing, extra = should - has, has - should
-    assert not missing, f"{algorithm} ({how}) lacks {missing.total()} of {should.total()} rows: {list(missing)[:5]}"
-    assert not extra, f"{algorithm} ({how}) has {extra.total()} rows too many: {list(extra)[:5]}"
-
-
-def _store(case: Case, path: Path) -> None:
-    """Commit the updates as versions; read R whole, compacted too."""
-    truth = _Truth(case)
-    _compare(path, truth)
-    for side, gone in case.updates.values():
-        try:
-            semistream.update(path, upserts=side.batch, deletes=_deletes(case, gone))
-        except RelationBuildError:
-            continue
-        truth.update(side, gone)
-        _compare(path, truth)
-    if case.updates:
-        semistream.compact(path)
-        _compare(path, truth)
-
-
-def _compare(path: Path, truth: _Truth) -> None:
-    with Relation.open(path) as relation:
-        table = relation.to_table()
-        numbers = table["row"].to_pylist()
-        wanted = sorted(row for rows in truth.rows.values() for row in rows)
-        assert sorted(numbers) == wanted, f"R has {len(numbers)} rows, and {len(wanted)} are right"
-        columns = zip(*(plain_values(table[name]) for name in truth.names), strict=True)
-        for number, texts in zip(numbers, columns, strict=True):
-            assert truth.texts[number] == texts, f"row {number} is stored as {texts}, not {truth.texts[number]}"
 
 
 # -- failures made small ----------------------------------------------------------------------------------

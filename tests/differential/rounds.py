@@ -11,6 +11,7 @@ from multiprocessing import shared_memory
 import numpy as np
 
 from differential import cases
+from differential.running import Refused, run
 from isolated import first_failure
 
 __all__ = ["Round", "play", "smallest"]
@@ -59,9 +60,9 @@ def play(seed: int, count: int, algorithms: int, seconds: float = _SECONDS) -> R
 def _one(numbers: np.ndarray, seed: int, algorithms: int) -> None:
     case = cases.draw(seed, algorithms)
     try:
-        cases.run(case)
+        run(case)
         numbers[0] += case.tuples
-    except cases.Refused:
+    except Refused:
         numbers[2] += 1
     numbers[1] += 1
 
@@ -85,5 +86,5 @@ def smallest(seed: int, algorithms: int, seconds: float = 120.0) -> str:
 
 
 def _quietly(case: cases.Case) -> None:
-    with contextlib.suppress(cases.Refused):
-        cases.run(case)
+    with contextlib.suppress(Refused):
+        run(case)

@@ -29,10 +29,11 @@ def main() -> int:
     given = parser.parse_args()
     if given.one is not None:
         from differential import cases
+        from differential.running import run
 
         case = cases.draw(given.one, given.algorithms)
         print(case)
-        cases.run(case)
+        run(case)
         return 0
     warm_up()
     began, seed, findings, told = time.monotonic(), given.seed * 1_000_000, 0, 0.0

@@ -11,6 +11,7 @@ import pytest
 from differential import cases
 from differential.random_arrow import random_type
 from differential.rounds import play, smallest
+from differential.running import run
 from semistream.joins.interface.join import Join
 from warming import warm_up
 
@@ -65,7 +66,7 @@ def test_a_wrong_row_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Join, "step", short)
     with pytest.raises(AssertionError, match="lacks"):
-        cases.run(case)
+        run(case)
 
 
 def _plain(case: cases.Case) -> bool:
