@@ -8,6 +8,7 @@ import pytest
 
 import semistream
 from semistream.core.clock import VirtualClock
+from semistream.core.errors import UpdateRefusedError
 from semistream.joins.adaptive.adaptive_split import Split, best_window
 from semistream.joins.interface.output import has_no_partner
 from semistream.relation.relation import Relation
@@ -213,3 +214,26 @@ def test_another_version_of_r_leaves_a_warm_arena_what_has_not_changed(tmp_path)
     after, stats = run(changed)
     assert after == before | {2: -1, 4: -2}
     assert stats.cache_hits > 0.98 * hot.num_rows
+
+
+@pytest.mark.parametrize("factor", [1.5, 5.0, 20.0])
+def test_updates_of_an_r_that_had_one_row(tmp_path, factor):
+    """Its rows are then far shorter than the pages had told: what the arena takes is what was reckoned first."""
+    relation = Relation.build(pa.table({"id": [0], "v": ["x" * 9]}), tmp_path / "r", "id", page_size=1024)
+    tuples = pa.record_batch({"id": np.arange(50), "n": np.arange(50)})
+    kind = semistream.joins.find("adaptivejoin")
+    memory = int(kind.minimum_memory(relation, tuples.schema, on="id") * factor)
+    join = kind(relation, on="id", how="inner", memory=memory)
+    rows, installed = {0: 1}, 0
+    for number in range(6):
+        assert sum(batch.num_rows for batch in join.process([tuples])) == sum(key < 50 for key in rows)
+        keys = np.arange(number * 30, number * 30 + 30) * 3
+        try:
+            relation.apply(pa.table({"id": keys, "v": ["y" * 20] * 30}))
+        except UpdateRefusedError:
+            continue
+        rows |= dict.fromkeys(keys.tolist(), 1)
+        installed += 1
+        join.check()
+    assert join.budget.peak <= join.budget.total
+    assert installed >= (6 if factor == 20.0 else 1)

@@ -93,10 +93,13 @@ class AdaptiveMemory(Join):
         self._known = 0.0
         self._batch = 0
         self._batches: deque[int] = deque(maxlen=_BATCHES)
+        self._laid_out_for: float | None = None  # bytes of a row of R, as it was when the arena was made
         super().__init__(relation, **common)
 
     def _stored_row_bytes(self) -> float:
         """Return the bytes of a row of R, on average, as its pages tell: a row has key, flag and start beside it."""
+        if self._laid_out_for is not None:
+            return self._laid_out_for
         if not self.relation.codec.variable:
             return float(self.relation.codec.stride)
         room = self.relation.page_bytes / max(1.0, self.relation.rows_per_page) - _BESIDE_ROW
@@ -143,6 +146,7 @@ class AdaptiveMemory(Join):
         """Share what is free out between window and arena."""
         relation = self.relation
         assert self.schema is not None
+        self._laid_out_for = self._stored_row_bytes()
         row, key = self._row_and_key()
         self._tuple_bytes = tuple_bytes(self.schema, self._row_bytes)
         self._room = self.budget.free + self._inbox.bytes - HotRows.fixed_bytes()
