@@ -83,6 +83,25 @@ def test_what_tune_recommends_can_be_created(relation):
         assert sum(batch.num_rows for batch in join.process([pa.record_batch({"id": [1, 2, -1]})])) == 3
 
 
+def test_measured_joins_are_recommended_by_what_they_served(relation, sample, tmp_path):
+    found = json.loads(
+        run("tune", relation, "--memory", "5%", "--sample", sample, "--on", "product", "--measure", "--json").stdout
+    )
+    assert len(found["measured"]) == 2
+    assert found["recommended"] == max(found["measured"], key=found["measured"].get)
+    # keys that no Zipf law describes: half of the tuples have one of ten keys, the others one of all
+    keys = np.where(np.arange(20_000) % 2, np.arange(20_000) % 10, np.random.default_rng(1).integers(0, ROWS, 20_000))
+    odd = tmp_path / "odd.parquet"
+    pyarrow.parquet.write_table(pa.table({"id": keys}), odd)
+    unasked = json.loads(run("tune", relation, "--memory", "5%", "--sample", odd, "--json").stdout)
+    assert not unasked["skew"]["fits"]
+    assert unasked["recommended"] in unasked["measured"]
+
+
+def test_measuring_needs_a_sample(relation, monkeypatch, capsys):
+    assert "--sample" in refused(monkeypatch, capsys, "tune", relation, "--memory", "5%", "--measure")
+
+
 @pytest.mark.parametrize("name", ["curve.png", "curve.svg"])
 def test_the_curve_is_drawn(relation, tmp_path, name):
     image = tmp_path / name

@@ -109,7 +109,9 @@ class AdaptiveJoinCosts(DiskCosts):
             raise self._too_small(setting, parts, least)
         row, key = self._row_and_key(setting)
         frames = 1 + min(
-            spare // 12 // (frame + PageFetch.bytes_per_frame), adaptive.MOST_FRAMES, max(setting.pages - 1, 0)
+            spare // adaptive.FRAMES_PART // (frame + PageFetch.bytes_per_frame),
+            adaptive.MOST_FRAMES,
+            max(setting.pages - 1, 0),
         )
         wanted = adaptive.LEAST_KEYS + min(spare // 32 // PageFetch.bytes_per_key, adaptive.MOST_WANTED)
         taken = wanted * PageFetch.bytes_per_key + PageFetch.fixed_bytes()

@@ -5,6 +5,7 @@
 `best_split`            one algorithm at its best
 `skew_of`               the Zipf exponent of a sample, and how well it fits
 `plan`                  shards and memory for a rate
+`try_best`              the best of them on a sample, for a second each
 `calibrate`             what operations and reads cost on this machine
 `create`                a join by its id, or the recommended one
 ======================  ====================================================================================
@@ -15,6 +16,7 @@ from semistream.tuner.calibration import calibrate
 from semistream.tuner.planner import Plan, PlanError, plan
 from semistream.tuner.search import best_of_grid, best_split
 from semistream.tuner.skew import Skew, SkewError, estimate_skew
+from semistream.tuner.trial import sample_rows, try_best
 from semistream.tuner.tuning import Tuning, choose, describe, skew_of, tune
 
 __all__ = [
@@ -31,6 +33,8 @@ __all__ = [
     "describe",
     "estimate_skew",
     "plan",
+    "sample_rows",
     "skew_of",
+    "try_best",
     "tune",
 ]

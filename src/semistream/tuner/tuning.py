@@ -40,10 +40,14 @@ class Tuning:
     """Algorithms for which the budget is too small."""
     skew: Skew | None = None
     """What the sample told, if there was one."""
+    measured: dict[str, float] = dataclasses.field(default_factory=dict)
+    """Tuples a second of those that were tried; see `semistream.tuner.trial`."""
 
     @property
     def best(self) -> Prediction:
-        """The recommendation: the fastest in which no tuple may wait for ever."""
+        """The recommendation: the fastest of those tried, or else of those in which no tuple may wait for ever."""
+        if self.measured:
+            return max(self.predictions, key=lambda found: self.measured.get(found.algorithm, 0.0))
         able = [found for found in self.predictions if find(found.algorithm).bounded_wait]
         return (able or self.predictions)[0]
 
@@ -57,6 +61,7 @@ class Tuning:
             "shape": self.setting.shape,
             "constants": self.setting.constants.name,
             "skew": None if self.skew is None else {**dataclasses.asdict(self.skew), "fits": self.skew.fits},
+            "measured": self.measured,
             "predictions": [found.as_dict() for found in self.predictions],
             "refused": {name: error.minimum for name, error in self.refused.items()},
         }

@@ -63,6 +63,12 @@ def tune(
         bool, typer.Option("--calibrate", help="First measure what operations and reads cost, and keep it.")
     ] = False,
     name: Annotated[str, typer.Option(help="Name to keep measured costs under.")] = "local",
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure", help="Try the two best on the sample, a second each. Done unasked if it fits no law."
+        ),
+    ] = False,
     curve: Annotated[
         Path | None, typer.Option(help="Draw predicted rates over memory and cache size: .svg or .png.")
     ] = None,
@@ -77,6 +83,8 @@ def tune(
         raise ValueError(f"how much memory may a join with {path} have? Give --memory, such as 64MB or 5%")
     if sample and exponent is not None:
         raise ValueError("give a --sample to estimate the exponent from, or the --exponent, not both")
+    if measure and not (sample and path is not None and memory is not None):
+        raise ValueError("--measure tries joins on a --sample of the stream: give one, a relation, and its --memory")
     if curve is not None:
         check_image(curve)
     if path is None:
@@ -84,17 +92,18 @@ def tune(
         _keep(measured)
         _show_constants(measured, json)
         return
-    _tune(path, memory, sample, on, exponent, algorithm, constants, calibrate, name, curve, json)
+    _tune(path, memory, sample, on, exponent, algorithm, constants, calibrate, name, measure, curve, json)
 
 
 def _tune(
     path: Path, memory: str | None, sample: list[Path] | None, on: list[str] | None, exponent: float | None,
-    algorithms: list[str] | None, constants: str | None, calibrate: bool, name: str, curve: Path | None, json: bool,
+    algorithms: list[str] | None, constants: str | None, calibrate: bool, name: str, measure: bool, curve: Path | None,
+    json: bool,
 ) -> None:  # fmt: skip
     from semistream.core.units import parse_bytes
     from semistream.costs import costs_of, load_constants
     from semistream.relation.relation import Relation
-    from semistream.tuner import describe, skew_of
+    from semistream.tuner import describe, sample_rows, skew_of, try_best
     from semistream.tuner import tune as find_best
     from semistream.tuner.skew import check_exponent
 
@@ -106,9 +115,10 @@ def _tune(
     with Relation.open(path) as relation:
         # all that can be wrong, before anything is measured or written
         total = None if memory is None else parse_bytes(memory, of=relation.nbytes)
-        schema, skew = None, None
+        schema, skew, batches = None, None, []
         if sample:
-            schema, batches = _sampled(sample)
+            schema, reader = _sampled(sample)
+            batches = sample_rows(reader)
             with errors.status("estimating the skew …"):
                 skew = skew_of(relation, batches, on or relation.key.names)
         if calibrate:
@@ -124,6 +134,9 @@ def _tune(
                 shape=skew.shape if skew else "random", constants=chosen,
             )  # fmt: skip
             tuning = find_best(relation, total, setting=setting, skew=skew, algorithms=algorithms)
+            if batches and (measure or (skew is not None and not skew.fits)):
+                keys = on or relation.key.names
+                tuning = try_best(relation, tuning, batches, keys, note=lambda name: status.update(f"trying {name} …"))
             if curve is not None:
                 from semistream.cli.tuning.tune_chart import draw
 
@@ -199,7 +212,7 @@ def _show(relation: Relation, tuning: Tuning, on: list[str] | None) -> None:
     table.add_row("stream", _stream_text(tuning))
     table.add_row("costs", tuning.setting.constants.name)
     out.print(table)
-    out.print(rate_table(tuning.predictions, tuning.best.algorithm))
+    out.print(rate_table(tuning.predictions, tuning.best.algorithm, tuning.measured))
     endless = [found.algorithm for found in tuning.predictions if not find(found.algorithm).bounded_wait]
     for name in endless:
         out.print(f"[dim]{name} is never recommended: a tuple with a rare key may wait in it for ever[/dim]")
@@ -230,20 +243,27 @@ def skew_text(skew: Skew) -> str:
     )
 
 
-def rate_table(predictions: list[Prediction], recommended: str) -> Table:
-    """Return predictions as a table, the fastest first."""
+def rate_table(predictions: list[Prediction], recommended: str, measured: dict[str, float] | None = None) -> Table:
+    """Return predictions as a table, the fastest first, beside what was measured, if anything was."""
     table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("join", style="cyan", no_wrap=True)
-    for heading in ("tuples/s", "hits", "tuples/read"):
+    for heading in ("tuples/s", *(["measured"] if measured else []), "hits", "tuples/read"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("split")
     for found in predictions:
         mark = "[green]→[/green] " if found.algorithm == recommended else "  "
         table.add_row(
-            mark + found.algorithm, f"[bold]{format_count(found.rate)}[/bold]", f"{found.hit_ratio:.0%}",
+            mark + found.algorithm, f"[bold]{format_count(found.rate)}[/bold]", *_tried(found.algorithm, measured),
+            f"{found.hit_ratio:.0%}",
             format_count(1 / found.reads) if found.reads > 0 else "no reads", split_text(found),
         )  # fmt: skip
     return table
+
+
+def _tried(algorithm: str, measured: dict[str, float] | None) -> list[str]:
+    if not measured:
+        return []
+    return [f"[bold]{format_count(measured[algorithm])}[/bold]" if algorithm in measured else ""]
 
 
 def split_text(found: Prediction) -> str:

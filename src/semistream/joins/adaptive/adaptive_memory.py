@@ -32,6 +32,8 @@ __all__ = ["AdaptiveMemory", "tuple_bytes"]
 LEAST_KEYS = 16
 LEAST_TUPLES = 16
 LEAST_WINDOW = 4096
+FRAMES_PART = 12
+"""Of what is left beside the least, one part is for frames."""
 MOST_FRAMES = 1024
 MOST_WANTED = 1 << 16
 MOST_RESULTS = 1 << 16
@@ -128,7 +130,7 @@ class AdaptiveMemory(Join):
         assert self.schema is not None
         spare = self.budget.free - self._minimum()
         frames = 1 + min(
-            spare // 12 // (frame + PageFetch.bytes_per_frame), MOST_FRAMES, max(relation.page_count - 1, 0)
+            spare // FRAMES_PART // (frame + PageFetch.bytes_per_frame), MOST_FRAMES, max(relation.page_count - 1, 0)
         )
         wanted = LEAST_KEYS + min(spare // 32 // PageFetch.bytes_per_key, MOST_WANTED)
         self._fetch = PageFetch(relation, frames, wanted)

@@ -1,0 +1,101 @@
+"""Trying joins on a sample of the stream: what they serve here, beside what their models say.
+
+A model knows a stream by one number, its Zipf exponent. Where that describes a sample poorly, or keys are absent, or
+the operating system caches what it should not, a second of each of the best is worth more than all of the models.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import cycle
+
+import pyarrow as pa
+
+from semistream.core.errors import SemistreamError
+from semistream.costs import Prediction
+from semistream.joins import create, find
+from semistream.relation.relation import Relation
+from semistream.tuner.tuning import Tuning
+
+__all__ = ["rate_on", "sample_rows", "try_best"]
+
+_SAMPLE_ROWS = 1_000_000
+_BATCH_ROWS = 20_000
+"""Tuples that are joined and drained together: about as many as a micro-batch that should not take long."""
+
+
+def sample_rows(batches: Iterable[pa.RecordBatch], most: int = _SAMPLE_ROWS) -> list[pa.RecordBatch]:
+    """Return a sample's first rows, in batches as they are tried with."""
+    rows, taken = 0, []
+    for batch in batches:
+        taken.append(batch.slice(0, most - rows))
+        rows += taken[-1].num_rows
+        if rows >= most:
+            break
+    if not rows:
+        return []
+    whole = pa.Table.from_batches(taken).combine_chunks()
+    return [part for part in whole.to_batches(max_chunksize=_BATCH_ROWS) if part.num_rows]
+
+
+def rate_on(
+    relation: Relation, prediction: Prediction, sample: Sequence[pa.RecordBatch], on: Sequence[str], memory: int,
+    seconds: float = 1.0,
+) -> float:  # fmt: skip
+    """Return the tuples a second that a join serves of a sample, again and again; as long before, to warm up."""
+    join = create(
+        prediction.algorithm, relation, on=list(on), memory=memory, schema=sample[0].schema, **prediction.options
+    )
+    began = time.perf_counter()
+    rows, since = 0, began
+    for batch in cycle(sample):
+        for _ in join.process([batch]):
+            pass
+        now = time.perf_counter()
+        rows += batch.num_rows
+        if now - since >= seconds:
+            # a batch that takes longer than all of the time warmed up and was measured in one
+            if since > began or now - began >= 2 * seconds:
+                break
+            rows, since = 0, now
+    return rows / (time.perf_counter() - since)
+
+
+def try_best(
+    relation: Relation,
+    tuning: Tuning,
+    sample: Sequence[pa.RecordBatch],
+    on: Sequence[str],
+    *,
+    most: int = 2,
+    seconds: float = 1.0,
+    note: Callable[[str], None] = lambda _: None,
+) -> Tuning:
+    """Return the tuning with measured rates of its best joins, of which the fastest is then recommended.
+
+    Parameters
+    ----------
+    relation, tuning
+        What was tuned for.
+    sample
+        See `sample_rows`.
+    on
+        The sample's key columns.
+    most
+        Joins to try: those with the highest predictions in which no tuple may wait for ever.
+    seconds
+        Time for each, and as much again to warm up.
+    note
+        Told which join is tried.
+    """
+    if not sample:
+        raise SemistreamError("joins are tried on a sample of the stream, and this one has no rows; give another")
+    rates = {}
+    able = [found for found in tuning.predictions if find(found.algorithm).bounded_wait]
+    for found in (able or tuning.predictions)[:most]:
+        note(found.algorithm)
+        with Relation.open(relation.path, version=relation.version) if relation.path else relation as own:
+            rates[found.algorithm] = rate_on(own, found, sample, on, tuning.memory, seconds)
+    return dataclasses.replace(tuning, measured=rates)
