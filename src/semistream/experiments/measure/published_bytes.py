@@ -71,6 +71,7 @@ def published_budget(
             budget = int(budget + more)
         if between:  # the intermediate buffer has the paper's bytes, whatever the budget
             chosen["buffer_share"] = min(0.5, between * memory / budget)
+        del join, inner  # not two of them at once: they may take most of the memory
         if abs(held / wanted - 1.0) < _NEAR and abs(more) < _NEAR * budget:
             break
     return budget, chosen

@@ -10,6 +10,7 @@ from semistream.experiments.experiment import Claim, Experiment
 from semistream.experiments.judge.claims import SIGNIFICANTLY, Judge, above, rises, rises_then_falls
 from semistream.experiments.judge.outcome import Found, Outcome
 from semistream.experiments.papers.cmesh import MEMORY, RATE
+from semistream.experiments.papers.settings import both_settings
 from semistream.experiments.papers.ssij_setups import (
     KEY_ROWS,
     LESS,
@@ -156,11 +157,11 @@ def _replacement(size: Size) -> Experiment:
             Sample(f"SSIJ, {name}{words}", 100 * part, make(size, workload, part * workload.nbytes, replacement=policy))
             for part in fractions
             for name, policy in policies
-            for words, make in (("", published_join), (", tuned", index_join))
+            for words, make in ((", as published", published_join), (", tuned", index_join))
         ),
         claims=(
             Claim("Pages by utility are above pages by recent use.", "superior",
-                  above("SSIJ, utility", "SSIJ, LRU"), above("SSIJ, utility, tuned", "SSIJ, LRU, tuned")),
+                  **both_settings(above, "SSIJ, utility", "SSIJ, LRU")),
         ),
         notes=LESS if size.published else "",
     )  # fmt: skip

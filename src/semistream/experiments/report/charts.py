@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from semistream.experiments.judge.outcome import Outcome
+from semistream.experiments.papers.settings import AS_PUBLISHED, TUNED
 from semistream.experiments.spec import Axis
 
 __all__ = ["chart", "colours", "lines"]
@@ -36,7 +37,7 @@ _COLOURS = {
     "PostgreSQL": "#33658A",
     "MariaDB": "#A98467",
 }
-_SETTING = re.compile(r", (as published|tuned|its authors' bytes)")
+_SETTING = re.compile(r", (tuned|its authors' bytes|skew 0$|two loads at once)")
 _OTHERS = ("#4C72B0", "#DD8452", "#55A868", "#C44E52", "#8172B3", "#937860", "#DA8BC3", "#8C8C8C")
 _SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right", "triangle-left")
 _CONFIG: Spec = {
@@ -64,11 +65,11 @@ def _shaded(colour: str, lighter: float) -> str:
 def colours(names: list[str]) -> list[str]:
     """Return a colour for each line: the algorithm's own, in shades where it has several lines.
 
-    Of two settings, as published is the darker one.
+    Variants of what is compared are lighter than it.
 
     >>> colours(["MESHJOIN", "CMESHJOIN, skew 0.5", "CMESHJOIN, skew 1"])
     ['#0072B2', '#eaae80', '#d55e00']
-    >>> colours(["CMESHJOIN, as published", "CMESHJOIN, tuned"])
+    >>> colours(["CMESHJOIN", "CMESHJOIN, tuned"])
     ['#d55e00', '#eaae80']
     """
     families: dict[str, list[str]] = {}
@@ -115,13 +116,34 @@ def _subtitle(outcome: Outcome, rows: list[Spec]) -> str:
 
 
 def _rows(outcome: Outcome) -> list[Spec]:
+    """Return what is drawn, with the panel and the label of each point.
+
+    An experiment with joins as published and tuned has a panel for each setting, side by side; what has no setting of
+    its own is in both.
+    """
+    split = any(AS_PUBLISHED in name for name in outcome.names())
     return [
         {
-            "series": name, "facet": facet, "x": found.x, "y": found.y, "low": found.y - found.interval,
-            "high": found.y + found.interval, "model": found.model if outcome.experiment.modelled else None,
+            "series": label, "facet": panel, "scale": facet, "x": found.x, "y": found.y,
+            "low": found.y - found.interval, "high": found.y + found.interval,
+            "model": found.model if outcome.experiment.modelled else None,
         }
-        for facet in outcome.facets() for name in outcome.names() for found in outcome.line(name, facet)
+        for facet in outcome.facets()
+        for name in outcome.names()
+        for label, panel in (_settings(name, facet) if split else [(name, facet)])
+        for found in outcome.line(name, facet)
     ]  # fmt: skip
+
+
+def _settings(name: str, facet: str) -> list[tuple[str, str]]:
+    """Return the label of a line and the panels it is in.
+
+    >>> _settings("SSIJ, as published, skew 0", "memory 1%"), _settings("INLJ", "")
+    ([('SSIJ, skew 0', 'memory 1%, as published')], [('INLJ', 'as published'), ('INLJ', 'tuned')])
+    """
+    found = [word for word in (AS_PUBLISHED, TUNED) if word in name] or [AS_PUBLISHED, TUNED]
+    label = name.replace(found[0], "") if len(found) == 1 else name
+    return [(label, f"{facet}{word}".removeprefix(", ")) for word in found]
 
 
 def _y_scale(axis: Axis, rows: list[Spec]) -> Spec:
@@ -159,8 +181,7 @@ def _log_ticks(low: float, high: float) -> list[float]:
     return [digit * power for power in powers for digit in digits if low <= digit * power <= high]
 
 
-def _colour(outcome: Outcome) -> tuple[Spec, Spec]:
-    names = outcome.names()
+def _colour(names: list[str]) -> tuple[Spec, Spec]:
     legend: Spec | None = {"title": None, "orient": "right"} if len(names) > 1 else None
     colour = {
         "field": "series", "type": "nominal", "sort": names, "legend": legend,
@@ -173,16 +194,20 @@ def _colour(outcome: Outcome) -> tuple[Spec, Spec]:
     return colour, shape
 
 
-def lines(outcome: Outcome, rows: list[Spec], *, width: int = 520, height: int = 300) -> Spec:
-    """Return one panel of lines."""
+def _labels(rows: list[Spec]) -> list[str]:
+    return list(dict.fromkeys(row["series"] for row in rows))
+
+
+def lines(outcome: Outcome, rows: list[Spec], drawn: list[Spec], *, width: int = 520, height: int = 300) -> Spec:
+    """Return one panel of lines: ``rows`` of all that are ``drawn``, whose colours and scale are common."""
     experiment = outcome.experiment
-    colour, shape = _colour(outcome)
+    colour, shape = _colour(_labels(drawn))
     places = sorted({row["x"] for row in rows})
     x = {
         "field": "x", "type": "quantitative", "scale": _x_scale(experiment.x, rows),
         "axis": _axis(experiment.x, places),
     }  # fmt: skip
-    scale = _y_scale(experiment.y, rows)
+    scale = _y_scale(experiment.y, [row for row in drawn if row["scale"] == rows[0]["scale"]])
     y = {"type": "quantitative", "scale": scale, "axis": _axis(experiment.y, domain=scale["domain"])}
     tooltip = [
         {"field": "series", "title": "line"},
@@ -201,7 +226,7 @@ def lines(outcome: Outcome, rows: list[Spec], *, width: int = 520, height: int =
             "encoding": {"x": x, "y": {**y, "field": "model"}, "color": colour},
         })  # fmt: skip
     if any(row["series"] not in modelled for row in rows):
-        joined = {"or": [{"field": "series", "equal": name} for name in outcome.names() if name not in modelled]}
+        joined = {"or": [{"field": "series", "equal": name} for name in _labels(rows) if name not in modelled]}
         layers.append({
             "transform": [{"filter": joined}],
             "mark": {"type": "line", "strokeWidth": 1.2, "opacity": 0.55, "strokeDash": [4, 3]},
@@ -230,16 +255,15 @@ def _x_scale(axis: Axis, rows: list[Spec]) -> Spec:
 
 
 def _panels(outcome: Outcome, rows: list[Spec]) -> Spec:
-    facets = outcome.facets()
+    facets = list(dict.fromkeys(row["facet"] for row in rows))
     if len(facets) == 1:
-        return {"data": {"values": rows}, **lines(outcome, rows)}
+        return {"data": {"values": rows}, **lines(outcome, rows, rows)}
     columns = 2 if len(facets) in (2, 4) else 3
     panels = []
     for facet in facets:
         here = [row for row in rows if row["facet"] == facet]
-        if here:
-            panel = lines(outcome, here, width=330 if columns == 2 else 250, height=240)
-            panels.append({"data": {"values": here}, "title": {"text": facet, "fontSize": 12}, **panel})
+        panel = lines(outcome, here, rows, width=330 if columns == 2 else 250, height=240)
+        panels.append({"data": {"values": here}, "title": {"text": facet, "fontSize": 12}, **panel})
     return {"concat": panels, "columns": columns}
 
 
@@ -283,8 +307,8 @@ def _heat(outcome: Outcome, rows: list[Spec]) -> Spec:
 
 def _bars(outcome: Outcome, rows: list[Spec]) -> Spec:
     experiment = outcome.experiment
-    colour, _ = _colour(outcome)
-    names = outcome.names()
+    names = _labels(rows)
+    colour, _ = _colour(names)
     x = {"field": "x", "type": "ordinal", "axis": {"title": experiment.x.title, "labelAngle": 0}}
     offset = {"field": "series", "sort": names}
     scale = _y_scale(experiment.y, rows)
