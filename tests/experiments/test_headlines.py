@@ -54,12 +54,12 @@ def test_cmeshjoin_gains_what_its_model_says(measured: Measured) -> None:
     outcome = measured("cmesh-3d")
     for names in (tuned("CMESHJOIN", "MESHJOIN"), published("CMESHJOIN", "MESHJOIN")):
         gains = ratios(outcome, *names)
-        for skew, first, second in outcome.pairs(*names)[-2:]:
+        for skew, first, second in outcome.pairs(*names)[1:]:
             assert first.model is not None
             assert second.model is not None
             assert gains[skew] == pytest.approx(first.model / second.model, rel=0.1)
         assert gains[1.0] > 1.0
-        assert gains[1.0] > gains[0.75] > gains[0.0]
+        assert list(gains.values()) == sorted(gains.values())
         assert 0.7 < gains[0.0] < 1.0
 
 

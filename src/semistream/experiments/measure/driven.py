@@ -101,7 +101,7 @@ def highest_rate(point: Point, directory: Path) -> Record:
     deadline = point.options.get("deadline")
     low, high = (float(bound) for bound in point.settings["between"])
     best: Record = {}
-    for _ in range(_TRIALS):
+    for _ in range(int(point.settings.get("trials", _TRIALS))):
         rate = (low * high) ** 0.5
         run = _run(point, directory)
         # a deadline leaves its mark only on runs that are some of them long

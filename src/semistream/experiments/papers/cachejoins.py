@@ -9,7 +9,14 @@ from semistream.experiments.judge.claims import SIGNIFICANTLY, above, gain_goes,
 from semistream.experiments.judge.outcome import Outcome
 from semistream.experiments.papers.cmesh import RATE, SKEW
 from semistream.experiments.papers.hybrid import MB, MEMORY, SHARE, budget, hybrid, zipf
-from semistream.experiments.papers.settings import AS_PUBLISHED, TUNED, as_published, both_settings, published
+from semistream.experiments.papers.settings import (
+    AS_PUBLISHED,
+    TUNED,
+    as_published,
+    both_settings,
+    few_tuned,
+    published,
+)
 from semistream.experiments.scales import Size
 from semistream.experiments.spec import Axis, Point, Sample, Taken, Workload
 
@@ -79,7 +86,7 @@ def _samples(size: Size, places: list[tuple[float, Workload, int]], names: list[
         if "OP-CACHEJOIN" in names and size.simulated:
             samples.append(Sample(AT_ONCE, x, paper(size, workload, memory, "op_cachejoin"), metric="at_once"))
         samples += [Sample(name + TUNED, x, hybrid(size, workload, memory, NAMES[name])) for name in names]
-    return tuple(samples)
+    return few_tuned(samples)
 
 
 def _claims(size: Size, figure: str, letter: str, names: list[str], where: str, words: str) -> tuple[Claim, ...]:

@@ -28,7 +28,7 @@ from semistream.experiments.papers.cmesh_reasons import (
     not_the_model,
     one_distribution,
 )
-from semistream.experiments.papers.settings import AS_PUBLISHED, as_published, both_settings
+from semistream.experiments.papers.settings import AS_PUBLISHED, as_published, both_settings, few_tuned
 from semistream.experiments.scales import Size
 from semistream.experiments.spec import Axis, Point, Sample, Taken, Verdict, Workload
 
@@ -256,7 +256,7 @@ def _against_meshjoin(size: Size) -> list[Experiment]:
             id="cmesh-3d", paper=PAPER, figure="Figure 3(d)", title="Skew of the stream",
             setup=f"R {workload.rows / 1e6:g} M tuples, memory 10 % of R.",
             x=SKEW, y=RATE,
-            samples=tuple(
+            samples=few_tuned(
                 Sample(name, skew, point)
                 for skew in all_skews for name, point in _both(size, _zipf(size, skew), budget)
             ),

@@ -19,7 +19,7 @@ from semistream.experiments.papers.hybrid import (
     scan,
     zipf,
 )
-from semistream.experiments.papers.settings import AS_PUBLISHED, TUNED, both_settings, published
+from semistream.experiments.papers.settings import AS_PUBLISHED, TUNED, both_settings, few_tuned, published
 from semistream.experiments.scales import Size
 from semistream.experiments.spec import Axis, Point, Sample, Taken, Workload
 
@@ -145,7 +145,7 @@ def _rates(size: Size) -> list[Experiment]:
         Experiment(
             id="hybrid-10c", paper=PAPER, figure="Figure 10(c)", title="Size of R at fixed memory",
             setup=f"Memory {budget(size, 50) / 1e6:g} MB, skew 1.", x=ROWS, y=log_rate,
-            samples=tuple(
+            samples=few_tuned(
                 sample for million in rows for sample in samples(million, zipf(size, million), budget(size, 50))
             ),
             claims=(

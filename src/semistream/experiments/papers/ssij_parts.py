@@ -62,7 +62,7 @@ def _dynamic(size: Size) -> Experiment:
     def driven(part: float, options: dict[str, object]) -> Point:
         made = point(part, options)
         # as in the paper, the stream is over after 20 intervals, and what memory holds of it then need not be served
-        settings = {"tuples": 20 * workload.interval_rows, "between": [2e3, 2e6]}
+        settings = {"tuples": 20 * workload.interval_rows, "between": [1e4, 1e6], "trials": 6}
         limit = int(made.memory / 40) if "cache_share" not in options else int(made.memory * 0.3 / 40)
         return dataclasses.replace(
             made, task="sustained", settings=settings, options={"input_limit": limit, **made.options}
@@ -148,7 +148,7 @@ def _gain_grows(facet: str) -> Judge:
 
 def _replacement(size: Size) -> Experiment:
     workload = relation(size)
-    fractions = size.pick([0.01, 0.05, 0.1], [0.05], [0.01, 0.1])
+    fractions = size.pick([0.01, 0.1], [0.05], [0.01, 0.1])
     policies = (("utility", "utility"), ("LRU", "lru"))
     return Experiment(
         id="ssij-11", paper=PAPER, figure="Figure 11", title="Which pages stay",
@@ -278,7 +278,7 @@ def _own_buffer(outcome: Outcome) -> str:
 
 
 def _fill(size: Size) -> Experiment:
-    fills = size.pick([0.5, 0.6, 0.7, 0.8, 0.9, 1.0], [0.5, 1.0], [0.5, 0.75, 1.0])
+    fills = size.pick([0.5, 0.65, 0.8, 1.0], [0.5, 1.0], [0.5, 0.75, 1.0])
     budgets = size.pick([0.02, 0.1], [0.05], [0.05])
     whole = relation(size)
     lines = [f"SSIJ, memory {part:.0%}" for part in budgets]

@@ -29,7 +29,15 @@ from semistream.experiments.papers.hybrid import (
     scan,
     zipf,
 )
-from semistream.experiments.papers.settings import AS_PUBLISHED, TUNED, as_published, both_settings, published, tuned
+from semistream.experiments.papers.settings import (
+    AS_PUBLISHED,
+    TUNED,
+    as_published,
+    both_settings,
+    few_tuned,
+    published,
+    tuned,
+)
 from semistream.experiments.papers.xhybrid_grid import PAPER, model_noise
 from semistream.experiments.scales import Size
 from semistream.experiments.spec import Axis, Point, Sample, Verdict, Workload
@@ -85,7 +93,7 @@ def _untuned(size: Size) -> list[Experiment]:
     log_rate = dataclasses.replace(RATE, log=True, zero=False)
 
     def samples(places: list[tuple[float, Workload, int]]) -> tuple[Sample, ...]:
-        return tuple(
+        return few_tuned(
             Sample(name + setting, x, make(size, workload, memory, algorithm))
             for x, workload, memory in places for name, algorithm in FOUR.items()
             for setting, make in ((AS_PUBLISHED, _point), (TUNED, _tuned_point))
