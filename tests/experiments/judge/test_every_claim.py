@@ -11,8 +11,10 @@ from experiments.judge.contrary import CASES, Case, Found
 from semistream.experiments.catalog import catalog
 from semistream.experiments.experiment import Claim, Experiment
 from semistream.experiments.judge.outcome import Outcome
+from semistream.experiments.judge.verdicts import Judged
 from semistream.experiments.papers.settings import AS_PUBLISHED, TUNED
-from semistream.experiments.spec import Sample
+from semistream.experiments.report.summary import summary
+from semistream.experiments.spec import Sample, Verdict
 
 EXPERIMENTS = catalog()
 COUNTS = ("rows_in", "rows_out", "rows_done", "cache_hits", "probes", "appended", "evicted", "pages_read", "reads")
@@ -78,6 +80,27 @@ def test_what_contradicts_a_claim_makes_it_fail_and_what_agrees_makes_it_hold(ex
         verdict = judge(_outcome(experiment, case.agreeing))
         assert verdict.holds, verdict.measured
         assert not verdict.reason
+
+
+def test_the_summary_has_ten_lines_and_names_what_fails_and_what_cannot_be():
+    judged = []
+    for name, experiment in EXPERIMENTS.items():
+        outcome = _outcome(experiment, Found())
+        verdicts = [
+            (claim, Verdict(CASES[name].index(case) % 2 == 0, "this was found"))
+            for claim, case in zip(experiment.claims, CASES[name], strict=True)
+        ]
+        judged.append(Judged(experiment, outcome, verdicts))
+    lines = summary(judged)
+    assert len(lines) == 10
+    text = "\n".join(lines)
+    failed = [(one.experiment.id, claim) for one in judged for claim, found in one.verdicts if not found.holds]
+    assert failed
+    for name, claim in failed:
+        assert (f"{name}: {claim.text.rstrip('.')} (this was found)" in text) == claim.counted
+        assert claim.impossible in text
+    whole = lines[1].partition(": ")[2].rstrip(".").split(", ")
+    assert whole == [one.experiment.id for one in judged if one.status == "holds"]
 
 
 def test_every_case_is_of_a_claim():

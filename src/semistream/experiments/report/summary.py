@@ -11,6 +11,7 @@ from itertools import groupby
 from semistream.experiments.experiment import Claim
 from semistream.experiments.judge.model_agreement import agreement
 from semistream.experiments.judge.verdicts import Judged
+from semistream.experiments.papers.settings import AS_PUBLISHED
 from semistream.experiments.spec import Verdict
 
 __all__ = ["counted", "summary"]
@@ -18,7 +19,7 @@ __all__ = ["counted", "summary"]
 Row = tuple[str, Claim, Verdict]
 """An experiment's id, a claim that counts, its verdict."""
 
-_MOST_NAMED = 9
+_MOST_LETTERS = 60
 
 
 def counted(judged: Iterable[Judged]) -> list[Row]:
@@ -27,62 +28,43 @@ def counted(judged: Iterable[Judged]) -> list[Row]:
 
 
 def summary(judged: Sequence[Judged]) -> list[str]:
-    """Return the lines; none if nothing was judged."""
+    """Return the lines, ten if there are results of all five papers; none if nothing was judged."""
     rows = counted(judged)
     if not rows:
         return []
     hold, fail = [row for row in rows if row[2].holds], [row for row in rows if not row[2].holds]
-    papers = [
-        f"{paper} {sum(verdict.holds for _, _, verdict in of)} of {len(of)}"
-        for paper, group in groupby(judged, key=lambda one: one.experiment.paper) if (of := counted(group))
-    ]  # fmt: skip
-    lines = [
-        f"Of {len(rows)} claims {len(hold)} hold as published and {len(fail)} do not: {', '.join(papers)}.",
-        f"Orders that hold: {_named(hold, _is_order)}.",
-        f"Orders that do not: {_named(fail, _is_order)}.",
-        f"Published factors and figures that are met within a tenth: {_figures(hold)}.",
-        f"Those that are not: {_figures(fail)}.",
-        f"Shapes that hold (optima, rises and falls, models): {_named(hold, _is_shape)}.",
-        f"Shapes that do not: {_named(fail, _is_shape)}.",
+    whole = [one.experiment.id for one in judged if one.status == "holds"]
+    of_papers = groupby((one for one in judged if one.verdicts), key=lambda one: one.experiment.paper)
+    return [
+        f"Of {len(rows)} claims {len(hold)} hold as published and {len(fail)} do not.",
+        f"Reproduced in all that is said of them: {_list(whole)}.",
+        *(_paper(name, counted(group)) for name, group in of_papers),
         f"Cannot be right, by the papers' own models or by arithmetic: {_impossible(fail)}.",
         _tuning(rows),
         _models(judged),
     ]
-    return lines
 
 
-def _is_figure(claim: Claim) -> bool:
-    return any(character.isdigit() for character in claim.published)
-
-
-def _is_order(claim: Claim) -> bool:
-    return not _is_figure(claim) and (" above " in claim.text or " below " in claim.text or " less than " in claim.text)
-
-
-def _is_shape(claim: Claim) -> bool:
-    return not _is_figure(claim) and not _is_order(claim)
-
-
-def _named(rows: Sequence[Row], kind: object) -> str:
-    """Return which claims of a kind there are, by the sentence, with the experiments where it was judged."""
-    assert callable(kind)
-    where: dict[str, list[str]] = {}
-    for name, claim, _ in rows:
-        if kind(claim):
-            where.setdefault(claim.text.rstrip("."), []).append(name)
-    if not where:
-        return "none"
-    named = [f"{text} ({', '.join(names)})" for text, names in where.items()]
-    more = f"; and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-    return "; ".join(named[:_MOST_NAMED]) + more
-
-
-def _figures(rows: Sequence[Row]) -> str:
-    found = [
-        f"{claim.published} ({name}: {verdict.measured.split(';')[0].split(' (')[0]})"
-        for name, claim, verdict in rows if _is_figure(claim)
+def _paper(name: str, rows: Sequence[Row]) -> str:
+    """Return how many claims of a paper hold, and those that do not with what was found instead."""
+    failed = [
+        f"{where}: {claim.text.rstrip('.')} ({_short(verdict.measured)})"
+        for where, claim, verdict in rows if not verdict.holds
     ]  # fmt: skip
-    return "; ".join(found) or "none"
+    text = f"{name}: {len(rows) - len(failed)} of {len(rows)} hold."
+    return f"{text} Not so: {'; '.join(failed)}." if failed else text
+
+
+def _short(measured: str) -> str:
+    """Return the beginning of what was measured.
+
+    >>> _short("not so at 1 of 3 places; A, as published : B, as published 0.98 at 0.5; 3 times")
+    'A : B 0.98 at 0.5'
+    """
+    parts = [part.strip() for part in measured.replace(AS_PUBLISHED, "").split(";")]
+    first = next((part for part in parts if not part.startswith("not so at")), parts[0])
+    first = first.split(" (")[0]
+    return first if len(first) <= _MOST_LETTERS else f"{first[:_MOST_LETTERS].rsplit(' ', 1)[0]} …"
 
 
 def _impossible(rows: Sequence[Row]) -> str:
@@ -90,7 +72,9 @@ def _impossible(rows: Sequence[Row]) -> str:
     where: dict[str, list[str]] = {}
     for name, claim, _ in rows:
         if claim.impossible:
-            where.setdefault(claim.impossible, []).append(f"{claim.published} in {name}")
+            figure = any(character.isdigit() for character in claim.published)
+            said = claim.published if figure else claim.text.rstrip(".")
+            where.setdefault(claim.impossible, []).append(f"{said} ({name})")
     return "; ".join(f"{', '.join(names)}, since {why}" for why, names in where.items()) or "nothing"
 
 
