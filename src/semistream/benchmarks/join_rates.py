@@ -64,8 +64,8 @@ class RateSpec:
     batch_rows, batches, warm_up
         Stream tuples of a batch; how many batches are measured; how many come before, unmeasured.
     exponent, shape
-        Skew of the stream's keys. ``noperm``: frequent keys are neighbours in R, which is then also ordered by
-        frequency, as X-HYBRIDJOIN assumes; ``random``: they lie anywhere, the harder case.
+        Skew of the stream's keys. ``random``: frequent keys lie anywhere in R, as in real master data; ``noperm``:
+        they are neighbours, and R is then also ordered by frequency, as X-HYBRIDJOIN assumes.
     only
         Ids of the joins to run; none means all of the registry.
     continuous
@@ -80,7 +80,7 @@ class RateSpec:
     batches: int = 7
     warm_up: int = 3
     exponent: float = 1.0
-    shape: Shape = "noperm"
+    shape: Shape = "random"
     page_bytes: int = 8192
     only: tuple[str, ...] = ()
     seed: int = 1

@@ -7,10 +7,11 @@ import typer
 from semistream.cli.bench.device import device
 from semistream.cli.bench.joins import chart, joins
 from semistream.cli.bench.memory import memory
+from semistream.cli.bench.peers import peers
 from semistream.cli.bench.spark import spark
 
 __all__ = ["app"]
 
 app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
-for command in (device, joins, chart, memory, spark):
+for command in (device, joins, chart, memory, spark, peers):
     app.command()(command)

@@ -35,7 +35,7 @@ def joins(
     batches: Annotated[int, typer.Option(help="Batches measured; the median counts.")] = 7,
     warm_up: Annotated[int, typer.Option(help="Batches before those, not measured.")] = 3,
     zipf: Annotated[float, typer.Option(help="Skew of the stream's keys; 0 is uniform.")] = 1.0,
-    shape: Annotated[str, typer.Option(help="Frequent keys: noperm, first in R; random, anywhere.")] = "noperm",
+    shape: Annotated[str, typer.Option(help="Frequent keys: random, anywhere; noperm, first in R.")] = "random",
     only: Only = None,
     directory: Directory = None,
     output: Output = None,
