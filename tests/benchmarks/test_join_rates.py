@@ -64,6 +64,12 @@ def test_results_say_where_they_are_from(found: dict[str, Any]) -> None:
     json.dumps(found)
 
 
+def test_frequent_keys_lie_anywhere_by_default() -> None:
+    """As in real master data. In the papers' ``noperm`` the most frequent keys are the first of R."""
+    first = next(RateSpec(rows=100_000, batch_rows=10_000).stream_batches())
+    assert (first["product_id"].to_numpy() < 10_000).mean() < 0.5
+
+
 def test_the_relation_is_built_once(directory: Path, found: dict[str, Any]) -> None:
     wrote: list[int] = []
     path = prepare_relation(SMALL, directory, wrote.append)

@@ -78,8 +78,8 @@ def test_a_process_that_takes_more_data_fails() -> None:
     code = (
         "from semistream.benchmarks.tournament.memory_limit import limit_data\n"
         "limit_data(50 << 20)\n"
-        "kept = bytearray(20 << 20)\n"
-        "try:\n    bytearray(80 << 20)\nexcept MemoryError:\n    print('refused')\n"
+        "kept = bytearray(1000 << 20)\n"
+        "try:\n    bytearray(100 << 20)\nexcept MemoryError:\n    print('refused')\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "refused"

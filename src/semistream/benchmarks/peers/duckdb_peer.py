@@ -16,6 +16,9 @@ from semistream.benchmarks.peers.dataset import KEY, Dataset
 
 __all__ = ["CONTESTANTS", "DuckdbMemory", "DuckdbParquet"]
 
+LEAST = 32 << 20
+"""Bytes without which DuckDB does not scan at all; less is only given for a small R."""
+
 
 class DuckdbParquet(Contestant):
     """What one line of SQL gives, and the whole of R is read for."""
@@ -36,7 +39,7 @@ class DuckdbParquet(Contestant):
         import duckdb
 
         spill = self.task.data.place / "duckdb-spill"
-        settings: dict[str, Any] = {"memory_limit": f"{self.task.memory}B", "temp_directory": str(spill)}
+        settings: dict[str, Any] = {"memory_limit": f"{max(LEAST, self.task.memory)}B", "temp_directory": str(spill)}
         connection = duckdb.connect(config=settings)
         connection.execute("SET preserve_insertion_order = false")
         return connection

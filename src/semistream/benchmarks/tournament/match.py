@@ -28,7 +28,7 @@ from semistream.benchmarks.join_rates import BenchError, code_version
 from semistream.benchmarks.peers import Task, contestant
 from semistream.benchmarks.tournament.answers import Answer, right_answer
 from semistream.benchmarks.tournament.contestant_process import rehearsal
-from semistream.benchmarks.tournament.memory_limit import MemoryGroup, own_parent, said
+from semistream.benchmarks.tournament.memory_limit import MemoryGroup, available_bytes, own_parent, said
 from semistream.benchmarks.tournament.peer_spec import PeerSpec
 from semistream.core.machine import describe_machine
 
@@ -81,8 +81,8 @@ def bench_peers(
     -------
     dict
         Ready for JSON. ``points`` has, for each, ``rates``: stream tuples a second by contestant; ``contestants``: the
-        raw times and counts behind them; ``wrong`` and ``failed``: who is not rated, and why. ``skipped`` is who was
-        left out everywhere; ``limit`` how memory was limited.
+        raw times and counts behind them; ``wrong`` and ``failed``: who is not rated, and why; ``beyond``: bytes that
+        were taken beyond the limit. ``skipped`` is who was left out everywhere; ``limit`` how memory was limited.
     """
     skipped = prepare(specs, directory, note)
     if all(name in skipped for spec in specs for name in spec.names):
@@ -244,6 +244,11 @@ class _Match:
             "row_bytes": self.data.format.width,
             "filled_with": sum(self.spec.sizes(self.data)[: -self.spec.batches - 1]),
             "wrong": {name: racer.wrong for name, racer in racers.items() if racer.wrong},
+            "beyond": {
+                name: found[name]["grew"] - _allowed(self.task)
+                for name in rated
+                if contestant(name).bounded and found[name]["grew"] > _allowed(self.task)
+            },
             "failed": {name: racer.trouble for name, racer in racers.items() if racer.trouble},
             "contestants": found,
             "turns": groups,
@@ -288,7 +293,7 @@ def _allowed(task: Task) -> int:
 
 def _groups(names: list[str], task: Task) -> Iterator[list[str]]:
     """Cut contestants into groups whose processes fit into the machine's memory at once."""
-    free = 0.7 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    free = 0.7 * available_bytes()
     group: list[str] = []
     taken = 0.0
     for name in names:

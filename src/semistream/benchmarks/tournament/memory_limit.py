@@ -6,8 +6,10 @@ A cgroup counts what a process takes *and* the pages of files that the kernel ca
 * this process's own group lies in one that belongs to this user, as systemd arranges it for everyone who logs in. What
   belongs to root is somebody else's, even for root, and is left alone unless it is given.
 
-Elsewhere ``RLIMIT_DATA`` bounds what the process takes, and the page cache is emptied of a contestant's files before
-each batch. Within a batch it may then help, which is in favour of those who read through it; results say so.
+Elsewhere ``RLIMIT_DATA`` bounds what the process reserves, which is more than it uses: stacks of threads, arenas of
+allocators. So it is set wider, what the process really takes is watched, and who took more is named. The page cache is
+emptied of a contestant's files before each batch. Within a batch it may then help, which is in favour of those who
+read through it; results say so.
 """
 
 from __future__ import annotations
@@ -21,9 +23,20 @@ from pathlib import Path
 
 from semistream.core.errors import SemistreamError
 
-__all__ = ["CgroupError", "MemoryGroup", "data_bytes", "drop_page_cache", "limit_data", "own_parent", "said"]
+__all__ = [
+    "CgroupError",
+    "MemoryGroup",
+    "available_bytes",
+    "data_bytes",
+    "drop_page_cache",
+    "limit_data",
+    "own_parent",
+    "said",
+]
 
 ROOT = Path("/sys/fs/cgroup")
+RESERVED = 1 << 30
+"""Bytes that a process may reserve beyond those it may take."""
 
 
 class CgroupError(SemistreamError, ValueError):
@@ -96,9 +109,17 @@ def data_bytes() -> int:
     return 0
 
 
+def available_bytes() -> int:
+    """Return what the machine can give without swapping: free memory, and the page cache."""
+    for line in _read(Path("/proc/meminfo")).splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+
+
 def limit_data(more: int) -> int:
-    """Allow this process ``more`` bytes of data than it has; return how many that are in all."""
-    total = data_bytes() + more
+    """Allow this process to reserve so much that it can take ``more`` bytes; return how many that are in all."""
+    total = data_bytes() + more + RESERVED
     resource.setrlimit(resource.RLIMIT_DATA, (total, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     return total
 
@@ -118,8 +139,8 @@ def said(parent: Path | None) -> str:
     if parent is not None:
         return "memory cgroup, page cache included"
     return (
-        "RLIMIT_DATA, the page cache emptied before each batch but not limited within it: there is no memory cgroup to "
-        "use here (give one by --cgroup)"
+        "RLIMIT_DATA, and resident memory watched; the page cache emptied before each batch but not limited within it: "
+        "there is no memory cgroup to use here (give one by --cgroup)"
     )
 
 

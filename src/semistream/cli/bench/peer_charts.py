@@ -1,4 +1,4 @@
-"""Pictures of ``semistream bench peers``: bars for one point, lines where something is swept."""
+"""Pictures of ``semistream bench peers``: bars for a few points, a line of dots for each of many."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLOURS = {
     "limit of the device": "#555555",
 }
 _KINDS = {"join": "the papers' joins", "peer": "peers", "ideal": "all of R in memory", "limit": "limit of the device"}
-_AXES = {"rows": "rows of R", "memory": "memory", "zipf": "Zipf exponent", "batch": "tuples of a batch"}
+_MOST_PANELS = 4
 
 
 def draw_peers(found: dict[str, Any], path: Path) -> bool:
@@ -31,7 +31,7 @@ def draw_peers(found: dict[str, Any], path: Path) -> bool:
 
 
 def peer_chart(found: dict[str, Any]) -> dict[str, Any]:
-    """Return a chart in Vega-Lite: a panel of bars for each point."""
+    """Return a chart in Vega-Lite: a panel of bars for each point, or one of dots if there are many."""
     values = [
         {
             "name": name,
@@ -39,6 +39,7 @@ def peer_chart(found: dict[str, Any]) -> dict[str, Any]:
             "label": format_count(rate) + "/s",
             "kind": "adaptivejoin" if name == "adaptivejoin" else _KINDS[point["kinds"][name]],
             "point": number,
+            "where": _briefly(point),
         }
         for number, point in enumerate(found["points"])
         for name, rate in sorted(point["rates"].items(), key=lambda item: -item[1])
@@ -50,10 +51,10 @@ def peer_chart(found: dict[str, Any]) -> dict[str, Any]:
         "field": "kind", "type": "nominal", "legend": {"title": None, "orient": "bottom", "labelFontSize": 12},
         "scale": {"domain": shown, "range": [COLOURS[label] for label in shown]},
     }  # fmt: skip
-    panels = [
-        _panel([value for value in values if value["point"] == number], _said(point), colour)
-        for number, point in enumerate(found["points"])
-    ]
+    if len(found["points"]) > _MOST_PANELS:
+        panels = [_dots(values, colour)]
+    else:
+        panels = _bars(found, values, colour)
     title = {
         "text": "Stream tuples joined a second, all in the same memory", "subtitle": [where, _limited(found["limit"])],
         "anchor": "start", "fontSize": 16,
@@ -65,6 +66,34 @@ def peer_chart(found: dict[str, Any]) -> dict[str, Any]:
         "concat": panels,
         "columns": 2 if len(panels) > 1 else 1,
         "config": {"view": {"stroke": None}, "font": "sans-serif"},
+    }
+
+
+def _bars(found: dict[str, Any], values: list[dict[str, Any]], colour: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        _panel([value for value in values if value["point"] == number], _said(point), colour)
+        for number, point in enumerate(found["points"])
+    ]
+
+
+def _dots(values: list[dict[str, Any]], colour: dict[str, Any]) -> dict[str, Any]:
+    rate = {
+        "field": "rate", "type": "quantitative", "title": "tuples a second", "scale": {"type": "log"},
+        "axis": {"format": "~s"},
+    }  # fmt: skip
+    place = {
+        "field": "where",
+        "type": "nominal",
+        "sort": None,
+        "title": None,
+        "axis": {"labelLimit": 400, "grid": True},
+    }
+    return {
+        "width": 560,
+        "height": {"step": 18},
+        "data": {"values": values},
+        "mark": {"type": "point", "filled": True, "size": 55, "opacity": 0.8},
+        "encoding": {"y": place, "x": rate, "color": colour},
     }
 
 
@@ -94,6 +123,11 @@ def _said(point: dict[str, Any]) -> str:
         f"R {format_count(point['rows'])} × {point['row_bytes']} B, memory {memory}, Zipf {point['zipf']:g}, "
         f"batches of {format_count(point['batch'])}"
     )
+
+
+def _briefly(point: dict[str, Any]) -> str:
+    rows, batch = format_count(point["rows"]), format_count(point["batch"])
+    return f"R {rows}, {memory_said(point['memory'])}, Zipf {point['zipf']:g}, batch {batch}"
 
 
 def _limited(limit: str) -> str:

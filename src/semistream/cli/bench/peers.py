@@ -102,6 +102,7 @@ def peer_tables(found: dict[str, Any]) -> Group:
             _table(point),
         ]
         parts += [f"[red]{name} is wrong: {reason}" for name, reason in point["wrong"].items()]
+        parts += [f"[red]{name} took {format_bytes(more)} beyond the limit" for name, more in point["beyond"].items()]
         parts += [f"[red]{name} failed: {reason}" for name, reason in point["failed"].items()]
     parts += [f"[dim]{name} was left out: {reason}" for name, reason in found["skipped"].items()]
     notes = "* holds all of R, or joins nothing: no memory limit. Grew by: beyond what it had before it opened R"
