@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["servers", "kafka_broker"]
+pytest_plugins = ["servers", "kafka_broker", "s3_server"]
 
 SERVERS = {"postgresql", "mariadb", "kafka"}
 """Fixtures that start a server; tests that use one run in one process, so that each starts once."""

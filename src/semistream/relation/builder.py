@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from semistream.core.arguments import check_at_least
 from semistream.core.errors import RelationBuildError, SemistreamError
-from semistream.core.paths import local_path
 from semistream.core.units import parse_bytes
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.pages.shard_writer import PAGE_BYTES, ShardWriter, check_page_bytes
@@ -26,6 +25,8 @@ from semistream.relation.rows.selection import keep_rows
 from semistream.relation.storage import files
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import MOST_SHARDS, Manifest, ShardFiles
+from semistream.relation.stores.scratch import publish, workplace
+from semistream.relation.stores.store_path import Place, names_in, place_of
 from semistream.relation.versions.leases import WRITERS, Writer
 from semistream.relation.versions.retrying import until_first
 
@@ -41,14 +42,14 @@ def shard_name(number: int, attempt: str) -> str:
 
 
 @contextlib.contextmanager
-def building(path: Path, *, overwrite: bool) -> Iterator[Writer]:
+def building(path: Place, *, overwrite: bool) -> Iterator[Writer]:
     """Make the directory of a relation, and register as a writer to it; a build that fails leaves none behind."""
     newest = manifests.latest(path)
     if newest is not None and not overwrite:
         raise _there_already(path, newest)
     if path.exists() and not path.is_dir():
         raise RelationBuildError(f"{path} is a file; a relation needs a directory of its own")
-    if newest is None and path.is_dir() and any(not name.startswith(("shard-", ".")) for name in os.listdir(path)):
+    if newest is None and path.is_dir() and any(not name.startswith(("shard-", ".")) for name in names_in(path)):
         raise RelationBuildError(f"{path} is a directory with other files in it; give a path of its own")
     existed = path.exists()
     files.make_directory(path)
@@ -56,7 +57,7 @@ def building(path: Path, *, overwrite: bool) -> Iterator[Writer]:
         with Writer(path) as writer:
             yield writer
     except BaseException:
-        if not existed:
+        if not existed and isinstance(path, Path):
             for directory in (path / WRITERS, path):
                 with contextlib.suppress(OSError):  # not empty: others have begun to build there
                     files.disk.rmdir(directory)
@@ -83,7 +84,7 @@ def commit_build(writer: Writer, manifest: Manifest, *, overwrite: bool) -> int:
     return until_first(writer.path, work)
 
 
-def _there_already(path: Path, newest: int) -> RelationBuildError:
+def _there_already(path: Place, newest: int) -> RelationBuildError:
     return RelationBuildError(
         f"{path} already holds a relation (version {newest}); give another path, or overwrite=True"
     )
@@ -110,12 +111,12 @@ def build(
     overwrite: bool = False,
     properties: dict[str, str] | None = None,
     follows: int | None = None,
-) -> Path:
+) -> Place:
     """Build a relation; see `Relation.build` for the parameters. Returns its path.
 
     ``properties`` are kept in the manifest. With ``follows`` the new version replaces just that one, or nothing.
     """
-    path = local_path(path, "relation")
+    path = place_of(path)
     page_bytes = parse_bytes(page_size)
     check_page_bytes(page_bytes, fill)
     check_at_least(1, shards=shards)
@@ -124,16 +125,20 @@ def build(
     codec = KeyCodec.for_schema(reader.schema, key)
     held = roomy_schema(reader.schema)
     writers: list[ShardWriter] = []
-    with Writer(path) if follows is not None else building(path, overwrite=overwrite) as writer:
+    with (
+        Writer(path) if follows is not None else building(path, overwrite=overwrite) as writer,
+        workplace(path) as made,
+    ):
         try:
             for number in range(shards):
                 shard = ShardWriter(
-                    path, shard_name(number, writer.run), held, codec,
+                    made, shard_name(number, writer.run), held, codec,
                     page_bytes=page_bytes, fill=fill, clustered=clustered,
                 )  # fmt: skip
                 writers.append(shard)  # at once, so that a later one's refusal ends this one too
-            spill = path / f".sorting-{writer.run}"
+            spill = made / f".sorting-{writer.run}"
             null_keys, written = _fill(reader, held, codec, writers, spill, parse_bytes(memory), clustered)
+            publish(made, path, [name for one in written for name in one.files])
             manifest = Manifest(
                 schema=reader.schema, key=codec.names, page_bytes=page_bytes, fill=fill, clustered=clustered,
                 shards=tuple(written), properties={NULL_KEYS: str(null_keys), **(properties or {})},

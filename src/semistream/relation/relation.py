@@ -7,7 +7,6 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.core.arrays import Bytes, Ints
-from semistream.core.paths import local_path
 from semistream.core.units import format_bytes, format_count
 from semistream.relation import builder
 from semistream.relation.changes.overlay import Change, Overlay
@@ -30,6 +28,7 @@ from semistream.relation.pages.page_layout import PageLayout, page_keys
 from semistream.relation.pages.shard_writer import PAGE_BYTES, stored_schema, whole_rows
 from semistream.relation.relation_files import open_files
 from semistream.relation.rows.row_codec import RowCodec
+from semistream.relation.stores.store_path import Place, place_of
 from semistream.relation.versions.holds import Hold, hold_manifest
 
 __all__ = ["Relation"]
@@ -63,7 +62,7 @@ class Relation:
         rows: int,
         unique: bool,
         clustered: bool,
-        path: Path | None = None,
+        path: Place | None = None,
         version: int = 1,
         open_shards: Sequence[int] | None = None,
         shard_count: int | None = None,
@@ -159,7 +158,7 @@ class Relation:
         depth
             Reads in flight at once.
         """
-        path = local_path(path, "relation")
+        path = place_of(path)
         manifest, held = hold_manifest(path, version)
         with contextlib.ExitStack() as undo:
             undo.callback(held.close)

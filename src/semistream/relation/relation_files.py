@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from semistream.core.errors import NotARelationError
 from semistream.relation.devices.device import Device
 from semistream.relation.devices.file_device import FileDevice
 from semistream.relation.devices.mapped_device import MappedDevice
+from semistream.relation.devices.store_device import StoreDevice
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.pages.page_index import ClusteredIndex, Index, ScatteredIndex, page_order
 from semistream.relation.storage.index_file import load_index
@@ -21,6 +21,8 @@ from semistream.relation.storage.manifest import Manifest
 from semistream.relation.storage.map_file import load_map
 from semistream.relation.storage.page_map import PageMap
 from semistream.relation.storage.shard_files import ShardFiles
+from semistream.relation.stores.object_store import ObjectStatus
+from semistream.relation.stores.store_path import Place, StorePath
 
 __all__ = ["RelationFiles", "check_files", "open_files"]
 
@@ -40,7 +42,7 @@ class RelationFiles:
 
 
 def open_files(
-    path: Path, manifest: Manifest, numbers: Sequence[int], *, direct: bool = True, depth: int = 16
+    path: Place, manifest: Manifest, numbers: Sequence[int], *, direct: bool = True, depth: int = 16
 ) -> RelationFiles:
     """Open the shards ``numbers`` of a version; see `Relation.open`.
 
@@ -50,18 +52,15 @@ def open_files(
         raise ValueError(f"{path} has shards 0 to {len(manifest.shards) - 1}, and {list(numbers)} was asked for")
     files = [manifest.shards[number] for number in numbers]
     key = KeyCodec.for_schema(manifest.schema, manifest.key)
-    check_files(path, files, manifest.page_bytes)
+    statuses = check_files(path, files, manifest.page_bytes)
     maps, orders = _page_maps(path, files)
     named = [(shard, name, size) for shard in files for name, size in shard.page_files if name != shard.leaves_file]
-    device: Device = FileDevice(
-        [(path / name, size) for _, name, size in named], manifest.page_bytes,
-        bound=[name not in shard.unbound for shard, name, _ in named], direct=direct, depth=depth,
-    )  # fmt: skip
+    device = _device(path, named, statuses, manifest.page_bytes, direct, depth)
     if any(shard.deltas for shard in files):
         device = MappedDevice(device, maps, [sum(pages for _, pages in shard.deltas) for shard in files])
     bases = np.cumsum([0, *(one.page_count for one in maps)])
     indexes: list[Index] = [
-        _open_index(path, shard, manifest.page_bytes, None if order is None else order + base, direct, depth)
+        _open_index(path, shard, statuses, manifest.page_bytes, None if order is None else order + base, direct, depth)
         for shard, order, base in zip(files, orders, bases, strict=False)
     ]
     clustered = [index for index in indexes if isinstance(index, ClusteredIndex)]
@@ -71,21 +70,42 @@ def open_files(
     )  # fmt: skip
 
 
+def _device(
+    path: Place,
+    named: Sequence[tuple[ShardFiles, str, int]],
+    statuses: Mapping[str, ObjectStatus],
+    page_bytes: int,
+    direct: bool,
+    depth: int,
+) -> Device:
+    """Return what reads the pages of some files."""
+    bound = [name not in shard.unbound for shard, name, _ in named]
+    if isinstance(path, StorePath):
+        objects = [(path / name, statuses[name], pages) for _, name, pages in named]
+        return StoreDevice(objects, page_bytes, bound=bound, depth=depth)
+    paths = [(path / name, pages) for _, name, pages in named]
+    return FileDevice(paths, page_bytes, bound=bound, direct=direct, depth=depth)
+
+
 def _open_index(
-    path: Path, shard: ShardFiles, page_bytes: int, order: Ints | None, direct: bool, depth: int
+    path: Place,
+    shard: ShardFiles,
+    statuses: Mapping[str, ObjectStatus],
+    page_bytes: int,
+    order: Ints | None,
+    direct: bool,
+    depth: int,
 ) -> ClusteredIndex | ScatteredIndex:
     bound = shard.index_file not in shard.unbound
     first, continues = load_index(path / shard.index_file, shard.index_entries, bound=bound)
     if shard.leaves_file is None:
         return ClusteredIndex(first, continues, shard.last_key, order)
-    leaves = FileDevice(
-        [(path / shard.leaves_file, shard.leaves)], page_bytes,
-        bound=[shard.leaves_file not in shard.unbound], direct=direct, depth=depth,
-    )  # fmt: skip
+    named = [(shard, shard.leaves_file, shard.leaves)]
+    leaves = _device(path, named, statuses, page_bytes, direct, depth)
     return ScatteredIndex(ClusteredIndex(first, continues, shard.last_key), leaves)
 
 
-def _page_maps(path: Path, shards: Sequence[ShardFiles]) -> tuple[list[PageMap], list[Ints | None]]:
+def _page_maps(path: Place, shards: Sequence[ShardFiles]) -> tuple[list[PageMap], list[Ints | None]]:
     """Return where the pages of each shard are, and their ids in key order if that is not the order of ids."""
     maps: list[PageMap] = []
     orders: list[Ints | None] = []
@@ -98,13 +118,17 @@ def _page_maps(path: Path, shards: Sequence[ShardFiles]) -> tuple[list[PageMap],
     return maps, orders
 
 
-def check_files(path: Path, shards: Sequence[ShardFiles], page_bytes: int) -> None:
-    """Raise `NotARelationError` if a file of pages is missing, no file, or of another size: a look at each, no read."""
+def check_files(path: Place, shards: Sequence[ShardFiles], page_bytes: int) -> dict[str, ObjectStatus]:
+    """Raise `NotARelationError` if a file of pages is missing, no file, or of another size: a look at each, no read.
+
+    A store is asked once, and what it says of its objects is returned.
+    """
+    listed = path.entries() if isinstance(path, StorePath) else {}
     for shard in shards:
         for name, pages in shard.page_files:
             expected = pages * page_bytes
             try:
-                status = (path / name).stat()
+                status = listed.get(name) or (path / name).stat()
             except OSError as error:
                 what = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
                 raise NotARelationError(
@@ -118,3 +142,4 @@ def check_files(path: Path, shards: Sequence[ShardFiles], page_bytes: int) -> No
                     f"{path / name} has {size:,} bytes instead of {expected:,}: it was truncated or replaced; "
                     "run semistream repair, or build the relation again"
                 )
+    return listed

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ import pyarrow as pa
 
 from semistream.core.arrays import Ints
 from semistream.core.errors import NotARelationError, SemistreamError
-from semistream.core.paths import local_path
 from semistream.relation import builder
 from semistream.relation.changes.patch import Patch
 from semistream.relation.pages.page_index import ClusteredIndex
@@ -31,6 +29,8 @@ from semistream.relation.storage.index_file import index_to_bytes
 from semistream.relation.storage.manifest import Manifest, ShardFiles
 from semistream.relation.storage.map_file import load_map, map_to_bytes
 from semistream.relation.storage.page_map import PageMap
+from semistream.relation.stores.scratch import publish, workplace
+from semistream.relation.stores.store_path import Place, place_of
 from semistream.relation.versions.leases import Writer
 from semistream.relation.versions.retrying import until_first
 from semistream.relation.versions.vacuum import vacuum
@@ -88,7 +88,7 @@ def delete(path: PathLike, keys: Any) -> int:
 
 def update(path: PathLike, *, upserts: Any = None, deletes: Any = None) -> int:
     """Delete and upsert in one version; see `upsert` and `delete`. Deleted first, then upserted."""
-    path = local_path(path, "relation")
+    path = place_of(path)
     if upserts is not None:
         upserts = as_reader(upserts).read_all()  # may be needed again
 
@@ -109,7 +109,7 @@ def update(path: PathLike, *, upserts: Any = None, deletes: Any = None) -> int:
     return until_first(path, work)
 
 
-def write_shard(path: Path, number: int, shard: ShardFiles, relation: Relation, patch: Patch, name: str) -> ShardFiles:
+def write_shard(path: Place, number: int, shard: ShardFiles, relation: Relation, patch: Patch, name: str) -> ShardFiles:
     """Write what a patch makes of one shard; return its files in the next version, the same ones if nothing changed.
 
     ``number`` is its place among the relation's open shards, and ``name`` the stem of its files.
@@ -150,27 +150,30 @@ def write_shard(path: Path, number: int, shard: ShardFiles, relation: Relation, 
     )
 
 
-def rewrite_shard(path: Path, relation: Relation, manifest: Manifest, name: str) -> ShardFiles:
+def rewrite_shard(path: Place, relation: Relation, manifest: Manifest, name: str) -> ShardFiles:
     """Write the one open shard of a clustered relation anew, in key order and full pages; return its files."""
-    writer = ShardWriter(
-        path, name, manifest.schema, relation.key, page_bytes=manifest.page_bytes, fill=manifest.fill
-    )  # fmt: skip
-    order = relation.page_order if relation.page_order.size else np.arange(relation.page_count)
-    frames = relation.frames(min(_PAGES_AT_ONCE, max(1, order.size)))
-    try:
-        for begin in range(0, order.size, len(frames)):
-            pages = order[begin : begin + len(frames)]
-            keys, batch = relation.decode(pages, frames[: pages.size])
-            writer.write(keys, batch)
-        return writer.close()
-    except BaseException:
-        writer.abort()
-        raise
+    with workplace(path) as made:
+        writer = ShardWriter(
+            made, name, manifest.schema, relation.key, page_bytes=manifest.page_bytes, fill=manifest.fill
+        )  # fmt: skip
+        order = relation.page_order if relation.page_order.size else np.arange(relation.page_count)
+        frames = relation.frames(min(_PAGES_AT_ONCE, max(1, order.size)))
+        try:
+            for begin in range(0, order.size, len(frames)):
+                pages = order[begin : begin + len(frames)]
+                keys, batch = relation.decode(pages, frames[: pages.size])
+                writer.write(keys, batch)
+            written = writer.close()
+            publish(made, path, written.files)
+            return written
+        except BaseException:
+            writer.abort()
+            raise
 
 
 def compact(path: PathLike) -> int:
     """Write R anew without the traces of updates; return the number of that version. Old versions stay readable."""
-    path = local_path(path, "relation")
+    path = place_of(path)
 
     def work() -> int:
         with Relation.open(path) as relation:
@@ -187,7 +190,7 @@ def compact(path: PathLike) -> int:
 
 def history(path: PathLike) -> list[Version]:
     """Return all versions that can still be opened, the oldest first."""
-    path = local_path(path, "relation")
+    path = place_of(path)
     numbers = manifests.versions(path)
     if not numbers:
         manifests.load(path)  # says why this is not a relation
@@ -206,7 +209,7 @@ def history(path: PathLike) -> list[Version]:
     return result
 
 
-def _check_own(path: Path, number: int, ids: Ints, pages: int) -> None:
+def _check_own(path: Place, number: int, ids: Ints, pages: int) -> None:
     """Refuse to write a shard that would name pages of another: better no new version than a wrong one."""
     if ids.size and not (ids.min() >= 0 and ids.max() < pages):
         raise SemistreamError(

@@ -11,12 +11,13 @@ only bytes that could not be read anyway are written over: a crash leaves nothin
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from semistream.core.errors import NotARelationError
-from semistream.core.paths import local_path
 from semistream.relation.damage.repair_files import (
     repair_index,
     repair_leaves,
@@ -27,9 +28,11 @@ from semistream.relation.damage.repair_files import (
 from semistream.relation.damage.repair_pages import MixedUpError, Repaired, RepairError
 from semistream.relation.damage.repair_sizes import Grown, cut_back, page_seed, repair_size
 from semistream.relation.damage.repair_source import Source, rebuild_pages
+from semistream.relation.damage.repair_store import brought_down
 from semistream.relation.damage.repair_version import mixed_up, version_from_data
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest, ShardFiles
+from semistream.relation.stores.store_path import Place, place_of
 
 __all__ = ["RepairError", "Repaired", "repair"]
 
@@ -74,8 +77,28 @@ def repair(
     ...     [(one.page, one.proof) for one in repair(f"{folder}/products", products.to_reader)]
     [(3, 'checksum')]
     """
-    path = local_path(path, "relation")
-    copy = None if copy is None else local_path(copy, "relation")
+    place = place_of(path)
+    source_copy = None if copy is None else place_of(copy)
+    with contextlib.ExitStack() as stack:
+        here = stack.enter_context(brought_down(place))
+        beside = None if source_copy is None else stack.enter_context(brought_down(source_copy, back=False))
+        if here is place:
+            return _repaired(here, source, beside, trust)
+        try:
+            return [_at(place, here, one) for one in _repaired(here, source, beside, trust)]
+        except RepairError as error:
+            told = RepairError(str(error).replace(str(here), str(place)))
+            told.repaired = [_at(place, here, one) for one in error.repaired]
+            raise told from None
+
+
+def _at(place: Place, here: Path, one: Repaired) -> Repaired:
+    """Say what was repaired by the place where it is, not the one where it was done."""
+    return dataclasses.replace(one, file=one.file.replace(str(here), str(place)))
+
+
+def _repaired(path: Path, source: Source | None, copy: Path | None, trust: bool) -> list[Repaired]:
+    """Repair a relation in a directory."""
     numbers = manifests.versions(path) or (manifests.versions(copy) if copy is not None else [])
     if not numbers:
         manifests.load(path)  # says why this is not a relation

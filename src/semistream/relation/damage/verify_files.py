@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
@@ -13,11 +12,12 @@ from semistream.relation.pages.page_index import ClusteredIndex, ScatteredIndex
 from semistream.relation.pages.page_layout import page_keys, page_rows
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest
+from semistream.relation.stores.store_path import Place
 
 __all__ = ["LeafSums", "bad_manifests", "format_notes"]
 
 
-def bad_manifests(path: Path) -> Iterator[tuple[Path, str]]:
+def bad_manifests(path: Place) -> Iterator[tuple[Place, str]]:
     """Yield manifests of any version that cannot be read, and why."""
     for number in manifests.versions(path):
         try:

@@ -45,6 +45,12 @@ class DeviceCounters:
     bytes: int = 0
     seconds: float = 0.0
     """Time inside `Device.read`, virtual for a simulated device; threads add up."""
+    requests: int = 0
+    """Requests to an object store."""
+    fetched_bytes: int = 0
+    """Bytes that came from an object store, those between wanted pages included."""
+    local_pages: int = 0
+    """Of `pages`, those that came from the local tier of a store."""
 
     def snapshot(self) -> DeviceCounters:
         """Return a copy that later reads leave alone."""
@@ -56,6 +62,9 @@ class DeviceCounters:
             self.pages + other.pages,
             self.bytes + other.bytes,
             self.seconds + other.seconds,
+            self.requests + other.requests,
+            self.fetched_bytes + other.fetched_bytes,
+            self.local_pages + other.local_pages,
         )
 
     def __sub__(self, earlier: DeviceCounters) -> DeviceCounters:
@@ -64,6 +73,9 @@ class DeviceCounters:
             self.pages - earlier.pages,
             self.bytes - earlier.bytes,
             self.seconds - earlier.seconds,
+            self.requests - earlier.requests,
+            self.fetched_bytes - earlier.fetched_bytes,
+            self.local_pages - earlier.local_pages,
         )
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from semistream.core.errors import StorageError
+from semistream.relation.stores.store_path import Place, StorePath
 
 __all__ = [
     "Disk",
@@ -25,6 +26,7 @@ __all__ = [
     "link",
     "make_directory",
     "make_directory_unflushed",
+    "put_if_absent",
     "remove",
     "remove_tree",
     "rename",
@@ -170,8 +172,11 @@ def edit(path: Path) -> WrittenFile:
     return WrittenFile(path, os.O_RDWR)
 
 
-def write_file(path: Path, content: bytes | memoryview) -> None:
-    """Make a file and put it on the disk. Its name is flushed with its directory."""
+def write_file(path: Place, content: bytes | memoryview) -> None:
+    """Make a file and put it on the disk, or into the store. Its name is flushed with its directory."""
+    if isinstance(path, StorePath):
+        path.store.put(path.key, content)
+        return
     with create(path) as file:
         file.write(content)
         file.sync()
@@ -188,14 +193,34 @@ def link(source: Path, target: Path) -> None:
                 raise
 
 
+def put_if_absent(path: Place, content: bytes) -> bool:
+    """Make a small file, wholly, unless its name is taken, and tell. On a disk it is not flushed."""
+    if isinstance(path, StorePath):
+        return path.store.put_if_absent(path.key, content)
+    temporary = path.parent / f".{os.urandom(16).hex()}"
+    try:
+        with create(temporary) as file:
+            file.write(content)
+        link(temporary, path)
+    except (FileExistsError, FileNotFoundError):  # another was first, or the directory was removed as idle
+        return False
+    finally:
+        with contextlib.suppress(OSError):
+            remove(temporary)
+    return True
+
+
 def rename(source: Path, target: Path) -> None:
     """Give a file another name, in place of what had it."""
     with _told(target):
         disk.rename(source, target)
 
 
-def remove(path: Path) -> bool:
-    """Remove a file, and tell whether it was there."""
+def remove(path: Place) -> bool:
+    """Remove a file, and tell whether it was there; of a store it is not known."""
+    if isinstance(path, StorePath):
+        path.store.delete(path.key)
+        return True
     with _told(path):
         try:
             disk.unlink(path)
@@ -204,8 +229,13 @@ def remove(path: Path) -> bool:
     return True
 
 
-def remove_tree(path: Path) -> None:
+def remove_tree(path: Place) -> None:
     """Remove a directory with all that is in it, and no directory that a link leads to."""
+    if isinstance(path, StorePath):
+        for one, _ in path.below():
+            remove(one)
+        remove(path)
+        return
     with _told(path), contextlib.suppress(FileNotFoundError):
         if not stat.S_ISDIR(path.lstat().st_mode):
             disk.unlink(path)
@@ -218,14 +248,16 @@ def remove_tree(path: Path) -> None:
         disk.rmdir(path)
 
 
-def make_directory(path: Path) -> None:
+def make_directory(path: Place) -> None:
     """Make a directory and those above it; the names of new ones are on the disk afterwards."""
     for parent in make_directory_unflushed(path):
         sync_directory(parent)
 
 
-def make_directory_unflushed(path: Path) -> list[Path]:
+def make_directory_unflushed(path: Place) -> list[Path]:
     """Make a directory and those above it; return the directories to flush, from the top, that have new names."""
+    if isinstance(path, StorePath):
+        return []
     missing: list[Path] = []
     at = path
     while not at.is_dir() and at != at.parent:
@@ -237,8 +269,10 @@ def make_directory_unflushed(path: Path) -> list[Path]:
     return [directory.parent for directory in reversed(missing)]
 
 
-def sync_directory(path: Path) -> None:
-    """Put the names in a directory on the disk, so that they survive a crash."""
+def sync_directory(path: Place) -> None:
+    """Put the names in a directory on the disk, so that they survive a crash; in a store they are there to stay."""
+    if isinstance(path, StorePath):
+        return
     with _told(path):
         disk.sync_directory(path)
 

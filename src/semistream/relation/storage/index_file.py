@@ -11,13 +11,12 @@ sealed with the file's name (relation/storage/sealed_file.py).
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from numpy.typing import NDArray
 
 from semistream.core.arrays import Ints
 from semistream.relation.storage.sealed_file import damaged, sealed, unsealed
+from semistream.relation.stores.store_path import Place
 
 __all__ = ["index_to_bytes", "load_index"]
 
@@ -30,10 +29,11 @@ def index_to_bytes(name: str, first: Ints, continues: NDArray[np.bool_], *, boun
     return sealed(name, "index", content, bound=bound)
 
 
-def load_index(path: Path, pages: int, *, bound: bool = True) -> tuple[Ints, NDArray[np.bool_]]:
+def load_index(path: Place, pages: int, *, bound: bool = True) -> tuple[Ints, NDArray[np.bool_]]:
     """Read the index of so many pages, or raise `NotARelationError`; see `unsealed` for ``bound``.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "shard.index"
     ...     _ = file.write_bytes(index_to_bytes("shard.index", np.array([-5, 70]), np.array([False, True])))

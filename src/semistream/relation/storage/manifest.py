@@ -12,7 +12,6 @@ import json
 import os
 import re
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from semistream.core.errors import CommitConflictError, NotARelationError, Stora
 from semistream.relation.storage import files, manifest_check
 from semistream.relation.storage.files import sync_directory
 from semistream.relation.storage.shard_files import ShardFiles
+from semistream.relation.stores.store_path import Place, StorePath, names_in
 
 __all__ = ["MOST_SHARDS", "Manifest", "ShardFiles", "commit", "latest", "load", "name_of", "sync_directory", "versions"]
 
@@ -89,7 +89,7 @@ class Manifest:
         return manifest_check.sealed(json.dumps(document, indent=1))
 
     @classmethod
-    def from_json(cls, text: str | bytes, origin: Path, version: int | None = None) -> Manifest:
+    def from_json(cls, text: str | bytes, origin: Place, version: int | None = None) -> Manifest:
         """Read a manifest; ``origin`` is named in errors, and ``version`` is what it must be of."""
         text = text.encode() if isinstance(text, str) else text
         try:
@@ -154,21 +154,21 @@ def name_of(version: int) -> str:
     return f"manifest-{version:08d}.json"
 
 
-def versions(path: Path) -> list[int]:
+def versions(path: Place) -> list[int]:
     """Return the numbers of all versions in ``path``, ascending."""
     try:
-        names = os.listdir(path)
+        names = names_in(path)
     except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(int(match[1]) for name in names if (match := _NAME.fullmatch(name)))
 
 
-def latest(path: Path) -> int | None:
+def latest(path: Place) -> int | None:
     """Return the number of the newest manifest in ``path``, or None."""
     return max(versions(path), default=None)
 
 
-def load(path: Path, version: int | None = None) -> Manifest:
+def load(path: Place, version: int | None = None) -> Manifest:
     """Read one version's manifest, by default the newest."""
     number = latest(path) if version is None else version
     if number is None:
@@ -187,13 +187,16 @@ def load(path: Path, version: int | None = None) -> Manifest:
     return Manifest.from_json(text, file, number)
 
 
-def commit(path: Path, manifest: Manifest, run: str | None = None) -> None:
+def commit(path: Place, manifest: Manifest, run: str | None = None) -> None:
     """Make ``manifest`` the current version, wholly or not at all.
 
     Written to a temporary file, flushed, and linked under its name, which fails if another writer was first. Names of
     the files that it names are flushed before, so that no crash leaves a manifest without them. ``run`` is the
     `Writer`'s, who alone may rely on a number never being free again.
     """
+    if isinstance(path, StorePath):
+        _put(path, manifest)
+        return
     temporary = path / f".manifest-{run or os.urandom(8).hex()}"
     target = path / name_of(manifest.version)
     try:
@@ -218,15 +221,25 @@ def commit(path: Path, manifest: Manifest, run: str | None = None) -> None:
             files.remove(temporary)
 
 
-def _not_first(path: Path, version: int) -> CommitConflictError:
+def _put(path: StorePath, manifest: Manifest) -> None:
+    """Commit to a store: one conditional put, which only one writer can do."""
+    newest = latest(path)
+    target = path / name_of(manifest.version)
+    if (newest is not None and newest >= manifest.version) or not files.put_if_absent(
+        target, manifest.to_json().encode()
+    ):
+        raise _not_first(path, manifest.version)
+
+
+def _not_first(path: Place, version: int) -> CommitConflictError:
     return CommitConflictError(f"version {version} of {path} was committed by another writer; open it and try again")
 
 
-def _why_not(path: Path) -> str:
+def _why_not(path: Place) -> str:
     if not path.exists():
         return f"there is no relation at {path}: the path does not exist; build one with Relation.build or spark.build"
     if not path.is_dir():
         return f"{path} is a file; a relation is a directory made by Relation.build or spark.build"
-    if any(name.startswith("shard-") for name in os.listdir(path)):
+    if any(name.startswith("shard-") for name in names_in(path)):
         return f"{path} holds an unfinished build (shards, but no manifest); build it again"
     return f"{path} is a directory without a manifest, not a relation; build one with Relation.build or spark.build"

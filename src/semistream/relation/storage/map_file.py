@@ -11,8 +11,6 @@ sealed with the file's name (relation/storage/sealed_file.py).
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from semistream.core.arrays import Ints
@@ -20,6 +18,7 @@ from semistream.core.errors import NotARelationError
 from semistream.relation.storage.manifest import ShardFiles
 from semistream.relation.storage.page_map import PageMap
 from semistream.relation.storage.sealed_file import damaged, sealed, unsealed
+from semistream.relation.stores.store_path import Place
 
 __all__ = ["MixedUpMapError", "load_map", "map_to_bytes"]
 
@@ -35,7 +34,7 @@ def map_to_bytes(name: str, order: Ints, page_map: PageMap, *, bound: bool = Tru
     return sealed(name, "page map", b"".join(array.astype("<i8").tobytes() for array in arrays), bound=bound)
 
 
-def load_map(path: Path, shard: ShardFiles) -> tuple[Ints, PageMap]:
+def load_map(path: Place, shard: ShardFiles) -> tuple[Ints, PageMap]:
     """Read the map of a shard whose files are in ``path``, or raise `NotARelationError`."""
     assert shard.map_file is not None
     file, bound = path / shard.map_file, shard.map_file not in shard.unbound

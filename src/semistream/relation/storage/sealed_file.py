@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import stat
 import zlib
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from semistream.core.errors import NotARelationError
 from semistream.relation.storage.checksum import file_seed, flipped_bit, page_checksum
+from semistream.relation.stores.store_path import Place
 
 __all__ = ["Kind", "mended", "sealed", "unsealed"]
 
@@ -43,7 +43,7 @@ def sealed(name: str, kind: Kind, content: bytes, *, bound: bool = True) -> byte
     return bytes(whole)
 
 
-def unsealed(path: Path, kind: Kind, least: int, most: int, *, bound: bool) -> bytes:
+def unsealed(path: Place, kind: Kind, least: int, most: int, *, bound: bool) -> bytes:
     """Return the content of a file, or raise `NotARelationError`.
 
     ``least`` and ``most`` say how long the content can be; a file of another size is not even read. A file that is not
@@ -71,7 +71,7 @@ def unsealed(path: Path, kind: Kind, least: int, most: int, *, bound: bool) -> b
     return whole[_HEADER : _HEADER + size]
 
 
-def mended(path: Path) -> bytes | None:
+def mended(path: Place) -> bytes | None:
     """Return what a bound file held before one bit of it flipped, or None if that is not what is wrong with it."""
     try:
         if not _HEADER <= path.stat().st_size <= _MENDED_BYTES or path.stat().st_size % 8:
@@ -86,7 +86,7 @@ def mended(path: Path) -> bytes | None:
     return bytes(whole)
 
 
-def damaged(path: Path, kind: Kind, why: str) -> NotARelationError:
+def damaged(path: Place, kind: Kind, why: str) -> NotARelationError:
     """Return the error to raise for a file."""
     return NotARelationError(f"the {kind} {path} {why}; run semistream repair, or build the relation again")
 

@@ -3,7 +3,7 @@
 Nothing is written for it, so a relation that may only be read can be held too, and the system lets go of the lock of a
 process that ends in whatever way. `vacuum` removes a version only under an exclusive lock, which it does not wait for.
 
-A file system without locks, or one that keeps them on each machine apart, gives no such promise; there `vacuum` leaves
+A store has no locks, and a file system may have none or keep them on each machine apart; there `vacuum` leaves
 readers the time that its ``older_than`` says, counted from when their version ceased to be the newest.
 """
 
@@ -18,6 +18,7 @@ from pathlib import Path
 from semistream.core.errors import NotARelationError
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest
+from semistream.relation.stores.store_path import Place, StorePath
 
 __all__ = ["Hold", "hold", "hold_manifest", "lock"]
 
@@ -47,12 +48,14 @@ class Hold:
             self.close()
 
 
-def hold(path: Path, version: int) -> Hold | None:
+def hold(path: Place, version: int) -> Hold | None:
     """Hold a version that is there, so that it stays; None if it is gone or just being removed."""
+    if isinstance(path, StorePath):
+        return Hold(-1)
     return _locked(path / manifests.name_of(version), os.O_RDONLY, fcntl.LOCK_SH)
 
 
-def hold_manifest(path: Path, version: int | None = None) -> tuple[Manifest, Hold]:
+def hold_manifest(path: Place, version: int | None = None) -> tuple[Manifest, Hold]:
     """Return a manifest, by default the newest, and hold its version."""
     for _ in range(_TRIES):
         manifest = manifests.load(path, version)
@@ -65,8 +68,10 @@ def hold_manifest(path: Path, version: int | None = None) -> tuple[Manifest, Hol
     raise NotARelationError(f"versions of {path} come and go too fast to open one; open it when fewer write to it")
 
 
-def lock(path: Path, version: int) -> Hold | None:
+def lock(path: Place, version: int) -> Hold | None:
     """Take a version that nobody holds, to remove it; None if somebody does, or it is gone."""
+    if isinstance(path, StorePath):
+        return Hold(-1)
     file = path / manifests.name_of(version)
     try:
         return _locked(file, os.O_RDWR, fcntl.LOCK_EX)  # over NFS an exclusive lock needs a file open for writing

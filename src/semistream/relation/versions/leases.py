@@ -31,10 +31,7 @@ import fcntl
 import json
 import os
 import re
-import socket
 import threading
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -42,13 +39,13 @@ from semistream.core.errors import CommitConflictError, NotARelationError, Stora
 from semistream.relation.storage import files
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest
+from semistream.relation.stores.store_path import Place, StorePath, names_in
+from semistream.relation.versions.lease_record import SILENT_MACHINE, WRITERS, Lease, named_after, this_machine
+from semistream.relation.versions.store_leases import StoreLease, leases_in_store
 
 __all__ = ["WRITERS", "Lease", "Writer", "leases", "made_by"]
 
-WRITERS = ".writers"
 _HEARTBEAT = 60.0
-_SILENT_MACHINE = 86_400.0
-"""Seconds without a sign of life after which a writer on another machine is taken for dead."""
 _SILENT_RESTART = 900.0
 """The same for one on this machine before it was started anew."""
 _LEASE = re.compile(r"([0-9a-f]{16})(\.committing|\.dead)?")
@@ -76,7 +73,7 @@ class Writer:
         The relation's directory, which is there.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         self.path = path
         self.floor = 0
         """The newest version before this writer began; it and all after it stay as long as the writer lives."""
@@ -85,8 +82,13 @@ class Writer:
         self._lease: Path | None = None
         self._file: files.WrittenFile | None = None
         self._ended = threading.Event()
+        self._stored: StoreLease | None = None
 
     def __enter__(self) -> Writer:
+        if isinstance(self.path, StorePath):
+            self._stored = StoreLease(self.path)
+            self.floor, self.run = self._stored.floor, self._stored.run
+            return self
         folder = self.path / WRITERS
         while self._lease is None:
             files.make_directory_unflushed(folder)  # who needs it does not survive a crash either
@@ -97,7 +99,7 @@ class Writer:
             try:
                 if _try_lock(self._file.fileno()) is False:  # taken for a leftover, just now
                     raise FileNotFoundError
-                self._file.write(json.dumps({"floor": self.floor, **_here(), "process": os.getpid()}).encode())
+                self._file.write(json.dumps({"floor": self.floor, **this_machine(), "process": os.getpid()}).encode())
                 self._file.sync()
                 files.rename(temporary, folder / self.run)
                 self._lease = folder / self.run
@@ -113,8 +115,13 @@ class Writer:
 
     def commit(self, manifest: Manifest) -> None:
         """Make ``manifest`` the newest version, or raise `CommitConflictError` if another one is."""
+        if self._stored is not None:
+            self._stored.about_to_commit()
+            manifests.commit(self.path, manifest, self.run)
+            return
         assert self._lease is not None, "a writer commits inside its context"
         assert self._file is not None
+        assert isinstance(self.path, Path)
         committing = self.path / WRITERS / f"{self.run}.committing"
         if self._lease != committing:
             os.utime(self._file.fileno())
@@ -130,6 +137,11 @@ class Writer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._ended.set()
+        if self._stored is not None:
+            with self._stored, contextlib.suppress(OSError, NotARelationError):
+                self._remove_unnamed()
+                self._stored.give_up()
+            return
         assert self._lease is not None
         assert self._file is not None
         try:
@@ -142,10 +154,10 @@ class Writer:
 
     def _remove_unnamed(self) -> None:
         """Remove what is in no version; asked of the disk, as an error may have come after the commit."""
-        made = [name for name in os.listdir(self.path) if made_by(name) == self.run]
+        made = [name for name in names_in(self.path) if made_by(name) == self.run]
         if not made:
             return
-        named = _named(self.path, (number for number in manifests.versions(self.path) if number > self.floor))
+        named = named_after(self.path, self.floor)
         for name in made:
             if name not in named:
                 files.remove_tree(self.path / name)
@@ -157,26 +169,14 @@ class Writer:
                 os.utime(self._file.fileno())
 
 
-def _named(path: Path, numbers: Iterable[int]) -> set[str]:
-    return {name for number in numbers for shard in manifests.load(path, number).shards for name in shard.files}
-
-
-@dataclass(frozen=True)
-class Lease:
-    """A writer that is registered."""
-
-    file: Path
-    run: str
-    floor: int
-    alive: bool
-
-
-def leases(path: Path, now: float, older_than: float) -> list[Lease]:
+def leases(path: Place, now: float, older_than: float) -> list[Lease]:
     """Return all writers; those that are dead can commit no more.
 
     ``now`` is by the file system's clock; what is left of writers that died while they registered is removed if
     ``older_than`` so many seconds.
     """
+    if isinstance(path, StorePath):
+        return leases_in_store(path, now)
     found = []
     try:
         names = os.listdir(path / WRITERS)
@@ -230,11 +230,11 @@ def _is_dead(descriptor: int, record: dict[str, object], silent: float) -> bool:
     locked = _try_lock(descriptor)
     if locked is False:
         return False
-    here = _here()
+    here = this_machine()
     if locked and here["boot"] and record.get("boot") == here["boot"]:
         return True
     same_machine = here["machine"] and all(record.get(name) == here[name] for name in ("host", "machine"))
-    return silent > (_SILENT_RESTART if same_machine else _SILENT_MACHINE)
+    return silent > (_SILENT_RESTART if same_machine else SILENT_MACHINE)
 
 
 def _try_lock(descriptor: int) -> bool | None:
@@ -248,15 +248,3 @@ def _try_lock(descriptor: int) -> bool | None:
             raise StorageError(f"a lock in {WRITERS} failed ({error})", number=error.errno) from error
         return None
     return True
-
-
-def _here() -> dict[str, str]:
-    """Return what tells this machine, and this start of it, from others."""
-
-    def text(file: str) -> str:
-        with contextlib.suppress(OSError):
-            return Path(file).read_text().strip()
-        return ""
-
-    boot = text("/proc/sys/kernel/random/boot_id")
-    return {"host": socket.gethostname(), "machine": text("/etc/machine-id"), "boot": boot}

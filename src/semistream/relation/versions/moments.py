@@ -13,13 +13,13 @@ tasks. So the first task of a batch notes for that time by which name the batch 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from semistream.relation.storage import files
+from semistream.relation.stores.store_path import Place, StorePath, names_in
 from semistream.relation.versions.pins import SHARED
 
 __all__ = ["MOMENTS", "keep_under", "name_of_batch"]
@@ -31,7 +31,7 @@ _KEPT_SECONDS = 3600.0
 
 
 def name_of_batch(
-    places: Sequence[Path], join: str, moment: int, query: str | None = None, batch: int | None = None
+    places: Sequence[Place], join: str, moment: int, query: str | None = None, batch: int | None = None
 ) -> tuple[str, int]:
     """Return the query and batch under which the version of a micro-batch is pinned.
 
@@ -60,17 +60,21 @@ def name_of_batch(
             return own
 
 
-def keep_under(places: Sequence[Path], found: tuple[str, int], own: tuple[str, int]) -> None:
+def keep_under(places: Sequence[Place], found: tuple[str, int], own: tuple[str, int]) -> None:
     """Have a pin under a query's own name too, so that it stays as long as that query needs it."""
     for place in places:
-        pin = place / found[0] / f"{found[1]:012d}"
-        if found != own and pin.exists():
-            with contextlib.suppress(OSError):  # there already, or no room: the note is what counts
-                files.make_directory_unflushed(place / own[0])
-                files.link(pin, place / own[0] / f"{own[1]:012d}")
+        pin, kept = place / found[0] / f"{found[1]:012d}", place / own[0] / f"{own[1]:012d}"
+        if found == own:
+            continue
+        with contextlib.suppress(OSError):  # there already, or no room: the note is what counts
+            if isinstance(pin, StorePath):
+                files.put_if_absent(kept, pin.read_bytes())
+            elif pin.exists() and isinstance(kept, Path):
+                files.make_directory_unflushed(kept.parent)
+                files.link(pin, kept)
 
 
-def _read(note: Path) -> tuple[str, int] | None:
+def _read(note: Place) -> tuple[str, int] | None:
     try:
         found = _NOTE.fullmatch(note.read_text(errors="replace"))
     except (FileNotFoundError, NotADirectoryError):
@@ -82,25 +86,20 @@ def _read(note: Path) -> tuple[str, int] | None:
     return found[1], int(found[2])
 
 
-def _write(note: Path, name: tuple[str, int]) -> bool:
+def _write(note: Place, name: tuple[str, int]) -> bool:
     """Note a name unless another task was first, and tell."""
-    temporary = note.parent / f".{os.urandom(16).hex()}"
     try:
         files.make_directory_unflushed(note.parent)
-        with files.create(temporary) as file:
-            file.write(f"{name[0]} {name[1]}".encode())
-        files.link(temporary, note)
-    except (FileExistsError, FileNotFoundError):  # another was first, or the directory was removed as idle
+    except (FileExistsError, FileNotFoundError):  # the directory above was removed as idle
         return False
-    finally:
-        with contextlib.suppress(OSError):
-            files.remove(temporary)
-    return True
+    return files.put_if_absent(note, f"{name[0]} {name[1]}".encode())
 
 
-def _sweep(place: Path) -> None:
+def _sweep(place: Place) -> None:
     """Remove notes of batches whose pins have been forgotten."""
-    for note in (place / MOMENTS).glob("m*"):
+    folder = place / MOMENTS
+    for name in [name for name in names_in(folder) if name.startswith("m")]:
+        note = folder / name
         with contextlib.suppress(OSError):
             if time.time() - note.stat().st_mtime > _KEPT_SECONDS:
                 found = _read(note)

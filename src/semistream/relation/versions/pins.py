@@ -26,6 +26,7 @@ from pathlib import Path
 from semistream.core.errors import NotARelationError, PinError, StorageError
 from semistream.relation.storage import files
 from semistream.relation.storage import manifest as manifests
+from semistream.relation.stores.store_path import Place, StorePath, names_in
 from semistream.relation.versions import holds
 
 __all__ = ["KEPT_PINS", "SHARED", "Pin", "forget_idle", "pin_version", "pinned_versions", "version_for"]
@@ -54,7 +55,7 @@ class Pin:
             self._flushing.result()
 
 
-def version_for(path: Path, query: str, batch: int, *, elsewhere: Path | None = None) -> int:
+def version_for(path: Place, query: str, batch: int, *, elsewhere: Path | None = None) -> int:
     """Return the version of the relation at ``path`` that a micro-batch reads, pinning it if nobody has.
 
     Parameters
@@ -72,7 +73,7 @@ def version_for(path: Path, query: str, batch: int, *, elsewhere: Path | None = 
     return pin.version
 
 
-def pin_version(path: Path, query: str, batch: int, *, elsewhere: Path | None = None) -> Pin:
+def pin_version(path: Place, query: str, batch: int, *, elsewhere: Path | None = None) -> Pin:
     """Do as `version_for`, without waiting for the disk: that is left to the caller, before its batch ends."""
     if not _SAFE.fullmatch(query):
         raise ValueError(f"a query id of letters, digits and dashes was expected, not {query!r}")
@@ -87,7 +88,7 @@ def pin_version(path: Path, query: str, batch: int, *, elsewhere: Path | None = 
         return _pinned(path, elsewhere / name)
 
 
-def _pinned(path: Path, pin: Path) -> Pin:
+def _pinned(path: Place, pin: Place) -> Pin:
     flushing = None
     while (version := _read(pin)) is None:
         newest = manifests.latest(path)
@@ -103,18 +104,21 @@ def _pinned(path: Path, pin: Path) -> Pin:
     return Pin(version, flushing)
 
 
-def pinned_versions(path: Path) -> set[int]:
+def pinned_versions(path: Place) -> set[int]:
     """Return the versions that some query may still have to read again: those of each one's last pins."""
     found = set()
-    for pin in path.glob(f"{PINS}/*/[0-9]*"):
+    for pin in _pins_below(path):
         with contextlib.suppress(FileNotFoundError):
             if text := pin.read_bytes():
                 found.add(_number(pin, text))
     return found
 
 
-def forget_idle(path: Path, *, idle_days: float, now: float, older_than: float) -> None:
+def forget_idle(path: Place, *, idle_days: float, now: float, older_than: float) -> None:
     """Remove pins of queries that have not run for ``idle_days``, and what tasks that were killed left of others."""
+    if isinstance(path, StorePath):
+        _forget_idle_in_store(path, now - idle_days * 86_400)
+        return
     for query in (path / PINS).glob("*"):
         last = 0.0
         for pin in query.glob("*"):
@@ -127,7 +131,23 @@ def forget_idle(path: Path, *, idle_days: float, now: float, older_than: float) 
             files.remove_tree(query)
 
 
-def _number(pin: Path, text: bytes) -> int:
+def _pins_below(path: Place) -> list[Place]:
+    if isinstance(path, StorePath):
+        return [pin for pin, _ in (path / PINS).below() if pin.name[0].isdigit()]
+    return list(path.glob(f"{PINS}/*/[0-9]*"))
+
+
+def _forget_idle_in_store(path: StorePath, since: float) -> None:
+    queries: dict[StorePath, list[tuple[StorePath, float]]] = {}
+    for pin, status in (path / PINS).below():
+        queries.setdefault(pin.parent, []).append((pin, status.st_mtime))
+    for found in queries.values():
+        if max(written for _, written in found) < since:
+            for pin, _ in found:
+                files.remove(pin)
+
+
+def _number(pin: Place, text: bytes) -> int:
     if not text.isdigit() or len(text) > 18:
         raise PinError(
             f"the pin {pin} is damaged: it holds {text[:20]!r} instead of the number of a version; write the number "
@@ -136,14 +156,15 @@ def _number(pin: Path, text: bytes) -> int:
     return int(text)
 
 
-def _read(pin: Path) -> int | None:
+def _read(pin: Place) -> int | None:
     try:
         text = pin.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
     if text:
         return _number(pin, text)
-    _remove_empty(pin)
+    if isinstance(pin, Path):
+        _remove_empty(pin)
     return None
 
 
@@ -163,24 +184,20 @@ def _remove_empty(pin: Path) -> None:
             os.close(descriptor)
 
 
-def _write(pin: Path, version: int) -> list[Path] | None:
+def _write(pin: Place, version: int) -> list[Path] | None:
     """Record a version unless another task was first; then return directories to flush that are above the pin's."""
-    temporary = pin.parent / f".{os.urandom(16).hex()}"
     try:
         above = files.make_directory_unflushed(pin.parent)
-        with files.create(temporary) as file:
-            file.write(str(version).encode())
-        files.link(temporary, pin)
-    except (FileExistsError, FileNotFoundError):  # another was first, or the directory was removed as idle
+    except (FileExistsError, FileNotFoundError):  # the directory above was removed as idle
         return None
-    finally:
-        with contextlib.suppress(OSError):
-            files.remove(temporary)
-    return above
+    return above if files.put_if_absent(pin, str(version).encode()) else None
 
 
-def _flush(pin: Path, above: Sequence[Path]) -> None:
+def _flush(pin: Place, above: Sequence[Path]) -> None:
     """Put a pin on the disk, and remove those that no replay can need."""
+    if isinstance(pin, StorePath):
+        _forget_old(pin)
+        return
     with contextlib.suppress(FileNotFoundError):  # old already, and removed
         with files.edit(pin) as file:
             file.sync()
@@ -204,14 +221,15 @@ def _in_background(work: Callable[[], None]) -> Future[None]:
     return done
 
 
-def _forget_old(newest: Path) -> None:
+def _forget_old(newest: Place) -> None:
     folder = newest.parent
+    names = sorted(name for name in names_in(folder) if name[0].isdigit())
     if not folder.name.startswith(SHARED):
-        old = sorted(folder.glob("[0-9]*"))[:-KEPT_PINS]
+        old = names[:-KEPT_PINS]
     elif (now := int(newest.name)) % _SHARED_SWEEP == 0:
         # by age: a query with many batches must not push out the pin of one with few
-        old = [pin for pin in folder.glob("[0-9]*") if now - int(pin.name) > _SHARED_KEPT]
+        old = [name for name in names if now - int(name) > _SHARED_KEPT]
     else:
         old = []
-    for pin in old:
-        files.remove(pin)
+    for name in old:
+        files.remove(folder / name)

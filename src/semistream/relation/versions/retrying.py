@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 from semistream.core.errors import CommitConflictError
+from semistream.relation.stores.store_path import Place
 
 __all__ = ["PATIENCE", "until_first"]
 
@@ -20,7 +20,7 @@ _LONGEST_PAUSE = 5.0
 T = TypeVar("T")
 
 
-def until_first(path: Path, work: Callable[[], T], *, patience: float = PATIENCE) -> T:
+def until_first(path: Place, work: Callable[[], T], *, patience: float = PATIENCE) -> T:
     """Do ``work`` until no other writer was first; pauses between tries grow, and are of random length."""
     begun = time.monotonic()
     pause, tries = 0.01, 0

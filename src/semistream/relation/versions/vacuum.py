@@ -14,12 +14,11 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 from semistream.core.errors import NotARelationError, StorageError
-from semistream.core.paths import local_path
 from semistream.relation.storage import files
 from semistream.relation.storage import manifest as manifests
+from semistream.relation.stores.store_path import Place, StorePath, names_in, place_of
 from semistream.relation.versions import holds, pins
 from semistream.relation.versions.leases import WRITERS, Lease, leases, made_by
 
@@ -53,8 +52,8 @@ def vacuum(
     idle_days
         A streaming query that has not run for so many days will not come back, and what it was pinned to may go.
     """
-    path = local_path(path, "relation")
-    listed = os.listdir(path) if path.is_dir() else []
+    path = place_of(path)
+    listed = names_in(path) if path.is_dir() else []
     numbers = manifests.versions(path)
     if not numbers and WRITERS not in listed:
         raise NotARelationError(f"there is no relation at {path} to vacuum")
@@ -91,7 +90,7 @@ def vacuum(
     return removed
 
 
-def _unneeded(path: Path, numbers: Sequence[int], keep: set[int], writers: Sequence[Lease], since: float) -> list[int]:
+def _unneeded(path: Place, numbers: Sequence[int], keep: set[int], writers: Sequence[Lease], since: float) -> list[int]:
     """Return versions that no writer needs and that were not the newest any more at ``since``."""
     floor = min((lease.floor for lease in writers if lease.alive), default=None)
     found = []
@@ -104,7 +103,7 @@ def _unneeded(path: Path, numbers: Sequence[int], keep: set[int], writers: Seque
     return found
 
 
-def _named(path: Path, numbers: Iterable[int]) -> set[str]:
+def _named(path: Place, numbers: Iterable[int]) -> set[str]:
     names: set[str] = set()
     for number in numbers:
         try:
@@ -115,9 +114,14 @@ def _named(path: Path, numbers: Iterable[int]) -> set[str]:
     return names
 
 
-def _clock(path: Path) -> float:
+def _clock(path: Place) -> float:
     """Return the time by the clock that stamps files there, which need not be this machine's."""
     probe = path / WRITERS / f".{os.urandom(8).hex()}"
+    if isinstance(probe, StorePath):
+        files.write_file(probe, b"")
+        now = probe.stat().st_mtime
+        files.remove(probe)
+        return now
     try:
         files.make_directory_unflushed(probe.parent)
         with files.create(probe) as file:

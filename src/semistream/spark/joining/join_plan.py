@@ -6,6 +6,7 @@ shard opened: what it needs is what each of them gets, and a driver need not hol
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -13,14 +14,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyspark.sql.types as st
 from pyspark.sql import DataFrame, Observation
 
-from semistream.core.errors import BudgetTooSmallError, KeyColumnError, UnsupportedJoinError
+from semistream.core.errors import BudgetTooSmallError, KeyColumnError, StorageError, UnsupportedJoinError
 from semistream.core.paths import local_path, user_data
 from semistream.core.units import format_bytes, parse_bytes
 from semistream.joins import How, Join, find
@@ -31,6 +31,7 @@ from semistream.relation.relation import Relation
 from semistream.relation.relation_files import check_files
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest
+from semistream.relation.stores.store_path import Place, StorePath, place_of
 from semistream.relation.versions.holds import hold_manifest
 from semistream.relation.versions.pins import PINS
 from semistream.spark.joining.choosing import choose_join
@@ -67,7 +68,7 @@ class PlannedJoin:
     stream: DataFrame
     """With the column of marks, if this join or one before it has one."""
     stream_schema: pa.Schema
-    path: Path
+    path: Place
     manifest: Manifest
     key: KeyCodec
     groups: int
@@ -207,7 +208,7 @@ class _Budget:
     """Memory of all shards, and what one of them needs."""
 
     largest: Relation
-    path: Path
+    path: Place
     shards: int
     total: int
 
@@ -234,10 +235,10 @@ class _Budget:
         return share, minimum
 
 
-def _located(relation: Relation | str | os.PathLike[str]) -> tuple[Path, int | None]:
+def _located(relation: Relation | str | os.PathLike[str]) -> tuple[Place, int | None]:
     """Return the path of a relation, and the version to read if it is not the newest."""
     if not isinstance(relation, Relation):
-        return local_path(relation, "relation").absolute(), None
+        return place_of(relation).absolute(), None
     if relation.path is None:
         raise UnsupportedJoinError(
             "this relation has no files, so Spark's tasks cannot open it; build one with semistream.spark.build"
@@ -250,7 +251,7 @@ def _located(relation: Relation | str | os.PathLike[str]) -> tuple[Path, int | N
     return relation.path.absolute(), relation.version
 
 
-def _check_whole(relation: Relation | str | os.PathLike[str], path: Path, manifest: Manifest) -> None:
+def _check_whole(relation: Relation | str | os.PathLike[str], path: Place, manifest: Manifest) -> None:
     if isinstance(relation, Relation) and len(relation.indexes) != len(manifest.shards):
         raise UnsupportedJoinError(
             f"{path} was opened with {len(relation.indexes)} of its {len(manifest.shards)} shards; give the path, or "
@@ -258,15 +259,14 @@ def _check_whole(relation: Relation | str | os.PathLike[str], path: Path, manife
         )
 
 
-def _most_shards(path: Path, manifest: Manifest) -> int:
+def _most_shards(path: Place, manifest: Manifest) -> int:
     """Return the most shards that any version had, also one after that of ``manifest``."""
     return max(manifest.most_shards, manifests.load(path).most_shards)
 
 
-def _elsewhere(stream: DataFrame, path: Path, given: str | os.PathLike[str] | None) -> str | None:
+def _elsewhere(stream: DataFrame, path: Place, given: str | os.PathLike[str] | None) -> str | None:
     """Return where pins go if not into the relation's own directory."""
-    own = path / PINS
-    if not stream.isStreaming or os.access(own if own.is_dir() else path, os.W_OK | os.X_OK):
+    if not stream.isStreaming or _may_pin(path):
         return None
     if given is None and not str(stream.sparkSession.conf.get("spark.master", "")).startswith("local"):
         raise UnsupportedJoinError(
@@ -275,6 +275,20 @@ def _elsewhere(stream: DataFrame, path: Path, given: str | os.PathLike[str] | No
         )
     place = user_data() / "pins" if given is None else local_path(given, "directory of pins").absolute()
     return str(place / hashlib.sha256(str(path).encode()).hexdigest()[:16])
+
+
+def _may_pin(path: Place) -> bool:
+    """Return whether notes can be written into a relation; a store without conditional puts is refused."""
+    own = path / PINS
+    if isinstance(own, StorePath):
+        try:
+            own.store.require_conditional(own.key)
+        except StorageError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM):
+                raise
+            return False
+        return True
+    return os.access(own if own.is_dir() else path, os.W_OK | os.X_OK)
 
 
 def _check_names(schema: pa.Schema, waits: bool) -> None:
@@ -287,7 +301,7 @@ def _check_names(schema: pa.Schema, waits: bool) -> None:
         )
 
 
-def _label(path: Path, metrics: str | Observation | None) -> str:
+def _label(path: Place, metrics: str | Observation | None) -> str:
     return metrics if isinstance(metrics, str) else path.name
 
 

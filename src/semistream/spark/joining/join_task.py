@@ -26,6 +26,7 @@ from semistream.core.errors import NotARelationError, UnsupportedJoinError
 from semistream.joins import Join, create
 from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
+from semistream.relation.stores.store_path import Place, place_of
 from semistream.relation.versions.moments import keep_under, name_of_batch
 from semistream.relation.versions.pins import PINS, Pin, pin_version
 from semistream.spark.joining.missing import Marker
@@ -110,8 +111,9 @@ class JoinTask:
         query, shard = context.getLocalProperty("sql.streaming.queryId"), context.partitionId()
         if self.cache is None or query is None or relation.shard_count != self.shards:
             return nullcontext()
-        manifest = manifests.load(Path(self.path), relation.version)
-        identity = shard_identity(Path(self.path), manifest.shards[shard])
+        place = place_of(self.path)
+        manifest = manifests.load(place, relation.version)
+        identity = shard_identity(place, manifest.shards[shard])
         warm = WarmShard.take(query, self.cache, shard, identity, room=self.memory)
         sweep_once()  # only now: after a restart this query's own caches look abandoned until one is taken
         return warm or nullcontext()
@@ -136,9 +138,9 @@ class JoinTask:
         query = context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
         number = None if batch is None else int(batch)
-        path, elsewhere = Path(self.path), None if self.pins is None else Path(self.pins)
+        path, elsewhere = place_of(self.path), None if self.pins is None else Path(self.pins)
         if moment is not None:
-            places = (path / PINS,) if elsewhere is None else (path / PINS, elsewhere)
+            places: tuple[Place, ...] = (path / PINS,) if elsewhere is None else (path / PINS, elsewhere)
             join = hashlib.sha256(repr((self.path, self.settings["on"])).encode()).hexdigest()[:12]
             named = name_of_batch(places, join, moment, query, number)
             pin = pin_version(path, *named, elsewhere=elsewhere)
@@ -152,7 +154,7 @@ class JoinTask:
     def edition(self, pin: Pin) -> int:
         """Return what tells a version from any other, also from one of its number in a relation made anew there."""
         try:
-            written = (Path(self.path) / manifests.name_of(pin.version)).stat().st_mtime_ns
+            written = (place_of(self.path) / manifests.name_of(pin.version)).stat().st_mtime_ns
         except OSError:
             return pin.version
         return zlib.crc32(f"{pin.version} {written}".encode()) | 1 << 32
@@ -164,7 +166,7 @@ class JoinTask:
         remainder by the greatest common divisor.
         """
         try:
-            shards = len(manifests.load(Path(self.path), pin.version).shards)
+            shards = len(manifests.load(place_of(self.path), pin.version).shards)
             step = math.gcd(self.shards if parts is None else parts, shards)
             return Relation.open(self.path, version=pin.version, shards=range(part % step, shards, step))
         except NotARelationError as error:

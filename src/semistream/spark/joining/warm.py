@@ -35,6 +35,7 @@ from pathlib import Path
 from types import TracebackType
 
 from semistream.relation.storage.shard_files import ShardFiles
+from semistream.relation.stores.store_path import Place, StorePath
 from semistream.structures.array_source import Arrays, MappedArrays
 
 __all__ = ["OWNERS", "WarmShard", "is_own", "places", "shard_identity", "started"]
@@ -60,8 +61,11 @@ def is_own(root: Path) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
 
 
-def shard_identity(path: Path, files: ShardFiles) -> str:
+def shard_identity(path: Place, files: ShardFiles) -> str:
     """Return what tells the contents of a shard from any other: its files, which are never changed, only replaced."""
+    if isinstance(path, StorePath):
+        listed = path.entries()
+        return json.dumps([str(path), [[name, listed[name].identity] for name in files.files]])
     found = []
     for name in files.files:
         status = (path / name).stat()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from semistream.joins import How
+from semistream.relation.stores.store_path import StorePath
 from semistream.spark.joining.missing import After, OnMissing
 from semistream.spark.pipeline.document import Place
 
@@ -72,7 +73,7 @@ class JoinPlan:
 
     place: Place
     name: str
-    relation: Path
+    relation: Path | StorePath
     on: tuple[str, ...]
     how: How | None = "left"
     on_missing: OnMissing | None = None

@@ -11,13 +11,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from semistream.core.errors import NotARelationError, UnknownAlgorithmError, UnsupportedJoinError, UnsupportedPathError
+from semistream.core.errors import (
+    NotARelationError,
+    SemistreamError,
+    StorageError,
+    UnknownAlgorithmError,
+    UnsupportedJoinError,
+    UnsupportedPathError,
+)
 from semistream.core.paths import is_address, local_path
 from semistream.core.units import parse_bytes
 from semistream.joins import How, find
 from semistream.relation.databases import DatabaseAddress, DatabaseError
 from semistream.relation.databases.address import has_password
 from semistream.relation.storage import manifest as manifests
+from semistream.relation.stores.store_path import StorePath, place_of
 from semistream.spark.joining.missing import After, OnMissing, missing_rule
 from semistream.spark.pipeline.document import Document, Place, Section
 from semistream.spark.pipeline.malformed import on_malformed
@@ -90,6 +98,16 @@ class _Reader:
             section.note(str(error), name)
             return None
 
+    def _relation(self, section: Section) -> Path | StorePath | None:
+        """Return where a relation is: a path as seen from the file's directory, or a place in a store."""
+        text = section.text("relation", required=True)
+        try:
+            place = None if text is None else place_of(text)
+        except (SemistreamError, ValueError) as error:
+            section.note(str(error), "relation")
+            return None
+        return (self.document.path.parent / place).absolute() if isinstance(place, Path) else place
+
     def _address(self, section: Section) -> str | None:
         """Return a path, or the address of an object store as it is: Spark and Delta can read those."""
         text = section.text("path", required=True)
@@ -157,7 +175,7 @@ class _Reader:
         return tuple(self._shared(found, memory, sizes))
 
     def _join(self, section: Section, sizes: dict[Place, int]) -> JoinPlan | None:
-        path = self._path(section, "relation", required=True)
+        path = self._relation(section)
         on = section.texts("on", required=True)
         name = section.text("name", path.name if path else "join")
         missing = self._missing(section)
@@ -205,13 +223,13 @@ class _Reader:
             return None
         return found
 
-    def _size(self, section: Section, path: Path | None) -> int | None:
+    def _size(self, section: Section, path: Path | StorePath | None) -> int | None:
         """Return the bytes of a relation; whether there is one is known without Spark."""
         if path is None:
             return None
         try:
             return manifests.load(path).nbytes
-        except NotARelationError as error:
+        except (NotARelationError, StorageError) as error:
             section.note(str(error), "relation")
             return None
 

@@ -26,13 +26,14 @@ from pyspark.sql import DataFrame
 
 from semistream.core.arguments import check_at_least
 from semistream.core.errors import RelationBuildError, SemistreamError
-from semistream.core.paths import local_path
 from semistream.core.units import parse_bytes
 from semistream.relation.builder import NULL_KEYS, building, commit_build, shard_name
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.pages.shard_writer import PAGE_BYTES, ShardWriter, check_page_bytes
 from semistream.relation.relation import Relation
 from semistream.relation.storage.manifest import Manifest, ShardFiles
+from semistream.relation.stores.scratch import publish, workplace
+from semistream.relation.stores.store_path import Place, place_of
 from semistream.spark.relations.key_expressions import key_order, positional, shard_of
 from semistream.spark.relations.types import arrow_schema, fit
 
@@ -62,8 +63,8 @@ def build(
     df
         R. Not a streaming DataFrame.
     path
-        A directory that the driver and all executors see under the same name. It becomes a relation in one
-        step, at the end.
+        A directory that the driver and all executors see under the same name, or a place in a store. It becomes a
+        relation in one step, at the end.
     key
         Name of the key column, or several names. Rows whose key is NULL are left out: nothing can match them.
     shards
@@ -81,7 +82,7 @@ def build(
     """
     if df.isStreaming:
         raise RelationBuildError("a streaming DataFrame never ends; build a relation from a batch one")
-    path = local_path(path, "relation").absolute()
+    path = place_of(path).absolute()
     page_bytes = parse_bytes(page_size)
     check_page_bytes(page_bytes, fill)
     check_at_least(1, shards=shards)
@@ -130,11 +131,19 @@ class ShardTask:
 
     def write(self, shard: int, attempt: str, batches: Iterator[pa.RecordBatch]) -> tuple[int, ShardFiles]:
         """Write shard number ``shard``; return the number of rows without a key, and the files."""
+        place = place_of(self.path)
+        with workplace(place) as made:
+            null_keys, files = self._written(made, shard, attempt, batches)
+            publish(made, place, files.files)
+        return null_keys, files
+
+    def _written(
+        self, made: Path, shard: int, attempt: str, batches: Iterator[pa.RecordBatch]
+    ) -> tuple[int, ShardFiles]:
         codec = KeyCodec.for_schema(self.schema, self.key)
         writer = ShardWriter(
-            Path(self.path), shard_name(shard, attempt), self.schema, codec,
-            page_bytes=self.page_bytes, fill=self.fill,
-        )  # fmt: skip
+            made, shard_name(shard, attempt), self.schema, codec, page_bytes=self.page_bytes, fill=self.fill
+        )
         null_keys = 0
         try:
             for batch in batches:
@@ -174,7 +183,7 @@ def write_shards(df: DataFrame, task: ShardTask, codec: KeyCodec) -> tuple[int, 
     return null_keys, [found[shard] for shard in range(task.shards)]
 
 
-def _check_seen(path: Path, manifest: Manifest) -> None:
+def _check_seen(path: Place, manifest: Manifest) -> None:
     for shard in manifest.shards:
         try:
             size = (path / shard.pages_file).stat().st_size

@@ -16,19 +16,18 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from semistream.core.errors import RelationBuildError, SemistreamError, UnsupportedJoinError
-from semistream.core.paths import local_path
 from semistream.relation.builder import shard_name
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest, ShardFiles
+from semistream.relation.stores.store_path import Place, place_of
 from semistream.relation.updates import rewrite_shard, write_shard
 from semistream.relation.versions.leases import Writer
 from semistream.relation.versions.retrying import until_first
@@ -75,20 +74,20 @@ def delete(df: DataFrame, path: PathLike) -> int:
 def compact(spark: SparkSession, path: PathLike) -> int:
     """Write R anew without the traces of updates, a task a shard; return the number of that version."""
 
-    def run(target: Path, manifest: Manifest, name: str) -> list[ShardFiles]:
+    def run(target: Place, manifest: Manifest, name: str) -> list[ShardFiles]:
         _check_clustered(target, manifest)
         task = _CompactTask(str(target), manifest.version, name)
         numbers = spark.range(0, len(manifest.shards), 1, len(manifest.shards)).selectExpr("cast(id AS int) AS shard")
         return _collected(numbers.mapInArrow(task, _REPORT), manifest)
 
-    return _committed(local_path(path, "relation").absolute(), run)
+    return _committed(place_of(path).absolute(), run)
 
 
 def _update(df: DataFrame, path: PathLike, *, gone: bool) -> int:
     if df.isStreaming:
         raise RelationBuildError("a streaming DataFrame never ends; upsert batches of it with foreachBatch")
 
-    def run(target: Path, manifest: Manifest, name: str) -> list[ShardFiles]:
+    def run(target: Place, manifest: Manifest, name: str) -> list[ShardFiles]:
         _check_clustered(target, manifest)
         codec = KeyCodec.for_schema(manifest.schema, manifest.key)
         names = list(codec.names if gone else manifest.schema.names)
@@ -103,10 +102,10 @@ def _update(df: DataFrame, path: PathLike, *, gone: bool) -> int:
         sharded = positional(rows).repartitionById(len(manifest.shards), shard)
         return _collected(sharded.mapInArrow(task, _REPORT), manifest)
 
-    return _committed(local_path(path, "relation").absolute(), run)
+    return _committed(place_of(path).absolute(), run)
 
 
-def _committed(path: Path, run: Callable[[Path, Manifest, str], list[ShardFiles]]) -> int:
+def _committed(path: Place, run: Callable[[Place, Manifest, str], list[ShardFiles]]) -> int:
     """Run a job on the newest version and commit what it wrote as the next one."""
 
     def work() -> int:
@@ -130,7 +129,7 @@ def _collected(reports: DataFrame, manifest: Manifest) -> list[ShardFiles]:
     return [changed.get(number, files) for number, files in enumerate(manifest.shards)]
 
 
-def _check_clustered(path: Path, manifest: Manifest) -> None:
+def _check_clustered(path: Place, manifest: Manifest) -> None:
     if not manifest.clustered:
         raise UnsupportedJoinError(f"{path} is not clustered, and such a relation cannot be updated; build it anew")
 
@@ -164,14 +163,14 @@ class _UpdateTask(_ShardJob):
         parts = [batch.rename_columns(list(self.columns)) for batch in batches if batch.num_rows]
         if not parts:
             return
-        manifest = manifests.load(Path(self.path), self.version)
+        manifest = manifests.load(place_of(self.path), self.version)
         schema = pa.schema([manifest.schema.field(name) for name in self.columns])
         try:
             rows = pa.Table.from_batches(parts).cast(schema)
             with Relation.open(self.path, version=self.version, shards=[shard]) as relation:
                 patch = relation.prepare(None, rows) if self.gone else relation.prepare(rows)
                 name = self.stem(shard, context)
-                files = write_shard(Path(self.path), 0, manifest.shards[shard], relation, patch, name)
+                files = write_shard(place_of(self.path), 0, manifest.shards[shard], relation, patch, name)
             yield self.report(shard, files)
         except (SemistreamError, pa.ArrowInvalid) as error:  # told in a plain message, and not tried again
             yield self.report(shard, None, str(error))
@@ -183,11 +182,11 @@ class _CompactTask(_ShardJob):
         context = TaskContext.get()
         assert context is not None, "runs only inside a Spark task"
         numbers = [shard for batch in batches for shard in batch.column(0).to_pylist()]
-        manifest = manifests.load(Path(self.path), self.version)
+        manifest = manifests.load(place_of(self.path), self.version)
         for shard in numbers:
             try:
                 with Relation.open(self.path, version=self.version, shards=[shard]) as relation:
-                    files = rewrite_shard(Path(self.path), relation, manifest, self.stem(shard, context))
+                    files = rewrite_shard(place_of(self.path), relation, manifest, self.stem(shard, context))
                 yield self.report(shard, files)
             except SemistreamError as error:
                 yield self.report(shard, None, str(error))

@@ -1,0 +1,63 @@
+"""Repair of a relation in a store: brought down, repaired like any other, and what was repaired brought back.
+
+Every page is read in any case. Only objects that a repair has changed are written, so what is sound is never touched,
+and readers see of each either what they could not read or all of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from semistream.core.errors import CommitConflictError
+from semistream.relation.storage import files
+from semistream.relation.stores.scratch import workplace
+from semistream.relation.stores.store_path import Place, StorePath
+
+__all__ = ["brought_down"]
+
+_AT_ONCE = 4
+_PART_BYTES = 8 << 20
+
+
+@contextlib.contextmanager
+def brought_down(place: Place, *, back: bool = True) -> Iterator[Path]:
+    """Give a directory with all files of a relation; what has changed there is brought ``back`` in the end."""
+    if isinstance(place, Path):
+        yield place
+        return
+    with workplace(place) as here:
+        found = place.entries()
+        with ThreadPoolExecutor(_AT_ONCE, "semistream-download") as pool:
+            for done in [pool.submit(_bring, place / name, found[name].st_size, here / name) for name in found]:
+                done.result()
+        before = _stamps(here)
+        try:
+            yield here
+        finally:
+            if back:
+                after = _stamps(here)
+                changed = [name for name in after if after[name] != before.get(name) and not name.startswith(".")]
+                # what manifests name is there before they are
+                for name in sorted(changed, key=lambda name: (name.startswith("manifest-"), name)):
+                    _bring_back(here / name, place / name, new=name not in before)
+
+
+def _bring(source: StorePath, size: int, target: Path) -> None:
+    with files.create(target) as file:
+        for start in range(0, size, _PART_BYTES):
+            file.write(source.store.read_range(source.key, start, min(_PART_BYTES, size - start)))
+
+
+def _bring_back(source: Path, target: StorePath, *, new: bool) -> None:
+    if not (new and source.name.startswith("manifest-")):
+        target.store.upload(target.key, source)
+    elif not files.put_if_absent(target, source.read_bytes()):
+        raise CommitConflictError(f"{target} was committed by another writer meanwhile; repair it again")
+
+
+def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
+    found = {path.name: path.stat() for path in folder.iterdir() if path.is_file()}
+    return {name: (status.st_mtime_ns, status.st_size) for name, status in found.items()}
