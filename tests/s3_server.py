@@ -64,6 +64,7 @@ def _handler(server: S3Server) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         wbufsize = -1
+        disable_nagle_algorithm = True
 
         def log_message(self, *_: object) -> None:
             pass

@@ -28,7 +28,8 @@ from semistream.relation.pages.page_layout import PageLayout, page_keys
 from semistream.relation.pages.shard_writer import PAGE_BYTES, stored_schema, whole_rows
 from semistream.relation.relation_files import open_files
 from semistream.relation.rows.row_codec import RowCodec
-from semistream.relation.stores.store_path import Place, place_of
+from semistream.relation.stores.local_tier import local_tier
+from semistream.relation.stores.store_path import Place, StorePath, place_of
 from semistream.relation.versions.holds import Hold, hold_manifest
 
 __all__ = ["Relation"]
@@ -141,6 +142,7 @@ class Relation:
         shards: Sequence[int] | None = None,
         direct: bool = True,
         depth: int = 64,
+        local: int | float | str | None = None,
     ) -> Relation:
         """Open a relation for reading: the manifest and the indexes are read whole, and no pages.
 
@@ -157,13 +159,17 @@ class Relation:
             the file system refuses, reads are buffered.
         depth
             Reads in flight at once.
+        local
+            Of a relation in a store: bytes, such as ``"20GB"``, or a share of R, of what was read to keep on this
+            machine's disk; see `semistream.relation.stores.local_tier`. By default ``$SEMISTREAM_LOCAL``, or none.
         """
         path = place_of(path)
         manifest, held = hold_manifest(path, version)
         with contextlib.ExitStack() as undo:
             undo.callback(held.close)
             numbers = range(len(manifest.shards)) if shards is None else shards
-            files = open_files(path, manifest, numbers, direct=direct, depth=depth)
+            tier = local_tier(local, manifest.nbytes) if isinstance(path, StorePath) else None
+            files = open_files(path, manifest, numbers, direct=direct, depth=depth, tier=tier)
             relation = cls(
                 manifest.schema, files.key, files.device, files.indexes, files.shard_pages,
                 rows=files.rows, unique=files.unique, clustered=manifest.clustered, path=path, version=manifest.version,

@@ -21,8 +21,9 @@ from semistream.relation.storage.manifest import Manifest
 from semistream.relation.storage.map_file import load_map
 from semistream.relation.storage.page_map import PageMap
 from semistream.relation.storage.shard_files import ShardFiles
+from semistream.relation.stores.local_tier import LocalTier
 from semistream.relation.stores.object_store import ObjectStatus
-from semistream.relation.stores.store_path import Place, StorePath
+from semistream.relation.stores.store_path import ListedPath, Place, StorePath
 
 __all__ = ["RelationFiles", "check_files", "open_files"]
 
@@ -42,7 +43,13 @@ class RelationFiles:
 
 
 def open_files(
-    path: Place, manifest: Manifest, numbers: Sequence[int], *, direct: bool = True, depth: int = 16
+    path: Place,
+    manifest: Manifest,
+    numbers: Sequence[int],
+    *,
+    direct: bool = True,
+    depth: int = 16,
+    tier: LocalTier | None = None,
 ) -> RelationFiles:
     """Open the shards ``numbers`` of a version; see `Relation.open`.
 
@@ -53,14 +60,18 @@ def open_files(
     files = [manifest.shards[number] for number in numbers]
     key = KeyCodec.for_schema(manifest.schema, manifest.key)
     statuses = check_files(path, files, manifest.page_bytes)
+    if isinstance(path, StorePath):
+        path = ListedPath(path, statuses, None if tier is None else tier.whole)
     maps, orders = _page_maps(path, files)
     named = [(shard, name, size) for shard in files for name, size in shard.page_files if name != shard.leaves_file]
-    device = _device(path, named, statuses, manifest.page_bytes, direct, depth)
+    device = _device(path, named, statuses, manifest.page_bytes, direct, depth, tier)
     if any(shard.deltas for shard in files):
         device = MappedDevice(device, maps, [sum(pages for _, pages in shard.deltas) for shard in files])
     bases = np.cumsum([0, *(one.page_count for one in maps)])
     indexes: list[Index] = [
-        _open_index(path, shard, statuses, manifest.page_bytes, None if order is None else order + base, direct, depth)
+        _open_index(
+            path, shard, statuses, manifest.page_bytes, None if order is None else order + base, direct, depth, tier
+        )
         for shard, order, base in zip(files, orders, bases, strict=False)
     ]
     clustered = [index for index in indexes if isinstance(index, ClusteredIndex)]
@@ -77,12 +88,13 @@ def _device(
     page_bytes: int,
     direct: bool,
     depth: int,
+    tier: LocalTier | None,
 ) -> Device:
     """Return what reads the pages of some files."""
     bound = [name not in shard.unbound for shard, name, _ in named]
     if isinstance(path, StorePath):
         objects = [(path / name, statuses[name], pages) for _, name, pages in named]
-        return StoreDevice(objects, page_bytes, bound=bound, depth=depth)
+        return StoreDevice(objects, page_bytes, bound=bound, depth=depth, tier=tier)
     paths = [(path / name, pages) for _, name, pages in named]
     return FileDevice(paths, page_bytes, bound=bound, direct=direct, depth=depth)
 
@@ -95,13 +107,14 @@ def _open_index(
     order: Ints | None,
     direct: bool,
     depth: int,
+    tier: LocalTier | None,
 ) -> ClusteredIndex | ScatteredIndex:
     bound = shard.index_file not in shard.unbound
     first, continues = load_index(path / shard.index_file, shard.index_entries, bound=bound)
     if shard.leaves_file is None:
         return ClusteredIndex(first, continues, shard.last_key, order)
     named = [(shard, shard.leaves_file, shard.leaves)]
-    leaves = _device(path, named, statuses, page_bytes, direct, depth)
+    leaves = _device(path, named, statuses, page_bytes, direct, depth, tier)
     return ScatteredIndex(ClusteredIndex(first, continues, shard.last_key), leaves)
 
 

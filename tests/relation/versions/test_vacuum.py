@@ -191,7 +191,7 @@ def test_a_writer_on_another_machine_is_believed_for_a_day(path, monkeypatch):
     elsewhere = {"host": "other", "machine": "m2", "boot": "b2"}
     following = type(first := manifests.load(path))(**{**vars(first), "version": 2})
     with monkeypatch.context() as patch:
-        patch.setattr(leases, "_here", lambda: elsewhere)
+        patch.setattr(leases, "this_machine", lambda: elsewhere)
         patch.setattr(leases, "_try_lock", lambda _: None)
         writer = Writer(path).__enter__()
     orphan = path / f"shard-0000-{writer.run}-7.pages"

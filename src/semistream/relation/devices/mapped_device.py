@@ -66,6 +66,9 @@ class MappedDevice(Device):
         """Measure the files' device."""
         return self._device.measure()
 
+    def _measure_briefly(self) -> DeviceProfile:
+        return self._device.profile
+
     def close(self) -> None:
         """Close the files."""
         self._device.close()

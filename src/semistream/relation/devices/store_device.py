@@ -3,6 +3,10 @@
 A request to a store takes milliseconds whatever it brings, so pages that are near each other are brought together with
 what lies between: as much as the store transfers in the time that one more request would take, by what was measured of
 it, and never more than four times what is wanted.
+
+With a local tier, what came once is kept in mirrors on this machine's disk and read from there as any file is, direct
+and with many reads in flight; what is not there, or is not what it should be, comes from the store. If all of it fits,
+the rest is brought while the first pages are in use.
 """
 
 from __future__ import annotations
@@ -14,13 +18,14 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from numpy.typing import NDArray
 
-from semistream.core.arrays import Bools, Ints
+from semistream.core.arrays import Ints
 from semistream.core.compiled import frozen, kernel
 from semistream.core.errors import CorruptPageError
 from semistream.relation.devices.device import Device, DeviceCounters, DeviceError, DeviceProfile, Frames
-from semistream.relation.storage.checksum import checksum_words, file_seed
+from semistream.relation.devices.mirrored_files import MirroredFiles, bad_pages
+from semistream.relation.storage.checksum import file_seed
+from semistream.relation.stores.local_tier import LocalTier
 from semistream.relation.stores.object_store import ObjectStatus
 from semistream.relation.stores.store_path import StorePath
 
@@ -54,6 +59,8 @@ class StoreDevice(Device):
         For each object, whether its pages were sealed with the seed of its name.
     depth
         What a `semistream.relation.devices.file_device.FileDevice` has of them.
+    tier
+        Where pages are kept on this machine, if they are.
     """
 
     def __init__(
@@ -63,6 +70,7 @@ class StoreDevice(Device):
         *,
         bound: Sequence[bool],
         depth: int = IN_FLIGHT,
+        tier: LocalTier | None = None,
     ) -> None:
         self.page_bytes = self.frame_bytes = page_bytes
         self.places = [place for place, _, _ in objects]
@@ -74,6 +82,7 @@ class StoreDevice(Device):
         self._seeds = np.array([file_seed(place.name) if is_bound else 0 for place, is_bound in names], np.uint64)
         self._lock = threading.Lock()
         self._closed = False
+        self._tier = None if tier is None else MirroredFiles(tier, objects, page_bytes, bound, depth)
 
     def read(self, pages: Ints, frames: Frames) -> None:
         pages, frames = self._checked(pages, frames)
@@ -84,9 +93,14 @@ class StoreDevice(Device):
         if int(pages.min()) < 0 or int(pages.max()) >= self.page_count:
             raise self._no_such_page(int(pages.max()) if pages.max() >= self.page_count else int(pages.min()))
         begin = time.perf_counter()
+        there = np.zeros(len(pages), bool) if self._tier is None else self._tier.read(pages, frames)
+        requests = fetched = 0
         try:
-            requests, fetched = self._fetch(pages, frames, self._gap())
-            self._verify(pages, frames)
+            missing = np.flatnonzero(~there)
+            if missing.size:
+                requests, fetched = self._fetch(pages, frames, missing, self._gap())
+            if not (self._tier is not None and there.all()):
+                self._verify(pages, frames)
         except BaseException:
             frames[:] = 0
             raise
@@ -96,11 +110,19 @@ class StoreDevice(Device):
             self.counters.bytes += len(pages) * self.page_bytes
             self.counters.requests += requests
             self.counters.fetched_bytes += fetched
+            self.counters.local_pages += int(np.count_nonzero(there))
             self.counters.seconds += time.perf_counter() - begin
+        if missing.size and self._tier is not None:
+            self._tier.fill(self._brought, self._count)
 
-    def _fetch(self, pages: Ints, frames: Frames, gap: int) -> tuple[int, int]:
-        """Bring pages into frames, unverified; return the requests it took, and the bytes they brought."""
-        order = np.argsort(pages, kind="stable")
+    def _count(self, requests: int, fetched: int) -> None:
+        with self._lock:
+            self.counters.requests += requests
+            self.counters.fetched_bytes += fetched
+
+    def _fetch(self, pages: Ints, frames: Frames, which: Ints, gap: int, *, keep: bool = True) -> tuple[int, int]:
+        """Bring some pages into their frames, unverified; return the requests it took, and the bytes they brought."""
+        order = which[np.argsort(pages[which], kind="stable")]
         ordered = pages[order]
         most = max(1, LONGEST_REQUEST // self.page_bytes)
         bounds = _requests(ordered, self._starts, gap // self.page_bytes, most, MOST_FETCHED)
@@ -111,6 +133,8 @@ class StoreDevice(Device):
             mine = order[bounds[number] : bounds[number + 1]]
             brought = self._brought(first, last - first + 1)
             frames[mine] = brought[ordered[bounds[number] : bounds[number + 1]] - first]
+            if self._tier is not None and keep:
+                self._tier.keep(first, brought)
 
         if firsts.size == 1:
             bring(0)
@@ -137,7 +161,7 @@ class StoreDevice(Device):
         return np.frombuffer(found, np.uint8).reshape(count, self.page_bytes)
 
     def _verify(self, pages: Ints, frames: Frames) -> None:
-        bad = _bad_pages(frozen(frames.view(np.uint64)), frozen(pages), frozen(self._starts), frozen(self._seeds))
+        bad = bad_pages(frozen(frames.view(np.uint64)), frozen(pages), frozen(self._starts), frozen(self._seeds))
         if bad.any():
             page = int(pages[int(np.argmax(bad))])
             number = int(np.searchsorted(self._starts, page, side="right")) - 1
@@ -166,7 +190,7 @@ class StoreDevice(Device):
 
         def seconds(pages: Ints) -> float:
             begin = time.perf_counter()
-            self._fetch(pages, frames[: pages.size], 0)
+            self._fetch(pages, frames[: pages.size], np.arange(pages.size), 0, keep=False)
             return time.perf_counter() - begin
 
         seconds(np.zeros(1, np.int64))  # the first connects
@@ -188,10 +212,12 @@ class StoreDevice(Device):
         place = self._measured_as()
         if place not in _measured:
             _measured[place] = self.measure()
-        return _measured[place]
+        return _measured[place] if self._tier is None else self._tier.blended(_measured[place])
 
     def close(self) -> None:
         self._closed = True
+        if self._tier is not None:
+            self._tier.close()
 
     def __repr__(self) -> str:
         return f"StoreDevice({len(self.places)} objects, {self.page_count} pages of {self.page_bytes} B)"
@@ -218,16 +244,6 @@ def _requests(pages: Ints, starts: Ints, gap: int, most: int, times: int) -> Int
             wanted += 1
     bounds[count] = pages.size
     return bounds[: count + 1]
-
-
-@kernel
-def _bad_pages(words: NDArray[np.uint64], pages: Ints, starts: Ints, seeds: NDArray[np.uint64]) -> Bools:
-    """Return which rows of ``words`` are not the pages they should be."""
-    bad = np.zeros(pages.size, np.bool_)
-    for i in range(pages.size):
-        file = np.searchsorted(starts, pages[i], side="right") - 1
-        bad[i] = checksum_words(words[i], pages[i] - starts[file], seeds[file]) != words[i, 0]
-    return bad
 
 
 _threads: tuple[int, ThreadPoolExecutor] | None = None

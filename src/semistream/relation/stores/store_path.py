@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePath
 
 from semistream.core.errors import UnsupportedPathError
 from semistream.core.paths import is_address, local_path
 from semistream.relation.stores.object_store import SCHEMES, ObjectStatus, ObjectStore, open_store
 
-__all__ = ["Place", "StorePath", "names_in", "place_of"]
+__all__ = ["ListedPath", "Place", "StorePath", "names_in", "place_of"]
 
 # One slash after the scheme, too: that is what Path makes of two.
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+([^/]+)/*(.*)")
@@ -105,6 +106,38 @@ class StorePath:
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return place_of, (str(self),)
+
+
+class ListedPath(StorePath):
+    """A place whose objects were listed: what was said of them is not asked again.
+
+    Small objects below it are read by ``read``, such as that of a local tier.
+    """
+
+    __slots__ = ("_listed", "_read", "_status")
+
+    def __init__(
+        self,
+        place: StorePath,
+        listed: Mapping[str, ObjectStatus],
+        read: Callable[[StorePath, ObjectStatus], bytes] | None = None,
+        status: ObjectStatus | None = None,
+    ) -> None:
+        super().__init__(place.store, place.key)
+        self._listed, self._read, self._status = listed, read, status
+
+    def __truediv__(self, below: str | PurePath) -> StorePath:
+        place = super().__truediv__(below)
+        status = self._listed.get(str(below))
+        return place if status is None else ListedPath(place, {}, self._read, status)
+
+    def stat(self) -> ObjectStatus:
+        return super().stat() if self._status is None else self._status
+
+    def read_bytes(self) -> bytes:
+        if self._read is None or self._status is None:
+            return super().read_bytes()
+        return self._read(self, self._status)
 
 
 Place = Path | StorePath

@@ -1,0 +1,168 @@
+"""Objects of a store as files of the local tier: what is there of them, read as from any file."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.core.arrays import Bools, Ints
+from semistream.core.compiled import frozen, kernel
+from semistream.core.errors import CorruptPageError, SemistreamError
+from semistream.relation.devices.device import DeviceError, DeviceProfile, Frames
+from semistream.relation.devices.file_device import FileDevice
+from semistream.relation.storage.checksum import checksum_words, file_seed
+from semistream.relation.stores.local_tier import LocalTier
+from semistream.relation.stores.mirror import Mirror
+from semistream.relation.stores.object_store import ObjectStatus
+from semistream.relation.stores.store_path import StorePath
+
+__all__ = ["MirroredFiles", "bad_pages"]
+
+_FILL_BYTES = 1 << 20
+
+Brought = Callable[[int, int], Frames]
+"""Brings a run of pages from the store: the first, and how many."""
+
+
+class MirroredFiles:
+    """Mirrors of the objects of a device; page ids are the device's."""
+
+    def __init__(
+        self,
+        tier: LocalTier,
+        objects: Sequence[tuple[StorePath, ObjectStatus, int]],
+        page_bytes: int,
+        bound: Sequence[bool],
+        depth: int,
+    ) -> None:
+        self._tier, self._page_bytes = tier, page_bytes
+        self._starts = np.cumsum([0, *(pages for _, _, pages in objects)], dtype=np.int64)
+        names = zip(objects, bound, strict=True)
+        self._seeds = np.array([file_seed(one[0].name) if is_bound else 0 for one, is_bound in names], np.uint64)
+        self._mirrors: list[Mirror] = []
+        with contextlib.ExitStack() as undo:
+            for place, status, pages in objects:
+                self._mirrors.append(tier.mirror(place, status, pages, page_bytes))
+                undo.callback(self._mirrors[-1].close)
+            files = [(mirror.path, pages) for mirror, (_, _, pages) in zip(self._mirrors, objects, strict=True)]
+            self._files = FileDevice(files, page_bytes, bound=bound, depth=depth)
+            undo.pop_all()
+        self._ended = threading.Event()
+        self._filling: threading.Thread | None = None
+
+    def read(self, pages: Ints, frames: Frames) -> Bools:
+        """Read what is there into its frames; return which pages those are, which are as they should be.
+
+        If all are there this is a read of a file. If not, holes are read with the rest, which costs next to nothing.
+        """
+        there = self._there(pages)
+        if not there.any():
+            return there
+        if there.all():
+            try:
+                self._files.read(pages, frames)
+                return there
+            except (CorruptPageError, DeviceError):
+                pass  # taken away meanwhile, or damaged: see which
+        with self._files._reader.in_use():
+            self._files._reader.transfer(pages, frames, verify=False)
+        bad = bad_pages(frozen(frames.view(np.uint64)), frozen(pages), frozen(self._starts), frozen(self._seeds))
+        for number, mine in self._by_file(pages):
+            gone = mine[there[mine] & bad[mine]]
+            self._mirrors[number].forget(pages[gone] - self._starts[number])
+        return ~bad & there
+
+    def keep(self, first: int, frames: Frames) -> bool:
+        """Keep a run of pages of one object, unless some of them are not what they should be."""
+        pages = np.arange(first, first + len(frames))
+        if bad_pages(frozen(frames.view(np.uint64)), pages, frozen(self._starts), frozen(self._seeds)).any():
+            return False
+        number = int(np.searchsorted(self._starts, first, side="right")) - 1
+        return self._tier.keep(self._mirrors[number], first - int(self._starts[number]), frames)
+
+    def blended(self, store: DeviceProfile) -> DeviceProfile:
+        """Return what reads cost if the tier holds as much of R as fits into it."""
+        share = min(1.0, self._tier.budget / max(1, int(self._starts[-1]) * self._page_bytes))
+        local = self._files.profile
+
+        def mixed(here: float, there: float) -> float:
+            return share * here + (1 - share) * there
+
+        return replace(
+            store,
+            seek_seconds=mixed(local.seek_seconds, store.seek_seconds),
+            transfer_seconds=mixed(local.transfer_seconds, store.transfer_seconds),
+            random_reads_per_second=1 / mixed(1 / local.random_reads_per_second, 1 / store.random_reads_per_second),
+            sequential_bytes_per_second=1
+            / mixed(1 / local.sequential_bytes_per_second, 1 / store.sequential_bytes_per_second),
+        )
+
+    def fill(self, brought: Brought, count: Callable[[int, int], None]) -> None:
+        """Begin to bring all that is missing, if all of it fits without taking anything away, and nobody else does."""
+        if self._filling is not None:
+            return
+        missing = sum(int(np.count_nonzero(mirror.state & 1 == 0)) for mirror in self._mirrors) * self._page_bytes
+        if missing > self._tier.spare:
+            return
+        self._filling = threading.Thread(target=self._fill, args=(brought, count), name="filling", daemon=True)
+        self._filling.start()
+
+    def _fill(self, brought: Brought, count: Callable[[int, int], None]) -> None:
+        most = max(1, _FILL_BYTES // self._page_bytes)
+        for number, mirror in enumerate(self._mirrors):
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(contextlib.suppress(OSError, SemistreamError))  # whoever wants a page will say so
+                turn = os.open(mirror.path.parent, os.O_RDONLY | os.O_CLOEXEC)
+                stack.callback(os.close, turn)
+                fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)  # another process is at it
+                base = int(self._starts[number])
+                for first in range(0, mirror.state.size, most):
+                    absent = first + np.flatnonzero(mirror.state[first : first + most] & 1 == 0)
+                    if not absent.size:
+                        continue
+                    begin, length = int(absent[0]), int(absent[-1] - absent[0] + 1)
+                    if self._ended.is_set():
+                        return
+                    frames = brought(base + begin, length)
+                    count(1, length * self._page_bytes)
+                    if self._ended.is_set() or not self.keep(base + begin, frames):
+                        return
+
+    def _there(self, pages: Ints) -> Bools:
+        there = np.zeros(len(pages), bool)
+        for number, mine in self._by_file(pages):
+            there[mine] = self._mirrors[number].there(pages[mine] - self._starts[number])
+        return there
+
+    def _by_file(self, pages: Ints) -> list[tuple[int, Ints]]:
+        """Return for each object with some of the pages which those are."""
+        if len(self._mirrors) == 1:
+            return [(0, np.arange(len(pages)))]
+        files = np.searchsorted(self._starts, pages, side="right") - 1
+        return [(int(number), np.flatnonzero(files == number)) for number in np.unique(files)]
+
+    def close(self) -> None:
+        """Close the files, once what is on its way has come."""
+        self._ended.set()
+        if self._filling is not None and self._filling is not threading.current_thread():
+            self._filling.join()
+        self._files.close()
+        for mirror in self._mirrors:
+            mirror.close()
+
+
+@kernel
+def bad_pages(words: NDArray[np.uint64], pages: Ints, starts: Ints, seeds: NDArray[np.uint64]) -> Bools:
+    """Return which rows of ``words`` are not the pages they should be."""
+    bad = np.zeros(pages.size, np.bool_)
+    for i in range(pages.size):
+        file = np.searchsorted(starts, pages[i], side="right") - 1
+        bad[i] = checksum_words(words[i], pages[i] - starts[file], seeds[file]) != words[i, 0]
+    return bad

@@ -1,0 +1,296 @@
+"""The local tier: what came from a store, kept on this machine's disk within a number of bytes, for all its processes.
+
+Mirrors of objects of pages (`mirror`), and small objects whole. Who adds to it holds its lock; who reads from it does
+not. When there is no room, a clock's hand goes around all pages of all mirrors and gives back those that nobody has
+read since it last came by; so pages of old versions, and of relations that nobody joins any more, go by themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+from semistream.core.arrays import Bytes
+from semistream.core.errors import StorageError
+from semistream.core.units import format_bytes, parse_bytes
+from semistream.relation.stores.mirror import EXTENTS, Mirror, punch
+from semistream.relation.stores.object_store import ObjectStatus
+from semistream.relation.stores.store_path import StorePath
+
+__all__ = ["LocalTier", "local_tier"]
+
+_DIGEST = 16
+_PATIENCE = 0.002
+"""Seconds that who brings a page waits to keep it; who evicts holds the lock for longer."""
+_LEAST = 1 << 20
+_IDLE_WHOLE = 3600.0
+_FULL, _FREED = 15 / 16, 7 / 8
+"""Pages are evicted when the tier is so full, until it is no fuller than that."""
+
+
+def local_tier(given: int | float | str | None, of: int) -> LocalTier | None:
+    """Return the tier that was asked for: by argument, or by ``$SEMISTREAM_LOCAL``; None if none was.
+
+    ``of`` is the size of the relation, of which ``"25%"`` is a share. It is in ``$SEMISTREAM_LOCAL_DIR``, or where the
+    user's caches are.
+    """
+    asked = given if given is not None else os.environ.get("SEMISTREAM_LOCAL") or None
+    if asked is None:
+        return None
+    budget = parse_bytes(asked, of=of)
+    if budget < _LEAST:
+        raise ValueError(f"a local tier of {budget:,} B is too small to be of use; give at least {_LEAST:,} B, or none")
+    return LocalTier(_root(), budget)
+
+
+def _root() -> Path:
+    chosen = os.environ.get("SEMISTREAM_LOCAL_DIR")
+    if chosen:
+        return Path(chosen)
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "semistream" / "tier"
+
+
+class LocalTier:
+    """A directory with mirrors, and at most ``budget`` bytes in it; any number of processes may have it open."""
+
+    def __init__(self, root: Path, budget: int) -> None:
+        self.root, self.budget = root, budget
+        self._thread = threading.Lock()
+        try:
+            root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StorageError(
+                f"the local tier {root} cannot be written ({error.strerror}); set SEMISTREAM_LOCAL_DIR to a directory "
+                "that can, or do without a tier (local=None)", number=error.errno, path=root,
+            ) from error  # fmt: skip
+        weakref.finalize(self, os.close, self._lock)
+        with self.locked():
+            self._note(self._measured())
+        self.full = False
+        """Whether the disk had no room; then nothing more is kept."""
+        self._evicting = threading.Lock()
+        if self.used > budget:
+            self._evict(budget)
+
+    @property
+    def used(self) -> int:
+        """Bytes of the disk that all of it takes: what the lock's file says, which who adds or evicts keeps right."""
+        return int.from_bytes(os.pread(self._lock, 8, 0), "little")
+
+    @property
+    def spare(self) -> int:
+        """Bytes that can be kept before anything is evicted."""
+        return int(self.budget * _FULL) - self.used
+
+    def _note(self, used: int) -> None:
+        os.pwrite(self._lock, max(0, used).to_bytes(8, "little"), 0)
+
+    def check(self) -> None:
+        """Raise if the disk cannot hold the budget, or cannot give back what is evicted."""
+        free = shutil.disk_usage(self.root).free
+        if free < self.budget - self.used:
+            raise StorageError(
+                f"a local tier of {format_bytes(self.budget)} was asked for in {self.root}, which holds "
+                f"{format_bytes(self.used)} and has {format_bytes(free)} free; give less, make room, or set "
+                "SEMISTREAM_LOCAL_DIR to a directory on a larger disk", number=errno.ENOSPC, path=self.root,
+            )  # fmt: skip
+        probe = self.root / f".probe-{os.urandom(8).hex()}"
+        try:
+            with open(probe, "wb") as file:
+                file.write(bytes(8192))
+                file.flush()
+                punch(file.fileno(), 0, 4096)
+        except OSError as error:
+            raise StorageError(
+                f"the file system of {self.root} cannot give back parts of a file ({error.strerror}), which a local "
+                "tier needs; set SEMISTREAM_LOCAL_DIR to a directory on ext4, xfs or btrfs",
+                number=error.errno, path=self.root,
+            ) from error  # fmt: skip
+        finally:
+            with contextlib.suppress(OSError):
+                probe.unlink()
+
+    def mirror(self, place: StorePath, status: ObjectStatus, pages: int, page_bytes: int) -> Mirror:
+        """Return the mirror of an object."""
+        with self._told():
+            return Mirror(self._folder(place, status), place.name, pages, page_bytes)
+
+    def keep(self, mirror: Mirror, first: int, frames: Bytes) -> bool:
+        """Keep a run of pages if there is room, and tell. Nobody waits for room: it is made in the background."""
+        if self.full or not self._has_room(frames.nbytes):
+            return False
+        with self.locked(patience=_PATIENCE) as mine:
+            if not mine or self.used + frames.nbytes > self.budget:
+                return False
+            try:
+                self._note(self.used + mirror.put(first, frames))
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS):
+                    raise
+                self.full = True  # the store has it all the same
+                return False
+        return True
+
+    def whole(self, place: StorePath, status: ObjectStatus) -> bytes:
+        """Return a small object, from here or from the store."""
+        file = self._folder(place, status) / place.name
+        with contextlib.suppress(OSError):
+            found = file.read_bytes()
+            content = found[:-_DIGEST]
+            if len(content) == status.st_size and found[-_DIGEST:] == _digest(content):
+                if time.time() - file.stat().st_mtime > _IDLE_WHOLE / 4:
+                    os.utime(file)
+                return content
+        content = place.store.read(place.key)
+        if len(content) == status.st_size and not self.full and self._has_room(len(content)):
+            with contextlib.suppress(OSError), self.locked():
+                if self.used + len(content) <= self.budget:
+                    made = self.root / f".{os.urandom(8).hex()}"
+                    made.write_bytes(content + _digest(content))
+                    file.parent.mkdir(exist_ok=True)
+                    self._note(self.used + made.stat().st_blocks * 512)
+                    os.rename(made, file)
+        return content
+
+    @contextlib.contextmanager
+    def locked(self, patience: float | None = None) -> Iterator[bool]:
+        """Hold the tier's lock, against threads and processes; or tell that it is not to be had within ``patience``."""
+        if not self._thread.acquire(timeout=-1 if patience is None else patience):
+            yield False
+            return
+        try:
+            held = patience is None or _try_lock(self._lock)
+            if patience is None:
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
+            try:
+                yield held
+            finally:
+                if held:
+                    fcntl.flock(self._lock, fcntl.LOCK_UN)
+        finally:
+            self._thread.release()
+
+    def _has_room(self, more: int) -> bool:
+        """Say whether more fits; if the tier is nearly full, begin to make room."""
+        used = self.used + more
+        if used > self.budget * _FULL and self._evicting.acquire(blocking=False):
+            goal = int(self.budget * _FREED)
+
+            def work() -> None:
+                with contextlib.suppress(OSError):  # the disk will be heard of where something is read or kept
+                    self._evict(goal)
+                self._evicting.release()
+
+            threading.Thread(target=work, name="evicting", daemon=True).start()
+        return used <= self.budget
+
+    def _evict(self, goal: int) -> None:
+        """Evict until no more than ``goal`` bytes are used, a segment at a time; one process does it, for all."""
+        with open(self.root / "hand", "a+b") as hand:
+            try:
+                fcntl.flock(hand, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+            with self.locked():
+                self._drop_idle()
+                self._note(self._measured())
+            folders = [one.parent for one in sorted(self.root.glob(f"*/{EXTENTS}"))]
+            name, at = _position(hand.fileno())
+            start = next((number for number, folder in enumerate(folders) if folder.name >= name), 0)
+            at = at if folders and folders[start].name == name else 0
+            # three times around: the first may only clear marks
+            for folder in (folders[start:] + folders[:start]) * 3:
+                going = True
+                while going and self.used > goal:
+                    with self.locked(), contextlib.suppress(FileNotFoundError):
+                        freed, at, going = self._swept(folder, at)
+                        self._note(self.used - freed)
+                        os.ftruncate(hand.fileno(), 0)
+                        os.pwrite(hand.fileno(), json.dumps([folder.name, at]).encode(), 0)
+                if self.used <= goal:
+                    return
+                at = 0
+
+    def _swept(self, folder: Path, begin: int) -> tuple[int, int, bool]:
+        """Let the hand go on in one mirror; return what was freed, where it is, and whether it can go on there."""
+        name = next((file.name for file in folder.iterdir() if file.name != EXTENTS), None)
+        pages = (folder / EXTENTS).stat().st_size
+        if name is None or pages == 0:
+            return 0, 0, False
+        mirror = Mirror(folder, name, pages, (folder / name).stat().st_size // pages)
+        try:
+            freed, at = mirror.sweep(begin)
+            return freed, at, at < pages
+        finally:
+            mirror.close()
+
+    def _drop_idle(self) -> None:
+        """Remove small objects that nobody asked for lately, and mirrors that are empty and nobody has open."""
+        for folder in [one for one in self.root.iterdir() if one.is_dir()]:
+            with contextlib.suppress(OSError):
+                if not (folder / EXTENTS).exists():
+                    for file in folder.iterdir():
+                        if time.time() - file.stat().st_mtime > _IDLE_WHOLE:
+                            file.unlink()
+                    folder.rmdir()
+                    continue
+                with open(folder / EXTENTS, "rb") as extents:
+                    if any(extents.read()):
+                        continue
+                    fcntl.flock(extents, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder)
+
+    def _measured(self) -> int:
+        used = 0
+        for folder in self.root.iterdir():
+            with contextlib.suppress(OSError):
+                if folder.is_dir():
+                    used += sum(one.stat().st_blocks * 512 for one in folder.iterdir())
+        return used
+
+    def _folder(self, place: StorePath, status: ObjectStatus) -> Path:
+        named = f"{place} {status.identity}".encode()
+        return self.root / hashlib.blake2b(named, digest_size=_DIGEST).hexdigest()
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(
+                f"the local tier {self.root} cannot be used ({error.strerror}); set SEMISTREAM_LOCAL_DIR to another "
+                "directory, or do without a tier (local=None)", number=error.errno, path=self.root,
+            ) from error  # fmt: skip
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _position(hand: int) -> tuple[str, int]:
+    """Return where the clock's hand was left: a mirror and a page."""
+    try:
+        name, at = json.loads(os.pread(hand, 1000, 0))
+        return str(name), int(at)
+    except (ValueError, TypeError):
+        return "", 0
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=_DIGEST).digest()

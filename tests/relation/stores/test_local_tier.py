@@ -1,0 +1,198 @@
+"""The local tier: it holds what the store has, stays within its bytes, and nothing that happens to it matters."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import semistream
+from s3_server import S3Server
+from semistream.core.errors import StorageError
+from semistream.relation import updates
+from semistream.relation.devices.store_device import StoreDevice
+from semistream.relation.relation import Relation
+from semistream.relation.stores import local_tier
+from semistream.relation.stores.local_tier import LocalTier
+
+R = "s3://bucket/products"
+ROWS = 60_000
+BUDGET = 1 << 20
+
+
+@pytest.fixture
+def tier(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of the tier; a relation of six times the budget is in the store."""
+    monkeypatch.setenv("SEMISTREAM_LOCAL_DIR", str(tmp_path / "tier"))
+    Relation.build(table(), R, key="id", page_size=4096, shards=2).close()
+    return tmp_path / "tier"
+
+
+def table(tag: str = "name") -> pa.Table:
+    return pa.table({"id": np.arange(ROWS), "name": [f"{tag} {number:080d}" for number in range(ROWS)]})
+
+
+def disk(folder: Path) -> int:
+    return sum(file.stat().st_blocks * 512 for file in folder.rglob("*") if file.is_file())
+
+
+def settled(relation: Relation) -> None:
+    """Read a page, and wait until all of R is here."""
+    relation.read(np.array([3]), relation.frames(1))
+    deadline = time.monotonic() + 20
+    assert isinstance(relation.device, StoreDevice)
+    while not all(mirror.state.all() for mirror in relation.device._tier._mirrors) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def test_all_of_it_comes_if_it_fits_and_nothing_is_asked_again(s3: S3Server, tier: Path) -> None:
+    with Relation.open(R, local="100MB") as relation:
+        settled(relation)
+        assert relation.counters.fetched_bytes <= 1.5 * relation.nbytes
+        asked = len(s3.requests)
+        assert relation.to_table().sort_by("id").equals(table())
+        assert len(s3.requests) == asked
+    with Relation.open(R, local="100MB") as relation:
+        assert relation.to_table().sort_by("id").equals(table())
+        assert relation.counters.requests == 0
+        assert relation.counters.local_pages == relation.counters.pages == relation.page_count
+    assert not [key for _, key in s3.requests[asked:] if not (key == "" or "manifest" in key)], "nor the indexes"
+
+
+def test_it_stays_within_its_bytes_and_keeps_what_is_asked_for(s3: S3Server, tier: Path) -> None:
+    generator = np.random.default_rng(0)
+    with Relation.open(R, local=BUDGET) as relation:
+        hot = generator.choice(relation.page_count, 50, replace=False)
+        frames, expected = relation.frames(100), relation.frames(relation.page_count)
+        relation.read(np.arange(relation.page_count), expected)
+        for _ in range(60):
+            pages = np.concatenate([hot, generator.integers(0, relation.page_count, 50)])
+            relation.read(pages, frames)
+            assert np.array_equal(frames, expected[pages])
+            assert disk(tier) <= BUDGET + 64 * 1024, "blocks of directories and of the bitmaps"
+        before = relation.counters
+        relation.read(hot, frames)
+        assert (relation.counters - before).local_pages >= 40
+        assert relation.counters.fetched_bytes < 4 * relation.counters.bytes
+
+
+def test_joins_are_exact_with_a_small_tier(s3: S3Server, tier: Path) -> None:
+    keys = np.random.default_rng(1).zipf(1.2, 20_000) % ROWS
+    stream = pa.table({"id": keys})
+    for algorithm in ("cachejoin", "ssij"):
+        with Relation.open(R, local=BUDGET) as relation:
+            joined = semistream.create(algorithm, relation, on="id", memory="500KB")
+            found = pa.Table.from_batches(joined.process(stream.to_batches(max_chunksize=5000)))
+            assert found["name"].to_pylist() == [f"name {key:080d}" for key in found["id"].to_pylist()]
+            assert np.array_equal(np.sort(found["id"].to_numpy()), np.sort(keys))
+
+
+def test_a_new_version_and_a_new_relation_of_the_same_name_are_not_mistaken(s3: S3Server, tier: Path) -> None:
+    with Relation.open(R, local="100MB") as relation:
+        settled(relation)
+    updates.upsert(R, pa.table({"id": [5], "name": ["changed"]}))
+    with Relation.open(R, local="100MB") as relation:
+        assert relation.to_table().sort_by("id")["name"][5].as_py() == "changed"
+        assert relation.counters.requests <= 2, "only what changed"
+    s3.objects.clear()
+    Relation.build(table("other"), R, key="id", page_size=4096, shards=2).close()
+    with Relation.open(R, local="100MB") as relation:
+        assert relation.to_table().sort_by("id").equals(table("other"))
+
+
+def test_damage_to_the_tier_is_found_and_made_good(s3: S3Server, tier: Path) -> None:
+    with Relation.open(R, local="100MB") as relation:
+        settled(relation)
+    for file in tier.rglob("shard-*"):
+        with open(file, "r+b") as opened:
+            opened.seek(file.stat().st_size // 2)
+            opened.write(b"???")
+    with Relation.open(R, local="100MB") as relation:
+        assert relation.to_table().sort_by("id").equals(table())
+        assert 0 < relation.counters.requests < 10
+        before = relation.counters
+        assert relation.to_table().num_rows == ROWS
+        assert (relation.counters - before).requests == 0, "and kept again"
+    for file in tier.rglob("extents"):
+        file.write_bytes(b"\1" * file.stat().st_size)  # says that all is there
+    for file in tier.rglob("*.pages"):
+        os.truncate(file, 0)
+        os.truncate(file, (ROWS // 2) * 100)
+    (tier / "hand").write_text("nonsense")
+    with Relation.open(R, local=BUDGET) as relation:
+        assert relation.to_table().sort_by("id").equals(table())
+
+
+def test_a_kill_leaves_a_tier_that_can_be_trusted(s3: S3Server, tier: Path) -> None:
+    code = f"""
+import os, signal, threading, numpy as np
+from semistream.relation.devices.store_device import StoreDevice
+from semistream.relation.relation import Relation
+with Relation.open({R!r}, local={BUDGET}) as relation:
+    frames = relation.frames(40)
+    relation.read(np.arange(40), frames)
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    while True:
+        relation.read(np.random.default_rng().integers(0, relation.page_count, 40), frames)
+"""
+    for _ in range(2):
+        assert subprocess.run([sys.executable, "-c", code], check=False, timeout=100).returncode == -9
+        assert disk(tier) <= BUDGET + 512 * 1024, "what was on its way"
+    with Relation.open(R, local=BUDGET) as relation:
+        assert relation.to_table().sort_by("id").equals(table())
+        assert disk(tier) <= BUDGET + 64 * 1024
+
+
+def _reads(seed: int) -> bool:
+    generator = np.random.default_rng(seed)
+    with Relation.open(R, local=BUDGET) as relation:
+        frames = relation.frames(50)
+        for _ in range(40):
+            pages = generator.integers(0, relation.page_count, 50)
+            relation.read(pages, frames)
+            if not np.array_equal(np.unique(frames[:, 8:12].copy().view(np.uint32)).size > 0, True):
+                return False
+    return True
+
+
+def test_processes_share_it(s3: S3Server, tier: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
+        assert all(pool.map(_reads, range(3)))
+    assert disk(tier) <= BUDGET + 64 * 1024
+    with Relation.open(R, local=BUDGET) as relation:
+        assert relation.to_table().sort_by("id").equals(table())
+
+
+def test_what_cannot_be_is_said(s3: S3Server, tier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="too small"):
+        Relation.open(R, local=1000)
+    with pytest.raises(StorageError, match="give less, make room"):
+        LocalTier(tier, 1 << 60).check()
+    LocalTier(tier, 1 << 21).check()
+
+    def refused(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(local_tier, "punch", refused)
+    with pytest.raises(StorageError, match="ext4"):
+        LocalTier(tier, 1 << 21).check()
+    monkeypatch.setenv("SEMISTREAM_LOCAL_DIR", "/proc/nothing")
+    with pytest.raises(StorageError, match="SEMISTREAM_LOCAL_DIR"):
+        Relation.open(R, local="2MB")
+
+
+def test_a_full_disk_is_no_fault(s3: S3Server, tier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(local_tier.Mirror, "put", full)
+    with Relation.open(R, local="100MB") as relation:
+        assert relation.to_table().sort_by("id").equals(table())
+        assert relation.counters.local_pages == 0
