@@ -19,7 +19,7 @@ import pytest
 
 from servers import free_port
 
-__all__ = ["Broker", "kafka"]
+__all__ = ["Broker", "Unavailable", "fetched", "kafka"]
 
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _BROKER = ["org.apache.kafka:kafka_2.13:4.1.0", "org.apache.kafka:kafka-tools:4.1.0"]
@@ -59,9 +59,9 @@ def kafka() -> Iterator[Broker]:
     if shutil.which("mvn") is None or shutil.which("java") is None:
         pytest.skip("a Kafka broker comes from Maven Central, and there is no mvn or java here")
     try:
-        jars = _fetched(_BROKER, transitive=True)
+        jars = fetched(_BROKER, transitive=True)
         connector = _connector(pyspark.__version__)
-    except _Unavailable as error:
+    except Unavailable as error:
         pytest.skip(f"Kafka cannot be had from Maven Central: {error}")
     place = Path(tempfile.mkdtemp(prefix="semistream-kafka-"))
     port, controller = free_port(), free_port()
@@ -98,19 +98,19 @@ def kafka() -> Iterator[Broker]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-class _Unavailable(Exception):
+class Unavailable(Exception):
     """Something is not to be had from Maven Central."""
 
 
 def _connector(spark: str) -> Path:
     for connector, tokens in _VERSIONS:
         artifacts = [f"{_CONNECTOR}:{connector.format(spark=spark)}", f"{_TOKENS}:{tokens.format(spark=spark)}"]
-        with suppress(_Unavailable):
-            return _fetched(artifacts + _WITH_CONNECTOR, transitive=False)
-    raise _Unavailable(f"no connector for Spark {spark}")
+        with suppress(Unavailable):
+            return fetched(artifacts + _WITH_CONNECTOR, transitive=False)
+    raise Unavailable(f"no connector for Spark {spark}")
 
 
-def _fetched(artifacts: list[str], *, transitive: bool) -> Path:
+def fetched(artifacts: list[str], *, transitive: bool) -> Path:
     """Return a directory with the jars of artifacts, kept from one run to the next."""
     name = hashlib.sha256(" ".join(artifacts).encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "semistream-tests" / name
@@ -134,10 +134,10 @@ def _fetched(artifacts: list[str], *, transitive: bool) -> Path:
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=600)
         except subprocess.TimeoutExpired:
-            raise _Unavailable("mvn did not come to an end") from None
+            raise Unavailable("mvn did not come to an end") from None
     if done.returncode:
         reasons = [line for line in done.stdout.splitlines() if "ERROR" in line] or ["mvn failed"]
-        raise _Unavailable(reasons[0][:200])
+        raise Unavailable(reasons[0][:200])
     (cache / "complete").touch()
     return cache
 

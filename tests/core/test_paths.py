@@ -18,7 +18,7 @@ from semistream.relation.damage.repair import repair
 from semistream.relation.relation import Relation
 
 ROWS = pa.table({"id": [1, 2], "name": ["apple", "fig"]})
-REMOTE = ("s3a://bucket/r", "hdfs://node:9000/r", "gs://bucket/r", Path("s3a://bucket/r"), "file://host/r")
+REMOTE = ("ftp://host/r", "hdfs://node:9000/r", "webhdfs://host/r", Path("hdfs://node/r"), "file://host/r")
 
 
 @pytest.mark.parametrize("path", REMOTE, ids=repr)
@@ -55,13 +55,13 @@ def test_commands_refuse_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     run = CliRunner().invoke
     source = (tmp_path / "rows.parquet").as_uri()
     for arguments in (
-        ["build", "rows.parquet", "s3a://bucket/r", "--key", "id"],
+        ["build", "rows.parquet", "ftp://host/r", "--key", "id"],
         ["inspect", "hdfs://node/r"],
-        ["upsert", "rows.parquet", "s3a://bucket/r"],
-        ["history", "s3a://bucket/r"],
-        ["vacuum", "s3a://bucket/r"],
-        ["repair", "s3a://bucket/r"],
-        ["tune", "s3a://bucket/r"],
+        ["upsert", "rows.parquet", "ftp://host/r"],
+        ["history", "ftp://host/r"],
+        ["vacuum", "ftp://host/r"],
+        ["repair", "ftp://host/r"],
+        ["tune", "ftp://host/r"],
         ["run", "s3a://bucket/pipeline.toml"],
     ):
         result = run(app, arguments)

@@ -7,25 +7,29 @@ from typing import Annotated, cast
 
 import typer
 
-from semistream.core.errors import UnsupportedPathError
+from semistream.core.errors import SemistreamError, UnsupportedPathError
 from semistream.core.paths import is_address, local_path
 
-__all__ = ["RelationPath", "read_path"]
+__all__ = ["RelationPath", "read_path", "read_place"]
 
 
 def read_path(text: str) -> Path:
-    """Return the path that an argument names, or end the command with a message.
-
-    A place in a store, which commands use like a path, is imported only if one is named: most commands are to start
-    at once.
-    """
+    """Return the path that an argument names, or end the command with a message."""
     try:
-        if is_address(text):
-            from semistream.relation.stores.store_path import place_of
-
-            return cast(Path, place_of(text))
         return local_path(text)
     except UnsupportedPathError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def read_place(text: str) -> Path:
+    """Return the path of a relation; a place in a store is used like one, and imported only if one is named."""
+    if not is_address(text):
+        return read_path(text)
+    from semistream.relation.stores.store_path import place_of
+
+    try:
+        return cast(Path, place_of(text))
+    except SemistreamError as error:
         raise typer.BadParameter(str(error)) from None
 
 
@@ -34,7 +38,7 @@ RelationPath = Annotated[
     typer.Argument(
         help="Directory of the relation, or its address in a store (s3://, gs://, az://).",
         show_default=False,
-        parser=read_path,
+        parser=read_place,
         metavar="PATH",
     ),
 ]

@@ -49,6 +49,12 @@ class JoinStatistics:
     """Time spent reading."""
     busy_seconds: float = 0.0
     """Time spent in ``offer`` and ``step``, reading included."""
+    store_requests: int = 0
+    """Requests to an object store, of a relation that is in one."""
+    store_bytes: int = 0
+    """Bytes that came from there, those between wanted pages included."""
+    local_pages: int = 0
+    """Of the pages read, those that the machine's local tier had."""
 
     @property
     def hit_ratio(self) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from semistream.core.arrays import Ints
-from semistream.core.errors import NotARelationError
+from semistream.core.errors import NotARelationError, StorageError
 from semistream.relation.devices.device import Device
 from semistream.relation.devices.file_device import FileDevice
 from semistream.relation.devices.mapped_device import MappedDevice
@@ -142,6 +142,8 @@ def check_files(path: Place, shards: Sequence[ShardFiles], page_bytes: int) -> d
             expected = pages * page_bytes
             try:
                 status = listed.get(name) or (path / name).stat()
+            except StorageError:
+                raise
             except OSError as error:
                 what = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
                 raise NotARelationError(

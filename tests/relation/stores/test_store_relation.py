@@ -142,6 +142,10 @@ def test_a_store_that_stays_away_is_said(s3: S3Server, monkeypatch: pytest.Monke
             relation.read(np.array([1, 9]), frames)
         assert not frames.any()
         assert time.monotonic() - begin < 20
+        for part in ("manifest", ".index", "bucket"):  # nothing is said to be damaged
+            s3.fault = lambda method, key, part=part: 500 if part in key or (part == "bucket" and not key) else None
+            with pytest.raises(StoreUnavailableError):
+                Relation.open(R)
         s3.calm()
         relation.read(np.array([1, 9]), frames)
         s3.objects.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -104,11 +105,15 @@ class _Seen:
 
 
 @contextlib.contextmanager
-def growing(bars: Progress, path: Path, expected: Callable[[], float], description: str) -> Iterator[None]:
+def growing(bars: Progress, path: os.PathLike[str], expected: Callable[[], float], description: str) -> Iterator[None]:
     """Show how the page files under ``path`` grow: who writes them reports to nobody, so they are looked at.
 
     What they will come to is known only roughly (``expected``); the bar fills at the end, whatever it came to.
     """
+    if not isinstance(path, Path):  # made elsewhere, and uploaded: nothing to look at
+        with step(bars, description, unit="bytes"):
+            yield
+        return
     old = set(path.glob("shard-*.pages")) if path.is_dir() else set()
 
     def look() -> None:

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 
 from semistream.cli.console import errors, facts, out, print_json
-from semistream.cli.path_arguments import read_path
+from semistream.cli.path_arguments import read_place
 from semistream.core.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _SYMBOLS = {
 def tune(
     path: Annotated[
         Path | None,
-        typer.Argument(metavar="[RELATION]", help="Directory of the relation.", show_default=False, parser=read_path),
+        typer.Argument(metavar="[RELATION]", help="Directory of the relation.", show_default=False, parser=read_place),
     ] = None,
     memory: Annotated[
         str | None, typer.Option("--memory", "-m", help="The join's budget: 64MB, or 5% of R.", show_default=False)

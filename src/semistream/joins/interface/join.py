@@ -263,6 +263,7 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
         return dataclasses.replace(
             self._stats,
             pages_read=read.pages, reads=read.reads, bytes_read=read.bytes, io_seconds=read.seconds,
+            store_requests=read.requests, store_bytes=read.fetched_bytes, local_pages=read.local_pages,
         )  # fmt: skip
 
     def view(self) -> View:

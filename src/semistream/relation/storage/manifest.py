@@ -182,6 +182,8 @@ def load(path: Place, version: int | None = None) -> Manifest:
         raise NotARelationError(
             f"{path} has no version {number}; the newest is {latest(path)}: open that, or leave the version out"
         ) from None
+    except StorageError:
+        raise  # a store that does not answer, or refuses: nothing is known of the manifest
     except OSError as error:
         raise NotARelationError(f"the manifest {file} cannot be read ({error.strerror}); restore it") from error
     return Manifest.from_json(text, file, number)

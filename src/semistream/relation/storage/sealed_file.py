@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from semistream.core.errors import NotARelationError
+from semistream.core.errors import NotARelationError, StorageError
 from semistream.relation.storage.checksum import file_seed, flipped_bit, page_checksum
 from semistream.relation.stores.store_path import Place
 
@@ -58,6 +58,8 @@ def unsealed(path: Place, kind: Kind, least: int, most: int, *, bound: bool) -> 
             expected = f"{least + more:,}" + (f" to {most + more:,}" if most > least else "")
             raise damaged(path, kind, f"has {status.st_size:,} bytes instead of {expected}")
         whole = path.read_bytes()
+    except StorageError:
+        raise  # a store that does not answer, or refuses: nothing is known of the file
     except OSError as error:
         raise damaged(path, kind, f"cannot be read ({error.strerror})") from error
     if not bound:

@@ -46,7 +46,7 @@ def name_of_batch(
     query, batch
         Spark's, if the task knows them.
     """
-    if query is not None and batch is not None and any((place / query / f"{batch:012d}").exists() for place in places):
+    if query is not None and batch is not None and any((place / query / f"{batch:012d}").is_file() for place in places):
         return query, batch
     own = (query, batch) if query is not None and batch is not None else (f"{SHARED}{join}", moment)
     name = f"m{moment:015d}-{join}"

@@ -31,6 +31,7 @@ from semistream.relation.relation import Relation
 from semistream.relation.relation_files import check_files
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest
+from semistream.relation.stores.local_tier import local_tier
 from semistream.relation.stores.store_path import Place, StorePath, place_of
 from semistream.relation.versions.holds import hold_manifest
 from semistream.relation.versions.pins import PINS
@@ -95,6 +96,8 @@ class PlannedJoin:
     """Where pins go if not into the relation's own directory."""
     cache: str | None
     """Name of the cache that is kept between micro-batches: one for joins that would fill it alike."""
+    local: int | float | str | None = None
+    """What a machine may keep of a relation that is in a store."""
 
     @property
     def shards(self) -> int:
@@ -140,6 +143,7 @@ def plan_join(
     warm: bool = True,
     metrics: str | Observation | None = None,
     pins: str | os.PathLike[str] | None = None,
+    local: int | float | str | None = None,
     **options: Any,
 ) -> PlannedJoin:
     """Settle what `semistream.spark.join`, whose parameters these are, will do; or raise what it raises."""
@@ -168,6 +172,7 @@ def plan_join(
     manifest, held = hold_manifest(path, version)
     with held:
         _check_whole(relation, path, manifest)
+        _check_local(stream, path, local, manifest)
         check_files(path, manifest.shards, manifest.page_bytes)
         largest = max(range(len(manifest.shards)), key=lambda number: manifest.shards[number].pages)
         with Relation.open(path, version=manifest.version, shards=[largest]) as shard:
@@ -199,7 +204,7 @@ def plan_join(
     return PlannedJoin(
         stream, schema, path, manifest, key, manifest.most_shards if version is None else _most_shards(path, manifest),
         algorithm, settings, budget.total, share, least, parked_share, result, rule, park_idle, marker, keep_mark,
-        metrics, _elsewhere(stream, path, pins), cache,
+        metrics, _elsewhere(stream, path, pins), cache, local,
     )  # fmt: skip
 
 
@@ -257,6 +262,18 @@ def _check_whole(relation: Relation | str | os.PathLike[str], path: Place, manif
             f"{path} was opened with {len(relation.indexes)} of its {len(manifest.shards)} shards; give the path, or "
             "the relation opened whole"
         )
+
+
+def _check_local(stream: DataFrame, path: Place, local: int | float | str | None, manifest: Manifest) -> None:
+    """Refuse a local tier that cannot be, as far as it is known here: with a local master the disk is this one."""
+    if not isinstance(path, StorePath):
+        if local is not None:
+            raise UnsupportedJoinError(f"local={local!r} is for relations in a store, and {path} is not; leave it out")
+        return
+    if str(stream.sparkSession.conf.get("spark.master", "")).startswith("local"):
+        tier = local_tier(local, manifest.nbytes)
+        if tier is not None:
+            tier.check()
 
 
 def _most_shards(path: Place, manifest: Manifest) -> int:

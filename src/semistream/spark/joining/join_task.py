@@ -65,6 +65,8 @@ class JoinTask:
     """Whether the last column of what comes is the time of the micro-batch, which its replays have too."""
     pins: str | None = None
     """Where pins are if the relation's directory cannot be written."""
+    local: int | float | str | None = None
+    """What a machine may keep of a relation that is in a store."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -168,7 +170,8 @@ class JoinTask:
         try:
             shards = len(manifests.load(place_of(self.path), pin.version).shards)
             step = math.gcd(self.shards if parts is None else parts, shards)
-            return Relation.open(self.path, version=pin.version, shards=range(part % step, shards, step))
+            numbers = range(part % step, shards, step)
+            return Relation.open(self.path, version=pin.version, shards=numbers, local=self.local)
         except NotARelationError as error:
             raise NotARelationError(
                 f"this micro-batch began with version {pin.version} of {self.path}, and a replay must read the same: "

@@ -51,6 +51,7 @@ def join(
     warm: bool = True,
     metrics: str | Observation | None = None,
     pins: str | os.PathLike[str] | None = None,
+    local: int | float | str | None = None,
     **options: Any,
 ) -> DataFrame:
     """Return the stream's rows with the relation's columns beside them.
@@ -63,7 +64,9 @@ def join(
     stream
         A DataFrame, usually streaming.
     relation
-        A relation, or the path of one, on storage that the driver and all executors see under that name. Each
+        A relation, or the path of one, on storage that the driver and all executors see under that name, or its address
+        in a store, such as ``s3://bucket/products``; credentials are those that each process finds in its environment
+        or has from its instance. Each
         micro-batch of a streaming query reads the version that was newest when the batch began, and a replay of the
         batch reads that version again. A batch DataFrame reads the version that is newest now.
     on
@@ -103,6 +106,9 @@ def join(
         A directory for notes of which version a micro-batch reads, if the relation's own cannot be written: one that
         the driver and all executors see, such as one beside the checkpoint. By default, with a local master, one of the
         user's. `vacuum` does not see such pins, so have versions kept for as long as a batch may be done again.
+    local
+        Of a relation in a store: what each machine may keep of it on its disk, such as ``"20GB"`` or ``"25%"`` of R, in
+        ``$SEMISTREAM_LOCAL_DIR``. By default what ``$SEMISTREAM_LOCAL`` says there, or nothing.
     options
         Parameters of the algorithm's own; see its class.
 
@@ -122,7 +128,7 @@ def join(
     plan = plan_join(
         stream, relation, on=on, how=how, on_missing=on_missing, park_for=park_for, after_park=after_park,
         park_idle=park_idle, memory=memory, algorithm=algorithm, suffix=suffix, warm=warm, metrics=metrics, pins=pins,
-        **options,
+        local=local, **options,
     )  # fmt: skip
     return joined(plan)
 
@@ -136,6 +142,7 @@ def joined(plan: PlannedJoin) -> DataFrame:
         str(plan.path), plan.manifest.version, plan.algorithm, share, tuple(plan.stream_schema.names),
         plan.added_schema, plan.settings, counted=plan.metrics is not None, shards=plan.shards,
         stored=plan.manifest.schema, key=plan.manifest.key, cache=plan.cache, timed=stream.isStreaming, pins=plan.pins,
+        local=plan.local,
         results=max(0, min(share // 16, _MOST_RESULTS, (share - plan.least) * 3 // 4)), marker=plan.marker,
     )  # fmt: skip
     shard = shard_of(stream, plan.on, plan.key, plan.shards)

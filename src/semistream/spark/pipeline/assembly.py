@@ -166,7 +166,7 @@ class _Assembly:
 
     def _joined(self, frame: DataFrame, plan: JoinPlan, pipeline: PipelinePlan) -> DataFrame:
         # What the file leaves open is the join's own default.
-        given = {"memory": plan.memory, "algorithm": plan.algorithm}
+        given = {"memory": plan.memory, "algorithm": plan.algorithm, "local": plan.local}
         settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         pins = None if pipeline.checkpoint is None else pipeline.checkpoint / PINS
 

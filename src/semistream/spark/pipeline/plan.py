@@ -86,6 +86,8 @@ class JoinPlan:
     surrogate: str | None = None
     unknown: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    local: str | int | None = None
+    """What a machine may keep of a relation that is in a store."""
 
     @property
     def has_dead_letters(self) -> bool:

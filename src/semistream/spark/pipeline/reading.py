@@ -11,14 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from semistream.core.errors import (
-    NotARelationError,
-    SemistreamError,
-    StorageError,
-    UnknownAlgorithmError,
-    UnsupportedJoinError,
-    UnsupportedPathError,
-)
+from semistream.core.errors import SemistreamError, UnknownAlgorithmError, UnsupportedJoinError
 from semistream.core.paths import is_address, local_path
 from semistream.core.units import parse_bytes
 from semistream.joins import How, find
@@ -94,7 +87,7 @@ class _Reader:
         text = section.text(name, required=required)
         try:
             return None if text is None else (self.document.path.parent / local_path(text, name)).absolute()
-        except UnsupportedPathError as error:
+        except SemistreamError as error:
             section.note(str(error), name)
             return None
 
@@ -103,7 +96,7 @@ class _Reader:
         text = section.text("relation", required=True)
         try:
             place = None if text is None else place_of(text)
-        except (SemistreamError, ValueError) as error:
+        except SemistreamError as error:
             section.note(str(error), "relation")
             return None
         return (self.document.path.parent / place).absolute() if isinstance(place, Path) else place
@@ -187,6 +180,7 @@ class _Reader:
         size = self._size(section, path)
         memory = section.read("memory", lambda given: parse_bytes(given, of=size or 1))
         options = section.values("options")
+        local = section.read("local", lambda given: parse_bytes(given, of=size or 1))
         section.finish()
         try:
             if algorithm is not None and algorithm != AUTO:
@@ -204,7 +198,7 @@ class _Reader:
         sizes[section.place] = size
         return JoinPlan(
             section.place, name or "join", path, on, *missing, algorithm, memory, columns, suffix or "_right",
-            surrogate, unknown, options,
+            surrogate, unknown, options, local,
         )  # fmt: skip
 
     def _missing(self, section: Section) -> tuple[How | None, OnMissing | None, str | None, After | None] | None:
@@ -229,7 +223,7 @@ class _Reader:
             return None
         try:
             return manifests.load(path).nbytes
-        except (NotARelationError, StorageError) as error:
+        except SemistreamError as error:
             section.note(str(error), "relation")
             return None
 
