@@ -8,13 +8,11 @@ versions. A row that merely moved to another page has not changed, and neither h
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import numpy as np
 
 from semistream.core.arrays import Ints
 from semistream.core.errors import NotARelationError
-from semistream.core.paths import local_path
 from semistream.relation.changes.repacking import row_lengths
 from semistream.relation.keys.xxhash import hash_bytes, start
 from semistream.relation.pages.page_layout import page_keys
@@ -23,6 +21,7 @@ from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.map_file import load_map
 from semistream.relation.storage.page_map import PageMap
 from semistream.relation.storage.shard_files import ShardFiles
+from semistream.relation.stores.store_path import Place, place_of
 
 __all__ = ["changed_keys"]
 
@@ -63,7 +62,7 @@ def changed_keys(
     ...     changed_keys(f"{folder}/r", 1, second).tolist()
     [2, 3]
     """
-    path = local_path(path, "relation")
+    path = place_of(path)
     try:
         earlier, later = manifests.load(path, before), manifests.load(path, after)
         if max(len(earlier.shards), len(later.shards)) <= shard or len(earlier.shards) != len(later.shards):
@@ -91,7 +90,7 @@ def _follows(old: ShardFiles, new: ShardFiles) -> bool:
     return same and new.leaves_file is None and new.deltas[: len(old.deltas)] == old.deltas
 
 
-def _written_between(path: Path, old: ShardFiles, new: ShardFiles) -> tuple[Ints, Ints]:
+def _written_between(path: Place, old: ShardFiles, new: ShardFiles) -> tuple[Ints, Ints]:
     """Return the pages to compare: ids of those that the old version has, and of those that the new one has."""
     old_order, old_map = _map_of(path, old)
     new_order, new_map = _map_of(path, new)
@@ -101,7 +100,7 @@ def _written_between(path: Path, old: ShardFiles, new: ShardFiles) -> tuple[Ints
     return were, np.union1d(np.intersect1d(written, new_order), np.setdiff1d(new_order, old_order))
 
 
-def _map_of(path: Path, shard: ShardFiles) -> tuple[Ints, PageMap]:
+def _map_of(path: Place, shard: ShardFiles) -> tuple[Ints, PageMap]:
     if shard.map_file is None:
         return np.arange(shard.pages), PageMap.plain(shard.pages)
     return load_map(path, shard)
