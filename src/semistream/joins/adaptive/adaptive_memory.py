@@ -168,6 +168,8 @@ class AdaptiveMemory(Join):
         if self._most_rows is not None:
             most = (self._room - 2 * least - self._most_rows * row) // key
             self._keys = max(LEAST_KEYS, min(most, 2 * rows_of_r + 1024))
+        if self.condition.name == "between":
+            self._keys, self._fits, self._most_rows = LEAST_KEYS, False, LEAST_KEYS  # no row is kept
         seek, transfer = read_costs(relation)
         self._split = Split(
             self._room - self._keys * key, max(1, relation.row_count), max(1, relation.page_count),
@@ -175,6 +177,8 @@ class AdaptiveMemory(Join):
         )  # fmt: skip
         if self._window_wish is not None:
             tuples = self._window_wish
+        elif self.condition.name == "between":
+            tuples = int(self._room / self._tuple_bytes)
         elif self._arrays is not None:
             tuples = int(FILES_WINDOW_SHARE * self._room / self._tuple_bytes)
         else:

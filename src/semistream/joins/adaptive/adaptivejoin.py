@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.core.arrays import Ints, Slots
-from semistream.joins.adaptive.adaptive_schedule import SHED, AdaptiveSchedule
+from semistream.joins.adaptive.adaptive_ranges import AdaptiveRanges
+from semistream.joins.adaptive.adaptive_schedule import SHED
 from semistream.joins.interface.leaving import Leaving, portions
 from semistream.joins.interface.stream_buffer import Tuples
 from semistream.relation.changes.overlay import Change
@@ -23,7 +24,7 @@ _ENCODED = 1 << 16
 """Tuples whose keys are made at once."""
 
 
-class AdaptiveJoin(AdaptiveSchedule):
+class AdaptiveJoin(AdaptiveRanges):
     """Tuples wait as they came, each distinct key is looked up once, and results leave in the order of the stream.
 
     A window of the stream is held as Arrow batches. Each tuple becomes the number of its key in the arena of R's rows;
@@ -33,7 +34,8 @@ class AdaptiveJoin(AdaptiveSchedule):
     columns, which were never touched.
 
     What was read stays in the arena until the room is needed; then rows that fewer windows asked for go first. Keys
-    that R does not have are remembered as such. An R that fits is held whole.
+    that R does not have are remembered as such. An R that fits is held whole. On ranges (``condition="between"``) a
+    window is swept along R instead, each page read once for all of its intervals, and results leave in R's order.
 
     Parameters
     ----------
@@ -62,6 +64,7 @@ class AdaptiveJoin(AdaptiveSchedule):
     title = "ADAPTIVEJOIN: windows in stream order, each key once, planned reads"
     place = 200
     mixes = True
+    conditions = ("equal", "between")
     stands_behind = False  # tuples go past the stream buffer
 
     def __init__(self, relation: Relation, *, apart: bool = False, **options: Any) -> None:
@@ -71,6 +74,8 @@ class AdaptiveJoin(AdaptiveSchedule):
     # -- tuples come in -----------------------------------------------------------------------------------
 
     def _offer(self, batch: pa.RecordBatch) -> int:
+        if self._ranged:
+            return self._offer_ranges(batch)
         if self._in_turn:
             return 0  # amid a turn the numbers of the window stand for what they stood for when it began
         count = min(self._window.room(batch), _ENCODED)
@@ -99,6 +104,11 @@ class AdaptiveJoin(AdaptiveSchedule):
             return
         began = self.clock.now()
         self._shed_late()
+        if self._ranged:
+            tuples = len(self._window)
+            yield from self._serve_ranges()
+            self._took(self.clock.now() - began, tuples - len(self._window))
+            return
         tuples, distinct, missing = len(self._window), self._arena.pinned, self._arena.unknown().size
         try:
             yield from self._serve()

@@ -85,6 +85,11 @@ class PageFetch:
         return self._planner.capacity
 
     @property
+    def frames(self) -> Bytes:
+        """All frames, for who reads by himself."""
+        return self._block
+
+    @property
     def nbytes(self) -> int:
         """Bytes of frames and plan."""
         return self._block.nbytes + self._sets[0].listed.nbytes * len(self._sets) + self._planner.nbytes
