@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import semistream
+from differential.random_arrow import plain_values, random_array
 from semistream.core.errors import SemistreamError
 from semistream.relation.relation import Relation
-from semistream.relation.rows.fitting import fit, no_rows, null_array
+from semistream.relation.rows.fitting import as_type, fit, no_rows, null_array
 
 
 def union(rows: int) -> pa.Array:
@@ -119,3 +121,18 @@ def test_nulls_and_nothing_of_any_type(kind: pa.DataType) -> None:
     empty.validate(full=True)
     assert empty.num_rows == 0
     assert fit(empty, empty.schema) is empty
+
+
+def test_dictionaries_beside_runs_in_a_struct() -> None:
+    """Arrow's cast of such a struct is not valid."""
+    runs = pa.run_end_encoded(pa.int32(), pa.int64())
+    narrow, wide = (
+        pa.struct({"a": pa.dictionary(index, pa.binary()), "b": runs, "c": pa.list_(pa.struct({"d": runs}), 2)})
+        for index in (pa.uint8(), pa.int32())
+    )
+    for rows in (0, 20):
+        values = random_array(narrow, rows, Random(1), nulls=0.3)
+        made = as_type(values, wide)
+        made.validate(full=True)
+        assert made.type == wide
+        assert plain_values(made) == plain_values(values)

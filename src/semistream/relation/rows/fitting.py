@@ -51,12 +51,34 @@ def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if array.type == kind:
         return array
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-        plain = as_type(array, kind.value_type)  # an encoded value has the bytes of a plain one
-        rows = RowCodec(pa.schema({"": plain.type})).encode(pa.record_batch({"": plain}))
-        return RowCodec(pa.schema({"": kind})).decode(rows.data, rows.starts).column(0)
+        return _through_rows(as_type(array, kind.value_type), kind)
+    if _has_runs(array.type) and _plain(array.type) == _plain(kind):
+        return _through_rows(array, kind)  # Arrow's cast makes invalid arrays of them
     if pa.types.is_run_end_encoded(array.type):
         array = pc.run_end_decode(array)
     return array.cast(kind)
+
+
+def _through_rows(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return an array in another encoding: an encoded value has the bytes of a plain one."""
+    rows = RowCodec(pa.schema({"": array.type})).encode(pa.record_batch({"": array}))
+    return RowCodec(pa.schema({"": kind})).decode(rows.data, rows.starts).column(0)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Return a type without dictionaries and runs."""
+    is_ = pa.types
+    if is_.is_dictionary(kind) or is_.is_run_end_encoded(kind):
+        return _plain(kind.value_type)
+    if is_.is_struct(kind):
+        return pa.struct([(part.name, _plain(part.type)) for part in kind])
+    if is_.is_map(kind):
+        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+    if is_.is_fixed_size_list(kind):
+        return pa.list_(_plain(kind.value_type), kind.list_size)
+    if is_.is_list(kind) or is_.is_large_list(kind):
+        return (pa.list_ if is_.is_list(kind) else pa.large_list)(_plain(kind.value_type))
+    return kind
 
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:
