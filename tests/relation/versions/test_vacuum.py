@@ -19,7 +19,7 @@ from semistream.relation.relation import Relation
 from semistream.relation.storage import files
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.updates import compact, upsert
-from semistream.relation.versions import leases, pins
+from semistream.relation.versions import holds, leases, pins
 from semistream.relation.versions.leases import WRITERS, Writer
 from semistream.relation.versions.retrying import until_first
 
@@ -151,6 +151,14 @@ def test_what_a_task_pins_is_there_whatever_vacuum_does(path):
     assert not failures
     for batch in range(40):
         Relation.open(path, version=pins.version_for(path, f"q-{batch}", batch)).close()
+
+
+def test_a_version_that_vacuum_looks_at_and_leaves_can_be_opened(path):
+    """It takes the version to itself before it asks whether a pin names it."""
+    looked_at = holds.lock(path, 1)
+    assert looked_at is not None
+    threading.Timer(0.2, looked_at.close).start()
+    Relation.open(path, version=1).close()
 
 
 KILLED = """

@@ -13,6 +13,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import time
 from pathlib import Path
 
 from semistream.core.errors import NotARelationError
@@ -23,6 +24,7 @@ from semistream.relation.stores.store_path import Place, StorePath
 __all__ = ["Hold", "hold", "hold_manifest", "lock"]
 
 _TRIES = 100
+_PAUSE = 0.02
 
 
 class Hold:
@@ -63,8 +65,10 @@ def hold_manifest(path: Place, version: int | None = None) -> tuple[Manifest, Ho
         if held is not None:
             return manifest, held
         if version is not None:
-            raise NotARelationError(f"version {version} of {path} is just being removed; open the newest")
-        # superseded and removed since it was listed: there is a newer one
+            time.sleep(_PAUSE)  # `vacuum` has it, and may find that it is needed
+        # otherwise superseded and removed since it was listed: there is a newer one
+    if version is not None:
+        raise NotARelationError(f"version {version} of {path} is just being removed; open the newest")
     raise NotARelationError(f"versions of {path} come and go too fast to open one; open it when fewer write to it")
 
 
