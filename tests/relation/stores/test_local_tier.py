@@ -83,6 +83,18 @@ def test_it_stays_within_its_bytes_and_keeps_what_is_asked_for(s3: S3Server, tie
         assert relation.counters.fetched_bytes < 4 * relation.counters.bytes
 
 
+def test_what_reads_cost_is_known_before_there_are_any(s3: S3Server, tier: Path) -> None:
+    s3.delay = 0.01
+    costs = []
+    for local in (None, "25%", "110%"):
+        with Relation.open(R, local=local) as relation:
+            costs.append(relation.device.profile.seek_seconds)
+            assert relation.counters.local_pages == 0
+    assert costs[0] > 0.008
+    assert costs[0] > costs[1] > costs[2]
+    assert costs[2] < 0.005
+
+
 def test_joins_are_exact_with_a_small_tier(s3: S3Server, tier: Path) -> None:
     keys = np.random.default_rng(1).zipf(1.2, 20_000) % ROWS
     stream = pa.table({"id": keys})

@@ -5,9 +5,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import tempfile
 import threading
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +22,7 @@ from semistream.core.compiled import frozen, kernel
 from semistream.core.errors import CorruptPageError, SemistreamError
 from semistream.relation.devices.device import DeviceError, DeviceProfile, Frames
 from semistream.relation.devices.file_device import FileDevice
-from semistream.relation.storage.checksum import checksum_words, file_seed
+from semistream.relation.storage.checksum import checksum_words, file_seed, seal
 from semistream.relation.stores.local_tier import LocalTier
 from semistream.relation.stores.mirror import Mirror
 from semistream.relation.stores.object_store import ObjectStatus
@@ -26,6 +31,11 @@ from semistream.relation.stores.store_path import StorePath
 __all__ = ["MirroredFiles", "bad_pages"]
 
 _FILL_BYTES = 1 << 20
+_FILL_AT_ONCE = 4
+_PROBED_PAGES = 1024
+
+_probed: dict[tuple[int, int, int], DeviceProfile] = {}
+"""What was measured in this process, by disk, page size and depth."""
 
 Brought = Callable[[int, int], Frames]
 """Brings a run of pages from the store: the first, and how many."""
@@ -90,7 +100,7 @@ class MirroredFiles:
     def blended(self, store: DeviceProfile) -> DeviceProfile:
         """Return what reads cost if the tier holds as much of R as fits into it."""
         share = min(1.0, self._tier.budget / max(1, int(self._starts[-1]) * self._page_bytes))
-        local = self._files.profile
+        local = _disk_profile(self._tier.root, self._page_bytes, self._files.depth)
 
         def mixed(here: float, there: float) -> float:
             return share * here + (1 - share) * there
@@ -115,25 +125,31 @@ class MirroredFiles:
         self._filling.start()
 
     def _fill(self, brought: Brought, count: Callable[[int, int], None]) -> None:
+        with ThreadPoolExecutor(_FILL_AT_ONCE, "filling") as pool:
+            for number, mirror in enumerate(self._mirrors):
+                with contextlib.ExitStack() as stack:
+                    stack.enter_context(contextlib.suppress(OSError, SemistreamError))  # who wants a page will say so
+                    turn = os.open(mirror.path.parent, os.O_RDONLY | os.O_CLOEXEC)
+                    stack.callback(os.close, turn)
+                    fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)  # another process is at it
+                    work = partial(self._fill_run, brought, count, number)
+                    most = max(1, _FILL_BYTES // self._page_bytes)
+                    list(pool.map(work, range(0, mirror.state.size, most)))
+
+    def _fill_run(self, brought: Brought, count: Callable[[int, int], None], number: int, first: int) -> None:
+        """Bring what is missing of some pages, unless this device is closed, or there is no room any more."""
         most = max(1, _FILL_BYTES // self._page_bytes)
-        for number, mirror in enumerate(self._mirrors):
-            with contextlib.ExitStack() as stack:
-                stack.enter_context(contextlib.suppress(OSError, SemistreamError))  # whoever wants a page will say so
-                turn = os.open(mirror.path.parent, os.O_RDONLY | os.O_CLOEXEC)
-                stack.callback(os.close, turn)
-                fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)  # another process is at it
-                base = int(self._starts[number])
-                for first in range(0, mirror.state.size, most):
-                    absent = first + np.flatnonzero(mirror.state[first : first + most] & 1 == 0)
-                    if not absent.size:
-                        continue
-                    begin, length = int(absent[0]), int(absent[-1] - absent[0] + 1)
-                    if self._ended.is_set():
-                        return
-                    frames = brought(base + begin, length)
-                    count(1, length * self._page_bytes)
-                    if self._ended.is_set() or not self.keep(base + begin, frames):
-                        return
+        absent = first + np.flatnonzero(self._mirrors[number].state[first : first + most] & 1 == 0)
+        if not absent.size or self._ended.is_set() or self._tier.spare < absent.size * self._page_bytes:
+            return
+        begin, length = int(absent[0]), int(absent[-1] - absent[0] + 1)
+        base = int(self._starts[number])
+        frames = brought(base + begin, length)
+        count(1, length * self._page_bytes)
+        while not (self._ended.is_set() or self.keep(base + begin, frames)):
+            if self._tier.spare < frames.nbytes:
+                return
+            time.sleep(0.001)  # others keep theirs just now
 
     def _there(self, pages: Ints) -> Bools:
         there = np.zeros(len(pages), bool)
@@ -156,6 +172,21 @@ class MirroredFiles:
         self._files.close()
         for mirror in self._mirrors:
             mirror.close()
+
+
+def _disk_profile(root: Path, page_bytes: int, depth: int) -> DeviceProfile:
+    """Return what direct reads cost on the disk of a tier, measured once in a process on a file of its own."""
+    known = root.stat().st_dev, page_bytes, depth
+    if known not in _probed:
+        frames = np.zeros((min(_PROBED_PAGES, (16 << 20) // page_bytes), page_bytes), np.uint8)
+        seal(frames, 0)
+        with tempfile.NamedTemporaryFile(dir=root, prefix=".probe-") as file:
+            file.write(frames.reshape(-1).data)
+            file.flush()
+            os.fsync(file.fileno())
+            with FileDevice([(Path(file.name), len(frames))], page_bytes, depth=depth) as device:
+                _probed[known] = device.measure(0.04)
+    return _probed[known]
 
 
 @kernel
