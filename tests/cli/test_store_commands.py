@@ -35,6 +35,11 @@ def test_commands_take_addresses(s3: S3Server, tmp_path: Path) -> None:
     found = json.loads(said[said.index("{") :])
     assert (found["path"], found["rows"], found["faults"]) == (R, 1999, [])
     assert "Nothing is damaged" in run("repair", R)
+    for key, (content, *_) in list(s3.objects.items()):
+        s3.put(key.replace("products/", "copy/"), content)
+    index = next(key for key in s3.objects if key.startswith("products/") and key.endswith(".map"))
+    s3.put(index, b"damaged")
+    assert "proved by copy" in run("repair", R, "--from", "s3://bucket/copy")
     run("vacuum", R)
     assert "hybridjoin" in run("tune", R, "--memory", "100KB", "--algorithm", "hybridjoin")
 

@@ -72,7 +72,7 @@ def test_it_stays_within_its_bytes_and_keeps_what_is_asked_for(s3: S3Server, tie
         hot = generator.choice(relation.page_count, 50, replace=False)
         frames, expected = relation.frames(100), relation.frames(relation.page_count)
         relation.read(np.arange(relation.page_count), expected)
-        for _ in range(60):
+        for _ in range(40):
             pages = np.concatenate([hot, generator.integers(0, relation.page_count, 50)])
             relation.read(pages, frames)
             assert np.array_equal(frames, expected[pages])
@@ -96,12 +96,12 @@ def test_what_reads_cost_is_known_before_there_are_any(s3: S3Server, tier: Path)
 
 
 def test_joins_are_exact_with_a_small_tier(s3: S3Server, tier: Path) -> None:
-    keys = np.random.default_rng(1).zipf(1.2, 20_000) % ROWS
+    keys = np.random.default_rng(1).zipf(1.2, 6_000) % ROWS
     stream = pa.table({"id": keys})
     for algorithm in ("cachejoin", "ssij"):
         with Relation.open(R, local=BUDGET) as relation:
             joined = semistream.create(algorithm, relation, on="id", memory="500KB")
-            found = pa.Table.from_batches(joined.process(stream.to_batches(max_chunksize=5000)))
+            found = pa.Table.from_batches(joined.process(stream.to_batches(max_chunksize=2000)))
             assert found["name"].to_pylist() == [f"name {key:080d}" for key in found["id"].to_pylist()]
             assert np.array_equal(np.sort(found["id"].to_numpy()), np.sort(keys))
 
@@ -166,17 +166,18 @@ def _reads(seed: int) -> bool:
     generator = np.random.default_rng(seed)
     with Relation.open(R, local=BUDGET) as relation:
         frames = relation.frames(50)
-        for _ in range(40):
+        for _ in range(20):
             pages = generator.integers(0, relation.page_count, 50)
             relation.read(pages, frames)
-            if not np.array_equal(np.unique(frames[:, 8:12].copy().view(np.uint32)).size > 0, True):
+            expected = np.where(pages < relation.shard_bases[1], pages, pages - relation.shard_bases[1])
+            if not np.array_equal(frames[:, 8:12].copy().view(np.uint32)[:, 0], expected):
                 return False
     return True
 
 
 def test_processes_share_it(s3: S3Server, tier: Path) -> None:
-    with multiprocessing.get_context("spawn").Pool(3) as pool:
-        assert all(pool.map(_reads, range(3)))
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        assert all(pool.map(_reads, range(2)))
     assert disk(tier) <= BUDGET + 64 * 1024
     with Relation.open(R, local=BUDGET) as relation:
         assert relation.to_table().sort_by("id").equals(table())

@@ -9,10 +9,14 @@ import typer
 
 from semistream.cli.console import out
 from semistream.cli.path_arguments import RelationPath
-from semistream.core.paths import is_address, local_path
+from semistream.core.paths import is_address
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa
+
+    from semistream.relation.stores.store_path import StorePath
 
 __all__ = ["repair"]
 
@@ -52,7 +56,7 @@ def repair(
     from semistream.relation.damage.repair import repair as make_whole
     from semistream.relation.storage import manifest as manifests
 
-    given = {source: None if is_address(source) else local_path(source) for source in sources or ()}
+    given = {source: _place(source) for source in sources or ()}
     copies = [place for place in given.values() if place is not None and manifests.versions(place)]
     data = [source for source, place in given.items() if place not in copies]
 
@@ -84,3 +88,13 @@ def repair(
     report(repaired)
     if not repaired:
         out.print("Nothing is damaged.")
+
+
+def _place(source: str) -> Path | StorePath | None:
+    """Return where a copy of a relation can be: None for a database."""
+    from semistream.relation.stores.object_store import SCHEMES
+    from semistream.relation.stores.store_path import place_of
+
+    if is_address(source) and source.partition(":")[0].lower() not in SCHEMES:
+        return None
+    return place_of(source, "source")
