@@ -191,7 +191,7 @@ def _thresholds(size: Size) -> list[Experiment]:
 
     def long(made: Point) -> Point:
         # a fall of a few percent shows only in many windows
-        return dataclasses.replace(made, windows=size.pick(10, 2, 5), passes=2.0) if size.simulated else made
+        return dataclasses.replace(made, windows=size.pick(8, 2, 5), passes=2.0) if size.simulated else made
 
     return [
         Experiment(

@@ -16,8 +16,8 @@ PAPER = "SSIJ"
 SSIJ, TUNED_SSIJ = "SSIJ, as published", "SSIJ, tuned"
 MESH, AUTHORS = "MESHJOIN", "MESHJOIN, its authors' bytes"
 LESS = (
-    "R, memory, thresholds, maxScan and the seek of the disk are a tenth of the paper's, so that all proportions are "
-    "the paper's. As published: Table II, all utility cleared after a join phase. Tuned: thresholds that our cost "
+    "R, memory, thresholds, maxScan and the seek of the disk are a twentieth of the paper's, so that all proportions "
+    "are the paper's. As published: Table II, all utility cleared after a join phase. Tuned: thresholds that our cost "
     "model finds best."
 )
 BYTES = Taken(
@@ -35,7 +35,7 @@ SHORTER = (
 
 def share(size: Size) -> float:
     """Return how large R is, of the paper's."""
-    return size.pick(0.1, 0.0125, 0.025)
+    return size.pick(0.05, 0.0125, 0.025)
 
 
 def relation(
@@ -67,8 +67,8 @@ def published_join(size: Size, workload: Workload, memory: float, **options: Any
     return Point(
         workload=workload, algorithm="ssij", memory=int(memory),
         options={**table_two(share(size), memory, workload), **options},
-        windows=size.pick(4, 2, 5), warm_passes=size.pick(6.0, 2.0, 2.0),
-        probes=size.pick(4_000_000, 300_000, 1 << 40), seek_seconds=seek(size),
+        windows=size.pick(5, 2, 5), warm_passes=size.pick(4.0, 2.0, 2.0),
+        probes=size.pick(1_000_000, 300_000, 1 << 40), seek_seconds=seek(size),
     )  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def index_join(size: Size, workload: Workload, memory: float, **options: Any) ->
     return Point(
         workload=workload, algorithm="ssij", memory=int(memory), tuned=workload.kind != "locality", options=options,
         windows=size.pick(3, 2, 5), warm_passes=2.0,
-        probes=size.pick(8_000_000, 600_000, 1 << 40), seek_seconds=seek(size),
+        probes=size.pick(3_000_000, 600_000, 1 << 40), seek_seconds=seek(size),
     )  # fmt: skip
 
 
