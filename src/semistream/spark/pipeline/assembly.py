@@ -44,7 +44,7 @@ def assemble(spark: SparkSession, plan: PipelinePlan, document: Document) -> Dat
     return _Assembly(spark, document).rows(plan)
 
 
-def make_sink(plan: SinkPlan, *, once: bool = False) -> BatchSink | None:
+def make_sink(plan: SinkPlan, *, once: bool = False) -> BatchSink[Any] | None:
     """Return the sink, or None for those that are Spark's own; with ``once`` also Parquet's is ours."""
     if plan.format == "parquet" and once:
         assert plan.path is not None

@@ -1,15 +1,24 @@
-"""A table in PostgreSQL or MariaDB as a sink: rows and batch number in one transaction."""
+"""A table in PostgreSQL or MariaDB as a sink: tasks fill a table beside it, one transaction moves rows and number.
+
+::
+
+    task 0 ──rows, "share 5f…"──▶ semistream_stage_… ──INSERT … SELECT of the shares that count──▶ facts
+    task 1 ──rows, "share 9c…"──▶        (dropped)              and "query q: 7", in one transaction
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from semistream.relation.databases import Database, TableName, open_database
+from semistream.spark.sinks.database_stage import SHARE, DatabaseStaging, make_stage, signs, statement, tables_like
 from semistream.spark.sinks.sink import BatchSink, SinkError
 
 __all__ = ["LEDGER", "DatabaseSink"]
@@ -17,10 +26,10 @@ __all__ = ["LEDGER", "DatabaseSink"]
 LEDGER = "semistream_batches"
 """The table of batch numbers, beside the rows' table: query, table, last batch."""
 
-_STAGE = "semistream_stage"
+_STAGE = "semistream_stage_"
 
 
-class DatabaseSink(BatchSink):
+class DatabaseSink(BatchSink["DatabaseStaging"]):
     """Insert micro-batches into a table, or update its rows by key, each batch once.
 
     Parameters
@@ -34,12 +43,14 @@ class DatabaseSink(BatchSink):
         rows are only inserted. Of several rows with one key in one micro-batch any one may stay: where that matters,
         drop duplicates before.
     password
-        By default ``PGPASSWORD`` or ``MYSQL_PWD``. It stays in the driver's memory.
+        By default ``PGPASSWORD`` or ``MYSQL_PWD`` of the driver. Tasks get it as part of their code, in memory.
 
     Notes
     -----
-    PostgreSQL gets rows by binary COPY into a temporary table, then one ``INSERT … SELECT … ON CONFLICT``; MariaDB by
-    ``INSERT`` of many rows. A lock on the query's row in `LEDGER` makes two drivers of one query wait for each other.
+    Rows reach the stage by binary COPY in PostgreSQL, by ``INSERT`` of many rows in MariaDB, and the table by one
+    ``INSERT … SELECT``. A lock on the query's row in `LEDGER` makes two drivers of one query wait for each other. The
+    user must be allowed to make tables in the table's schema. Stages that killed drivers have left are dropped when
+    the query goes on.
     """
 
     def __init__(
@@ -67,19 +78,42 @@ class DatabaseSink(BatchSink):
         for field in schema:
             self.database.column_type(field)
 
-    def write(self, rows: pa.Table, query: str, batch: int) -> bool:
-        self._make(rows.schema)
+    def holds(self, query: str, batch: int) -> bool:
+        with self.database.connect() as connection, connection.cursor() as cursor:
+            if not _exists(cursor, self.database, self._ledger):
+                return False
+            return self._last(cursor, query) >= batch
+
+    def stage(self, schema: pa.Schema, query: str, batch: int) -> DatabaseStaging:
+        if SHARE in schema.names:
+            raise SinkError(f"a column is called {SHARE!r}, which this sink uses itself; give it another name")
+        self._make(schema)
+        own = hashlib.blake2b(f"{query}\0{self.table}".encode(), digest_size=6).hexdigest()
+        stage = TableName(f"{_STAGE}{own}_{uuid.uuid4().hex[:12]}", self.table.schema)
+        with self.database.connect() as connection:
+            with connection.cursor() as cursor:
+                for left in tables_like(cursor, self.database, self.table.schema, f"{_STAGE}{own}_"):
+                    cursor.execute(f"DROP TABLE IF EXISTS {self.database.quoted(TableName(left, self.table.schema))}")
+                make_stage(cursor, self.database, stage, schema)
+            connection.commit()
+        return DatabaseStaging(self.database, stage)
+
+    def commit(self, staging: DatabaseStaging, receipts: Sequence[str], query: str, batch: int) -> bool:
+        shares = [json.loads(receipt) for receipt in receipts]
         with self.database.connect() as connection:
             try:
                 with connection.cursor() as cursor:
                     new = self._claim(cursor, query, batch)
-                    if new and rows.num_rows:
-                        self._write(cursor, self._last_of_each_key(rows))
+                    if new and shares:
+                        self._move(cursor, staging.stage, shares)
             except BaseException:
                 # The connection may be what broke.
                 with suppress(Exception):
                     connection.rollback()
                 raise
+            connection.commit()
+            with connection.cursor() as cursor:
+                cursor.execute(f"DROP TABLE IF EXISTS {self.database.quoted(staging.stage)}")
             connection.commit()
         return new
 
@@ -110,80 +144,64 @@ class DatabaseSink(BatchSink):
 
     def _claim(self, cursor: Any, query: str, batch: int) -> bool:
         """Note the batch and return True, or return False if it, or a later one, is noted."""
-        ledger = self.database.quoted(self._ledger)
-        first, second, third = ("$1", "$2", "$3") if self._postgresql else ("%s", "%s", "%s")
+        ledger = statement(self.database, self.database.quoted(self._ledger))
+        first, second, third = signs(self.database, 3)
         ours = (query, self.table.name)
         ignore = ("", " ON CONFLICT DO NOTHING") if self._postgresql else (" IGNORE", "")
         cursor.execute(
             f"INSERT{ignore[0]} INTO {ledger} (query, target, batch) VALUES ({first}, {second}, -1){ignore[1]}", ours
         )
-        cursor.execute(f"SELECT batch FROM {ledger} WHERE query = {first} AND target = {second} FOR UPDATE", ours)
-        if cursor.fetchone()[0] >= batch:
+        if self._last(cursor, query, lock=True) >= batch:
             return False
         cursor.execute(
             f"UPDATE {ledger} SET batch = {first} WHERE query = {second} AND target = {third}", (batch, *ours)
         )
         return True
 
-    def _last_of_each_key(self, rows: pa.Table) -> pa.Table:
-        """Return rows without two of one key: PostgreSQL refuses to update a row twice in one statement."""
+    def _last(self, cursor: Any, query: str, *, lock: bool = False) -> int:
+        """Return the last batch that is noted, or -1."""
+        ledger = statement(self.database, self.database.quoted(self._ledger))
+        first, second = signs(self.database, 2)
+        cursor.execute(
+            f"SELECT batch FROM {ledger} WHERE query = {first} AND target = {second}" + (" FOR UPDATE" if lock else ""),
+            (query, self.table.name),
+        )
+        found = cursor.fetchone()
+        return -1 if found is None else int(found[0])
+
+    def _move(self, cursor: Any, stage: TableName, shares: Sequence[dict[str, Any]]) -> None:
+        """Insert the rows of these shares into the table."""
+        database, columns = self.database, list(shares[0]["columns"])
+        source = statement(database, database.quoted(stage))
+        wanted = f"FROM {source} WHERE {SHARE} IN ({', '.join(signs(database, len(shares)))})"
+        ids = tuple(share["share"] for share in shares)
+        cursor.execute(f"SELECT COUNT(*) {wanted}", ids)
+        found, sent = int(cursor.fetchone()[0]), sum(share["rows"] for share in shares)
+        if found != sent:
+            raise SinkError(
+                f"{stage} holds {found} of the {sent} rows that tasks have put there: something else changes tables "
+                f"named {_STAGE}…; the micro-batch is not written, and can be run again"
+            )
+        table, names = (statement(database, text) for text in (database.quoted(self.table), database.listed(columns)))
+        distinct, action = self._replacing(columns)
+        cursor.execute(f"INSERT INTO {table} ({names}) SELECT {distinct}{names} {wanted}{action}", ids)
+
+    def _replacing(self, columns: Sequence[str]) -> tuple[str, str]:
+        """Return how rows are chosen, and what happens to rows that have their key already."""
         if not self.key:
-            return rows
-        numbered = rows.select(list(self.key)).append_column("__row", pa.array(np.arange(rows.num_rows)))
-        kept = numbered.group_by(list(self.key)).aggregate([("__row", "max")])["__row_max"]
-        return rows if len(kept) == rows.num_rows else rows.take(kept)
-
-    def _write(self, cursor: Any, rows: pa.Table) -> None:
-        if self._postgresql:
-            self._copy(cursor, rows)
-        else:
-            self._insert(cursor, rows)
-
-    def _copy(self, cursor: Any, rows: pa.Table) -> None:
+            return "", ""
         database = self.database
-        names = database.listed(rows.schema.names)
-        cursor.execute(f"DROP TABLE IF EXISTS pg_temp.{_STAGE}")
-        cursor.adbc_ingest(_STAGE, rows, mode="create", temporary=True)
-        statement = f"INSERT INTO {database.quoted(self.table)} ({names}) SELECT {names} FROM pg_temp.{_STAGE}"
-        if self.key:
-            others = [database.quoted(name) for name in rows.schema.names if name not in self.key]
+        key = statement(database, database.listed(self.key))
+        others = [statement(database, database.quoted(name)) for name in columns if name not in self.key]
+        if self._postgresql:  # which refuses to update a row twice in one statement
             update = ", ".join(f"{name} = EXCLUDED.{name}" for name in others)
-            action = f"DO UPDATE SET {update}" if update else "DO NOTHING"
-            statement += f" ON CONFLICT ({database.listed(self.key)}) {action}"
-        cursor.execute(statement)
-
-    def _insert(self, cursor: Any, rows: pa.Table) -> None:
-        database = self.database
-        # The driver's own sign for a value is %s, so a percent sign of a name is doubled.
-        table, *names = (text.replace("%", "%%") for text in map(database.quoted, (self.table, *rows.schema.names)))
-        values = ", ".join(["%s"] * len(names))
-        statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({values})"
-        if self.key:
-            keys = {database.quoted(name).replace("%", "%%") for name in self.key}
-            # Without other columns, an assignment that changes nothing.
-            updated = [name for name in names if name not in keys] or sorted(keys)
-            statement += " ON DUPLICATE KEY UPDATE " + ", ".join(f"{name} = VALUES({name})" for name in updated)
-        for batch in rows.to_batches(max_chunksize=10_000):
-            columns = [_python_values(column) for column in batch.columns]
-            cursor.executemany(statement, list(zip(*columns, strict=True)))
-
-
-def _python_values(column: pa.Array) -> list[Any]:
-    """Return values as the driver writes them: instants as UTC without a zone, as all connections have UTC."""
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("us", tz=column.type.tz), safe=False).cast(pa.timestamp("us"))
-    values: list[Any] = column.to_pylist()
-    return values
+            return f"DISTINCT ON ({key}) ", f" ON CONFLICT ({key}) " + (
+                f"DO UPDATE SET {update}" if update else "DO NOTHING"
+            )
+        # Without other columns, an assignment that changes nothing.
+        updated = others or [statement(database, database.quoted(name)) for name in self.key]
+        return "", " ON DUPLICATE KEY UPDATE " + ", ".join(f"{name} = VALUES({name})" for name in updated)
 
 
 def _exists(cursor: Any, database: Database, table: TableName) -> bool:
-    if database.address.kind == "postgresql":
-        first, second, default = "$1", "$2", "current_schema()"
-    else:
-        first, second, default = "%s", "%s", "DATABASE()"
-    cursor.execute(
-        "SELECT COUNT(*) FROM information_schema.tables "
-        f"WHERE table_schema = COALESCE(NULLIF({first}, ''), {default}) AND table_name = {second}",
-        (table.schema or "", table.name),
-    )
-    return bool(cursor.fetchone()[0])
+    return table.name in tables_like(cursor, database, table.schema, table.name)

@@ -1,26 +1,36 @@
-"""A Delta table as a sink: rows and batch number are one commit of its log."""
+"""A Delta table as a sink: tasks write its data files, and rows and batch number are one commit of its log."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 
 from semistream.core.errors import MissingExtraError
 from semistream.core.paths import is_address, local_path
-from semistream.spark.sinks.sink import BatchSink, SinkError
+from semistream.spark.sinks.delta_actions import add_action, refuse_features
+from semistream.spark.sinks.parquet import check_partitions
+from semistream.spark.sinks.parquet_files import ParquetFiles, flushed_file
+from semistream.spark.sinks.sink import BatchSink, Share, SinkError, Staging
 
 __all__ = ["DeltaSink"]
 
 
-class DeltaSink(BatchSink):
+class DeltaSink(BatchSink["DeltaStaging"]):
     """Append micro-batches to a Delta table, each once.
 
     The Delta protocol has a place for this: a commit may carry the version of an application's transaction (``txn``),
     here the query and its batch. A batch whose number the table has is not written again; of two writers of one query
     at once, which can only be a mistake, the later fails, as commits that touch one application's version conflict.
+    Data files of tasks that died are in no commit, and Delta's own ``vacuum`` removes them.
 
     Parameters
     ----------
@@ -29,7 +39,7 @@ class DeltaSink(BatchSink):
     partition_by
         Columns of whose values the table gets a directory each. Only used when the table is made.
     storage_options
-        For object stores, as the package `deltalake` has them. Not kept in any file.
+        For object stores, as the package `deltalake` has them. Tasks get them too. Not kept in any file.
     """
 
     def __init__(
@@ -41,6 +51,7 @@ class DeltaSink(BatchSink):
     ) -> None:
         try:
             import deltalake
+            import deltalake.transaction
         except ImportError:
             raise MissingExtraError("deltalake", "delta") from None
         self._deltalake = deltalake
@@ -53,27 +64,114 @@ class DeltaSink(BatchSink):
         return self.path.rstrip("/") if is_address(self.path) else str(Path(self.path).resolve())
 
     def check(self, schema: pa.Schema) -> None:
-        if missing := [name for name in self.partition_by if name not in schema.names]:
-            raise SinkError(f"no column {missing[0]!r} to partition by; there are {', '.join(schema.names)}")
+        table = self._table()
+        if table is None:
+            check_partitions(schema, self.partition_by)
+        else:
+            self._check_table(table, schema)
 
-    def write(self, rows: pa.Table, query: str, batch: int) -> bool:
+    def holds(self, query: str, batch: int) -> bool:
+        table = self._table()
+        return table is not None and self._has(table, query, batch)
+
+    def stage(self, schema: pa.Schema, query: str, batch: int) -> DeltaStaging:
+        table = self._table()
+        if table is None:
+            check_partitions(schema, self.partition_by)
+            table = self._deltalake.DeltaTable.create(
+                self.path, schema=pa.schema([part.with_nullable(True) for part in schema]), mode="ignore",
+                partition_by=self.partition_by or None, storage_options=self._storage,
+            )  # fmt: skip
+        held = self._check_table(table, schema)
+        return DeltaStaging(self.path, held, tuple(table.metadata().partition_columns), self._storage)
+
+    def commit(self, staging: DeltaStaging, receipts: Sequence[str], query: str, batch: int) -> bool:
         delta = self._deltalake
-        application = f"semistream/{query}"
-        try:
-            table = delta.DeltaTable(self.path, storage_options=self._storage)
-        except delta.exceptions.TableNotFoundError:
-            table = None
-        if table is not None:
-            done = table.transaction_version(application)
-            if done is not None and done >= batch:
-                return False
-        # The table as it was looked at, not its path: if another commit of this query came in between, this one fails.
-        delta.write_deltalake(
-            self.path if table is None else table,
-            rows,
-            mode="append",
-            partition_by=self.partition_by if table is None and self.partition_by else None,
-            storage_options=self._storage,
-            commit_properties=delta.CommitProperties(app_transactions=[delta.Transaction(application, batch)]),
-        )
+        table = self._table()
+        if table is None:
+            raise SinkError(f"{self.path} was a Delta table when the micro-batch began, and is none now")
+        if self._has(table, query, batch):
+            return False
+        now = int(time.time() * 1000)
+        actions = [
+            delta.transaction.AddAction(modification_time=now, data_change=True, **found)
+            for receipt in receipts
+            for found in json.loads(receipt)
+        ]
+        # On the table as it was looked at: if another commit of this query came in between, this one fails.
+        table.create_write_transaction(
+            actions, "append", table.schema(), table.metadata().partition_columns,
+            commit_properties=delta.CommitProperties(app_transactions=[delta.Transaction(_application(query), batch)]),
+        )  # fmt: skip
         return True
+
+    def _table(self) -> Any | None:
+        delta = self._deltalake
+        try:
+            return delta.DeltaTable(self.path, storage_options=self._storage)
+        except delta.exceptions.TableNotFoundError:
+            return None
+
+    def _has(self, table: Any, query: str, batch: int) -> bool:
+        done = table.transaction_version(_application(query))
+        return done is not None and bool(done >= batch)
+
+    def _check_table(self, table: Any, schema: pa.Schema) -> pa.Schema:
+        """Return the table's columns, if rows of ``schema`` can be appended to them."""
+        refuse_features(self.path, table)
+        held = pa.schema(table.schema().to_arrow())
+        if sorted(held.names) != sorted(schema.names):
+            raise SinkError(
+                f"{self.path} has the columns {', '.join(held.names)}, and the rows have {', '.join(schema.names)}; "
+                "give the sink columns, or another path"
+            )
+        check_partitions(held, table.metadata().partition_columns)
+        return held
+
+
+@dataclass(frozen=True)
+class DeltaStaging(Staging):
+    """A table's place, and the form of its rows."""
+
+    path: str
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+    storage: Mapping[str, str] | None = field(repr=False)
+
+    def open(self) -> Share:
+        return _DeltaShare(self)
+
+
+class _DeltaShare(Share):
+    def __init__(self, staging: DeltaStaging) -> None:
+        self._staging = staging
+        self._create, self._remove = _folder(staging)
+        self._files = ParquetFiles(staging.schema, staging.partition_by, self._create, plain=True)
+
+    def append(self, rows: pa.RecordBatch) -> None:
+        schema = self._staging.schema
+        self._files.append(rows.select(schema.names).cast(schema))
+
+    def finish(self) -> str:
+        return json.dumps([add_action(file) for file in self._files.close()])
+
+    def abandon(self) -> None:
+        self._files.abandon()
+        for path in self._files.paths:
+            with suppress(OSError):
+                self._remove(path)
+
+
+def _folder(staging: DeltaStaging) -> tuple[Callable[[str], Any], Callable[[str], None]]:
+    """Return what makes a file of the table, and what removes one."""
+    if not is_address(staging.path):
+        return flushed_file(staging.path), lambda path: (Path(staging.path) / path).unlink()
+    from deltalake.fs import DeltaStorageHandler
+
+    options = None if staging.storage is None else dict(staging.storage)
+    store = pafs.PyFileSystem(DeltaStorageHandler(staging.path, options))
+    return store.open_output_stream, store.delete_file
+
+
+def _application(query: str) -> str:
+    return f"semistream/{query}"

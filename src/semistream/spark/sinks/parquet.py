@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import shutil
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from semistream.core.paths import local_path
-from semistream.relation.storage.manifest import sync_directory
-from semistream.spark.sinks.sink import BatchSink, SinkError
+from semistream.relation.storage.files import sync_directory
+from semistream.spark.sinks.parquet_files import ParquetFiles, flushed_file
+from semistream.spark.sinks.sink import BatchSink, Share, SinkError, Staging
 
-__all__ = ["ParquetSink"]
+__all__ = ["ParquetSink", "check_partitions"]
 
 
-class ParquetSink(BatchSink):
+class ParquetSink(BatchSink["ParquetStaging"]):
     """Write micro-batches as Parquet files, each once.
 
-    Files are written aside, flushed, and renamed to names made of query and batch, so a batch that was stopped half-way
-    is written over by its replay, which has the same rows. The last batch of each query is then noted under
-    ``_semistream``, a name that readers of Parquet directories pass over.
+    Tasks write their files aside and flush them; the driver notes the names that they will have, made of query and
+    batch, and renames them. A batch that was stopped half-way is taken back by those notes when it comes again. The
+    last batch of each query is noted under ``_semistream``, a name that readers of Parquet directories pass over.
 
     Parameters
     ----------
@@ -49,46 +53,115 @@ class ParquetSink(BatchSink):
         return str(self.path.resolve())
 
     def check(self, schema: pa.Schema) -> None:
-        if missing := [name for name in self.partition_by if name not in schema.names]:
-            raise SinkError(f"no column {missing[0]!r} to partition by; there are {', '.join(schema.names)}")
+        check_partitions(schema, self.partition_by)
         if (self.path / "_spark_metadata").exists():
             raise SinkError(
                 f"{self.path} was written by Spark's own file sink, and Spark would not see more files in it; give "
                 "another path"
             )
 
-    def write(self, rows: pa.Table, query: str, batch: int) -> bool:
-        name = re.sub(r"[^A-Za-z0-9-]", "_", query)
-        ledger = self.path / "_semistream" / f"{name}.json"
-        if ledger.exists() and json.loads(ledger.read_text())["batch"] >= batch:
+    def holds(self, query: str, batch: int) -> bool:
+        return bool(self._noted(query)["batch"] >= batch)
+
+    def stage(self, schema: pa.Schema, query: str, batch: int) -> ParquetStaging:
+        check_partitions(schema, self.partition_by)
+        folder, stem = self.path / "_semistream", _stem(query)
+        if folder.is_dir():
+            for left in folder.glob(f"{stem}+*"):  # of tries that were killed
+                if left.is_dir():
+                    shutil.rmtree(left, ignore_errors=True)
+                else:
+                    left.unlink(missing_ok=True)
+        aside = folder / f"{stem}+{uuid.uuid4().hex}"
+        aside.mkdir(parents=True)
+        return ParquetStaging(str(aside), schema, tuple(self.partition_by))
+
+    def commit(self, staging: ParquetStaging, receipts: Sequence[str], query: str, batch: int) -> bool:
+        noted = self._noted(query)
+        if noted["batch"] >= batch:
             return False
-        if rows.num_rows:
-            self._write(rows, f"{name}-{batch:09d}")
-        ledger.parent.mkdir(parents=True, exist_ok=True)
-        _replace(ledger, json.dumps({"query": query, "batch": batch}).encode())
+        for name in noted.get("moving", ()):  # of a try at this batch that was stopped while it renamed
+            with suppress(FileNotFoundError):
+                (self.path / name).unlink()
+        files = [Path(name) for receipt in receipts for name in json.loads(receipt)]
+        stem = f"{_stem(query)}-{batch:09d}"
+        moves = {file: file.with_name(f"{stem}-{number}.parquet") for number, file in enumerate(files)}
+        if moves:
+            self._note(query, noted["batch"], [str(name) for name in moves.values()])
+        for file, name in moves.items():
+            (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(Path(staging.folder) / file, self.path / name)
+        for folder in {(self.path / name).parent for name in moves.values()}:
+            for level in (folder, *folder.parents):
+                sync_directory(level)
+                if level == self.path:
+                    break
+        self._note(query, batch)
+        shutil.rmtree(staging.folder, ignore_errors=True)
         return True
 
-    def _write(self, rows: pa.Table, stem: str) -> None:
-        for left in (self.path / "_semistream").glob(f"{stem}-*"):  # of a try that was killed
-            shutil.rmtree(left, ignore_errors=True)
-        aside = self.path / "_semistream" / f"{stem}-{uuid.uuid4().hex}"
-        aside.mkdir(parents=True)
-        parts = pa.schema([rows.schema.field(name) for name in self.partition_by])
-        ds.write_dataset(
-            rows, aside, format="parquet", basename_template=f"{stem}-{{i}}.parquet", use_threads=False,
-            partitioning=ds.partitioning(parts, flavor="hive"),
-        )  # fmt: skip
-        for file in sorted(aside.rglob("*.parquet")):
-            target = self.path / file.relative_to(aside)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            sync_directory(file)
-            os.replace(file, target)
-            sync_directory(target.parent)
-        shutil.rmtree(aside)
+    def _ledger(self, query: str) -> Path:
+        return self.path / "_semistream" / f"{_stem(query)}.json"
+
+    def _noted(self, query: str) -> dict[str, Any]:
+        for ledger in (self._ledger(query), self._ledger(query).with_name(f"{_plain(query)}.json")):
+            found: dict[str, Any] = json.loads(ledger.read_text()) if ledger.exists() else {}
+            if found.get("query") == query:
+                return found
+        return {"batch": -1}
+
+    def _note(self, query: str, batch: int, moving: Sequence[str] = ()) -> None:
+        content = {"query": query, "batch": batch} | ({"moving": list(moving)} if moving else {})
+        _replace(self._ledger(query), json.dumps(content).encode())
+
+
+@dataclass(frozen=True)
+class ParquetStaging(Staging):
+    """A directory under the sink's, in which tasks write files."""
+
+    folder: str
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+
+    def open(self) -> Share:
+        return _ParquetShare(ParquetFiles(self.schema, self.partition_by, flushed_file(self.folder)))
+
+
+class _ParquetShare(Share):
+    def __init__(self, files: ParquetFiles) -> None:
+        self._files = files
+
+    def append(self, rows: pa.RecordBatch) -> None:
+        self._files.append(rows)
+
+    def finish(self) -> str:
+        return json.dumps([file.path for file in self._files.close()])
+
+    def abandon(self) -> None:
+        self._files.abandon()
+
+
+def check_partitions(schema: pa.Schema, partition_by: Sequence[str]) -> None:
+    """Raise if rows cannot be partitioned so."""
+    if missing := [name for name in partition_by if name not in schema.names]:
+        raise SinkError(f"no column {missing[0]!r} to partition by; there are {', '.join(schema.names)}")
+    if partition_by and len(set(partition_by)) == len(schema.names):
+        raise SinkError("all columns are partitioned by, so no column is left for the files; partition by fewer")
+
+
+def _stem(query: str) -> str:
+    """Return a name for files of a query, and of no other."""
+    plain = _plain(query)
+    return plain if plain == query else f"{plain}-{hashlib.blake2b(query.encode(), digest_size=6).hexdigest()}"
+
+
+def _plain(query: str) -> str:
+    return re.sub(r"[^A-Za-z0-9-]", "_", query)
 
 
 def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_suffix(f".{uuid.uuid4().hex}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.stem}+{uuid.uuid4().hex}")
     with open(temporary, "wb") as file:
         file.write(content)
         file.flush()

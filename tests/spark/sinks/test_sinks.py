@@ -161,14 +161,14 @@ def test_delta_writer_that_looked_too_early_fails(tmp_path: Path, monkeypatch: p
     rows = pa.table({"id": [1, 2]})
     sink = DeltaSink(tmp_path / "facts")
     sink.write(rows, "q", 0)
-    write = deltalake.write_deltalake
+    write = deltalake.DeltaTable.create_write_transaction
 
     def slow_write(*arguments: Any, **options: Any) -> None:
         monkeypatch.undo()
         assert DeltaSink(tmp_path / "facts").write(rows, "q", 1)
         write(*arguments, **options)
 
-    monkeypatch.setattr(deltalake, "write_deltalake", slow_write)
+    monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", slow_write)
     with pytest.raises(deltalake.exceptions.DeltaError):
         sink.write(rows, "q", 1)
     assert deltalake.DeltaTable(tmp_path / "facts").to_pyarrow_table().num_rows == 4

@@ -1,0 +1,179 @@
+"""Rows of a task as Parquet files, one or more for each partition's values, with little memory."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+__all__ = ["FileOnDisk", "ParquetFiles", "PartFile", "flushed_file"]
+
+_HELD = 32 << 20
+"""Bytes of rows that wait to become a row group."""
+_OPEN = 64
+"""Files that are open at once; of partitions beyond, the one written to least lately is closed."""
+
+
+@dataclass(frozen=True)
+class PartFile:
+    """A file that was written."""
+
+    path: str
+    """Relative to the folder."""
+    values: dict[str, Any]
+    """Of the columns that it is a partition by."""
+    size: int
+    metadata: pq.FileMetaData = field(repr=False)
+
+
+@dataclass
+class _Part:
+    values: dict[str, Any]
+    folder: str
+    rows: list[pa.RecordBatch] = field(default_factory=list)
+    held: int = 0
+    path: str = ""
+    target: Any = None
+    writer: pq.ParquetWriter | None = None
+    metadata: list[pq.FileMetaData] = field(default_factory=list)
+
+
+class FileOnDisk:
+    """A new file of a directory that all see, flushed when it is closed."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: IO[bytes] = open(path, "xb")  # noqa: SIM115 -- closed by `close`
+        self.write = self._file.write
+        self.tell = self._file.tell
+        self.flush = self._file.flush
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    def close(self) -> None:
+        if not self._file.closed:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+
+
+def flushed_file(folder: str) -> Callable[[str], FileOnDisk]:
+    """Return what opens files of a folder by their relative path."""
+    return lambda path: FileOnDisk(Path(folder) / path)
+
+
+class ParquetFiles:
+    """Files that grow by row groups of up to 32 MB.
+
+    Parameters
+    ----------
+    schema
+        Of the rows. Columns that are partitioned by are in the folders' names, not in the files.
+    partition_by
+        Their names.
+    create
+        Opens a file to write, by its path under the folder; closing flushes it.
+    plain
+        Keep folders' names to letters, digits and signs that need no escape, where values are told elsewhere.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, partition_by: Sequence[str], create: Callable[[str], Any], *, plain: bool = False
+    ) -> None:
+        self._partition_by = list(partition_by)
+        self._inside = pa.schema([part for part in schema if part.name not in self._partition_by])
+        self._naming = ds.partitioning(pa.schema([schema.field(name) for name in partition_by]), flavor="hive")
+        self._create = create
+        self._plain = plain
+        self._parts: dict[str, _Part] = {}
+        self._written: list[PartFile] = []
+        self._held = 0
+        self.paths: list[str] = []
+        """Of all files that were begun."""
+
+    def append(self, rows: pa.RecordBatch) -> None:
+        """Hold rows, and write some if there are many; they may be slices of larger arrays."""
+        for values, part in self._split(rows):
+            folder = self._folder(values)
+            found = self._parts.pop(folder, None) or _Part(values, folder)
+            self._parts[folder] = found  # the last one is the one written to most lately
+            found.rows.append(part)
+            found.held += part.nbytes
+            self._held += part.nbytes
+        while self._held > _HELD:
+            self._flush(max(self._parts.values(), key=lambda part: part.held))
+
+    def close(self) -> list[PartFile]:
+        """Write what is held and return all files."""
+        while self._parts:
+            self._finish(next(iter(self._parts.values())))
+        return self._written
+
+    def abandon(self) -> None:
+        """Close files as they are."""
+        for part in self._parts.values():
+            if part.target is not None:
+                part.target.close()
+
+    def _split(self, rows: pa.RecordBatch) -> list[tuple[dict[str, Any], pa.RecordBatch]]:
+        inside = rows.select(self._inside.names)
+        if not self._partition_by:
+            return [({}, inside)]
+        keys = [f"k{number}" for number in range(len(self._partition_by))]
+        columns = [rows.column(name) for name in self._partition_by]
+        numbered = pa.table([*columns, pa.array(np.arange(rows.num_rows))], names=[*keys, "row"])
+        groups = numbered.group_by(keys).aggregate([("row", "list")])
+        found = []
+        for number in range(groups.num_rows):
+            values = {name: groups[key][number] for name, key in zip(self._partition_by, keys, strict=True)}
+            found.append((values, inside.take(groups["row_list"][number].values)))
+        return found
+
+    def _folder(self, values: dict[str, Any]) -> str:
+        if not values:
+            return ""
+        tests = [
+            pc.field(name) == value if value.is_valid else pc.field(name).is_null() for name, value in values.items()
+        ]
+        wanted = tests[0]
+        for test in tests[1:]:
+            wanted = wanted & test
+        return str(self._naming.format(wanted)[0])
+
+    def _flush(self, part: _Part) -> None:
+        """Write the rows held for a part as one row group."""
+        if part.writer is None:
+            writing = [each for each in self._parts.values() if each.writer is not None]
+            if len(writing) >= _OPEN:
+                self._finish(writing[0])
+            folder = re.sub(r"[^A-Za-z0-9=/_.-]", "_", part.folder) if self._plain else part.folder
+            part.path = os.path.join(folder, f"part-{uuid.uuid4().hex}.parquet")
+            self.paths.append(part.path)
+            part.target = self._create(part.path)
+            part.writer = pq.ParquetWriter(part.target, self._inside, metadata_collector=part.metadata)
+        part.writer.write_table(pa.Table.from_batches(part.rows, schema=self._inside))
+        self._held -= part.held
+        part.rows, part.held = [], 0
+
+    def _finish(self, part: _Part) -> None:
+        if part.rows:
+            self._flush(part)
+        assert part.writer is not None
+        part.writer.close()
+        size = part.target.tell()
+        part.target.close()
+        values = {name: value.as_py() for name, value in part.values.items()}
+        self._written.append(PartFile(part.path, values, size, part.metadata[-1]))
+        del self._parts[part.folder]
