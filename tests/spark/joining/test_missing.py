@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -163,18 +164,24 @@ def test_what_cannot_be_is_refused(spark: SparkSession, tmp_path: Path, products
         write_stream(stream, ParquetSink(tmp_path / "facts"), dead_letters=ParquetSink(tmp_path / "letters"))
 
 
-class Failing(BatchSink):
+class Failing(BatchSink[Any]):
     """A sink whose query dies in its second batch, before or after that is written."""
 
-    def __init__(self, sink: BatchSink, *, after: bool) -> None:
+    def __init__(self, sink: BatchSink[Any], *, after: bool) -> None:
         self.sink, self.after = sink, after
 
-    def write(self, rows: pa.Table, query: str, batch: int) -> bool:
+    def holds(self, query: str, batch: int) -> bool:
+        return self.sink.holds(query, batch)
+
+    def stage(self, schema: pa.Schema, query: str, batch: int) -> Any:
+        return self.sink.stage(schema, query, batch)
+
+    def commit(self, staging: Any, receipts: Sequence[str], query: str, batch: int) -> bool:
         if batch == 1:
             if self.after:
-                self.sink.write(rows, query, batch)
+                self.sink.commit(staging, receipts, query, batch)
             raise ConnectionError("the driver dies here")
-        return self.sink.write(rows, query, batch)
+        return self.sink.commit(staging, receipts, query, batch)
 
 
 @pytest.mark.spark
@@ -185,7 +192,7 @@ def test_dead_letters_are_there_once(
     rows = [row for number in range(3) for row in more_sales(tmp_path, number)]
     facts, letters = ParquetSink(tmp_path / "facts", partition_by=["store"]), ParquetSink(tmp_path / "letters")
 
-    def start(sink: BatchSink) -> Any:
+    def start(sink: BatchSink[Any]) -> Any:
         joined = semistream.join(sales(spark, tmp_path), products, on="id", on_missing="dead_letter", memory="1MB")
         joined = semistream.join(joined, stores, on="store", how="inner", memory="1MB")
         assert joined.columns == ["id", "store", "n", "missing_in", "name", "city"]
