@@ -90,3 +90,26 @@ def test_rows_from_kafka_are_joined_once(kafka: Broker, tmp_path: Path) -> None:
     kafka.send("sales", [message(number) for number in range(1000, 1300)])
     assert "300 rows in 1 micro-batches" in run(path)
     assert facts(tmp_path) == sorted([*first, *map(expected, range(1000, 1300))], key=lambda row: (row[0] is None, row))
+
+
+def test_rows_go_to_kafka_and_to_a_sink_of_sparks(kafka: Broker, tmp_path: Path) -> None:
+    """One pipeline writes messages, another reads them and hands rows to Spark's own sink of JSON files."""
+    prices = pa.table({"id": range(100), "price": pa.array([product * 3 for product in range(100)], pa.int64())})
+    Relation.build(prices, tmp_path / "products", key="id", shards=2).close()
+    given = PIPELINE.format(jars=kafka.connector, servers=kafka.servers).replace('topic = "sales"', 'topic = "orders"')
+    head, sink = given.split("[sink]")
+    kafka.send("orders", [message(number) for number in range(200)])
+    first = tmp_path / "first.toml"
+    first.write_text(f'{head}[sink]\nformat = "kafka"\nservers = "{kafka.servers}"\ntopic = "facts"\nkey = "id"\n')
+    assert "200 rows" in run(first)
+    second = tmp_path / "second.toml"
+    schema = "id long, product long, pieces int, price long, total long"
+    text = head.replace("out/check", "out/check2").replace('topic = "orders"', 'topic = "facts"')
+    text = text.replace("id long, product long, pieces int", schema).replace("pieces * price", "total + 0")
+    text = text.replace("[[join]]", '[[join]]\nsuffix = "_again"')
+    sink = '[sink]\nformat = "spark"\nsource = "json"\npath = "out/json"\ncolumns = ["id", "total"]\n'
+    second.write_text(text + sink)
+    assert "200 rows" in run(second)
+    lines = [line for file in (tmp_path / "out/json").glob("*.json") for line in file.read_text().splitlines()]
+    found = sorted((row["id"], row.get("total")) for row in map(json.loads, lines))
+    assert found == [*map(expected, range(200))]

@@ -33,7 +33,7 @@ from semistream.spark.relations.types import arrow_schema
 from semistream.spark.sinks import BatchSink, DatabaseSink, DeltaSink, ParquetSink
 from semistream.spark.sinks.sink import LETTER, check_apart, quoted, with_letters
 
-__all__ = ["assemble", "make_sink"]
+__all__ = ["as_messages", "assemble", "make_sink"]
 
 _COPY = "__entering_"
 """Columns that are kept as they entered the joins, for dead letters."""
@@ -57,6 +57,16 @@ def make_sink(plan: SinkPlan, *, once: bool = False) -> BatchSink[Any] | None:
         assert plan.table is not None
         return DatabaseSink(plan.url, plan.table, key=plan.key, password=plan.password)
     return None
+
+
+def as_messages(rows: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Return Kafka messages: a row as JSON, and as its key the text of a column, or the JSON of several."""
+    value = F.to_json(F.struct(*(quoted(name) for name in rows.columns)), {"ignoreNullFields": "false"})
+    if not key:
+        return rows.select(value.alias("value"))
+    columns = [quoted(name) for name in key]
+    text = columns[0].cast("string") if len(columns) == 1 else F.to_json(F.struct(*columns))
+    return rows.select(text.alias("key"), value.alias("value"))
 
 
 class _Assembly:

@@ -127,7 +127,8 @@ def _sink(plan: SinkPlan | None) -> str | None:
     if plan is None:
         return None
     if plan.url is None:
-        return f"{plan.format} {plan.path or ''}".strip()
+        place = plan.path or plan.options.get("topic") or ""
+        return f"{plan.source or plan.format} {place}".strip()
     address = DatabaseAddress.parse(plan.url, plan.password)
     return f"{plan.format} {address.host}:{address.port}/{address.database} {plan.table}"
 

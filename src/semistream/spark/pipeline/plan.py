@@ -34,7 +34,9 @@ TEXTS = ("kafka", "csv", "json")
 """Formats whose rows are texts, which may not fit the schema."""
 FILES = ("parquet", "csv", "json", "orc", "text")
 SOURCES = ("kafka", *FILES, "semistream-sales", "rate")
-SINKS = ("parquet", "delta", "postgresql", "mariadb", "console")
+ONCE = ("parquet", "delta", "postgresql", "mariadb")
+"""Sinks that have a batch once, whenever a query is stopped."""
+SINKS = (*ONCE, "kafka", "spark", "console")
 AVAILABLE_NOW = "available now"
 
 OnMalformed = Literal["fail", "dead_letter", "drop", "null"]
@@ -109,6 +111,8 @@ class SinkPlan:
     partition_by: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
+    source: str | None = None
+    """Of the format ``spark``: the name that Spark knows the sink by."""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,6 @@ from semistream.core.errors import SemistreamError, UnknownAlgorithmError, Unsup
 from semistream.core.paths import is_address, local_path
 from semistream.core.units import parse_bytes
 from semistream.joins import How, find
-from semistream.relation.databases import DatabaseAddress, DatabaseError
-from semistream.relation.databases.address import has_password
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.stores.store_path import StorePath, place_of
 from semistream.spark.joining.missing import After, OnMissing, missing_rule
@@ -25,6 +23,7 @@ from semistream.spark.pipeline.malformed import on_malformed
 from semistream.spark.pipeline.plan import (
     AVAILABLE_NOW,
     FILES,
+    ONCE,
     SINKS,
     SOURCES,
     TEXTS,
@@ -36,6 +35,7 @@ from semistream.spark.pipeline.plan import (
     StatisticsPlan,
     Trigger,
 )
+from semistream.spark.pipeline.sink_reading import read_sink
 from semistream.tuner.auto import AUTO
 
 __all__ = ["read_plan"]
@@ -71,7 +71,7 @@ class _Reader:
         deduplicate = self._deduplicate()
         joins = self._joins(memory)
         derive = self._expressions(root, "derive")
-        sink = self._sink()
+        sink = read_sink(self.document, "sink", SINKS, self._address)
         dead_letters = self._dead_letters(source, joins, sink)
         self._check_trigger(joins, trigger)
         statistics = self._statistics()
@@ -272,63 +272,18 @@ class _Reader:
                 )
             self.root.section("dead_letters")
             return None
-        if sink is not None and sink.format == "console":
-            self.document.note((*sink.place, "format"), "the console takes no batch just once; dead letters need it")
-        if sink is not None and sink.options:
+        if sink is not None and sink.format not in ONCE:
+            self.document.note(
+                (*sink.place, "format"),
+                f"{sink.format} may get a batch twice, and dead letters need a sink that takes each once: "
+                f"{', '.join(ONCE)}",
+            )
+        if sink is not None and sink.options and sink.format in ONCE:
             self.document.note((*sink.place, "options"), "options are of Spark's file sink, which has no dead letters")
         if "dead_letters" not in self.root:
             self.document.note(used[0], "dead letters need a sink of their own: a table [dead_letters]")
             return None
-        return self._sink("dead_letters", SINKS[:-1])
-
-    def _sink(self, name: str = "sink", kinds: Sequence[str] = SINKS) -> SinkPlan | None:
-        section = self.root.section(name, required=True)
-        if section is None:
-            return None
-        kind = section.choice("format", kinds)
-        columns = section.texts("columns")
-        path = url = table = password = None
-        partition_by: tuple[str, ...] = ()
-        key: tuple[str, ...] = ()
-        options: dict[str, str] = {}
-        if kind in ("parquet", "delta"):
-            path = self._address(section)
-            partition_by = section.texts("partition_by")
-        if kind in ("postgresql", "mariadb"):
-            url, password = self._database(section, kind)
-            table = section.text("table", required=True)
-            key = section.texts("key")
-        else:
-            options = section.options("options")
-        if kind is not None:
-            section.finish()
-        if kind is None:
-            return None
-        return SinkPlan(section.place, kind, path, url, table, key, password, partition_by, columns, options)
-
-    def _database(self, section: Section, kind: str) -> tuple[str | None, str | None]:
-        url = section.text("url", required=True)
-        variable = section.text("password_env")
-        password = None
-        if variable is not None:
-            password = self.document.environment.get(variable)
-            if password is None:
-                section.note(f"password_env names {variable}, which is not in the environment; set it", "password_env")
-        if url is None:
-            return None, password
-        if has_password(url):
-            section.note(
-                'url has a password in it, and this file may be read; put it into a variable: password_env = "NAME"',
-                "url",
-            )
-        try:
-            address = DatabaseAddress.parse(url, password, environment=self.document.environment)
-        except DatabaseError as error:
-            section.note(f"url: {error}", "url")
-            return None, password
-        if address.kind != kind:
-            section.note(f"url is of {address.kind}, and format is {kind}", "url")
-        return url, address.password
+        return read_sink(self.document, "dead_letters", ONCE, self._address)
 
     def _statistics(self) -> StatisticsPlan:
         section = self.root.section("statistics")

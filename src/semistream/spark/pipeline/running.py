@@ -11,7 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from semistream.core.paths import local_path
-from semistream.spark.pipeline.assembly import assemble, make_sink
+from semistream.spark.pipeline.assembly import as_messages, assemble, make_sink
 from semistream.spark.pipeline.binding import bind, check_binding
 from semistream.spark.pipeline.document import Document, PipelineError, Problem
 from semistream.spark.pipeline.plan import AVAILABLE_NOW, PipelinePlan
@@ -74,7 +74,9 @@ def start(pipeline: Pipeline) -> StreamingQuery:
     if sink is not None:
         writer = write_stream(rows, sink, dead_letters=letters)
     else:
-        writer = rows.writeStream.format(plan.sink.format).options(**plan.sink.options)
+        if plan.sink.format == "kafka":
+            rows = as_messages(rows, plan.sink.key)
+        writer = rows.writeStream.format(plan.sink.source or plan.sink.format).options(**plan.sink.options)
         if plan.sink.path is not None:
             writer = writer.option("path", plan.sink.path)
         if plan.sink.partition_by:
