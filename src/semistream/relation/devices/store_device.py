@@ -31,7 +31,7 @@ from semistream.relation.stores.store_path import StorePath
 
 __all__ = ["StoreDevice"]
 
-IN_FLIGHT = 32
+IN_FLIGHT = 64
 """Requests of one process at once."""
 LONGEST_REQUEST = 256 << 10
 MOST_FETCHED = 4
@@ -47,7 +47,7 @@ class StoreDevice(Device):
     """Pages in objects of a store, numbered through: page ids go on from one object to the next.
 
     Any number of threads may read at once; all of a process share its requests in flight. Bytes on their way are held
-    beside the frames: up to 8 MiB in a process.
+    beside the frames: up to 16 MiB in a process.
 
     Parameters
     ----------

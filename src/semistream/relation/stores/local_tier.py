@@ -34,6 +34,7 @@ _PATIENCE = 0.002
 """Seconds that who brings a page waits to keep it; who evicts holds the lock for longer."""
 _LEAST = 1 << 20
 _IDLE_WHOLE = 3600.0
+_LOOK_EVERY = 0.02
 _FULL, _FREED = 15 / 16, 7 / 8
 """Pages are evicted when the tier is so full, until it is no fuller than that."""
 
@@ -81,6 +82,7 @@ class LocalTier:
         self.full = False
         """Whether the disk had no room; then nothing more is kept."""
         self._evicting = threading.Lock()
+        self._next_look = 0.0
         if self.used > budget:
             self._evict(budget)
 
@@ -185,7 +187,9 @@ class LocalTier:
     def _has_room(self, more: int) -> bool:
         """Say whether more fits; if the tier is nearly full, begin to make room."""
         used = self.used + more
-        if used > self.budget * _FULL and self._evicting.acquire(blocking=False):
+        late = time.monotonic() > self._next_look
+        if used > self.budget * _FULL and late and self._evicting.acquire(blocking=False):
+            self._next_look = time.monotonic() + _LOOK_EVERY  # another process may be at it
             goal = int(self.budget * _FREED)
 
             def work() -> None:
