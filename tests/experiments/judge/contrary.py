@@ -154,7 +154,9 @@ CASES: dict[str, list[Case]] = {
     },
     **{
         f"ssij-{figure}": [
-            case("SSIJ rises", {"SSIJ": down}, {"SSIJ": lambda x: 1 + 0.5 * x}, agreeing={"SSIJ": lambda x: 1 + 2 * x}),
+            case(
+                "SSIJ rises", {"SSIJ": down}, {"SSIJ": lambda x: 1 + 0.02 * x}, agreeing={"SSIJ": lambda x: 1 + 2 * x}
+            ),
             FLAT,
         ]
         for figure in (3, 4)

@@ -63,7 +63,7 @@ def _dynamic(size: Size) -> Experiment:
         made = point(part, options)
         # as in the paper, the stream is over after 20 intervals, and what memory holds of it then need not be served
         settings = {"tuples": 20 * workload.interval_rows, "between": [1e4, 1e6], "trials": 6}
-        limit = int(made.memory / 40) if "cache_share" not in options else int(made.memory * 0.3 / 40)
+        limit = int((1.0 - float(str(options.get("cache_share", 0.0)))) * made.memory / 40)  # what tuples may take
         return dataclasses.replace(
             made, task="sustained", settings=settings, options={"input_limit": limit, **made.options}
         )
