@@ -91,13 +91,14 @@ class CachedStore(Contestant):
             yield pa.RecordBatch.from_arrays(piece.columns + columns, names)
 
     def _fetch(self, keys: Ints) -> NDArray[Any]:
-        """Look keys up in chunks, several at a time, each thread's in order."""
-        chunks = [keys[begin : begin + self.chunk] for begin in range(0, keys.size, self.chunk)]
-        found: list[bytes] = [b""] * len(chunks)
+        """Look keys up, several threads at a time, each a range of R of its own, whose inner pages it then caches."""
+        bounds = np.linspace(0, keys.size, self.threads + 1).astype(np.int64).tolist()
+        found: list[bytes] = [b""] * self.threads
 
         def work(thread: int) -> None:
-            for at in range(thread, len(chunks), self.threads):
-                found[at] = self.look_up(chunks[at], thread)
+            ranges = range(bounds[thread], bounds[thread + 1], self.chunk)
+            parts = (keys[begin : min(begin + self.chunk, bounds[thread + 1])] for begin in ranges)
+            found[thread] = b"".join([self.look_up(part, thread) for part in parts])
 
         each(self._pool, work, self.threads)
         return np.frombuffer(b"".join(found), self.format.dtype)

@@ -20,6 +20,12 @@ Kind = Literal["join", "peer", "ideal", "limit"]
 """One of ours; something else; all of R in memory; what no one can pass."""
 
 
+SPARE = 64 << 20
+"""Bytes beyond the memory for what no budget counts: allocators, threads, code that a rare case brings in late."""
+STREAM_BYTES = 24
+"""Bytes of a stream tuple, at most."""
+
+
 @dataclass(frozen=True)
 class Task:
     """What is to be joined with what.
@@ -30,7 +36,9 @@ class Task:
         R, in every form there is.
     memory
         Bytes for everything that is kept from one batch to the next, and for work.
-    batch_rows, exponent, shape
+    batch_rows
+        Tuples of the largest batch.
+    exponent, shape
         The stream, as far as a contestant may know it.
     """
 
@@ -39,6 +47,16 @@ class Task:
     batch_rows: int
     exponent: float
     shape: Literal["noperm", "random"]
+
+    @property
+    def working_bytes(self) -> int:
+        """Bytes for a batch and its results, twice, which nobody's memory has to hold."""
+        return 2 * self.batch_rows * (self.data.format.width + STREAM_BYTES)
+
+    @property
+    def allowed_bytes(self) -> int:
+        """By how much a process may grow: the memory, a batch and its results, and what is spare."""
+        return self.memory + self.working_bytes + SPARE
 
 
 class Contestant(ABC):

@@ -3,7 +3,7 @@
 ::
 
     DIRECTORY/10000000x128-seed-1/      one R
-        master.parquet      sorted by key; what all else is made of
+        master-….parquet    sorted by key; what all else is made of
         relation/           ours
         …                   a file or folder for each store
 """
@@ -33,8 +33,9 @@ from semistream.workloads.workload import zipf
 __all__ = ["KEY", "Dataset", "NoRoomError", "RowFormat"]
 
 KEY = "product_id"
-GROUP_ROWS = 122_880
-"""Rows of a row group: what DuckDB writes itself, and reads in parallel."""
+GROUP_ROWS = 32_768
+"""Rows of a row group. DuckDB's own are four times as large, and one of them for each of its threads, with a column in
+one piece, is more than a small memory."""
 
 
 class NoRoomError(SemistreamError):
@@ -97,7 +98,7 @@ class Dataset:
     @property
     def parquet(self) -> Path:
         """R as Parquet."""
-        return self.place / "master.parquet"
+        return self.place / f"master-{GROUP_ROWS}.parquet"
 
     @cached_property
     def format(self) -> RowFormat:

@@ -1,6 +1,7 @@
 """DuckDB: each batch joined with the Parquet file, and, as an ideal, with a table in memory.
 
-The batch is the smaller side, which DuckDB hashes; R is scanned. Results come out as Arrow, a batch at a time.
+The batch is the smaller side, which DuckDB hashes; R is scanned. What it hashes is of the batch, so its limit is the
+memory and what everybody has for a batch. Results come out as Arrow, a batch at a time.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class DuckdbParquet(Contestant):
         import duckdb
 
         spill = self.task.data.place / "duckdb-spill"
-        settings: dict[str, Any] = {"memory_limit": f"{max(LEAST, self.task.memory)}B", "temp_directory": str(spill)}
+        memory = max(LEAST, self.task.memory + self.task.working_bytes)
+        settings: dict[str, Any] = {"memory_limit": f"{memory}B", "temp_directory": str(spill)}
         connection = duckdb.connect(config=settings)
         connection.execute("SET preserve_insertion_order = false")
         return connection

@@ -31,7 +31,7 @@ class LmdbPeer(CachedStore):
     id = "lmdb"
     title = "LRU before LMDB"
     needs = ("lmdb",)
-    threads = 8
+    threads = 16
     chunk = 256
 
     @classmethod

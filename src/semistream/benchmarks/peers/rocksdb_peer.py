@@ -28,7 +28,7 @@ class RocksdbPeer(CachedStore):
     title = "LRU before RocksDB"
     needs = ("rocksdict",)
     store_share = 0.2
-    threads = 8
+    threads = 16
     chunk = 256
 
     @classmethod

@@ -1,8 +1,8 @@
 """An LRU of rows before SQLite: sorted ``IN`` lists, several connections at a time.
 
 A look-up gives all its rows as one value, so that SQLite works through it without Python in between, and threads
-wait for the disk at once. Each connection's cache holds the inner pages of the table, which all look-ups pass; rows are
-better kept in the LRU than in pages.
+wait for the disk at once. Each connection has a range of R, whose inner pages its cache holds; rows are better kept in
+the LRU than in pages.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class SqlitePeer(CachedStore):
 
     id = "sqlite"
     title = "LRU before SQLite"
-    store_share = 0.25
-    threads = 8
-    chunk = 256
+    store_share = 0.1
+    threads = 16
+    chunk = 1024
 
     @classmethod
     def prepare(cls, data: Dataset) -> None:

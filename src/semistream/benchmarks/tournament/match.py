@@ -38,8 +38,6 @@ Note = Callable[[str, int], None]
 
 _PROCESS = 400 << 20
 """What a process takes before it holds anything of R, roughly."""
-_SPARE = 64 << 20
-"""Bytes beyond the memory for what no budget counts: allocators, threads, code that a rare case brings in late."""
 
 
 def prepare(specs: list[PeerSpec], directory: Path, note: Note = lambda *_: None) -> dict[str, str]:
@@ -128,7 +126,7 @@ class _Racer:
     def open(self) -> None:
         """Let it open R, under its limit, when it has rehearsed: all do that at once, and open one by one."""
         self._hear()
-        bounded, more = contestant(self.name).bounded, _allowed(self._task)
+        bounded, more = contestant(self.name).bounded, self._task.allowed_bytes
         if self._group is not None and self.trouble is None:
             self.said["limit"] = self._group.limit(more)
         answer = self.ask(limit=more if bounded and self._group is None else None)
@@ -215,7 +213,7 @@ class _Match:
         self.parent = parent
         self.data = spec.data(directory)
         self.names = [name for name in spec.names if name not in skipped]
-        self.task = Task(self.data, spec.memory_bytes(self.data), spec.batch_rows, spec.exponent, spec.shape)
+        self.task = Task(self.data, spec.memory_bytes(self.data), max(spec.sizes(self.data)), spec.exponent, spec.shape)
 
     def held(self) -> dict[str, Any]:
         racers: dict[str, _Racer] = {}
@@ -240,14 +238,14 @@ class _Match:
             "kinds": {name: contestant(name).kind for name in self.names},
             "shape": self.spec.shape,
             "memory_bytes": self.task.memory,
-            "allowed_bytes": _allowed(self.task),
+            "allowed_bytes": self.task.allowed_bytes,
             "row_bytes": self.data.format.width,
             "filled_with": sum(self.spec.sizes(self.data)[: -self.spec.batches - 1]),
             "wrong": {name: racer.wrong for name, racer in racers.items() if racer.wrong},
             "beyond": {
-                name: found[name]["grew"] - _allowed(self.task)
+                name: found[name]["grew"] - self.task.allowed_bytes
                 for name in rated
-                if contestant(name).bounded and found[name]["grew"] > _allowed(self.task)
+                if contestant(name).bounded and found[name]["grew"] > self.task.allowed_bytes
             },
             "failed": {name: racer.trouble for name, racer in racers.items() if racer.trouble},
             "contestants": found,
@@ -285,12 +283,6 @@ class _Match:
         self.note("", 1)
 
 
-def _allowed(task: Task) -> int:
-    """Return by how much a process may grow: the memory, a batch and its results, and what is spare."""
-    row = task.data.format.width + 24
-    return task.memory + 2 * task.batch_rows * row + _SPARE
-
-
 def _groups(names: list[str], task: Task) -> Iterator[list[str]]:
     """Cut contestants into groups whose processes fit into the machine's memory at once."""
     free = 0.7 * available_bytes()
@@ -298,7 +290,7 @@ def _groups(names: list[str], task: Task) -> Iterator[list[str]]:
     taken = 0.0
     for name in names:
         whole = 0 if contestant(name).kind != "ideal" else 2 * task.data.nbytes
-        needed = _PROCESS + _allowed(task) + whole
+        needed = _PROCESS + task.allowed_bytes + whole
         if group and taken + needed > free:
             yield group
             group, taken = [], 0.0

@@ -19,7 +19,7 @@ from semistream.workloads.workload import Workload, zipf
 
 __all__ = ["PeerSpec", "chosen", "sweep"]
 
-_LARGEST_FILL = 1_000_000
+_FILL_BATCH = 100_000
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class PeerSpec:
     batch_rows, batches, warm_up
         Stream tuples of a batch; how many are measured; how many of that size come before.
     fill
-        Tuples before those, in larger batches, to fill caches. None: five times as many as rows fit into the memory.
+        Tuples before those, in batches of 100 k if that is larger, to fill caches. None: five times as many as rows
+        fit into the memory.
     only
         Ids of the contestants; none means all but those that must be asked for.
     """
@@ -84,7 +85,7 @@ class PeerSpec:
         """Return the tuples of every batch: those that fill, warm-up, measured ones, and a last one that is checked."""
         fits = self.memory_bytes(data) // data.format.width
         fill = 5 * fits if self.fill is None else self.fill
-        large = max(self.batch_rows, min(_LARGEST_FILL, 10 * self.batch_rows))
+        large = max(self.batch_rows, min(_FILL_BATCH, 10 * self.batch_rows))
         return [large] * -(-fill // large) + [self.batch_rows] * (self.warm_up + self.batches + 1)
 
     def stream(self, data: Dataset) -> Iterator[pa.RecordBatch]:
