@@ -12,6 +12,7 @@ from rich.console import Group
 from rich.table import Table
 
 from semistream.cli.bench.options import Directory, Only, Output, cache_directory, store_result
+from semistream.cli.bench.peer_charts import peer_chart
 from semistream.cli.console import errors, out, print_json, progress, step
 from semistream.core.errors import MissingExtraError, SemistreamError
 from semistream.core.units import format_bytes, format_count, memory_said
@@ -73,18 +74,21 @@ def joins(
 
 
 def chart(
-    result: Annotated[Path, typer.Argument(help="A raw result of bench joins.", show_default=False)],
+    result: Annotated[Path, typer.Argument(help="A raw result of bench joins or bench peers.", show_default=False)],
     image: Annotated[Path, typer.Argument(help="The picture: .svg or .png.", show_default=False)],
 ) -> None:
-    """Draw the service rates of one run of bench joins."""
+    """Draw the service rates of one run of bench joins or bench peers."""
     try:
         import vl_convert
     except ImportError:
         raise MissingExtraError("vl-convert-python", "report") from None
     try:
-        spec = vega_lite(json.loads(result.read_text()))
+        found = json.loads(result.read_text())
+        spec = peer_chart(found) if "points" in found else vega_lite(found)
     except (KeyError, TypeError, ValueError) as error:
-        raise ResultFileError(f"{result} is not a result of bench joins ({error!r}); run that again") from error
+        raise ResultFileError(
+            f"{result} is no result of bench joins or peers ({error!r}); run that again"
+        ) from error
     if image.suffix == ".svg":
         image.write_text(vl_convert.vegalite_to_svg(spec))
     elif image.suffix == ".png":
