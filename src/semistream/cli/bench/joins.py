@@ -86,9 +86,7 @@ def chart(
         found = json.loads(result.read_text())
         spec = peer_chart(found) if "points" in found else vega_lite(found)
     except (KeyError, TypeError, ValueError) as error:
-        raise ResultFileError(
-            f"{result} is no result of bench joins or peers ({error!r}); run that again"
-        ) from error
+        raise ResultFileError(f"{result} is no result of bench joins or peers ({error!r}); run that again") from error
     if image.suffix == ".svg":
         image.write_text(vl_convert.vegalite_to_svg(spec))
     elif image.suffix == ".png":
