@@ -10,6 +10,7 @@ import semistream
 from semistream.core.clock import VirtualClock
 from semistream.core.errors import UpdateRefusedError
 from semistream.joins.adaptive.adaptive_split import Split, best_window
+from semistream.joins.adaptive.page_fetch import PageFetch
 from semistream.joins.interface.output import has_no_partner
 from semistream.relation.relation import Relation
 from semistream.relation.synthetic import synthetic_relation
@@ -57,7 +58,7 @@ def test_results_come_in_the_order_of_the_stream(path, how):
 def test_a_key_is_read_once_a_window_and_remembered_also_if_r_lacks_it(path):
     batch = stream(5_000)
     with Relation.open(path) as relation:
-        join = semistream.create("adaptivejoin", relation, on="id", memory="25%")
+        join = semistream.create("adaptivejoin", relation, on="id", memory="35%")
         served(join, [batch])
         distinct = len(set(batch["id"].to_pylist()) - {None})
         assert 0 < join.stats.pages_read <= min(distinct, join.stats.steps * relation.page_count)
@@ -237,3 +238,35 @@ def test_updates_of_an_r_that_had_one_row(tmp_path, factor):
         join.check()
     assert join.budget.peak <= join.budget.total
     assert installed >= (6 if factor == 20.0 else 1)
+
+
+def test_small_budgets_read_many_pages_at_a_call():
+    frames = [PageFetch.frames_for(spare, 8192, 10**6, 2e-6) for spare in (0, 60_000, 400_000, 6_000_000, 10**8)]
+    assert frames[:2] == [1, 2]
+    assert frames[2] == 1 + 100_000 // 8200, "a fourth of a few hundred KB"
+    assert frames[3] == 1 + 600_000 // 8200
+    assert frames[4] == 1 + 10**8 // 12 // 8200
+    assert PageFetch.frames_for(10**8, 8192, 9, 2e-6) == 9, "no more than R has pages"
+    assert PageFetch.frames_for(400_000, 8192, 10**6, 1e-4) == 6, "a slow disk has no use for long calls"
+
+
+def test_text_keys_of_which_a_third_is_absent_in_little_memory(tmp_path):
+    """The likeness of a shop: a budget of a few pages, where a call for each page or absent key is what costs."""
+    generator = np.random.default_rng(5)
+    names = np.array([f"SKU-{i * 7919 % 1_000_003:07d}" for i in range(30_000)])
+    master = pa.table({"sku": generator.permutation(names)[:20_000], "price": np.arange(20_000)})
+    batch = pa.record_batch({"sku": names[ZipfKeys(names.size, 1.0, "random", seed=3).keys(0, 40_000)]})
+    with Relation.build(master, tmp_path / "r", key="sku") as relation:
+        pages, calls = {}, []
+        for algorithm in ("inlj", "ssij", "adaptivejoin"):
+            join = semistream.create(algorithm, relation, on="sku", memory=200_000, schema=batch.schema)
+            read = relation.device.read
+            calls.clear()
+            relation.device.read = lambda *a, read=read: (calls.append(1), read(*a))[1]
+            try:
+                assert sum(part.num_rows for part in join.process([batch])) == batch.num_rows
+            finally:
+                del relation.device.read
+            pages[algorithm] = join.stats.pages_read, len(calls)
+    assert pages["adaptivejoin"][0] < 0.7 * pages["inlj"][0], pages
+    assert pages["adaptivejoin"][1] < 0.5 * min(pages["inlj"][1], pages["ssij"][1]), pages

@@ -108,12 +108,8 @@ class AdaptiveJoinCosts(DiskCosts):
         if spare < 0:
             raise self._too_small(setting, parts, least)
         row, key = self._row_and_key(setting)
-        frames = 1 + min(
-            spare // adaptive.FRAMES_PART // (frame + PageFetch.bytes_per_frame),
-            adaptive.MOST_FRAMES,
-            max(setting.pages - 1, 0),
-        )
-        wanted = adaptive.LEAST_KEYS + min(spare // 32 // PageFetch.bytes_per_key, adaptive.MOST_WANTED)
+        frames = PageFetch.frames_for(spare, frame, setting.pages, setting.transfer)
+        wanted = adaptive.LEAST_KEYS + PageFetch.wanted_for(spare)
         taken = wanted * PageFetch.bytes_per_key + PageFetch.fixed_bytes()
         parts.give("frames", frames * (frame + PageFetch.bytes_per_frame) + taken)
         room = parts.free + parts.parts.pop("stream buffer") - HotRows.fixed_bytes()

@@ -32,10 +32,6 @@ __all__ = ["AdaptiveMemory", "tuple_bytes"]
 LEAST_KEYS = 16
 LEAST_TUPLES = 16
 LEAST_WINDOW = 4096
-FRAMES_PART = 12
-"""Of what is left beside the least, one part is for frames."""
-MOST_FRAMES = 1024
-MOST_WANTED = 1 << 16
 MOST_RESULTS = 1 << 16
 MOST_RESULT_BYTES = 1 << 24
 KEYS_A_ROW = 1.25
@@ -129,10 +125,8 @@ class AdaptiveMemory(Join):
         relation, frame = self.relation, self.relation.device.frame_bytes
         assert self.schema is not None
         spare = self.budget.free - self._minimum()
-        frames = 1 + min(
-            spare // FRAMES_PART // (frame + PageFetch.bytes_per_frame), MOST_FRAMES, max(relation.page_count - 1, 0)
-        )
-        wanted = LEAST_KEYS + min(spare // 32 // PageFetch.bytes_per_key, MOST_WANTED)
+        frames = PageFetch.frames_for(spare, frame, relation.page_count, read_costs(relation)[1])
+        wanted = LEAST_KEYS + PageFetch.wanted_for(spare)
         self._fetch = PageFetch(relation, frames, wanted)
         self.budget.reserve(
             "frames",

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from semistream.core.arrays import Bytes, Ints, Slots
 from semistream.core.compiled import Int, frozen, kernel
-from semistream.joins.adaptive.adaptive_memory import LEAST_KEYS, LEAST_TUPLES, MOST_FRAMES
+from semistream.joins.adaptive.adaptive_memory import LEAST_KEYS, LEAST_TUPLES
 from semistream.joins.adaptive.adaptive_schedule import SHED, AdaptiveSchedule
-from semistream.joins.adaptive.page_fetch import PageFetch
+from semistream.joins.adaptive.page_fetch import MOST_FRAMES, PageFetch
 from semistream.relation.pages.page_layout import page_keys
 from semistream.relation.relation import Relation
 from semistream.relation.spans import locate_spans

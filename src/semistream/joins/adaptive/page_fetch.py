@@ -27,7 +27,17 @@ __all__ = ["PageFetch", "read_costs"]
 
 _SETS = 3
 """Sets of frames, a thread each: one is searched while two are read into, so the device never waits for a request."""
-_LEAST_AHEAD = 4
+_LEAST_AHEAD = 32
+"""Frames of a set at least: handing fewer over to a thread costs more than it saves."""
+MOST_FRAMES = 1024
+MOST_WANTED = 1 << 16
+_WANTED_PART, _FEW_WANTED = 32, 1 << 16
+_FRAMES_PART = 12
+"""Of what is left beside the least memory, one part is for frames."""
+_FEW_FRAMES = ((24, 4), (128, 10))
+"""But so many in any case, if they take no more than such a part: a call costs as much as many a page,"""
+_WORTHWHILE_CALL = 5e-4
+"""unless it takes longer than this, in seconds."""
 
 
 class _Frames(NamedTuple):
@@ -73,6 +83,22 @@ class PageFetch:
     """What a frame costs beside its bytes."""
     bytes_per_key = 8 + 8 + 4 + 16 + 16 + 16 + ReadPlanner.bytes_per_page
     """What a key costs while it is looked for: key, order, number, span, page and place, and the read plan."""
+
+    @classmethod
+    def frames_for(cls, spare: int, frame_bytes: int, pages: int, transfer: float) -> int:
+        """Return how many frames to have of ``spare`` bytes, for an R of so many pages of ``transfer`` seconds each."""
+        each, enough = frame_bytes + cls.bytes_per_frame, int(_WORTHWHILE_CALL / max(transfer, 1e-7))
+        if spare > pages * frame_bytes:
+            enough = 0  # R may fit, and is then read once
+        few = [min(spare // part // each, frames, enough) for frames, part in _FEW_FRAMES]
+        return 1 + min(max(spare // _FRAMES_PART // each, *few), MOST_FRAMES, max(pages - 1, 0))
+
+    @classmethod
+    def wanted_for(cls, spare: int) -> int:
+        """Return how many keys to look for together with ``spare`` bytes beside the least."""
+        return min(
+            max(spare // _WANTED_PART, min(spare // _FRAMES_PART, _FEW_WANTED)) // cls.bytes_per_key, MOST_WANTED
+        )
 
     @staticmethod
     def fixed_bytes(max_scan: int = 256) -> int:
