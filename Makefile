@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo    the main job: build a relation with Spark, join a stream with it, check the result"
+	@echo "make demo    the main job: a star schema loaded from a stream, checked and timed against Spark's own join"
 	@echo "make quick   tests of seconds, without a JVM or servers: under two minutes"
 	@echo "make test    all tests"
 	@echo "make bounds  structures, joins, model and fuzz with kernels that check bounds"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -15,10 +16,13 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner, Result
 
-import semistream.spark.sales_demo as steps
+import semistream.spark.demo.star_join as joining
+import semistream.spark.demo.star_schema as steps
 from semistream.cli import app
 from semistream.spark import stream_statistics
-from semistream.spark.sales_demo import METRICS, DemoPlan
+from semistream.spark.demo.star_join import OURS, THEIRS
+from semistream.spark.demo.star_schema import DemoPlan
+from semistream.spark.demo.warehouse_questions import ask
 
 SMALL = ("--rows", "20000", "--sales", "6000", "--batches", "2", "--memory", "25%")
 
@@ -48,11 +52,14 @@ def test_sales_are_cut_by_time_and_come_in_bursts(tmp_path: Path) -> None:
 def test_master_files_are_the_master_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "_MASTER_FILE_ROWS", 700)
     plan = DemoPlan(rows=2000)
-    steps.write_master(plan, tmp_path)
-    files = sorted((tmp_path / "master").iterdir())
+    steps.write_masters(plan, tmp_path)
+    files = sorted((tmp_path / "products").iterdir())
     assert len(files) == 3
     written = pa.concat_tables(pq.read_table(file) for file in files)
     assert written.equals(plan.master.table())
+    customers, dates = (pq.read_table(tmp_path / name) for name in ("customers", "dates"))
+    assert sorted(customers["customer_id"].to_pylist()) == list(range(400))
+    assert dates.num_rows == len(set(dates["date_id"].to_pylist())) == 28
 
 
 @pytest.mark.parametrize("name", ["rows", "sales", "batches", "shards"])
@@ -67,11 +74,14 @@ def test_the_whole_command(spark: SparkSession, tmp_path: Path) -> None:
     assert outcome.exit_code == 0, outcome.output
     (place,) = tmp_path.iterdir()
     for words in (
-        "20,000 products", "6,000 sales in 2 micro-batches", "meshjoin, left", "6,000 rows", "sales/s, Spark included",
-        "pages", "25.0% of R", "✓ the warehouse is exactly", f"semistream inspect {place}",
+        "20,000 products, 4,000 customers", "6,000 sales in 2 micro-batches", "meshjoin, left", "6,000 rows",
+        "sales/s through three joins, Spark included", "stream-static joins, in this run", "25.0% of the products",
+        "✓ the warehouse is exactly", f"semistream inspect {place}", "ratio", "Which categories earn most?", "Monday",
+        "semistream demo --live",
     ):  # fmt: skip
         assert words in " ".join(outcome.stdout.split()), words
-    assert {"master", "sales", "relation", "warehouse", "checkpoint"} <= {path.name for path in place.iterdir()}
+    assert "http://127.0.0.1:" in outcome.stderr
+    assert {"products", "sales", "relations", OURS, THEIRS} <= {path.name for path in place.iterdir()}
     assert spark.range(3).count() == 3, "a session that was there before is not stopped"
 
 
@@ -80,12 +90,12 @@ def test_a_wrong_warehouse_is_found_and_nothing_is_left(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An inner join in place of the left one loses the sales without a product."""
-    right = steps.join
+    right = joining.join
 
     def wrong(stream: DataFrame, relation: Path, **options: Any) -> DataFrame:
         return right(stream, relation, **(options | {"how": "inner"}))
 
-    monkeypatch.setattr(steps, "join", wrong)
+    monkeypatch.setattr(joining, "join", wrong)
     outcome = run(*SMALL, "--dir", tmp_path)
     assert outcome.exit_code == 1
     assert "rows differ from Spark's own join" in outcome.stdout
@@ -95,19 +105,29 @@ def test_a_wrong_warehouse_is_found_and_nothing_is_left(
 
 @pytest.mark.spark
 def test_memory_and_counts_are_those_of_the_tasks(spark: SparkSession, tmp_path: Path) -> None:
-    plan = DemoPlan(rows=20_000, sales=6_000, batches=2, shards=2, memory="1MB")
-    steps.write_master(plan, tmp_path)
+    plan = DemoPlan(rows=20_000, sales=6_000, batches=2, shards=2, memory="1MB", algorithm="hybridjoin")
+    steps.write_masters(plan, tmp_path)
     steps.write_sales(plan, tmp_path)
-    with steps.build_relation(spark, plan, tmp_path):
-        query = steps.start_join(spark, plan, tmp_path)
+    with joining.build_relations(spark, plan, tmp_path):
+        rows = joining.enriched(joining.stream_of_sales(spark, tmp_path), plan, tmp_path)
+        query = joining.start_into(rows, tmp_path, OURS)
         query.awaitTermination()
-    found = stream_statistics(query, METRICS)
+    found = stream_statistics(query, "products")
     assert (found.batches, found.totals.rows_in, found.totals.rows_out) == (2, 6_000, 6_000)
     keys = pq.read_table(tmp_path / "sales")["product_id"]
     assert found.totals.null_keys == keys.null_count > 0
     assert found.totals.pages_read > 0
     assert 0 < found.bytes_held <= found.memory <= 1_000_000
-    assert steps.count_differences(spark, tmp_path) == (6_000, 0, [])
+    assert joining.seconds_of(query)[0] == 6_000
+    assert 0 < joining.seconds_of(query, after=1)[0] < 6_000
+    loaded = pq.read_table(tmp_path / OURS)
+    assert loaded["segment"].null_count == loaded["region"].null_count == 0
+    revenue = {answer.question: answer.rows for answer in ask(tmp_path)}
+    assert len(revenue) == 5
+    total = sum(value for _, value, _ in revenue["In which regions?"])
+    assert total == pytest.approx(float(pc.sum(loaded["amount"]).as_py()))
+    days = revenue["On which days of the week?"]
+    assert [label for label, _, _ in days][::6] == ["Monday", "Sunday"]
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +150,7 @@ def pairs(spark: SparkSession) -> dict[str, DataFrame]:
     [("same", 0), ("other order", 0), ("once less", 1), ("once more", 1), ("other value", 2), ("nothing", 4)],
 )
 def test_comparison_counts_rows_and_repeats(pairs: dict[str, DataFrame], name: str, differing: int) -> None:
-    rows, found, examples = steps._compare(pairs[name], pairs["same"], 5)
+    rows, found, examples = joining._compare(pairs[name], pairs["same"], 5)
     assert rows == {"once less": 3, "once more": 5, "nothing": 0}.get(name, 4)
     assert found == differing
     assert sum(abs(row["surplus"]) for row in examples) == differing
@@ -138,7 +158,7 @@ def test_comparison_counts_rows_and_repeats(pairs: dict[str, DataFrame], name: s
 
 @pytest.mark.spark
 def test_errors_come_before_anything_is_made(tmp_path: Path) -> None:
-    for arguments in (["--algorithm", "hybrid_join"], ["--memory", "5 percent"], ["--sales", "0"]):
+    for arguments in (["--algorithm", "hybrid_join"], ["--memory", "5 percent"], ["--sales", "0"], ["--compare"]):
         outcome = run(*arguments, "--dir", tmp_path / "new")
         assert isinstance(outcome.exception, ValueError)
         assert not (tmp_path / "new").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 import semistream
 from semistream.cli import app, main
+from semistream.core.units import parse_bytes
 from semistream.costs import load_constants
 from semistream.workloads import ZipfKeys
 
@@ -63,11 +65,34 @@ def test_tune_recommends_one_and_fits_the_terminal(relation, sample):
     found = run("tune", relation, "-m", "10%", "--sample", sample, "--on", "product", *FEW, "--constants", "disk-2010")
     assert found.exit_code == 0, found.output
     lines = found.stdout.splitlines()
-    assert all(len(line) <= 80 for line in lines if not line.startswith("semistream.create("))
+    assert all(len(line) <= 80 for line in lines if not line.startswith(("semistream.create(", "relation =")))
     assert "→ cachejoin" in found.stdout
     assert "Zipf 0.9" in found.stdout
     assert "a good fit" in found.stdout
     assert any(line.startswith("semistream.create('cachejoin', relation, on='product', memory=") for line in lines)
+    assert "not measured on this machine" in found.stdout
+    (join,) = tomllib.loads(found.stdout[found.stdout.index("[[join]]") :])["join"]
+    assert (join["relation"], join["on"], join["algorithm"]) == (str(relation), "product", "cachejoin")
+    assert parse_bytes(join["memory"]) > 0
+    with semistream.Relation.open(relation) as opened:
+        semistream.create(join["algorithm"], opened, on="id", memory=join["memory"], **join["options"])
+
+
+def test_a_sample_of_real_files(relation, sample, tmp_path):
+    """A key that needs a cast, text in a column that is not the key, and types that are told."""
+    keys = pyarrow.parquet.read_table(sample)["product"]
+    narrow = pa.table({"product": keys.cast(pa.int32()), "note": ["a"] * len(keys)})
+    pyarrow.parquet.write_table(narrow, tmp_path / "narrow.parquet")
+    rows = "".join(f"{key},007\n" for key in keys.to_pylist())
+    (tmp_path / "sales.csv").write_text("product,store\n" + rows)
+    for file, more in (("narrow.parquet", ()), ("sales.csv", ("--type", "store=string"))):
+        found = run("tune", relation, "-m", "10%", "--sample", tmp_path / file, "--on", "product", *more, *FEW)
+        assert found.exit_code == 0, (file, found.output, found.exception)
+        assert "Zipf 0.9" in found.stdout
+    (tmp_path / "wrong.csv").write_text("product\nabc\n")
+    wrong = run("tune", relation, "-m", "10%", "--sample", tmp_path / "wrong.csv", "--on", "product", *FEW)
+    assert "product" in str(wrong.exception)
+    assert isinstance(wrong.exception, ValueError)
 
 
 def test_what_tune_recommends_can_be_created(relation):

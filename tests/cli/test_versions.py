@@ -31,9 +31,15 @@ def test_upsert_delete_history_compact_vacuum(tmp_path):
     assert "version 4" in semistream("compact", path).stdout
     listed = json.loads(semistream("history", path, "--json").stdout)
     assert [(version["number"], version["rows"]) for version in listed] == [(1, 3), (2, 4), (3, 3), (4, 3)]
+    assert [version["operation"] for version in listed] == ["build", "upsert", "delete", "compact"]
+    for version in listed:
+        with Relation.open(path, version=version["number"]) as opened:
+            assert opened.page_count == version["pages"], "as inspect says"
     assert "of those changed" in semistream("history", path).stdout
     removed = semistream("vacuum", path, "--older-than", "-1")
     assert "Removed" in removed.stdout, removed
+    assert "version 3 stays: a micro-batch of query some-query read it" in removed.stdout
+    assert "version 4 stays: it is the newest" in removed.stdout
     left = json.loads(semistream("history", path, "--json").stdout)
     assert [version["number"] for version in left] == [3, 4], "the pinned version and the newest stay"
     semistream("vacuum", path, "--older-than", "-1", "--idle-days", "-1")

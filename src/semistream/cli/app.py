@@ -13,11 +13,13 @@ import typer
 import semistream
 from semistream.cli.algorithms import algorithms
 from semistream.cli.bench import app as bench
-from semistream.cli.console import is_expected, print_error
+from semistream.cli.console import debugging, errors, is_expected, print_error
 from semistream.cli.demo import demo
 from semistream.cli.experiments import app as experiments
+from semistream.cli.init import init
 from semistream.cli.relations.build import build
 from semistream.cli.relations.inspect import inspect
+from semistream.cli.relations.look import head, query
 from semistream.cli.relations.repair import repair
 from semistream.cli.relations.versions import compact, delete, history, upsert, vacuum
 from semistream.cli.run import run
@@ -37,6 +39,9 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(build)
 app.command()(inspect)
+app.command()(head)
+app.command()(query)
+app.command()(init)
 app.command()(run)
 for command in (upsert, delete, compact, history, vacuum, repair):
     app.command()(command)
@@ -45,8 +50,6 @@ app.command()(tune)
 app.command()(plan)
 app.add_typer(bench, name="bench")
 app.add_typer(experiments, name="experiments")
-
-_show_traceback = False
 
 
 def _print_version(wanted: bool) -> None:
@@ -61,18 +64,20 @@ def _common(
         bool,
         typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True),
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks, and what Spark logs.")] = False,
 ) -> None:
-    global _show_traceback
-    _show_traceback = debug
+    debugging.on = debug
 
 
 def main() -> None:
     """Run the command line. What a person can put right is one red message, and exit code 2."""
     try:
         app()
+    except KeyboardInterrupt:  # while a JVM starts, for one
+        errors.print("stopped")
+        sys.exit(130)
     except Exception as error:
-        if _show_traceback or not is_expected(error):
+        if debugging.on or not is_expected(error):
             raise
         print_error(error)
         sys.exit(2)

@@ -6,7 +6,7 @@ import contextlib
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -25,7 +25,20 @@ from rich.text import Text
 from semistream.core.errors import SemistreamError
 from semistream.core.units import format_bytes, format_count
 
-__all__ = ["errors", "facts", "is_expected", "out", "polled", "print_error", "print_json", "progress", "step"]
+__all__ = [
+    "bars_of",
+    "debugging",
+    "errors",
+    "facts",
+    "in_own_words",
+    "is_expected",
+    "out",
+    "polled",
+    "print_error",
+    "print_json",
+    "progress",
+    "step",
+]
 
 out = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
@@ -46,7 +59,36 @@ def print_error(error: BaseException) -> None:
     if _from_spark(error):
         ours = re.search(r"semistream\.[\w.]+Error: (.+)", text)
         text = ours[1] if ours else f"Spark: {text.splitlines()[0]} (all of it: semistream --debug ...)"
-    errors.print(Text.assemble(("error: ", "bold red"), (text, "red")), soft_wrap=True)
+    errors.print(Text.assemble(("error: ", "bold red"), (in_own_words(text), "red")), soft_wrap=True)
+
+
+_PHRASES = {
+    "Relation.build or spark.build": "semistream build",
+    "overwrite=True": "--overwrite",
+    "Relation.build": "semistream build",
+    "semistream.spark.build": "semistream build",
+    "semistream.update": "semistream upsert",
+}
+
+
+def in_own_words(text: str) -> str:
+    """Return a message of the library in the language of the command line.
+
+    >>> in_own_words("give another path, or overwrite=True")
+    'give another path, or --overwrite'
+    """
+    for theirs, ours in _PHRASES.items():
+        text = text.replace(theirs, ours)
+    return text
+
+
+class _Debugging:
+    """Whether a person wants to see everything: ``semistream --debug``."""
+
+    on = False
+
+
+debugging = _Debugging()
 
 
 def print_json(value: Any) -> None:
@@ -61,6 +103,18 @@ def facts(title: str | None = None) -> Table:
     )
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
+    return table
+
+
+def bars_of(title: str, rows: Sequence[tuple[str, float, str]], width: int = 28) -> Table:
+    """Return bars: a label, a length, and the value as text."""
+    table = facts(title)
+    most = max((value for _, value, _ in rows), default=0.0) or 1.0
+    table.add_column(justify="right")
+    for label, value, told in rows:
+        eighths = round(8 * width * max(value, 0.0) / most)
+        part = " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+        table.add_row(label, f"{'█' * (eighths // 8)}{part}", told)
     return table
 
 

@@ -1,4 +1,4 @@
-"""``semistream demo``: the whole way once, from a master table to a warehouse that is checked."""
+"""``semistream demo``: the whole way once, from master tables to a warehouse that is checked and asked."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
-from semistream.cli.console import errors, facts, out, polled, progress, step
+from semistream.cli.console import bars_of, errors, out, polled, progress, step
+from semistream.cli.demo_report import Outcome, show_differences, summary, where_next
 from semistream.cli.relations.build import growing
-from semistream.core.units import check_memory, format_bytes, format_count
+from semistream.core.errors import MissingExtraError
+from semistream.core.units import check_memory
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql import DataFrame, SparkSession
 
+    from semistream.dashboard import Dashboard
     from semistream.relation.relation import Relation
-    from semistream.spark.monitoring.metrics import StreamStatistics
-    from semistream.spark.sales_demo import DemoPlan
+    from semistream.spark.demo.star_schema import DemoPlan
 
 __all__ = ["demo"]
 
@@ -37,51 +36,57 @@ _SETTINGS = {
     # A JVM that lives for a minute does not win back what its optimising compiler and parallel collector cost.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-
-
-@dataclass
-class Outcome:
-    """What the demo has found out so far."""
-
-    batch_rows: list[int] = field(default_factory=list)
-    statistics: StreamStatistics | None = None
-    stream_seconds: float = 0.0
-    rows: int = 0
-    differing: int = 0
-    examples: list[dict[str, Any]] = field(default_factory=list)
+_TITLE = "semistream demo"
+_MASTER = "local[*,4]"
+"""All cores; a task whose worker was killed is done again."""
 
 
 def demo(
     rows: Annotated[int, typer.Option(help="Products in the master table.")] = 1_000_000,
     sales: Annotated[int, typer.Option(help="Sales in the stream.")] = 600_000,
     batches: Annotated[int, typer.Option(help="Micro-batches, by stretches of time.")] = 8,
-    algorithm: Annotated[str, typer.Option(help="Which join; see: semistream algorithms.")] = "hybridjoin",
+    algorithm: Annotated[
+        str | None, typer.Option(help="Which join; see: semistream algorithms.", show_default="the best on Spark")
+    ] = None,
     memory: Annotated[str, typer.Option(help="What the join may hold: bytes, or a share of R.")] = "5%",
+    live: Annotated[bool, typer.Option("--live", help="Go on until Ctrl-C, with controls on the live page.")] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="With --live: run Spark's own join of the same stream beside ours.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="Port of the live page; 0: any.", min=0, max=65535)] = 0,
     directory: Annotated[
         Path | None, typer.Option("--dir", help="Work under this directory; default: temporary files.")
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep everything that was made.")] = False,
 ) -> None:
-    """Load a warehouse from a bursty stream of sales, joined with a master table on disk, and check it.
+    """Load a warehouse from a bursty stream of sales, joined with products, customers and stores on disk.
 
-    Exit code 1 if the warehouse is not exactly the plain join.
+    Then Spark's own join does the same, to compare speed and every row; and the warehouse is asked five questions.
+    While it runs there is a live page. Exit code 1 if the warehouse is not exactly that of Spark's own join.
     """
     from semistream.joins import find
 
     # What can be wrong is said now, not after a minute.
-    find(algorithm)
+    if algorithm is not None:
+        find(algorithm)
     check_memory(memory)
-    from semistream.spark.sales_demo import DemoPlan
+    if compare and not live:
+        raise ValueError("--compare goes with --live; without it, the demo compares both joins anyway")
+    from semistream.spark.demo.star_schema import ALGORITHM, DemoPlan
 
-    plan = DemoPlan(rows=rows, sales=sales, batches=batches, algorithm=algorithm, memory=memory)
+    plan = DemoPlan(rows=rows, sales=sales, batches=batches, memory=memory, algorithm=algorithm or ALGORITHM)
     began = time.perf_counter()
     with _workplace(directory, keep) as place:
-        relation, outcome = _run(plan, place)
+        if live:
+            _run_live(plan, place, port, compare)
+            return
+        relation, outcome = _run(plan, place, port)
         with relation:
-            out.print(_summary(plan, relation, outcome, time.perf_counter() - began))
-        _show_differences(outcome)
-        if keep:
-            out.print(f"\nKept in {place}; try: semistream inspect {place / 'relation'}", soft_wrap=True)
+            out.print(summary(plan, relation, outcome, time.perf_counter() - began))
+        for answer in outcome.answers:
+            out.print(bars_of(answer.question, answer.rows))
+        show_differences(outcome)
+        where_next(place, keep)
     if outcome.differing:
         raise typer.Exit(1)
 
@@ -125,122 +130,147 @@ def _stderr_to(log: Path) -> Iterator[None]:
         os.close(saved)
 
 
-def _run(plan: DemoPlan, place: Path) -> tuple[Relation, Outcome]:
+@contextlib.contextmanager
+def _started(place: Path) -> Iterator[SparkSession]:
+    """Give a Spark session, and stop it if it was not there before."""
     from pyspark.sql import SparkSession
 
     from semistream.spark import session
-    from semistream.spark.sales_demo import build_relation
+
+    ours = SparkSession.getActiveSession() is None
+    with _stderr_to(place / "spark.log"):
+        spark = session(_TITLE, master=_MASTER, settings=_SETTINGS)
+    try:
+        yield spark
+    finally:
+        if ours:
+            with contextlib.suppress(Exception):  # interrupted, the JVM may be gone already
+                spark.stop()
+
+
+@contextlib.contextmanager
+def _page(spark: SparkSession, port: int, screen: Console, **options: Any) -> Iterator[Dashboard | None]:
+    """Serve the live page of our query; None without the extra that it needs."""
+    from semistream.spark.demo.star_join import OURS
+    from semistream.spark.monitoring.listening import StatisticsListener
+
+    try:
+        from semistream.dashboard import Dashboard
+    except MissingExtraError as error:
+        screen.print(f"[dim]no live page: {error}[/dim]")
+        yield None
+        return
+    page = Dashboard(_TITLE, port, query=OURS, **options)
+    listener = StatisticsListener([page])
+    spark.streams.addListener(listener)
+    screen.print(f"Live page while it runs: [bold]{page.url}[/bold]")
+    try:
+        yield page
+    finally:
+        spark.streams.removeListener(listener)
+        page.close()
+
+
+def _run(plan: DemoPlan, place: Path, port: int) -> tuple[Relation, Outcome]:
+    from semistream.spark.demo.star_join import build_relations, enriched, plain, stream_of_sales
 
     outcome = Outcome()
-    ours = SparkSession.getActiveSession() is None
-    with _own_stderr() as screen, progress(console=screen) as bars, ThreadPoolExecutor(1) as aside:
+    with contextlib.ExitStack() as stack:
+        screen = stack.enter_context(_own_stderr())
+        bars = stack.enter_context(progress(console=screen))
+        aside = stack.enter_context(ThreadPoolExecutor(1))
         # The JVM starts in a process of its own; the data is made meanwhile.
         data = aside.submit(_make_data, bars, plan, place, outcome)
-        with step(bars, "Starting Spark"), _stderr_to(place / "spark.log"):
-            spark = session("semistream demo", settings=_SETTINGS)
-        try:
-            data.result()
-            row_bytes = plan.master.row_bytes + 24  # key, flags and lengths beside the values
-            with growing(bars, place / "relation", lambda: plan.rows * row_bytes, "Building the relation"):
-                relation = build_relation(spark, plan, place)
-            _join(bars, spark, plan, place, outcome)
-            _check(bars, spark, place, outcome)
-        finally:
-            if ours:
-                with contextlib.suppress(Exception):  # interrupted, the JVM may be gone already
-                    spark.stop()
+        with step(bars, "Starting Spark"):
+            spark = stack.enter_context(_started(place))
+        page = stack.enter_context(_page(spark, port, screen))
+        data.result()
+        row_bytes = plan.master.row_bytes + 24  # key, flags and lengths beside the values
+        with growing(bars, place / "relations", lambda: plan.rows * row_bytes, "Building relations"):
+            relation = build_relations(spark, plan, place)
+        outcome.ours = _stream(bars, plan, place, outcome, enriched(stream_of_sales(spark, place), plan, place))
+        outcome.theirs = _stream(bars, plan, place, outcome, plain(stream_of_sales(spark, place), place))
+        if page is not None:
+            page.tell("ratio", {"ours": outcome.ours, "theirs": outcome.theirs, "note": _RATIO})
+        _check(bars, spark, place, outcome)
+        _ask(bars, place, outcome)
+        if page is not None:
+            page.tell("answers", [{"question": one.question, "rows": one.rows} for one in outcome.answers])
     return relation, outcome
 
 
-def _make_data(bars: Progress, plan: DemoPlan, place: Path, outcome: Outcome) -> None:
-    from semistream.spark.sales_demo import rehearse, write_master, write_sales
+_RATIO = "as many sales a second as Spark's own stream-static joins of the same files, in this very run"
+
+
+def _run_live(plan: DemoPlan, place: Path, port: int, compare: bool) -> None:
+    from semistream.dashboard.demo_controls import LiveDemo
+    from semistream.spark.demo.star_join import build_relations
+
+    outcome = Outcome()
+    with contextlib.ExitStack() as stack:
+        with progress(console=errors) as bars, ThreadPoolExecutor(1) as aside:
+            data = aside.submit(_make_data, bars, plan, place, outcome, live=True)
+            with step(bars, "Starting Spark"):
+                spark = stack.enter_context(_started(place))
+            data.result()
+            with step(bars, "Building relations"):
+                build_relations(spark, plan, place).close()
+        show = LiveDemo(spark, plan, place)
+        page = stack.enter_context(_page(spark, port, errors, controls=show.controls()))
+        out.print("Ctrl-C ends it.")
+        with contextlib.suppress(KeyboardInterrupt):
+            show.run(page, compare=compare)
+
+
+def _make_data(bars: Progress, plan: DemoPlan, place: Path, outcome: Outcome, live: bool = False) -> None:
+    from semistream.spark.demo.star_schema import rehearse, write_masters, write_sales
 
     with step(bars, "Compiling", note="longer the first time"):
         rehearse(plan, place)
-    with step(bars, "Making products", plan.rows, unit="rows") as task:
-        write_master(plan, place, lambda made: bars.update(task, advance=made))
+    with step(bars, "Making master tables", plan.rows, unit="products") as task:
+        write_masters(plan, place, lambda made: bars.update(task, advance=made))
+    if live:
+        return
     with step(bars, "Making sales", plan.sales, unit="rows") as task:
         outcome.batch_rows = write_sales(plan, place, lambda made: bars.update(task, advance=made))
 
 
-def _join(bars: Progress, spark: SparkSession, plan: DemoPlan, place: Path, outcome: Outcome) -> None:
+def _stream(bars: Progress, plan: DemoPlan, place: Path, outcome: Outcome, rows: DataFrame) -> float:
+    """Load a warehouse: first ours, then that of Spark's own joins; return the sales a second."""
     from semistream.spark import stream_statistics
-    from semistream.spark.sales_demo import METRICS, start_join
+    from semistream.spark.demo.star_join import OURS, THEIRS, seconds_of, start_into
+    from semistream.spark.demo.star_schema import DIMENSIONS
 
-    with step(bars, "Joining the stream", plan.sales, unit="sales") as task:
-        query = start_join(spark, plan, place)
+    ours = not outcome.statistics
+    with step(bars, "Joining the stream" if ours else "The same by Spark alone", plan.sales, unit="sales") as task:
+        query = start_into(rows, place, OURS if ours else THEIRS)
 
         def look() -> None:
             done = [part for part in query.recentProgress if part["numInputRows"]]
-            rows = sum(part["numInputRows"] for part in done)
-            bars.update(task, completed=rows, note=f"batch {len(done)} of {len(outcome.batch_rows)}")
+            sales = sum(part["numInputRows"] for part in done)
+            bars.update(task, completed=sales, note=f"batch {len(done)} of {len(outcome.batch_rows)}")
 
         with polled(look, 0.5):
             query.awaitTermination()
-        outcome.statistics = stream_statistics(query, METRICS)
-        outcome.stream_seconds = _trigger_seconds(query)
-
-
-def _trigger_seconds(query: StreamingQuery) -> float:
-    """Return how long all micro-batches with rows took, Spark's own work included."""
-    done = [part for part in query.recentProgress if part["numInputRows"]]
-    return float(sum(part["durationMs"]["triggerExecution"] for part in done)) / 1e3
+        if ours:
+            outcome.statistics = {name: stream_statistics(query, name) for name in DIMENSIONS}
+        # the first micro-batch pays for compiling, here and in the JVM
+        sales, seconds = seconds_of(query, after=1 if len(outcome.batch_rows) > 1 else 0)
+    return sales / seconds
 
 
 def _check(bars: Progress, spark: SparkSession, place: Path, outcome: Outcome) -> None:
-    from semistream.spark.sales_demo import count_differences
+    from semistream.spark.demo.star_join import count_differences
 
-    tracker = spark.sparkContext.statusTracker()
-    with step(bars, "Comparing") as task:
-
-        def look() -> None:
-            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            tasks = sum(stage.numTasks for stage in stages if stage)
-            done = sum(stage.numCompletedTasks for stage in stages if stage)
-            bars.update(
-                task, note=f"with Spark's own join, {done} of {tasks} tasks" if tasks else "with Spark's own join"
-            )
-
-        with polled(look, 0.5):
-            outcome.rows, outcome.differing, outcome.examples = count_differences(spark, place)
+    with step(bars, "Comparing", note="both warehouses, row for row"):
+        outcome.rows, outcome.differing, outcome.examples = count_differences(spark, place)
 
 
-def _summary(plan: DemoPlan, relation: Relation, outcome: Outcome, seconds: float) -> Table:
-    found = outcome.statistics
-    assert found is not None
-    totals = found.totals
-    table = facts()
-    table.add_row(
-        "master table",
-        f"{plan.rows:,} products, {plan.shards} shards: {format_bytes(relation.nbytes)} on disk, "
-        f"{relation.page_count:,} pages",
-    )
-    batches = f"{min(outcome.batch_rows):,} to {max(outcome.batch_rows):,}"
-    table.add_row("stream", f"{plan.sales:,} sales in {found.batches} micro-batches of {batches}")
-    table.add_row("join", f"{plan.algorithm}, left, Zipf {plan.exponent:g}")
-    table.add_row("warehouse", f"{outcome.rows:,} rows, {totals.unmatched:,} of them of no known product")
-    table.add_row("service rate", f"{format_count(totals.service_rate)} sales/s in the join, on one core")
-    table.add_row("end to end", f"{format_count(plan.sales / outcome.stream_seconds)} sales/s, Spark included")
-    reads = f"{totals.pages_read:,} pages, {format_bytes(totals.bytes_read)}"
-    if totals.pages_read:
-        reads += f": {totals.rows_done / totals.pages_read:.1f} sales a page"
-    table.add_row("read of R", reads)
-    if totals.cache_hits:
-        table.add_row("hit ratio", f"{totals.hit_ratio:.1%} of the sales needed no read")
-    table.add_row(
-        "memory held",
-        f"{format_bytes(found.bytes_held)} at most, of {format_bytes(found.memory)} allowed "
-        f"({found.memory / relation.nbytes:.1%} of R)",
-    )
-    if outcome.differing:
-        table.add_row("check", f"[bold red]✗ {outcome.differing:,} rows differ from Spark's own join[/bold red]")
-    else:
-        table.add_row("check", "[bold green]✓[/bold green] the warehouse is exactly what Spark's own join gives")
-    table.add_row("took", f"{seconds:.0f} s")
-    return table
+def _ask(bars: Progress, place: Path, outcome: Outcome) -> None:
+    from semistream.spark.demo.warehouse_questions import ask
 
-
-def _show_differences(outcome: Outcome) -> None:
-    for row in outcome.examples:
-        times = row.pop("surplus")
-        errors.print(f"[red]{'in the warehouse only' if times > 0 else 'missing'}[/red] ({abs(times)}×): {row}")
+    with step(bars, "Asking the warehouse", note="DuckDB"):
+        try:
+            outcome.answers = ask(place)
+        except MissingExtraError as error:
+            bars.console.print(f"[dim]no questions: {error}[/dim]")

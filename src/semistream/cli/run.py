@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from semistream.cli.console import facts, out
+from semistream.cli.console import debugging, facts, out
 from semistream.cli.path_arguments import read_path
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from semistream.spark.monitoring.listening import BatchTotals, StatisticsListener
+    from semistream.spark.monitoring.listening import BatchReport, BatchTotals, StatisticsListener
     from semistream.spark.pipeline.plan import PipelinePlan
 
 __all__ = ["run"]
@@ -31,6 +31,10 @@ def run(
         bool, typer.Option("--adopt", help="Go on from the checkpoint though it is another pipeline's.")
     ] = False,
     check: Annotated[bool, typer.Option("--check", help="Only check the file; exit code 2 if it is wrong.")] = False,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard", help="Serve a live page of it, to this machine only.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="Port of the live page; 0: any.", min=0, max=65535)] = 8088,
 ) -> None:
     """Run a pipeline: a stream, joined with relations, into a sink.
 
@@ -41,13 +45,15 @@ def run(
     from semistream.spark.monitoring.listening import BatchTotals
     from semistream.spark.pipeline import load, start
 
-    pipeline = load(path, adopt=adopt)
+    # Spark logs each failure several times, hundreds of lines; what it comes to is told once, as one message.
+    quiet = {} if debugging.on else {"spark.log.level": "FATAL"}
+    pipeline = load(path, adopt=adopt, settings=quiet)
     try:
         if check:
             out.print(f"[green]{path} is right[/green]: {', '.join(pipeline.rows.columns)}", soft_wrap=True)
             return
         totals = BatchTotals()
-        with _statistics(pipeline.plan, totals) as listener:
+        with _statistics(pipeline.plan, totals, port if dashboard else None) as listener:
             pipeline.spark.streams.addListener(listener)
             query = start(pipeline)
             _await(query)
@@ -60,23 +66,38 @@ def run(
 
 
 @contextlib.contextmanager
-def _statistics(plan: PipelinePlan, totals: BatchTotals) -> Iterator[StatisticsListener]:
-    from semistream.spark.monitoring.listening import BatchReport, JsonLines, StatisticsListener
+def _statistics(plan: PipelinePlan, totals: BatchTotals, port: int | None) -> Iterator[StatisticsListener]:
+    from semistream.cli.batch_lines import BatchLines
+    from semistream.spark.monitoring.listening import SOURCE, JsonLines, StatisticsListener
     from semistream.spark.monitoring.prometheus import PrometheusPage
 
-    reports: list[BatchReport] = [totals]
+    reports: list[BatchReport] = [totals, BatchLines(plan, out)]
+    if port is not None:
+        reports.append(_live_page(plan, port))
     if plan.statistics.file is not None:
         reports.append(JsonLines(plan.statistics.file))
     if plan.statistics.port is not None:
         page = PrometheusPage(plan.statistics.port)
         out.print(f"Statistics at http://127.0.0.1:{page.port}/metrics")
         reports.append(page)
-    listener = StatisticsListener(reports)
+    letters = [join.name for join in plan.joins if join.has_dead_letters]
+    if plan.source is not None and plan.source.on_malformed == "dead_letter":
+        letters.append(SOURCE)
+    listener = StatisticsListener(reports, letters)
     try:
         yield listener
     finally:
         for report in reports:
             report.close()
+
+
+def _live_page(plan: PipelinePlan, port: int) -> BatchReport:
+    from semistream.dashboard import Dashboard
+
+    assert plan.checkpoint is not None
+    page = Dashboard(plan.name, port, history=plan.checkpoint.with_name(f"{plan.checkpoint.name}-history.jsonl"))
+    out.print(f"Live page at {page.url}")
+    return page
 
 
 def _await(query: StreamingQuery) -> None:
@@ -110,10 +131,19 @@ def _summary(query: StreamingQuery, totals: BatchTotals, plan: PipelinePlan) -> 
         table.add_row("[yellow]malformed[/yellow]", f"[yellow]{totals.malformed:,} rows, {told}[/yellow]")
     for name, found in totals.joins.items():
         counted = found.totals
+        nulls = f" and {counted.null_keys:,} with a NULL key" if counted.null_keys else ""
         table.add_row(
             name,
-            f"{counted.rows_in:,} rows in, {counted.rows_out:,} out, {counted.unmatched:,} without a partner; "
+            f"{counted.rows_in:,} rows in, {counted.rows_out:,} out, {counted.unmatched - counted.null_keys:,} without "
+            f"a partner{nulls}; "
             f"{counted.pages_read:,} pages read, {counted.hit_ratio:.0%} needed no read; "
             f"{format_bytes(found.bytes_held)} of {format_bytes(found.memory)} held",
         )
+        if (parked := totals.parked.get(name)) is not None:
+            table.add_row(
+                "", f"{parked['waiting']:,} rows are parked, {parked['found_late']:,} were found late, "
+                f"{parked['expired']:,} given up",
+            )  # fmt: skip
+    if totals.dead:
+        table.add_row("[yellow]dead letters[/yellow]", f"[yellow]{totals.dead:,} rows[/yellow]")
     return table

@@ -41,6 +41,8 @@ class JoinStatistics:
     """Stream tuples put into an intermediate buffer (``c_AI``)."""
     pages_read: int = 0
     """Pages of R, and leaves of a non-clustered index, read from the device."""
+    pages_useful: int = 0
+    """Pages read that a stream tuple waited for; 0 of joins that do not tell."""
     reads: int = 0
     """Requests to the device: runs of pages (each pays one seek)."""
     bytes_read: int = 0

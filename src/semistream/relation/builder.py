@@ -24,7 +24,7 @@ from semistream.relation.rows.dictionaries import roomy, roomy_schema
 from semistream.relation.rows.selection import keep_rows
 from semistream.relation.storage import files
 from semistream.relation.storage import manifest as manifests
-from semistream.relation.storage.manifest import MOST_SHARDS, Manifest, ShardFiles
+from semistream.relation.storage.manifest import MOST_SHARDS, OPERATION, Manifest, ShardFiles
 from semistream.relation.stores.scratch import publish, workplace
 from semistream.relation.stores.store_path import Place, names_in, place_of
 from semistream.relation.versions.leases import WRITERS, Writer
@@ -72,7 +72,7 @@ def commit_build(writer: Writer, manifest: Manifest, *, overwrite: bool) -> int:
         if newest is not None and not overwrite:
             raise _there_already(writer.path, newest)
         version = 1 if newest is None else newest + 1
-        properties = manifest.properties
+        properties = {**manifest.properties, OPERATION: "build"}
         if newest is not None:
             with contextlib.suppress(SemistreamError):  # a damaged relation may be built anew
                 most = manifests.load(writer.path, newest).most_shards
@@ -111,6 +111,7 @@ def build(
     overwrite: bool = False,
     properties: dict[str, str] | None = None,
     follows: int | None = None,
+    unique: bool = False,
 ) -> Place:
     """Build a relation; see `Relation.build` for the parameters. Returns its path.
 
@@ -138,6 +139,11 @@ def build(
                 writers.append(shard)  # at once, so that a later one's refusal ends this one too
             spill = made / f".sorting-{writer.run}"
             null_keys, written = _fill(reader, held, codec, writers, spill, parse_bytes(memory), clustered)
+            if unique and not all(shard.unique for shard in written):
+                raise RelationBuildError(
+                    f"{' and '.join(codec.names)} was asked to be unique, and some of its values have several rows; "
+                    "nothing was built: remove rows that are there twice, add a column to the key, or do not ask for it"
+                )
             publish(made, path, [name for one in written for name in one.files])
             manifest = Manifest(
                 schema=reader.schema, key=codec.names, page_bytes=page_bytes, fill=fill, clustered=clustered,

@@ -100,6 +100,7 @@ class Relation:
         shards: int = 1,
         memory: int | str = "512MB",
         overwrite: bool = False,
+        unique: bool = False,
     ) -> Relation:
         """Write a relation and open it: one sort of the data, each page written once, within ``memory``.
 
@@ -125,11 +126,13 @@ class Relation:
             What sorting may hold; more than that is spilled beside the relation.
         overwrite
             Replace the relation at ``path`` by a new version.
+        unique
+            Refuse a key that has several rows; nothing is built then.
         """
         return cls.open(
             builder.build(
                 data, path, key, page_size=page_size, fill=fill, clustered=clustered,
-                shards=shards, memory=memory, overwrite=overwrite,
+                shards=shards, memory=memory, overwrite=overwrite, unique=unique,
             )
         )  # fmt: skip
 

@@ -26,7 +26,7 @@ from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.checksum import file_seed, seal
 from semistream.relation.storage.files import write_file
 from semistream.relation.storage.index_file import index_to_bytes
-from semistream.relation.storage.manifest import Manifest, ShardFiles
+from semistream.relation.storage.manifest import OPERATION, Manifest, ShardFiles
 from semistream.relation.storage.map_file import load_map, map_to_bytes
 from semistream.relation.storage.page_map import PageMap
 from semistream.relation.stores.scratch import publish, workplace
@@ -53,6 +53,8 @@ class Version:
     """Pages in files of their own since the last build or `compact`; each costs scans a seek."""
     committed: float
     """Seconds since the epoch."""
+    operation: str | None = None
+    """What made it: build, upsert, delete, compact or repair; None of versions that do not tell."""
 
 
 def upsert(path: PathLike, data: Any) -> int:
@@ -92,6 +94,8 @@ def update(path: PathLike, *, upserts: Any = None, deletes: Any = None) -> int:
     if upserts is not None:
         upserts = as_reader(upserts).read_all()  # may be needed again
 
+    operation = " and ".join(name for name, given in (("delete", deletes), ("upsert", upserts)) if given is not None)
+
     def work() -> int:
         manifests.load(path)  # says why this is not a relation, before anything is written there
         with Writer(path) as writer:
@@ -102,7 +106,10 @@ def update(path: PathLike, *, upserts: Any = None, deletes: Any = None) -> int:
                     write_shard(path, number, shard, relation, patch, builder.shard_name(number, writer.run))
                     for number, shard in enumerate(manifest.shards)
                 ]
-            following = dataclasses.replace(manifest, shards=tuple(shards), version=manifest.version + 1)
+            following = dataclasses.replace(
+                manifest, shards=tuple(shards), version=manifest.version + 1,
+                properties={**manifest.properties, OPERATION: operation},
+            )  # fmt: skip
             writer.commit(following)
             return following.version
 
@@ -181,7 +188,8 @@ def compact(path: PathLike) -> int:
             builder.build(
                 pa.RecordBatchReader.from_batches(manifest.schema, relation.to_batches()), path, manifest.key,
                 page_size=manifest.page_bytes, fill=manifest.fill, clustered=manifest.clustered,
-                shards=len(manifest.shards), properties=manifest.properties, follows=manifest.version,
+                shards=len(manifest.shards), properties={**manifest.properties, OPERATION: "compact"},
+                follows=manifest.version,
             )  # fmt: skip
             return manifest.version + 1
 
@@ -204,8 +212,11 @@ def history(path: PathLike) -> list[Version]:
                 raise
             continue  # removed meanwhile
         changed = sum(pages for shard in manifest.shards for _, pages in shard.deltas)
-        pages = sum(shard.pages for shard in manifest.shards) + changed
-        result.append(Version(number, manifest.rows, pages, changed, committed))
+        pages = sum(
+            shard.pages if shard.map_file is None else load_map(path, shard)[1].page_count for shard in manifest.shards
+        )
+        operation = manifest.properties.get(OPERATION)
+        result.append(Version(number, manifest.rows, pages, changed, committed, operation))
     return result
 
 

@@ -42,6 +42,7 @@ def build(
     ] = False,
     memory: Annotated[str, typer.Option(help="What sorting may hold.")] = "512MB",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the relation by a new version.")] = False,
+    unique: Annotated[bool, typer.Option("--unique", help="Refuse a key that has several rows.")] = False,
     types: Annotated[
         list[str] | None,
         typer.Option("--type", help="NAME=TYPE of a CSV column, instead of a guess; repeatable.", show_default=False),
@@ -83,6 +84,7 @@ def build(
             relation = Relation.build(
                 master.reader(read), path, key if len(key) > 1 else key[0], page_size=page_size, fill=fill,
                 clustered=not scattered, shards=shards, memory=memory, overwrite=overwrite,
+                unique=unique,
             )  # fmt: skip
         done = seen.bytes if master.nbytes is None else master.nbytes
         bars.update(reading, total=done, completed=done)

@@ -118,12 +118,17 @@ def history(
         print(json.dumps([dataclasses.asdict(version) for version in found]))
         return
     table = Table(title=str(path), title_justify="left")
-    for heading in ("version", "rows", "pages", "of those changed", "committed"):
-        table.add_column(heading, justify="left" if heading == "committed" else "right")
+    for heading in ("version", "by", "rows", "pages", "of those changed", "committed"):
+        table.add_column(heading, justify="left" if heading in ("by", "committed") else "right")
     for version in found:
         committed = datetime.datetime.fromtimestamp(version.committed).strftime("%Y-%m-%d %H:%M:%S")
         table.add_row(
-            str(version.number), f"{version.rows:,}", f"{version.pages:,}", f"{version.changed_pages:,}", committed
+            str(version.number),
+            version.operation or "–",
+            f"{version.rows:,}",
+            f"{version.pages:,}",
+            f"{version.changed_pages:,}",
+            committed,
         )
     out.print(table)
 
@@ -141,10 +146,13 @@ def vacuum(
     ] = 30.0,
 ) -> None:
     """Remove versions that nobody reads or is pinned to, but never the newest, and what killed writers left."""
+    from semistream.relation.versions.keeping import kept_because
     from semistream.relation.versions.vacuum import vacuum as removed_by
 
     removed = removed_by(path, idle_days=idle_days, keep=keep or (), older_than=older_than * 3600)
     out.print(f"[green]Removed[/green] {len(removed)} files." if removed else "Nothing to remove.")
+    for number, reason in kept_because(path, keep=keep or (), older_than=older_than * 3600).items():
+        out.print(f"[dim]version {number} stays: {reason}[/dim]", soft_wrap=True)
 
 
 def _read(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,6 +43,12 @@ def tune(
     sample: Annotated[
         list[Path] | None,
         typer.Option(help="Parquet, CSV or Arrow file of stream tuples, to estimate the skew.", show_default=False),
+    ] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type", help="NAME=TYPE of a CSV column of the sample; repeatable. The key's is R's.", show_default=False
+        ),
     ] = None,
     on: Annotated[
         list[str] | None,
@@ -92,13 +99,13 @@ def tune(
         _keep(measured)
         _show_constants(measured, json)
         return
-    _tune(path, memory, sample, on, exponent, algorithm, constants, calibrate, name, measure, curve, json)
+    _tune(path, memory, sample, types or [], on, exponent, algorithm, constants, calibrate, name, measure, curve, json)
 
 
 def _tune(
-    path: Path, memory: str | None, sample: list[Path] | None, on: list[str] | None, exponent: float | None,
-    algorithms: list[str] | None, constants: str | None, calibrate: bool, name: str, measure: bool, curve: Path | None,
-    json: bool,
+    path: Path, memory: str | None, sample: list[Path] | None, types: list[str], on: list[str] | None,
+    exponent: float | None, algorithms: list[str] | None, constants: str | None, calibrate: bool, name: str,
+    measure: bool, curve: Path | None, json: bool,
 ) -> None:  # fmt: skip
     from semistream.core.units import parse_bytes
     from semistream.costs import costs_of, load_constants
@@ -117,8 +124,8 @@ def _tune(
         total = None if memory is None else parse_bytes(memory, of=relation.nbytes)
         schema, skew, batches = None, None, []
         if sample:
-            schema, reader = _sampled(sample)
-            batches = sample_rows(reader)
+            schema, found = _sampled(sample, types, on or list(relation.key.names), relation)
+            batches = sample_rows(found)
             with errors.status("estimating the skew …"):
                 skew = skew_of(relation, batches, on or relation.key.names)
         if calibrate:
@@ -154,11 +161,30 @@ def _tune(
             out.print(f"Drew {curve}")
 
 
-def _sampled(files: list[Path]) -> tuple[Any, Any]:
-    from semistream.cli.relations.table_files import InputFiles
+def _sampled(files: list[Path], types: list[str], on: list[str], relation: Relation) -> tuple[Any, Any]:
+    """Return the schema of a sample, and its rows, with keys as R has them: other columns are left alone."""
+    import pyarrow as pa
 
-    reader = InputFiles.find(files).reader()
-    return reader.schema, reader
+    from semistream.cli.relations.table_files import InputError, InputFiles, parse_types
+
+    wanted = dict(zip(on, (relation.schema.field(name).type for name in relation.key.names), strict=False))
+    reader = InputFiles.find(files, parse_types(types), known=wanted).reader()
+    missing = [name for name in on if name not in reader.schema.names]
+    if missing:
+        raise InputError(
+            f"the sample has no column {missing[0]!r}; name its key with --on: it has {', '.join(reader.schema.names)}"
+        )
+
+    schema = pa.schema([part.with_type(wanted.get(part.name, part.type)) for part in reader.schema])
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for batch in reader:
+            try:
+                yield batch.cast(schema)
+            except pa.ArrowInvalid as error:
+                raise InputError(f"the sample's {', '.join(on)} cannot be R's key: {error}") from None
+
+    return schema, rows()
 
 
 def _measured(name: str, relation: Relation | None) -> Constants:
@@ -210,7 +236,7 @@ def _show(relation: Relation, tuning: Tuning, on: list[str] | None) -> None:
     table.add_row("relation", f"{relation.row_count:,} rows, {format_bytes(relation.nbytes)}")
     table.add_row("memory", f"{format_bytes(tuning.memory)}, {tuning.memory / max(1, relation.nbytes):.2%} of R")
     table.add_row("stream", _stream_text(tuning))
-    table.add_row("costs", tuning.setting.constants.name)
+    table.add_row("costs", _costs_text(tuning.setting.constants))
     out.print(table)
     out.print(rate_table(tuning.predictions, tuning.best.algorithm, tuning.measured))
     endless = [found.algorithm for found in tuning.predictions if not find(found.algorithm).bounded_wait]
@@ -225,6 +251,30 @@ def _show(relation: Relation, tuning: Tuning, on: list[str] | None) -> None:
         f"semistream.create({tuning.best.algorithm!r}, relation, on={key}, memory={tuning.memory}{options})",
         style="bold", soft_wrap=True, markup=False,
     )  # fmt: skip
+    out.print("\nIn a pipeline file:", style="dim")
+    out.print(_snippet(relation, tuning, keys), soft_wrap=True, markup=False)
+
+
+def _snippet(relation: Relation, tuning: Tuning, keys: list[str]) -> str:
+    """Return the recommendation as a join of a pipeline file."""
+    import json
+
+    lines = {
+        "relation": json.dumps(str(relation.path)),
+        "on": json.dumps(keys[0] if len(keys) == 1 else keys),
+        "algorithm": json.dumps(tuning.best.algorithm),
+        "memory": json.dumps(f"{tuning.memory}B"),
+    }
+    lines |= {f"options.{name}": _short(value) for name, value in tuning.best.options.items() if value is not None}
+    return "\n".join(["[[join]]", *(f"{name} = {value}" for name, value in lines.items())])
+
+
+def _costs_text(constants: Constants) -> str:
+    from semistream.costs.basis.constants import DEFAULT
+
+    if constants.name != DEFAULT:
+        return constants.name
+    return f"{constants.name}, [yellow]not measured on this machine[/yellow]; semistream tune --calibrate does that"
 
 
 def _stream_text(tuning: Tuning) -> str:

@@ -156,7 +156,11 @@ class AdaptiveJoin(AdaptiveRanges):
         """Read the rows of all pinned keys that are not known; return False if they do not fit."""
         unknown = self._arena.unknown()
         self._stats.probes += unknown.size
-        return self._fetch.bring(self._arena, unknown)
+        before = self._fetch.pages_wanted
+        try:
+            return self._fetch.bring(self._arena, unknown)
+        finally:
+            self._stats.pages_useful += self._fetch.pages_wanted - before
 
     # -- results ------------------------------------------------------------------------------------------
 

@@ -64,6 +64,8 @@ class PageFetch:
 
     def __init__(self, relation: Relation, frames: int, wanted: int, *, max_scan: int = 256) -> None:
         self._relation = relation
+        self.pages_wanted = 0
+        """Pages that keys were looked for in, without those that a plan reads along."""
         # virtual time goes by while pages are read, and must not do so behind the join's back
         ahead = frames >= _SETS * _LEAST_AHEAD and not relation.device.simulated
         each = frames // _SETS if ahead else frames
@@ -147,6 +149,7 @@ class PageFetch:
         at = 0
         while at < unknown.size:
             wanted = self.locate(keys[at : at + self.capacity])
+            self.pages_wanted += int(np.count_nonzero(np.diff(wanted.pages, prepend=-1)))
             yield unknown[at : at + wanted.keys.size], wanted
             at += wanted.keys.size
 

@@ -149,6 +149,7 @@ class OldestFirstJoin(WaitingJoin):
                     met += np.bincount(starts // frames.shape[1], minlength=chunk.size)
                 self._served(chunk, frames, met)
                 useful += int(np.count_nonzero(met))
+            self._stats.pages_useful += useful
             if pages.size > asked_for:
                 self._measure(useful - asked_for, pages.size - asked_for)
             # those of the oldest keys that R does not have, or has in several pages, all of which were here

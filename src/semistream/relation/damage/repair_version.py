@@ -60,7 +60,8 @@ def version_from_data(path: Path, manifest: Manifest, source: Source) -> Repaire
     builder.build(
         pa.RecordBatchReader.from_batches(manifest.schema, rows()), path, manifest.key,
         page_size=manifest.page_bytes, fill=manifest.fill, clustered=manifest.clustered,
-        shards=len(manifest.shards), properties=manifest.properties, follows=manifest.version,
+        shards=len(manifest.shards), properties={**manifest.properties, manifests.OPERATION: "repair"},
+        follows=manifest.version,
     )  # fmt: skip
     made = manifests.load(path, manifest.version + 1)
     return Repaired(str(path / manifests.name_of(made.version)), -1, made.rows, "data")

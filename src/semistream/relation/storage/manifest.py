@@ -22,7 +22,18 @@ from semistream.relation.storage.files import sync_directory
 from semistream.relation.storage.shard_files import ShardFiles
 from semistream.relation.stores.store_path import Place, StorePath, names_in
 
-__all__ = ["MOST_SHARDS", "Manifest", "ShardFiles", "commit", "latest", "load", "name_of", "sync_directory", "versions"]
+__all__ = [
+    "MOST_SHARDS",
+    "OPERATION",
+    "Manifest",
+    "ShardFiles",
+    "commit",
+    "latest",
+    "load",
+    "name_of",
+    "sync_directory",
+    "versions",
+]
 
 _NAME = re.compile(r"manifest-(\d{8})\.json")
 _FORMAT = 2
@@ -31,6 +42,8 @@ _UNSEALED = 1
 
 
 MOST_SHARDS = "most_shards"
+OPERATION = "operation"
+"""What made a version: build, upsert, delete, compact or repair."""
 """Property: the most shards that an earlier version had, if it had more."""
 
 

@@ -94,7 +94,7 @@ class JoinTask:
                     warm.keep()
             pin.wait()
             if self.counted:
-                yield sentinel(joined, schema)
+                yield sentinel(joined, schema, context.partitionId())
         set_modules_apart()
 
     def _named(self, batches: Iterator[pa.RecordBatch], moments: list[int]) -> Iterator[pa.RecordBatch]:

@@ -7,11 +7,13 @@ Spark calls a `StatisticsListener` after each micro-batch with its progress, in 
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,10 +27,23 @@ from pyspark.sql.streaming.listener import (
 from semistream.core.paths import local_path
 from semistream.spark.monitoring.metrics import StreamStatistics, counters_of
 
-__all__ = ["MALFORMED", "SOURCE", "BatchReport", "BatchTotals", "JsonLines", "StatisticsListener"]
+__all__ = [
+    "MALFORMED",
+    "PARKED",
+    "SOURCE",
+    "BatchReport",
+    "BatchTotals",
+    "JsonLines",
+    "StatisticsListener",
+    "add_parked",
+    "backlog_of",
+]
 
 SOURCE, MALFORMED = "__source", "malformed"
 """Under which name, and which of it, Spark counts the malformed rows of a source."""
+PARKED = "_parked"
+"""Added to the name of a join, that under which rows it has parked are counted."""
+_BEHIND = {"maxOffsetsBehindLatest": "rows", "numFilesOutstanding": "files", "numBytesOutstanding": "bytes"}
 
 
 class BatchReport(ABC):
@@ -39,7 +54,9 @@ class BatchReport(ABC):
         """Take note of a micro-batch.
 
         ``batch`` has ``query``, ``query_id``, ``run_id``, ``batch``, ``began``, ``rows`` that came in, ``seconds`` by
-        phase, ``malformed`` rows of the source, and ``joins``: the counters of each.
+        phase, ``arrival_rate`` and ``service_rate`` in rows a second, ``backlog``: what the source still has, if it
+        tells; ``malformed`` rows of the source, ``dead`` rows that became dead letters, and ``joins``: the counters of
+        each, its ``shards`` and, where rows wait, ``parked``.
         """
 
     def close(self) -> None:
@@ -53,6 +70,8 @@ class StatisticsListener(StreamingQueryListener):
     ----------
     reports
         Such as `JsonLines` and `PrometheusPage`.
+    letters
+        Joins whose rows without a partner become dead letters, at once or when they have been parked in vain.
 
     Examples
     --------
@@ -60,8 +79,9 @@ class StatisticsListener(StreamingQueryListener):
     >>> spark.streams.addListener(listener)                                                 # doctest: +SKIP
     """
 
-    def __init__(self, reports: Iterable[BatchReport]) -> None:
+    def __init__(self, reports: Iterable[BatchReport], letters: Collection[str] = ()) -> None:
         self.reports = list(reports)
+        self._letters = frozenset(letters)
         self._ended: set[str] = set()
         self._changed = threading.Condition()
 
@@ -70,6 +90,15 @@ class StatisticsListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress
+        joins = {
+            name: counters
+            for name, metrics in progress.observedMetrics.items()
+            if (counters := counters_of(metrics)) is not None
+        }
+        for name, counters in joins.items():
+            if (waiting := progress.observedMetrics.get(f"{name}{PARKED}")) is not None:
+                counters["parked"] = {key: int(value or 0) for key, value in waiting.asDict().items()}
+        malformed = _malformed(progress.observedMetrics.get(SOURCE))
         batch = {
             "query": progress.name,
             "query_id": str(progress.id),
@@ -78,12 +107,13 @@ class StatisticsListener(StreamingQueryListener):
             "began": progress.timestamp,
             "rows": progress.numInputRows,
             "seconds": {name: milliseconds / 1e3 for name, milliseconds in progress.durationMs.items()},
-            "malformed": _malformed(progress.observedMetrics.get(SOURCE)),
-            "joins": {
-                name: counters
-                for name, metrics in progress.observedMetrics.items()
-                if (counters := counters_of(metrics)) is not None
-            },
+            "arrival_rate": _finite(progress.inputRowsPerSecond),
+            "service_rate": _finite(progress.processedRowsPerSecond),
+            "backlog": backlog_of(progress.sources),
+            "malformed": malformed,
+            "dead": sum(_dead(counters) for name, counters in joins.items() if name in self._letters)
+            + (malformed if SOURCE in self._letters else 0),
+            "joins": joins,
         }
         for report in self.reports:
             report.add(batch)
@@ -108,6 +138,9 @@ class BatchTotals(BatchReport):
     def __init__(self) -> None:
         self.rows = 0
         self.malformed = 0
+        self.dead = 0
+        self.parked: dict[str, dict[str, int]] = {}
+        """What waits now, and what was found late or given up since the start, for each join that parks rows."""
         self.batches = 0
         self.seconds = 0.0
         self.joins: dict[str, StreamStatistics] = {}
@@ -118,8 +151,11 @@ class BatchTotals(BatchReport):
             self.rows += batch["rows"]
             self.seconds += batch["seconds"].get("triggerExecution", 0.0)
         self.malformed += batch["malformed"]
+        self.dead += batch.get("dead", 0)
         for name, counters in batch["joins"].items():
             self.joins.setdefault(name, StreamStatistics()).add(counters)
+            if (now := counters.get("parked")) is not None:
+                add_parked(self.parked.setdefault(name, {}), now)
 
 
 class JsonLines(BatchReport):
@@ -142,6 +178,47 @@ class JsonLines(BatchReport):
 
     def close(self) -> None:
         self._file.close()
+
+
+def add_parked(totals: dict[str, int], now: Mapping[str, int]) -> None:
+    """Add what became of parked rows in a micro-batch; how many wait is as of its end."""
+    for name in ("found_late", "expired"):
+        totals[name] = totals.get(name, 0) + now[name]
+    totals["waiting"] = now["waiting"]
+
+
+def backlog_of(sources: Iterable[Any]) -> dict[str, int] | None:
+    """Return what sources have that no micro-batch has taken yet, as ``rows``, ``files`` or ``bytes``; None: untold.
+
+    Kafka tells the offsets behind, sources of files their files and bytes, and ours has sale numbers as offsets.
+    """
+    found: dict[str, int] = {}
+    for source in sources:
+        metrics = source.metrics or {}
+        for told, unit in _BEHIND.items():
+            if told in metrics:
+                found[unit] = found.get(unit, 0) + int(float(metrics[told]))
+        ends = [_sale(offset) for offset in (source.endOffset, source.latestOffset)]
+        if None not in ends:
+            found["rows"] = found.get("rows", 0) + max(0, ends[1] - ends[0])  # type: ignore[operator]
+    return found or None
+
+
+def _sale(offset: Any) -> int | None:
+    with contextlib.suppress(TypeError, ValueError, KeyError):
+        return int(json.loads(offset)["sale"])
+    return None
+
+
+def _dead(counters: Mapping[str, Any]) -> int:
+    """Return how many rows of a join became dead letters: those that do not wait, or no longer."""
+    if "parked" in counters:
+        return int(counters["parked"]["expired"] + counters["null_keys"])
+    return int(counters["unmatched"])
+
+
+def _finite(rate: Any) -> float | None:
+    return float(rate) if rate is not None and math.isfinite(rate) else None
 
 
 def _malformed(metrics: Any) -> int:

@@ -27,8 +27,10 @@ from semistream.joins import Join
 
 __all__ = [
     "COUNTERS",
+    "SPLIT",
     "StreamStatistics",
     "counters_of",
+    "memory_split",
     "observed",
     "sentinel",
     "stream_statistics",
@@ -40,8 +42,29 @@ _COLUMN = "__semistream"
 _COUNTERS = {part.name: isinstance(part.default, float) for part in dataclasses.fields(JoinStatistics)}
 """Names, and whether they count seconds."""
 _HELD, _MEMORY, _TASKS = "bytes_held", "memory", "tasks"
-_PLACES = {**_COUNTERS, _HELD: False, _MEMORY: False, _TASKS: False}
-_TOTALS = "totals"
+_GROUPS = {
+    "stream": ("stream buffer", "stream table", "wait buffer", "intermediate buffer", "matches", "pages and tuples"),
+    "cache": ("arena", "front stage", "pinned pages", "relation"),
+    "reading": (
+        "disk buffer",
+        "second disk buffer",
+        "frames",
+        "look-up page",
+        "INLJ page",
+        "read buffer",
+        "read plan",
+        "look-up",
+    ),
+    "results": ("results", "results ahead", "results put together", "matched rows"),
+    "index": ("index", "page map", "updates of R"),
+}
+"""What the parts of a budget are for; all others, such as the join behind a front stage, are ``other``."""
+SPLIT = tuple(f"{group}_bytes" for group in (*_GROUPS, "other"))
+_SUMMED = {**_COUNTERS, _HELD: False, _MEMORY: False, _TASKS: False, **dict.fromkeys(SPLIT, False)}
+_OF_TASK = ("shard", "version")
+"""What is told of each task, and makes no sum."""
+_PLACES = (*_SUMMED, *_OF_TASK)
+_TOTALS, _SHARDS = "totals", "shards"
 # One NULL for a row of results, where a struct would send a value of every counter to the JVM. Exact up to 2 to the 53.
 _SPARK_TYPE = st.ArrayType(st.DoubleType())
 _ARROW_TYPE = pa.list_(pa.float64())
@@ -98,7 +121,24 @@ def counters_of(metrics: Any) -> dict[str, Any] | None:
     ({'rows_in': 3}, None, None)
     """
     found = metrics.asDict(recursive=True) if isinstance(metrics, Row) else metrics
-    return found.get(_TOTALS) if isinstance(found, dict) else None
+    totals = found.get(_TOTALS) if isinstance(found, dict) else None
+    if totals is None or _SHARDS not in totals:
+        return totals
+    tasks = [dict(zip(_PLACES, task, strict=True)) for task in totals[_SHARDS] or ()]
+    return {**totals, _SHARDS: [{name: _plain(name, task[name]) for name in task} for task in tasks]}
+
+
+def _plain(name: str, value: float) -> float:
+    return value if _SUMMED.get(name) else int(value)
+
+
+def memory_split(join: Join) -> dict[str, int]:
+    """Return what the memory of a join is held for, in bytes by group."""
+    split = dict.fromkeys(SPLIT, 0)
+    for name, held in join.budget.parts().items():
+        group = next((group for group, names in _GROUPS.items() if name in names), "other")
+        split[f"{group}_bytes"] += held
+    return split
 
 
 def with_sentinel(schema: st.StructType) -> st.StructType:
@@ -116,9 +156,10 @@ def without_counters(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*batch.columns, counters], schema=_counted_schema(batch.schema))
 
 
-def sentinel(join: Join, schema: pa.Schema) -> pa.RecordBatch:
+def sentinel(join: Join, schema: pa.Schema, shard: int = 0) -> pa.RecordBatch:
     """Return the last batch of a task: a row that is NULL in all of ``schema``, and what ``join`` counted."""
     values = dataclasses.asdict(join.stats) | {_HELD: join.budget.peak, _MEMORY: join.budget.total, _TASKS: 1}
+    values |= memory_split(join) | {"shard": shard, "version": join.relation.version or 0}
     nulls = [pa.nulls(1, part.type) for part in schema]
     counters = pa.array([[float(values[name]) for name in _PLACES]], _ARROW_TYPE)
     return pa.RecordBatch.from_arrays([*nulls, counters], schema=_counted_schema(schema))
@@ -132,17 +173,20 @@ def _counted_schema(schema: pa.Schema) -> pa.Schema:
 def observed(df: DataFrame, name: str | Observation) -> DataFrame:
     """Return results without sentinels, whose counters are summed up under ``name``."""
     nothing = F.array(*[F.lit(0.0)] * len(_PLACES))
-    added = F.aggregate(
-        F.collect_list(_COLUMN), nothing, lambda total, task: F.zip_with(total, task, lambda one, other: one + other)
-    )
+
+    def added(tasks: Column) -> Column:
+        return F.aggregate(tasks, nothing, lambda total, task: F.zip_with(total, task, lambda one, other: one + other))
+
     # through an array of one, for its elements are named by a function and worked out once
-    named = F.transform(F.array(added), lambda total: F.struct(*_named(total)))
+    tasks = F.collect_list(_COLUMN)
+    both = F.struct(added(tasks).alias("sum"), tasks.alias("each"))
+    named = F.transform(F.array(both), lambda found: F.struct(*_named(found["sum"]), found["each"].alias(_SHARDS)))
     return df.observe(name, F.get(named, F.lit(0)).alias(_TOTALS)).where(F.col(_COLUMN).isNull()).drop(_COLUMN)
 
 
 def _named(total: Column) -> list[Column]:
-    values = [F.get(total, F.lit(place)) for place in range(len(_PLACES))]
+    values = [F.get(total, F.lit(place)) for place in range(len(_SUMMED))]
     return [
         (value if seconds else value.cast("bigint")).alias(counter)
-        for value, (counter, seconds) in zip(values, _PLACES.items(), strict=True)
+        for value, (counter, seconds) in zip(values, _SUMMED.items(), strict=True)
     ]

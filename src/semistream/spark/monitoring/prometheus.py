@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -13,26 +14,56 @@ from prometheus_client.registry import Collector
 
 from semistream.core.errors import SemistreamError
 from semistream.core.statistics import JoinStatistics
-from semistream.spark.monitoring.listening import BatchReport
-from semistream.spark.monitoring.metrics import StreamStatistics
+from semistream.spark.monitoring.listening import BatchReport, add_parked
+from semistream.spark.monitoring.metrics import SPLIT, StreamStatistics
 
 __all__ = ["PortTakenError", "PrometheusPage"]
 
 _LOOPBACK = "127.0.0.1"
-_QUERY_COUNTERS = (
-    ("batches", "batches", "Micro-batches with rows."),
-    ("input_rows", "rows", "Rows that came in."),
-    ("malformed_rows", "malformed", "Rows that did not fit the schema of the source."),
-    ("batch_seconds", "seconds", "Time that micro-batches took."),
-)
-_QUERY_GAUGES = (
-    ("last_batch", "last", "Number of the last micro-batch."),
-    ("last_batch_seconds", "last_seconds", "Time that the last micro-batch took."),
-)
-_JOIN_GAUGES = (
-    ("bytes_held", "The most that the joins of one micro-batch reserved together."),
-    ("memory", "The most that they might have reserved."),
-)
+_QUERY_COUNTERS = {
+    "batches": "Micro-batches with rows.",
+    "input_rows": "Rows that came in.",
+    "malformed_rows": "Rows that did not fit the schema of the source.",
+    "dead_rows": "Rows that became dead letters, malformed ones included.",
+    "batch_seconds": "Time that micro-batches took, in seconds.",
+}
+_QUERY_GAUGES = {
+    "last_batch": "Number of the last micro-batch.",
+    "last_batch_seconds": "Time that the last micro-batch took, in seconds.",
+    "last_batch_time_seconds": "When the last micro-batch was reported, in seconds since 1970.",
+    "arrival_rate": "Rows a second that came in, as of the last micro-batch.",
+    "service_rate": "Rows a second that the last micro-batch served.",
+}
+_TOLD = {
+    "rows_in": "Rows offered to the join, NULL keys included.",
+    "rows_out": "Rows that came out of it.",
+    "rows_done": "Rows of the stream that the join has finished with.",
+    "null_keys": "Rows whose key was NULL.",
+    "unmatched": "Rows without a partner in R, NULL keys included.",
+    "cache_hits": "Rows that memory answered, without a read of their own.",
+    "pages_read": "Pages of R that were read.",
+    "pages_useful": "Pages read that a row waited for, of joins that tell.",
+    "reads": "Requests to the device.",
+    "bytes_read": "Bytes read of R.",
+    "io_seconds": "Time spent reading, in seconds, of all tasks together.",
+    "busy_seconds": "Time spent joining, reading included, in seconds, of all tasks together.",
+}
+_JOIN_GAUGES = {
+    "bytes_held": "Bytes: the most that the joins of one micro-batch reserved together.",
+    "memory": "Bytes: the most that they might have reserved.",
+}
+_PARKED = {
+    "found_late": "Parked rows whose partner came.",
+    "expired": "Parked rows that were given up.",
+}
+_SHARD_GAUGES = {
+    "rows_in": "Rows that a shard had in the last micro-batch.",
+    "cache_hits": "Of these, rows that memory answered.",
+    "pages_read": "Pages that a shard read in the last micro-batch.",
+    "busy_seconds": "Time that a shard's join took in the last micro-batch, in seconds.",
+    "bytes_held": "Bytes that a shard's join held at most in the last micro-batch.",
+    "version": "Version of R that a shard's join read in the last micro-batch.",
+}
 
 
 class PortTakenError(SemistreamError, OSError):
@@ -51,7 +82,10 @@ class PrometheusPage(BatchReport, Collector):
     def __init__(self, port: int) -> None:
         self._lock = threading.Lock()
         self._joins: dict[tuple[str, str], StreamStatistics] = {}
+        self._parked: dict[tuple[str, str], dict[str, int]] = {}
+        self._last: dict[tuple[str, str], Mapping[str, Any]] = {}
         self._queries: dict[str, dict[str, float]] = {}
+        self._backlogs: dict[tuple[str, str], float] = {}
         self._registry = CollectorRegistry()
         self._registry.register(self)
         try:
@@ -65,44 +99,86 @@ class PrometheusPage(BatchReport, Collector):
 
     def add(self, batch: Mapping[str, Any]) -> None:
         name = batch["query"] or batch["query_id"]
+        took = batch["seconds"].get("triggerExecution", 0.0)
         with self._lock:
-            query = self._queries.setdefault(
-                name, {"batches": 0, "rows": 0, "malformed": 0, "seconds": 0.0, "last": 0, "last_seconds": 0}
-            )
-            took = batch["seconds"].get("triggerExecution", 0.0)
-            if batch["rows"]:
-                query["batches"] += 1
-            query["rows"] += batch["rows"]
-            query["malformed"] += batch["malformed"]
-            query["seconds"] += took
-            query["last"], query["last_seconds"] = batch["batch"], took
+            query = self._queries.setdefault(name, dict.fromkeys(_QUERY_COUNTERS, 0.0))
+            query["batches"] += bool(batch["rows"])
+            query["input_rows"] += batch["rows"]
+            query["malformed_rows"] += batch["malformed"]
+            query["dead_rows"] += batch.get("dead", 0)
+            query["batch_seconds"] += took
+            query |= {"last_batch": batch["batch"], "last_batch_seconds": took, "last_batch_time_seconds": time.time()}
+            query |= {rate: batch[rate] for rate in ("arrival_rate", "service_rate") if batch.get(rate) is not None}
+            for unit, behind in (batch.get("backlog") or {}).items():
+                self._backlogs[name, unit] = behind
             for join, counters in batch["joins"].items():
-                self._joins.setdefault((name, join), StreamStatistics()).add(counters)
+                key = name, join
+                self._joins.setdefault(key, StreamStatistics()).add(counters)
+                if counters.get("tasks"):
+                    self._last[key] = counters
+                if (now := counters.get("parked")) is not None:
+                    add_parked(self._parked.setdefault(key, {}), now)
 
     def collect(self) -> Iterator[Metric]:
         """Yield all series, as the registry asks for them."""
         with self._lock:
-            for name, key, told in _QUERY_COUNTERS:
-                counter = CounterMetricFamily(f"semistream_{name}", told, labels=["query"])
-                for query, found in self._queries.items():
-                    counter.add_metric([query], found[key])
-                yield counter
-            for name, key, told in _QUERY_GAUGES:
-                gauge = GaugeMetricFamily(f"semistream_{name}", told, labels=["query"])
-                for query, found in self._queries.items():
-                    gauge.add_metric([query], found[key])
-                yield gauge
-            for part in sorted(asdict(JoinStatistics())):
-                told = f"Sum of {part} over all tasks."
-                counter = CounterMetricFamily(f"semistream_join_{part}", told, labels=["query", "join"])
-                for labels, joined in self._joins.items():
-                    counter.add_metric(labels, getattr(joined.totals, part))
-                yield counter
-            for part, told in _JOIN_GAUGES:
-                gauge = GaugeMetricFamily(f"semistream_join_{part}", told, labels=["query", "join"])
-                for labels, joined in self._joins.items():
-                    gauge.add_metric(labels, getattr(joined, part))
-                yield gauge
+            yield from self._of_queries()
+            yield from self._of_joins()
+            yield from self._of_shards()
+
+    def _of_queries(self) -> Iterator[Metric]:
+        for name, told in _QUERY_COUNTERS.items():
+            counter = CounterMetricFamily(f"semistream_{name}", told, labels=["query"])
+            for query, found in self._queries.items():
+                counter.add_metric([query], found[name])
+            yield counter
+        for name, told in _QUERY_GAUGES.items():
+            gauge = GaugeMetricFamily(f"semistream_{name}", told, labels=["query"])
+            for query, found in self._queries.items():
+                if name in found:
+                    gauge.add_metric([query], found[name])
+            yield gauge
+        gauge = GaugeMetricFamily("semistream_backlog", "What sources still have, by unit.", labels=["query", "unit"])
+        for labels, behind in self._backlogs.items():
+            gauge.add_metric(labels, behind)
+        yield gauge
+
+    def _of_joins(self) -> Iterator[Metric]:
+        for part in sorted(asdict(JoinStatistics())):
+            told = _TOLD.get(part, f"Sum of {part} over all tasks.")
+            counter = CounterMetricFamily(f"semistream_join_{part}", told, labels=["query", "join"])
+            for labels, joined in self._joins.items():
+                counter.add_metric(labels, getattr(joined.totals, part))
+            yield counter
+        for part, told in _JOIN_GAUGES.items():
+            gauge = GaugeMetricFamily(f"semistream_join_{part}", told, labels=["query", "join"])
+            for labels, joined in self._joins.items():
+                gauge.add_metric(labels, getattr(joined, part))
+            yield gauge
+        told = "Bytes that the joins of the last micro-batch held, by what they are for."
+        gauge = GaugeMetricFamily("semistream_join_memory_part_bytes", told, labels=["query", "join", "part"])
+        for labels, counters in self._last.items():
+            for part in SPLIT:
+                if part in counters:
+                    gauge.add_metric([*labels, part.removesuffix("_bytes")], counters[part])
+        yield gauge
+        for part, told in _PARKED.items():
+            counter = CounterMetricFamily(f"semistream_join_parked_{part}", told, labels=["query", "join"])
+            for labels, found in self._parked.items():
+                counter.add_metric(labels, found[part])
+            yield counter
+        gauge = GaugeMetricFamily("semistream_join_parked_rows", "Rows that are parked now.", labels=["query", "join"])
+        for labels, found in self._parked.items():
+            gauge.add_metric(labels, found["waiting"])
+        yield gauge
+
+    def _of_shards(self) -> Iterator[Metric]:
+        for part, told in _SHARD_GAUGES.items():
+            gauge = GaugeMetricFamily(f"semistream_shard_{part}", told, labels=["query", "join", "shard"])
+            for labels, counters in self._last.items():
+                for shard in counters.get("shards", ()):
+                    gauge.add_metric([*labels, str(shard["shard"])], shard[part])
+            yield gauge
 
     def text(self) -> str:
         """Return the page."""

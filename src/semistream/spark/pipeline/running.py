@@ -31,10 +31,16 @@ class Pipeline:
     rows: DataFrame
 
 
-def load(path: str | os.PathLike[str], environment: Mapping[str, str] = os.environ, *, adopt: bool = False) -> Pipeline:
+def load(
+    path: str | os.PathLike[str],
+    environment: Mapping[str, str] = os.environ,
+    *,
+    adopt: bool = False,
+    settings: Mapping[str, str] | None = None,
+) -> Pipeline:
     """Read and check a pipeline file, with the Spark session that it asks for.
 
-    With ``adopt`` it may go on from the checkpoint of another pipeline.
+    With ``adopt`` it may go on from the checkpoint of another pipeline. ``settings`` of Spark yield to the file's.
 
     Raises
     ------
@@ -53,8 +59,8 @@ def load(path: str | os.PathLike[str], environment: Mapping[str, str] = os.envir
         check_binding(plan, document, adopt=adopt)
     if document.problems:  # Spark takes its time to start, and to tell of them
         raise PipelineError(path, document.problems)
-    settings = {"spark.sql.session.timeZone": "UTC", **plan.spark}  # the same rows on every machine
-    spark = session(plan.name, master=plan.master, memory=plan.heap, settings=settings)
+    chosen = {"spark.sql.session.timeZone": "UTC", **(settings or {}), **plan.spark}  # the same rows on every machine
+    spark = session(plan.name, master=plan.master, memory=plan.heap, settings=chosen)
     rows = assemble(spark, plan, document)
     if rows is None or document.problems:
         raise PipelineError(path, document.problems)

@@ -80,7 +80,7 @@ def compact(spark: SparkSession, path: PathLike) -> int:
         numbers = spark.range(0, len(manifest.shards), 1, len(manifest.shards)).selectExpr("cast(id AS int) AS shard")
         return _collected(numbers.mapInArrow(task, _REPORT), manifest)
 
-    return _committed(place_of(path).absolute(), run)
+    return _committed(place_of(path).absolute(), "compact", run)
 
 
 def _update(df: DataFrame, path: PathLike, *, gone: bool) -> int:
@@ -102,10 +102,10 @@ def _update(df: DataFrame, path: PathLike, *, gone: bool) -> int:
         sharded = positional(rows).repartitionById(len(manifest.shards), shard)
         return _collected(sharded.mapInArrow(task, _REPORT), manifest)
 
-    return _committed(place_of(path).absolute(), run)
+    return _committed(place_of(path).absolute(), "delete" if gone else "upsert", run)
 
 
-def _committed(path: Place, run: Callable[[Place, Manifest, str], list[ShardFiles]]) -> int:
+def _committed(path: Place, operation: str, run: Callable[[Place, Manifest, str], list[ShardFiles]]) -> int:
     """Run a job on the newest version and commit what it wrote as the next one."""
 
     def work() -> int:
@@ -113,7 +113,10 @@ def _committed(path: Place, run: Callable[[Place, Manifest, str], list[ShardFile
         with Writer(path) as writer:
             manifest = manifests.load(path)
             files = run(path, manifest, writer.run)
-            following = dataclasses.replace(manifest, shards=tuple(files), version=manifest.version + 1)
+            following = dataclasses.replace(
+                manifest, shards=tuple(files), version=manifest.version + 1,
+                properties={**manifest.properties, manifests.OPERATION: operation},
+            )  # fmt: skip
             writer.commit(following)
             return following.version
 

@@ -1,0 +1,102 @@
+"""What the site has beside its files: a page for each join of the registry, and links that work in both places."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from figures import FIGURES, svg
+from mkdocs.structure.files import File, Files
+
+from semistream.core.errors import SemistreamError
+from semistream.costs import costs_of
+from semistream.joins import algorithms, find
+
+_WHEN = {
+    "oracle": "To say what is right, and how fast it could be: R must fit into memory.",
+    "inlj": "As the bar to clear; or for a handful of tuples an hour.",
+    "meshjoin": "A disk without random reads to speak of, no skew, and no hurry.",
+    "r_meshjoin": "As MESHJOIN, when R grows.",
+    "partitioned_join": "Where a tuple may wait for ever; else never: nothing bounds the wait for a rare key.",
+    "hybridjoin": "Some skew, an index, and little memory. Short, and good to read first.",
+    "x_hybridjoin": "Skew with frequent keys together in R, by age or by popularity.",
+    "cmeshjoin": "Skew and a disk that only reads in sequence.",
+    "cachejoin": "Skew with frequent keys anywhere in R.",
+    "front+inlj": "Strong skew and a disk that reads quickly from anywhere.",
+    "front+x_hybridjoin": "Frequent keys anywhere, and pages with many of them.",
+    "p_cachejoin": "As CACHEJOIN, with a core to spare.",
+    "op_cachejoin": "As P-CACHEJOIN, with a disk that is slower than probing.",
+    "ssij": "Batches of many tuples with deadlines, frequent keys together in R, a disk that gains from planned reads.",
+    "front+ssij": "As SSIJ, with frequent keys scattered over R.",
+    "adaptivejoin": "If in doubt: its memory moves to where the stream gains most; results keep the stream's order.",
+}
+_DOCSTRING = """::: {module}.{name}
+    options:
+      show_root_heading: false
+      show_root_toc_entry: false
+      members: false
+      show_source: false
+      show_bases: false"""
+_INDEX = """# The joins
+
+One memory budget, one interface, and the same exact result; they differ in what they keep, what they read, and
+whom a read serves. [Which one?](../tuning.md) is a question for the cost models.
+
+| id | what it is | when |
+|---|---|---|
+"""
+
+
+def _file_name(name: str) -> str:
+    return name.replace("+", "-")
+
+
+def _algorithm_page(name: str) -> str:
+    kind = find(name)
+    figure = FIGURES.get(name)
+    parts = [f"# {kind.title}", f'`algorithm="{name}"` · [all joins](index.md)']
+    parts.append(f"**When.** {_WHEN.get(name, kind.title)}")
+    if figure is not None:
+        parts.append(svg(name, figure))
+        parts.append("\n".join(f"{number}. {text}" for number, (_, _, text) in enumerate(figure.steps, 1)))
+    parts += ["## What it does", _DOCSTRING.format(module=kind.__module__, name=kind.__name__)]
+    if (model := _cost_model(name)) is not None:
+        parts += ["## Its cost model", model]
+        parts.append("How all models are priced, and how near they come: [tuning](../tuning.md#the-models).")
+    parts.append("Measured beside all others: [service rates](../service-rates.md), [experiments](../experiments.md).")
+    return "\n\n".join(parts)
+
+
+def _cost_model(name: str) -> str | None:
+    """Return what the module of a model says, as Markdown: tables and formulas stay as they are, in a block."""
+    try:
+        module = sys.modules[type(costs_of(name)).__module__]
+    except SemistreamError:  # the oracle, which takes what it needs
+        return None
+    text = re.sub(r"``([^`]+)``", r"`\1`", inspect.getdoc(module) or "")
+    if "===" in text or "::" in text:
+        head, _, rest = text.partition("\n\n")
+        return f"{head}\n\n```text\n{rest.replace('`', '')}\n```" if rest else head
+    return text
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add a page for each join, and a list of them."""
+    rows = []
+    for name in algorithms():
+        page = f"{_file_name(name)}.md"
+        rows.append(f"| [`{name}`]({page}) | {find(name).title} | {_WHEN.get(name, '')} |")
+        files.append(File.generated(config, f"algorithms/{page}", content=_algorithm_page(name)))
+    files.append(File.generated(config, "algorithms/index.md", content=_INDEX + "\n".join(rows)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Links out of the documentation, to sources, are paths to read; folders of results are no pages."""
+    out = re.sub(r"\[([^\]]+)\]\((?:\.\./)+(src/[^)]+)\)", r"\1 (`\2`)", markdown)
+    return re.sub(r"\[([^\]]+)\]\((results(?:-spark)?)\)", r"\1 (`docs/\2`)", out)

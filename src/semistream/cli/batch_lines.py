@@ -1,0 +1,122 @@
+"""A line for each micro-batch of ``semistream run``, as it ends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from semistream.core.units import format_count
+from semistream.spark.monitoring.listening import BatchReport
+
+if TYPE_CHECKING:
+    from semistream.spark.pipeline.plan import PipelinePlan
+
+__all__ = ["BatchLines"]
+
+_HEADINGS = f"{'batch':>6} {'rows':>9} {'rows/s':>8} {'left':>8} {'seconds':>9}"
+_OF_JOIN = f"{'memory':>7} {'pages':>7} {'nobody':>7} {'parked':>7} {'v':>3}"
+_REPEATED = 30
+"""Lines after which headings come again, on a screen."""
+_SECONDS = {"millisecond": 1e-3, "second": 1.0, "minute": 60.0, "hour": 3600.0}
+
+
+class BatchLines(BatchReport):
+    """Prints what a micro-batch did: rows, pace, what the source has left, seconds and, if there is one, the trigger's.
+
+    For each join: how much memory answered, pages read, rows without a partner, rows parked, and the version of R.
+    On a screen these are columns under headings; elsewhere each line says what its numbers are.
+    """
+
+    def __init__(self, plan: PipelinePlan, console: Console) -> None:
+        self._console = console
+        self._names = [join.name for join in plan.joins]
+        self._every = _interval(plan.trigger)
+        self._lines = 0
+
+    def add(self, batch: Mapping[str, Any]) -> None:
+        if not batch["rows"] and not batch.get("dead"):
+            return
+        self._lines += 1
+        if self._console.is_terminal:
+            if self._lines % _REPEATED == 1:
+                self._print(self._headings())
+            self._print(self._columns(batch))
+        else:
+            self._print(self._sentence(batch))
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, soft_wrap=True, markup=False)
+
+    def _headings(self) -> str:
+        above = " " * len(_HEADINGS) + "".join(f" │ {name[:35]:<35}" for name in self._names)
+        return f"{above}\n{_HEADINGS}" + f" │ {_OF_JOIN}" * len(self._names)
+
+    def _columns(self, batch: Mapping[str, Any]) -> str:
+        late = "!" if self._late(batch) else " "
+        line = (
+            f"{batch['batch']:>6} {batch['rows']:>9,} {_count(batch.get('service_rate')):>8} "
+            f"{_left(batch.get('backlog')):>8} {_seconds(batch):>8.2f}{late}"
+        )
+        for name in self._names:
+            one = batch["joins"].get(name)
+            if one is None or not one.get("tasks"):
+                line += " │ " + " " * len(_OF_JOIN)
+                continue
+            line += (
+                f" │ {_hits(one):>7} {_count(one['pages_read']):>7} {_count(one['unmatched']):>7} "
+                f"{_count((one.get('parked') or {}).get('waiting')):>7} {_version(one):>3}"
+            )
+        return line
+
+    def _sentence(self, batch: Mapping[str, Any]) -> str:
+        late = f", later than every {self._every:g} s" if self._late(batch) else ""
+        line = (
+            f"batch {batch['batch']}: {batch['rows']:,} rows, {_count(batch.get('service_rate'))} rows/s, "
+            f"{_left(batch.get('backlog'))} left, {_seconds(batch):.2f} s{late}"
+        )
+        for name, one in batch["joins"].items():
+            if one.get("tasks"):
+                parked = f", {one['parked']['waiting']:,} parked" if one.get("parked") else ""
+                line += (
+                    f"; {name}: {_hits(one)} from memory, {one['pages_read']:,} pages read, {one['unmatched']:,} "
+                    f"without a partner{parked}, version {_version(one)}"
+                )
+        return line
+
+    def _late(self, batch: Mapping[str, Any]) -> bool:
+        return self._every is not None and _seconds(batch) > self._every
+
+
+def _interval(trigger: str | None) -> float | None:
+    """Return the seconds of a trigger such as ``10 seconds``; None if it has none.
+
+    >>> _interval("10 seconds"), _interval("1 minute"), _interval("available now")
+    (10.0, 60.0, None)
+    """
+    found = re.fullmatch(r"([\d.]+) *(\w+?)s?", trigger or "")
+    return float(found[1]) * _SECONDS[found[2]] if found and found[2] in _SECONDS else None
+
+
+def _seconds(batch: Mapping[str, Any]) -> float:
+    return float(batch["seconds"].get("triggerExecution", 0.0))
+
+
+def _left(backlog: Mapping[str, int] | None) -> str:
+    if not backlog:
+        return "–"
+    return _count(backlog["rows"]) if "rows" in backlog else f"{backlog.get('files', 0)} files"
+
+
+def _hits(one: Mapping[str, Any]) -> str:
+    return f"{one['cache_hits'] / one['rows_done']:.0%}" if one["rows_done"] else "–"
+
+
+def _version(one: Mapping[str, Any]) -> str:
+    return str(max((shard["version"] for shard in one.get("shards", ())), default="–"))
+
+
+def _count(value: float | None) -> str:
+    return "–" if value is None else format_count(value)

@@ -1,0 +1,97 @@
+"""What the demo says at its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from semistream.cli.console import errors, facts, out
+from semistream.core.units import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from semistream.relation.relation import Relation
+    from semistream.spark.demo.star_schema import DemoPlan
+    from semistream.spark.demo.warehouse_questions import Answer
+    from semistream.spark.monitoring.metrics import StreamStatistics
+
+__all__ = ["Outcome", "show_differences", "summary", "where_next"]
+
+
+@dataclass
+class Outcome:
+    """What the demo has found out so far."""
+
+    batch_rows: list[int] = field(default_factory=list)
+    statistics: dict[str, StreamStatistics] = field(default_factory=dict)
+    ours: float = 0.0
+    theirs: float = 0.0
+    """Sales a second, Spark included, of all micro-batches but the first."""
+    rows: int = 0
+    differing: int = 0
+    examples: list[dict[str, Any]] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+
+
+def summary(plan: DemoPlan, relation: Relation, outcome: Outcome, seconds: float) -> Table:
+    """Return what was joined with what, how fast, and whether it is right."""
+    found = outcome.statistics["products"]
+    totals = found.totals
+    table = facts()
+    table.add_row(
+        "master tables",
+        f"{plan.rows:,} products, {plan.customers:,} customers, {plan.stores} stores; products: "
+        f"{format_bytes(relation.nbytes)} on disk, {relation.page_count:,} pages",
+    )
+    batches = f"{min(outcome.batch_rows):,} to {max(outcome.batch_rows):,}"
+    table.add_row("stream", f"{plan.sales:,} sales in {found.batches} micro-batches of {batches}")
+    table.add_row("joins", f"{plan.algorithm}, left, with products (Zipf {plan.exponent:g}), customers and stores")
+    table.add_row("warehouse", f"{outcome.rows:,} rows, {totals.unmatched:,} of them of no known product")
+    reads = f"{totals.pages_read:,} pages, {format_bytes(totals.bytes_read)}"
+    if totals.pages_read:
+        reads += f": {totals.rows_done / totals.pages_read:.1f} sales a page"
+    table.add_row("read of products", reads)
+    if totals.cache_hits:
+        table.add_row("hit ratio", f"{totals.hit_ratio:.1%} of the sales needed no read")
+    table.add_row(
+        "memory held",
+        f"{format_bytes(found.bytes_held)} at most, of {format_bytes(found.memory)} allowed "
+        f"({found.memory / relation.nbytes:.1%} of the products)",
+    )
+    if outcome.differing:
+        table.add_row("check", f"[bold red]✗ {outcome.differing:,} rows differ from Spark's own join[/bold red]")
+    else:
+        table.add_row("check", "[bold green]✓[/bold green] the warehouse is exactly what Spark's own join gives")
+    table.add_row("service rate", f"{format_count(totals.service_rate)} sales/s in the join of products, on one core")
+    table.add_row("end to end", f"{format_count(outcome.ours)} sales/s through three joins, Spark included")
+    table.add_row("Spark's own", f"{format_count(outcome.theirs)} sales/s through its stream-static joins, in this run")
+    ratio = outcome.ours / outcome.theirs
+    table.add_row("[bold]ratio[/bold]", f"[bold {'green' if ratio >= 1 else 'yellow'}]{ratio:.1f} ×[/]")
+    table.add_row("took", f"{seconds:.0f} s")
+    return table
+
+
+def show_differences(outcome: Outcome) -> None:
+    """Print some rows that differ, if there are any."""
+    for row in outcome.examples:
+        times = row.pop("surplus")
+        errors.print(f"[red]{'in the warehouse only' if times > 0 else 'missing'}[/red] ({abs(times)}×): {row}")
+
+
+def where_next(place: Path, keep: bool) -> None:
+    """Print where to look next."""
+    out.print("\n[bold]Next[/bold]")
+    steps = {
+        "semistream demo --live --compare": "turn skew, bursts and memory yourself, on the live page",
+        "semistream build products.csv products --key id": "a relation of your own table",
+        "semistream tune products --memory 5%": "what each join would do with it",
+        "semistream run pipeline.toml --dashboard": "a pipeline of your own; examples/ has some",
+    }
+    if keep:
+        steps = {f"semistream inspect {place / 'relations' / 'products'}": "what was made here, and is kept", **steps}
+    table = facts()
+    for command, told in steps.items():
+        table.add_row(command, told)
+    out.print(table, soft_wrap=True)

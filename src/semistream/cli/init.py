@@ -1,0 +1,122 @@
+"""``semistream init``: a pipeline file, from a look at the stream and at the relations."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from semistream.cli.console import out
+from semistream.cli.path_arguments import read_path
+from semistream.core.errors import SemistreamError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["init"]
+
+_FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json"}
+
+
+class ScaffoldError(SemistreamError, ValueError):
+    """What a pipeline file cannot be made from."""
+
+
+def init(
+    stream: Annotated[
+        Path, typer.Argument(help="Files of the stream, or their directory: Parquet, CSV or JSON.", show_default=False)
+    ],
+    relations: Annotated[
+        list[Path], typer.Argument(help="Relations to join it with.", show_default=False, parser=read_path)
+    ],
+    on: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The stream's key column for each relation, in their order. By default the one that is named as the "
+            "relation's key, or nearly.",
+            show_default=False,
+        ),
+    ] = None,
+    path: Annotated[Path, typer.Option("--out", help="The file to write.")] = Path("pipeline.toml"),
+) -> None:
+    """Write a pipeline file to start from: the stream's schema, a join for each relation, a Parquet sink."""
+    if path.exists():
+        raise ScaffoldError(f"{path} is there already; give another with --out, or remove it")
+    if on and len(on) != len(relations):
+        raise ScaffoldError(f"there are {len(relations)} relations and {len(on)} --on; give one for each, or none")
+    format_, schema = _looked_at(stream)
+    keys = on or [_key_of(relation, schema) for relation in relations]
+    for key in keys:
+        if key not in schema.names:
+            raise ScaffoldError(f"the stream has no column {key!r}; it has {', '.join(schema.names)}")
+    path.write_text(_text(stream, format_, schema, list(zip(relations, keys, strict=True))), encoding="utf-8")
+    out.print(f"[green]Wrote[/green] {path}: {len(relations)} joins. Look it through, then:", soft_wrap=True)
+    out.print(f"  semistream run {path} --check\n  semistream run {path} --dashboard", soft_wrap=True)
+
+
+def _looked_at(stream: Path) -> tuple[str, pa.Schema]:
+    """Return the format of a stream's files, and the columns of the first."""
+    if not stream.exists():
+        raise ScaffoldError(f"there is nothing at {stream}; give a file of the stream, or the directory they come into")
+    inside = sorted(one for one in stream.rglob("*") if one.suffix in _FORMATS) if stream.is_dir() else [stream]
+    found = next((one for one in inside if one.suffix in _FORMATS), None)
+    if found is None:
+        raise ScaffoldError(f"{stream} has no file that ends in {', '.join(_FORMATS)}; put one there as a sample")
+    format_ = _FORMATS[found.suffix]
+    if format_ == "json":
+        import pyarrow.json
+
+        return format_, pyarrow.json.read_json(found).schema
+    from semistream.cli.relations.table_files import InputFiles
+
+    return format_, InputFiles.find([found]).reader().schema
+
+
+def _key_of(relation: Path, schema: pa.Schema) -> str:
+    """Return the stream's column that is named as a relation's key, or after the relation and its key."""
+    from semistream.relation.storage import manifest as manifests
+
+    key = manifests.load(relation).key
+    if len(key) > 1:
+        raise ScaffoldError(f"the key of {relation} is {', '.join(key)}; write that join yourself, with on = [...]")
+    name = relation.name.lower()
+    wished = [key[0], f"{name}_{key[0]}", f"{name.removesuffix('s')}_{key[0]}", name.removesuffix("s"), name]
+    for wish in wished:
+        for column in schema.names:
+            if column.lower() == wish.lower():
+                return str(column)
+    raise ScaffoldError(
+        f"which column of the stream is the key {key[0]!r} of {relation}? Say so with --on: it has "
+        f"{', '.join(schema.names)}"
+    )
+
+
+def _text(stream: Path, format_: str, schema: pa.Schema, joins: list[tuple[Path, str]]) -> str:
+    from semistream.spark.relations.types import spark_type
+
+    columns = ", ".join(f"{part.name} {spark_type(part.name, part.type).simpleString()}" for part in schema)
+    folder = stream if stream.is_dir() else stream.parent
+    lines = [
+        "# Made by semistream init. Every key is described in docs/pipeline.md.",
+        f"name = {json.dumps(folder.absolute().name)}",
+        'checkpoint = "out/checkpoint"',
+        'trigger = "available now"          # or an interval, such as "10 seconds", to go on for ever',
+        "",
+        "[source]",
+        f"format = {json.dumps(format_)}",
+        f"path = {json.dumps(str(folder.absolute()))}",
+        f"schema = {json.dumps(columns)}",
+        "files_per_batch = 16",
+    ]
+    for relation, key in joins:
+        lines += [
+            "",
+            "[[join]]",
+            f"relation = {json.dumps(str(relation.absolute()))}",
+            f"on = {json.dumps(key)}",
+            'memory = "64MB"                    # semistream tune says what more or less would bring',
+            'on_missing = "null"                # or drop, dead_letter, park',
+        ]
+    return "\n".join([*lines, "", "[sink]", 'format = "parquet"', 'path = "out/facts"', ""])

@@ -1,0 +1,202 @@
+// The page: fetches what was, listens to what comes, and draws both.
+import { Chart } from "./charts.js";
+import { fillAnswers, fillControls, fillPitch, say } from "./demo.js";
+import { PARTS, behind, bytes, chosen, clock, count, hits, percent, quantile, rates, ratio, rolling, time } from "./numbers.js";
+
+const at = (id) => document.getElementById(id);
+const COLORS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6"];
+let points = [], paused = false, spoken = 0, wanted = false;
+const charts = {};
+
+function makeCharts() {
+  const make = (name, title, series, show, most) => { charts[name] = new Chart(at("charts"), { title, series, show, most }); };
+  make("rates", "Rows a second", [{ label: "come", color: "--c2", dashed: true }, { label: "served", color: "--c1" }], count);
+  make("latency", "A micro-batch takes", [
+    { label: "each", color: "--c6" }, { label: "p50", color: "--c1" }, { label: "p99", color: "--c2", dashed: true }], time);
+  make("hits", "Answered from memory", [], percent, 1);
+  make("pages", "Pages of R", [{ label: "read", color: "--c2" }, { label: "useful", color: "--c1", dashed: true }], count);
+  make("memory", "Memory held", [
+    ...PARTS.map((label, n) => ({ label, color: COLORS[n], stacked: true })), { label: "budget", color: "--text", dashed: true }], bytes);
+  make("waiting", "Rows that wait, or found nobody", [
+    { label: "in the source", color: "--c3" }, { label: "parked", color: "--c4", dashed: true },
+    { label: "no partner", color: "--c6" }, { label: "dead", color: "--c5" }], count);
+}
+
+function options(select, names) {
+  const had = select.value;
+  if ([...select.options].slice(1).map((one) => one.value).join("\n") === names.join("\n")) return;
+  select.replaceChildren(select.options[0], ...names.map((name) => new Option(name, name)));
+  select.value = names.includes(had) ? had : "";
+}
+
+const names = () => [...new Set(points.flatMap((point) => Object.keys(point.joins)))];
+
+function drawCharts(shown, join, shard) {
+  const counters = shown.map((point) => chosen(point, join, shard));
+  const of = (pick) => counters.map((one) => (one ? pick(one) : null));
+  const pace = shown.map((point) => rates(point, join, shard));
+  charts.rates.draw(shown, [pace.map((one) => one[0]), pace.map((one) => one[1])]);
+  charts.latency.draw(shown, [shown.map((point) => point.seconds), rolling(shown, 0.5), rolling(shown, 0.99)]);
+  const lines = join ? [join] : names();
+  if (charts.hits.series.map((one) => one.label).join() !== lines.join()) {
+    charts.hits.points = null;
+    charts.hits.use(lines.map((label, n) => ({ label, color: COLORS[n % COLORS.length], dashed: n % 2 === 1 })));
+  }
+  charts.hits.draw(shown, lines.map((name) => shown.map((point) => hits(chosen(point, name, shard)))));
+  charts.pages.draw(shown, [of((one) => one.pages_read), of((one) => one.pages_useful || null)]);
+  charts.memory.draw(shown, [...PARTS.map((part) => of((one) => one.split[part])), of((one) => one.memory)]);
+  charts.waiting.draw(shown, [shown.map(behind), shown.map((point) => point.parked), of((one) => one.unmatched), shown.map((point) => point.dead)]);
+}
+
+function tile(name, value, unit, note) {
+  const box = document.createElement("div"), term = document.createElement("dt"), told = document.createElement("dd");
+  const strong = document.createElement("b"), more = document.createElement("span");
+  term.textContent = name;
+  strong.textContent = value;
+  if (unit) { const small = document.createElement("small"); small.textContent = ` ${unit}`; strong.append(small); }
+  more.textContent = note;
+  told.append(strong, more);
+  box.append(term, told);
+  return box;
+}
+
+function drawTiles(shown, join, shard) {
+  const last = shown.at(-1), counters = chosen(last, join, shard);
+  const [come, served] = rates(last, join, shard);
+  const seconds = shown.slice(-60).map((point) => point.seconds);
+  const versions = [...new Set(counters?.versions ?? [])].sort((a, b) => a - b);
+  const load = !join && shard === "" ? ratio(come, served) : null;
+  const left = last.backlog?.rows == null && last.backlog?.files != null ? "files" : "rows";
+  at("tiles").replaceChildren(
+    tile("Rows come", count(come), "/s", `${count(last.rows)} in the last micro-batch`),
+    tile("Rows served", count(served), "/s", load == null ? "in the join, on one core" : load > 1 ? "slower than they come" : `${percent(load)} busy`),
+    tile("A micro-batch", time(quantile(seconds, 0.5)), "", `p99 ${time(quantile(seconds, 0.99))}`),
+    tile("From memory", percent(hits(counters)), "", counters ? `${count(counters.pages_read)} pages read` : "no join ran"),
+    tile("Waiting", count(behind(last)), behind(last) == null ? "" : left, `${count(last.parked)} parked, ${count(last.dead)} dead`),
+    tile("Memory", counters ? bytes(counters.bytes_held) : "–", "", counters ? `of ${bytes(counters.memory)}; R is at version ${versions.join(", ") || "–"}` : ""),
+  );
+}
+
+function row(cells, head) {
+  const line = document.createElement("tr");
+  cells.forEach((cell, n) => {
+    const box = document.createElement(head || n === 0 ? "th" : "td");
+    if (head) box.scope = "col"; else if (n === 0) box.scope = "row";
+    if (cell instanceof Node) box.append(cell); else box.textContent = cell;
+    line.append(box);
+  });
+  return line;
+}
+
+function table(id, titles, lines) {
+  const head = document.createElement("thead"), body = document.createElement("tbody");
+  head.append(row(titles, true));
+  body.append(...lines.map((cells) => row(cells, false)));
+  at(id).replaceChildren(head, body);
+}
+
+function filled(held, whole) {
+  const box = document.createElement("span"), meter = document.createElement("meter");
+  meter.max = whole || 1;
+  meter.value = held;
+  meter.setAttribute("aria-label", "share of the budget");
+  box.append(meter, `${bytes(held)} of ${bytes(whole)}`);
+  return box;
+}
+
+function drawTables(shown, join, shard) {
+  const last = shown.findLast((point) => Object.keys(point.joins).length) ?? shown.at(-1);
+  const lines = Object.entries(last.joins).filter(([name]) => !join || name === join).flatMap(([name, one]) =>
+    Object.entries(one.shards).filter(([number]) => shard === "" || number === shard).map(([number, s]) => [
+      `${name} ${number}`, count(s.rows_in), percent(hits(s)), count(s.pages_read), s.pages_useful ? count(s.pages_useful) : "–",
+      count(s.unmatched - s.null_keys), count(s.null_keys), time(s.busy_seconds), filled(s.bytes_held, s.memory), s.version]));
+  table("shards", ["join, shard", "rows", "from memory", "pages read", "useful", "no partner", "NULL keys", "busy", "memory", "version"], lines);
+  table("batches", ["batch", "at", "rows", "rows/s", "took", "from memory", "pages read", "no partner", "parked", "dead", "left in the source"],
+    shown.slice(-12).reverse().map((point) => {
+      const one = chosen(point, join, shard);
+      return [point.batch, clock(point.time), count(point.rows), count(point.service), time(point.seconds), percent(hits(one)),
+        count(one?.pages_read), count(one?.unmatched), count(point.parked), count(point.dead), count(behind(point))];
+    }));
+}
+
+function draw() {
+  wanted = false;
+  const join = at("join").value;
+  options(at("join"), names());
+  options(at("shard"), [...new Set(points.flatMap((point) => Object.values(point.joins).flatMap((one) => Object.keys(one.shards))))].sort((a, b) => a - b));
+  const shard = at("shard").value, shown = points.slice(-Number(at("span").value));
+  if (!shown.length) { at("since").textContent = "· no micro-batch yet"; return; }
+  at("since").textContent = `· micro-batch ${points.at(-1).batch}, ${count(points.reduce((sum, point) => sum + point.rows, 0))} rows since ${clock(points[0].time)}`;
+  drawTiles(shown, join, shard);
+  drawCharts(shown, join, shard);
+  drawTables(shown, join, shard);
+  if (Date.now() - spoken > 15000) {  // to a screen reader, now and then
+    spoken = Date.now();
+    at("spoken").textContent = `Micro-batch ${points.at(-1).batch}: ${count(points.at(-1).rows)} rows in ${time(points.at(-1).seconds)}.`;
+  }
+}
+
+function redraw() {
+  if (wanted || paused) return;
+  wanted = true;
+  requestAnimationFrame(draw);
+}
+
+function state(name, text) {
+  at("state").dataset.state = name;
+  at("state").textContent = text;
+}
+
+function theme(name) {
+  document.documentElement.dataset.theme = name;
+  at("theme").textContent = name === "dark" ? "Light" : "Dark";
+  Object.values(charts).forEach((chart) => chart.build());
+}
+
+const EXTRAS = { ratio: fillPitch, answers: fillAnswers, state: (text) => state(text, text) };
+
+async function start() {
+  makeCharts();
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  theme(localStorage.getItem("theme") ?? (dark.matches ? "dark" : "light"));
+  dark.addEventListener("change", () => localStorage.getItem("theme") ?? theme(dark.matches ? "dark" : "light"));
+  at("theme").onclick = () => {
+    const next = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+    localStorage.setItem("theme", next);
+    theme(next);
+  };
+  at("pause").onclick = () => {
+    paused = !paused;
+    at("pause").setAttribute("aria-pressed", paused);
+    redraw();
+  };
+  for (const id of ["join", "shard", "span"]) at(id).onchange = () => requestAnimationFrame(draw);
+  const load = async () => {
+    const data = await (await fetch("data")).json();
+    document.title = `${data.title} · semistream`;
+    at("title").textContent = data.title;
+    points = data.points;
+    fillControls(data.controls);
+    for (const [kind, value] of Object.entries(data.extras)) EXTRAS[kind]?.(value);
+    redraw();
+  };
+  const events = new EventSource("events");
+  let over = false;
+  events.onopen = async () => { state("running", "running"); await load(); };  // also after a pause: what was missed
+  events.onerror = () => { if (!over) state("lost", "not connected; trying again"); };
+  events.addEventListener("point", (event) => {
+    const point = JSON.parse(event.data);
+    if (!points.some((one) => one.run === point.run && one.batch === point.batch && one.time === point.time)) points.push(point);
+    redraw();
+  });
+  events.addEventListener("said", (event) => say(JSON.parse(event.data).text));
+  for (const [kind, act] of Object.entries(EXTRAS)) {
+    events.addEventListener(kind, (event) => {
+      over = kind === "state" && JSON.parse(event.data) === "ended";
+      act(JSON.parse(event.data));
+      if (over) events.close();
+    });
+  }
+}
+
+start();

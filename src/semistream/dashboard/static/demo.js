@@ -1,0 +1,92 @@
+// What only the demo has: controls, the comparison with Spark's own join, and answers of the warehouse.
+import { count } from "./numbers.js";
+
+const at = (id) => document.getElementById(id);
+
+export function say(text, wrong = false) {
+  at("said").textContent = text;
+  at("said").classList.toggle("wrong", wrong);
+}
+
+async function act(name, value) {
+  try {
+    const answer = await fetch(`controls/${name}`, {
+      method: "POST", headers: { "Content-Type": "application/json", "X-Semistream": "page" }, body: JSON.stringify({ value }),
+    });
+    const told = await answer.json();
+    say(told.said ?? told.error, !answer.ok);
+  } catch {
+    say("That did not reach the demo; has it ended?", true);
+  }
+}
+
+function control(one) {
+  const box = document.createElement("div"), hint = document.createElement("p");
+  box.className = "control";
+  hint.id = `hint-${one.name}`;
+  hint.textContent = one.hint;
+  if (one.kind === "button") {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = one.label;
+    button.setAttribute("aria-describedby", hint.id);
+    button.onclick = () => act(one.name, null);
+    box.append(button, hint);
+    return box;
+  }
+  const label = document.createElement("label"), input = document.createElement("input"), shown = document.createElement("output");
+  const show = () => { shown.textContent = `${Number(input.value)}${one.unit}`; };
+  Object.assign(input, { type: "range", min: one.least, max: one.most, step: one.step, id: `control-${one.name}` });
+  input.value = one.value;
+  input.setAttribute("aria-describedby", hint.id);
+  label.htmlFor = input.id;
+  label.append(one.label, shown);
+  input.oninput = show;
+  input.onchange = () => act(one.name, Number(input.value));
+  show();
+  box.append(label, input, hint);
+  return box;
+}
+
+export function fillControls(controls) {
+  at("controls").hidden = !controls.length;
+  if (at("control-list").childElementCount !== controls.length) at("control-list").replaceChildren(...controls.map(control));
+}
+
+function bar(label, value, most, told, other) {
+  const line = document.createElement("div"), name = document.createElement("span"), track = document.createElement("div");
+  const fill = document.createElement("i"), number = document.createElement("span");
+  line.className = other ? "bar other" : "bar";
+  name.textContent = label;
+  name.title = label;
+  fill.style.width = `${most > 0 ? (100 * value) / most : 0}%`;
+  track.append(fill);
+  number.textContent = told;
+  line.append(name, track, number);
+  return line;
+}
+
+// {ours, theirs: rows a second, note}
+export function fillPitch({ ours, theirs, note }) {
+  const strong = document.createElement("strong"), words = document.createElement("p"), bars = document.createElement("div");
+  strong.textContent = `${(ours / theirs).toFixed(1)} ×`;
+  words.textContent = note;
+  words.style.margin = 0;
+  bars.className = "bars";
+  const most = Math.max(ours, theirs);
+  bars.append(bar("semistream", ours, most, `${count(ours)}/s`), bar("Spark's own join", theirs, most, `${count(theirs)}/s`, true));
+  at("pitch").replaceChildren(strong, words, bars);
+  at("pitch").hidden = false;
+}
+
+// [{question, rows: [[label, value, text]]}]
+export function fillAnswers(answers) {
+  at("answer-list").replaceChildren(...answers.map(({ question, rows }) => {
+    const box = document.createElement("div"), title = document.createElement("h3");
+    title.textContent = question;
+    const most = Math.max(...rows.map((row) => row[1]));
+    box.append(title, ...rows.map(([label, value, told]) => bar(label, value, most, told)));
+    return box;
+  }));
+  at("answers").hidden = !answers.length;
+}

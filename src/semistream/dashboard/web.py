@@ -1,0 +1,177 @@
+"""The page, its data, events that are pushed to it, and controls if somebody offers any.
+
+Only for this machine: other host names than the loopback's are refused, so that no page of another site can reach it
+under a name of its own; what acts must come from the page itself; and the page may load nothing from elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from semistream.core.errors import SemistreamError
+from semistream.dashboard.history import History
+
+__all__ = ["Control", "Events", "application"]
+
+_STATIC = Path(__file__).parent / "static"
+_BEAT_SECONDS = 5.0
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+@dataclass(frozen=True)
+class Control:
+    """Something that a person may do to what runs.
+
+    ``kind`` is ``button``, or ``range`` with ``least``, ``most``, ``step`` and ``value``; ``act`` is called with the
+    value, or None of a button, and returns what to say.
+    """
+
+    name: str
+    label: str
+    act: Callable[[float | None], str] = field(repr=False)
+    hint: str = ""
+    kind: str = "button"
+    least: float = 0.0
+    most: float = 1.0
+    step: float = 0.1
+    value: float = 0.0
+    unit: str = ""
+
+    def described(self) -> dict[str, Any]:
+        """Return all but what it does, for the page."""
+        return {part.name: getattr(self, part.name) for part in fields(self) if part.name != "act"}
+
+
+class Events:
+    """Messages to all pages that are open, from any thread."""
+
+    def __init__(self) -> None:
+        self._queues: set[asyncio.Queue[str | None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+
+    def send(self, kind: str, value: Any) -> None:
+        """Send a message to all pages."""
+        self._spread(f"event: {kind}\ndata: {json.dumps(value)}\n\n")
+
+    def close(self) -> None:
+        """End all streams, so that the server need not wait for them."""
+        self._closed = True
+        self._spread(None)
+
+    def _spread(self, text: str | None) -> None:
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._put, text)
+
+    def _put(self, text: str | None) -> None:
+        for queue in self._queues:
+            queue.put_nowait(text)
+
+    async def stream(self) -> AsyncIterator[str]:
+        """Yield messages as they come; a comment now and then finds out whether the page is still there."""
+        self._loop = asyncio.get_running_loop()
+        queue: asyncio.Queue[str | None] = asyncio.Queue()
+        self._queues.add(queue)
+        try:
+            yield "retry: 1000\n\n"
+            while not self._closed:
+                try:
+                    text = await asyncio.wait_for(queue.get(), _BEAT_SECONDS)
+                except TimeoutError:
+                    text = ": still here\n\n"
+                if text is None:
+                    return
+                yield text
+        finally:
+            self._queues.discard(queue)
+
+
+def application(
+    title: str, history: History, events: Events, controls: Sequence[Control], extras: Mapping[str, Any]
+) -> Starlette:
+    """Return the web application; ``extras`` are further data of the page, such as answers of the demo."""
+    by_name = {control.name: control for control in controls}
+
+    async def page(request: Request) -> Response:
+        return FileResponse(_STATIC / "dashboard.html")
+
+    async def data(request: Request) -> Response:
+        return JSONResponse(
+            {
+                "title": title,
+                "points": history.points(),
+                "controls": [control.described() for control in controls],
+                "extras": dict(extras),
+            }
+        )
+
+    async def pushed(request: Request) -> Response:
+        return StreamingResponse(events.stream(), media_type="text/event-stream")
+
+    async def act(request: Request) -> Response:
+        control = by_name.get(request.path_params["name"])
+        if control is None:
+            return JSONResponse({"error": "there is no such control"}, 404)
+        # A form of another site cannot send this header without asking first, and is not answered then.
+        if request.headers.get("x-semistream") != "page":
+            return JSONResponse({"error": "controls are for the page"}, 403)
+        try:
+            value = (await request.json()).get("value")
+            value = None if control.kind == "button" else float(value)
+            if value is not None and not control.least <= value <= control.most:
+                raise ValueError(f"{control.label} is between {control.least:g} and {control.most:g}, not {value:g}")
+            said = await run_in_threadpool(control.act, value)
+        except (SemistreamError, ValueError, TypeError, OSError) as error:
+            return JSONResponse({"error": str(error)}, 400)
+        events.send("said", {"text": said})
+        return JSONResponse({"said": said})
+
+    return Starlette(
+        routes=[
+            Route("/", page),
+            Route("/data", data),
+            Route("/events", pushed),
+            Route("/controls/{name}", act, methods=["POST"]),
+            Mount("/static", StaticFiles(directory=_STATIC)),
+        ],
+        middleware=[
+            Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"]),
+            Middleware(_Headers),
+        ],
+    )
+
+
+class _Headers:
+    """Adds headers to every answer, streams included, which Starlette's own base class would gather first."""
+
+    def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                added = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
+                message = {**message, "headers": [*message["headers"], *added]}
+            await send(message)
+
+        await self._app(scope, receive, with_headers)

@@ -1,0 +1,121 @@
+"""The demo's joins: ours, and Spark's own stream-static joins of the same sales, which also say what is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from semistream.core.units import parse_bytes
+from semistream.relation.relation import Relation
+from semistream.spark.demo.star_schema import DIMENSIONS, DemoPlan
+from semistream.spark.joining.stream_join import join
+from semistream.spark.relations.build_job import build
+
+__all__ = [
+    "OURS",
+    "THEIRS",
+    "build_relations",
+    "count_differences",
+    "enriched",
+    "plain",
+    "seconds_of",
+    "start_into",
+    "stream_of_sales",
+]
+
+OURS, THEIRS = "warehouse", "warehouse-of-spark"
+"""Where the rows of our joins go, and those of Spark's."""
+_LOADED = (
+    "sale_id", "date_id", "product_id", "customer_id", "store_id", "quantity", "amount", "event_time",
+    "name", "category", "price", "segment", "country", "region",
+)  # fmt: skip
+_LEAST_MEMORY = 4_000_000
+
+
+def build_relations(spark: SparkSession, plan: DemoPlan, directory: Path) -> Relation:
+    """Make each master table a relation, with a Spark job; return that of the products."""
+    for name, key in DIMENSIONS.items():
+        master = spark.read.parquet(str(directory / name))
+        shards = 1 if name == "stores" else plan.shards
+        relation = build(master, directory / "relations" / name, key=key, shards=shards)
+        if name == "products":
+            products = relation
+        else:
+            relation.close()
+    return products
+
+
+def stream_of_sales(spark: SparkSession, directory: Path, files: int | None = 1) -> DataFrame:
+    """Return the sales as they are written, so many files in a micro-batch."""
+    # Statistics of all micro-batches are read off the progress at the end, so Spark must keep that many.
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "1000")
+    reader = spark.readStream.schema(spark.read.parquet(str(directory / "sales")).schema)
+    if files is not None:
+        reader = reader.option("maxFilesPerTrigger", files)
+    return reader.parquet(str(directory / "sales"))
+
+
+def enriched(sales: DataFrame, plan: DemoPlan, directory: Path) -> DataFrame:
+    """Return the sales with products, customers and stores beside them, by our joins."""
+    for name, key in DIMENSIONS.items():
+        path = directory / "relations" / name
+        memory: str | int = plan.memory
+        if name != "products":
+            with Relation.open(path) as relation:
+                memory = max(_LEAST_MEMORY, parse_bytes(plan.memory, of=relation.nbytes))
+        sales = join(sales, path, on=key, how="left", memory=memory, algorithm=plan.algorithm, metrics=name)
+    return sales.select(*_LOADED)
+
+
+def plain(sales: DataFrame, directory: Path) -> DataFrame:
+    """Return the same by Spark's own joins with the tables that the relations were built from."""
+    for name, key in DIMENSIONS.items():
+        sales = sales.join(sales.sparkSession.read.parquet(str(directory / name)), key, "left")
+    return sales.select(*_LOADED)
+
+
+def start_into(rows: DataFrame, directory: Path, name: str, every: str | None = None) -> StreamingQuery:
+    """Start a query into ``directory/name``: all that is there now, or what comes, ``every`` so often."""
+    writer = rows.writeStream.queryName(name).format("parquet").option("path", str(directory / name))
+    writer = writer.option("checkpointLocation", str(directory / f"checkpoint-{name}"))
+    writer = writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=every)
+    return writer.start()
+
+
+def seconds_of(query: StreamingQuery, *, after: int = 0) -> tuple[int, float]:
+    """Return the rows of all micro-batches but the first ``after``, and how long they took, Spark's work included."""
+    done = [part for part in query.recentProgress if part["numInputRows"]][after:]
+    milliseconds = sum(part["durationMs"]["triggerExecution"] for part in done)
+    return sum(part["numInputRows"] for part in done), milliseconds / 1e3
+
+
+def count_differences(spark: SparkSession, directory: Path, examples: int = 5) -> tuple[int, int, list[dict[str, Any]]]:
+    """Compare our warehouse with that of Spark's own joins, row for row, repeats included.
+
+    Returns the rows of the warehouse, how many rows differ, and some of those; ``surplus`` says how many times more
+    often than in the other a row is in ours.
+    """
+    ours, theirs = (spark.read.parquet(str(directory / name)) for name in (OURS, THEIRS))
+    return _compare(ours, theirs, examples)
+
+
+def _compare(found: DataFrame, expected: DataFrame, examples: int) -> tuple[int, int, list[dict[str, Any]]]:
+    columns = found.columns
+    both = found.withColumn("surplus", F.lit(1)).unionByName(expected.withColumn("surplus", F.lit(-1)))
+    counted = both.groupBy(*columns).agg(
+        F.sum("surplus").alias("surplus"), F.sum((F.col("surplus") > 0).cast("long")).alias("found")
+    )
+    differing = F.col("surplus") != 0
+    total = counted.agg(
+        F.coalesce(F.sum("found"), F.lit(0)).alias("rows"),
+        F.coalesce(F.sum(F.when(differing, F.abs("surplus"))), F.lit(0)).alias("differing"),
+    ).first()
+    assert total is not None
+    if not total.differing:
+        return total.rows, 0, []
+    shown = counted.where(differing).drop("found").limit(examples).collect()
+    return total.rows, total.differing, [row.asDict() for row in shown]

@@ -1,0 +1,48 @@
+"""Five questions of the kind that warehouses are for, answered by DuckDB from the files that the stream has written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from semistream.core.errors import MissingExtraError
+from semistream.core.units import format_count
+from semistream.spark.demo.star_join import OURS
+
+__all__ = ["Answer", "ask"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A question, and the bars of its answer: label, value, and the value as text."""
+
+    question: str
+    rows: list[tuple[str, float, str]]
+
+
+_QUESTIONS = {
+    "Which categories earn most?": "SELECT category, sum(amount) FROM sales WHERE category IS NOT NULL "
+    "GROUP BY 1 ORDER BY 2 DESC LIMIT 5",
+    "In which regions?": "SELECT region, sum(amount) FROM sales GROUP BY 1 ORDER BY 2 DESC LIMIT 5",
+    "Who buys?": "SELECT segment || ', ' || country, sum(amount) FROM sales GROUP BY 1 ORDER BY 2 DESC LIMIT 5",
+    "On which days of the week?": "SELECT weekday, sum(amount) FROM sales JOIN dates USING (date_id) "
+    "GROUP BY weekday, isodow(day) ORDER BY isodow(day)",
+    "Which products are in fashion?": "SELECT name, sum(quantity) FROM sales WHERE name IS NOT NULL "
+    "GROUP BY 1 ORDER BY 2 DESC LIMIT 5",
+}
+
+
+def ask(directory: Path) -> list[Answer]:
+    """Return the answers. Raise `MissingExtraError` where there is no DuckDB."""
+    try:
+        import duckdb
+    except ImportError:
+        raise MissingExtraError("duckdb", "demo") from None
+    with duckdb.connect() as warehouse:
+        for view, folder in (("sales", OURS), ("dates", "dates")):
+            files = str(directory / folder / "*.parquet").replace("'", "''")
+            warehouse.execute(f"CREATE VIEW {view} AS SELECT * FROM read_parquet('{files}')")
+        return [
+            Answer(question, [(str(label), float(value), format_count(float(value))) for label, value in found])
+            for question, found in ((text, warehouse.execute(sql).fetchall()) for text, sql in _QUESTIONS.items())
+        ]

@@ -1,0 +1,26 @@
+"""A real browser for tests: Debian's Chromium, driven by Playwright; tests that find none are skipped and say so."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """Chromium without a window."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    found = shutil.which("chromium")
+    if found is None:
+        pytest.skip("chromium is not installed: apt-get install chromium")
+    with playwright.sync_playwright() as driver:
+        # in a container, and as root, Chromium's own sandbox does not start
+        browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield browser
+        browser.close()

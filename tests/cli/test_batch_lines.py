@@ -1,0 +1,47 @@
+"""A line for each micro-batch: columns on a screen, sentences elsewhere."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from rich.console import Console
+
+from made_batches import batch
+from semistream.cli.batch_lines import BatchLines
+
+
+def lines(terminal: bool, *batches: dict[str, Any], trigger: str | None = "100 milliseconds") -> list[str]:
+    plan: Any = SimpleNamespace(joins=[SimpleNamespace(name="products")], trigger=trigger)
+    screen = io.StringIO()
+    report = BatchLines(plan, Console(file=screen, force_terminal=terminal, width=200, color_system=None))
+    for one in batches:
+        report.add(one)
+    return screen.getvalue().splitlines()
+
+
+def test_sentences() -> None:
+    first, second = lines(False, batch(0), batch(1, version=3, parked=12))
+    assert first == (
+        "batch 0: 1,000 rows, 20 k rows/s, 70 left, 0.10 s; products: 75% from memory, 124 pages read, "
+        "100 without a partner, version 1"
+    )
+    assert "0.11 s, later than every 0.1 s; products" in second
+    assert "12 parked, version 3" in second
+
+
+def test_columns() -> None:
+    shown = lines(True, *(batch(number, version=2) for number in range(31)), batch(31, rows=0) | {"dead": 0})
+    assert len(shown) == 31 + 2 * 2, "headings come again, and micro-batches without rows do not"
+    assert shown[0].split() == ["│", "products"]
+    assert shown[1].split() == [
+        "batch", "rows", "rows/s", "left", "seconds", "│", "memory", "pages", "nobody", "parked", "v",
+    ]  # fmt: skip
+    assert shown[4].split()[:6] == ["2", "1,000", "20", "k", "70", "0.12!"]
+    assert shown[4].index("│") == shown[1].index("│")
+    assert shown[4].split()[-1] == "2"

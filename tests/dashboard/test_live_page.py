@@ -1,0 +1,172 @@
+"""The live page in a real browser: no error on its console, numbers that move, controls that act."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("starlette")
+pytest.importorskip("playwright")
+
+from playwright.sync_api import expect
+
+from made_batches import batch
+from semistream.dashboard import Control, Dashboard
+from semistream.spark.monitoring.prometheus import PortTakenError
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+
+@dataclass
+class Shown:
+    """A dashboard, and what was done with its controls."""
+
+    dashboard: Dashboard
+    done: list[tuple[str, float | None]] = field(default_factory=list)
+
+
+@pytest.fixture
+def shown(tmp_path: Path) -> Iterator[Shown]:
+    def act(name: str, value: float | None) -> str:
+        if value == 1.5:
+            raise ValueError("no such skew; give another")
+        found.done.append((name, value))
+        return f"{name} it is"
+
+    controls = [
+        Control("skew", "Skew", lambda value: act("skew", value), "Zipf", "range", 0.0, 2.0, 0.5, 1.0),
+        Control("kill", "Kill a worker", lambda value: act("kill", value), "Done again"),
+    ]
+    history = tmp_path / "checkpoint-history.jsonl"
+    with open(history, "w") as file:
+        from semistream.dashboard.history import point_of
+
+        file.writelines(json.dumps(point_of(batch(number, run="before"))) + "\n" for number in range(5))
+    found = Shown(Dashboard("sales", 0, history=history, controls=controls))
+    yield found
+    found.dashboard.close()
+
+
+@pytest.fixture
+def page(chromium: Browser, shown: Shown) -> Iterator[Page]:
+    errors: list[str] = []
+    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    opened = context.new_page()
+    opened.on("console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None)
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    asked: list[str] = []
+    opened.on("request", lambda request: asked.append(request.url))
+    opened.goto(shown.dashboard.url)
+    opened.wait_for_selector("#batches tbody tr")
+    yield opened
+    context.close()
+    assert errors == []
+    assert asked
+    assert all(url.startswith((shown.dashboard.url, "data:")) for url in asked), "nothing comes from the network"
+
+
+def test_numbers_move_and_choices_choose(page: Page, shown: Shown) -> None:
+    assert page.locator("#batches tbody tr").count() == 5, "the history of the run before"
+    for number in range(5, 9):
+        shown.dashboard.add(batch(number, 2000, version=2))
+    expect(page.locator("#batches tbody th").first).to_have_text("8")
+    tiles = page.locator("#tiles").inner_text()
+    assert "20K /s" in tiles
+    assert "75 %" in tiles
+    assert "version 2" in tiles
+    assert page.locator("#charts figure").count() == 6
+    assert page.locator("#shards tbody tr").count() == 2
+    page.get_by_role("combobox", name="Shard").select_option("1")
+    expect(page.locator("#shards tbody tr")).to_have_count(1)
+    page.get_by_role("combobox", name="Join").select_option("products")
+    assert "products" in page.locator("#charts").inner_text()
+    # paused, the page stands still; then it has what came meanwhile
+    page.get_by_role("button", name="Pause").click()
+    shown.dashboard.add(batch(9, 2000))
+    page.wait_for_timeout(300)
+    assert page.locator("#batches tbody th").first.inner_text() == "8"
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator("#batches tbody th").first).to_have_text("9")
+    # a canvas that shows something
+    drawn = "[...document.querySelector('canvas').getContext('2d').getImageData(0, 0, 300, 150).data].some(Boolean)"
+    assert page.evaluate(drawn)
+
+
+def test_controls_act_and_say_what_is_wrong(page: Page, shown: Shown) -> None:
+    slider = page.get_by_role("slider", name="Skew")
+    slider.focus()
+    slider.press("ArrowLeft")
+    expect(page.locator("#said")).to_have_text("skew it is")
+    page.get_by_role("button", name="Kill a worker").press("Enter")
+    expect(page.locator("#said")).to_have_text("kill it is")
+    assert shown.done == [("skew", 0.5), ("kill", None)]
+    shown.dashboard.tell("ratio", {"ours": 300.0, "theirs": 100.0, "note": "as many"})
+    shown.dashboard.tell("answers", [{"question": "Who?", "rows": [["a", 3, "3"], ["b", 1, "1"]]}])
+    expect(page.locator("#pitch")).to_contain_text("3.0 ×")
+    assert "Who?" in page.locator("#answers").inner_text()
+
+
+def test_it_reads_on_a_phone_in_the_dark_and_by_keyboard(chromium: Browser, shown: Shown) -> None:
+    context = chromium.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
+    opened = context.new_page()
+    opened.goto(shown.dashboard.url)
+    opened.wait_for_selector("#batches tbody tr")
+    assert opened.evaluate("document.documentElement.scrollWidth") <= 390, "nothing sticks out"
+    assert opened.evaluate("document.documentElement.dataset.theme") == "dark"
+    opened.keyboard.press("Tab")
+    assert opened.evaluate("document.activeElement.textContent") == "Skip to the numbers"
+    unnamed = """[...document.querySelectorAll('button, select, input, meter')].filter(
+        (one) => !(one.labels?.length || one.textContent.trim() || one.ariaLabel)).length"""
+    assert opened.evaluate(unnamed) == 0, "a screen reader has a name for everything"
+    contrast = opened.evaluate(CONTRAST)
+    opened.get_by_role("button", name="Switch between light and dark").click()
+    assert opened.evaluate("document.documentElement.dataset.theme") == "light"
+    assert min(contrast, opened.evaluate(CONTRAST)) >= 4.5
+    context.close()
+
+
+CONTRAST = """() => {
+  const light = (text) => {
+    const parts = text.match(/[0-9.]+/g).slice(0, 3).map((part) => part / 255)
+      .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+  };
+  const back = light(getComputedStyle(document.querySelector('.tiles > div')).backgroundColor);
+  return Math.min(...[...document.querySelectorAll('dt, dd b, dd span')].map((one) => {
+    const front = light(getComputedStyle(one).color);
+    return (Math.max(front, back) + 0.05) / (Math.min(front, back) + 0.05);
+  }));
+}"""
+
+
+def test_only_the_page_itself_is_served(shown: Shown) -> None:
+    """Neither another host's name, which its pages could be given, nor a form of another site."""
+    url = shown.dashboard.url
+
+    def status(path: str, headers: dict[str, str], body: bytes | None = None) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url + path, body, headers), timeout=10) as answer:
+                return answer.status, answer.headers["Content-Security-Policy"]
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    assert status("/", {})[0] == 200
+    assert "default-src 'self'" in status("/data", {})[1]
+    assert status("/data", {"Host": "evil.example"})[0] == 400
+    assert status("/controls/kill", {}, b'{"value": null}')[0] == 403
+    assert status("/controls/nothing", {"X-Semistream": "page"}, b"{}")[0] == 404
+    code, text = status("/controls/skew", {"X-Semistream": "page"}, b'{"value": 1.5}')
+    assert (code, json.loads(text)) == (400, {"error": "no such skew; give another"})
+    assert "between 0 and 2" in status("/controls/skew", {"X-Semistream": "page"}, b'{"value": 7}')[1]
+    assert shown.done == []
+    with pytest.raises(PortTakenError, match="cannot be had for the page"):
+        Dashboard("other", int(url.rpartition(":")[2]))

@@ -1,0 +1,83 @@
+"""What a listener reports of a query's micro-batches: every shard, the memory's split, parked and dead rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import SparkSession
+
+import semistream
+from semistream.spark.monitoring.listening import BatchReport, BatchTotals, StatisticsListener, backlog_of
+from semistream.spark.monitoring.metrics import SPLIT
+
+
+class Kept(BatchReport):
+    def __init__(self) -> None:
+        self.batches: list[Mapping[str, Any]] = []
+
+    def add(self, batch: Mapping[str, Any]) -> None:
+        self.batches.append(batch)
+
+
+@pytest.mark.spark
+def test_shards_memory_parked_and_dead(spark: SparkSession, tmp_path: Path) -> None:
+    known = pa.table({"id": np.arange(1000), "name": [f"p{key}" for key in range(1000)]})
+    semistream.Relation.build(known, tmp_path / "products", "id", shards=2).close()
+    semistream.upsert(tmp_path / "products", known.slice(0, 10))
+    (tmp_path / "sales").mkdir()
+    keys = pa.array([None, None, *range(0, 1200, 3)], pa.int64())
+    pq.write_table(pa.table({"id": keys}), tmp_path / "sales" / "a.parquet")
+    stream = spark.readStream.schema("id long").parquet(str(tmp_path / "sales"))
+    parked = semistream.join(
+        stream, tmp_path / "products", on="id", on_missing="park", park_for="1 hour", after_park="dead_letter",
+        park_idle=False, memory="1MB", algorithm="hybridjoin", metrics="products",
+    )  # fmt: skip
+    kept, totals = Kept(), BatchTotals()
+    listener = StatisticsListener([kept, totals], letters=["products"])
+    spark.streams.addListener(listener)
+    try:
+        query = (
+            parked.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
+            .trigger(availableNow=True).start()
+        )  # fmt: skip
+        query.awaitTermination()
+        assert listener.wait_for(query.runId)
+    finally:
+        spark.streams.removeListener(listener)
+    (batch,) = [one for one in kept.batches if one["rows"]]
+    found = batch["joins"]["products"]
+    assert [(one["shard"], one["version"]) for one in sorted(found["shards"], key=lambda one: one["shard"])] == [
+        (0, 2),
+        (1, 2),
+    ]
+    for name in ("rows_in", "pages_read", "bytes_held", "memory", *SPLIT):
+        assert found[name] == sum(one[name] for one in found["shards"]), name
+    assert found["rows_in"] == len(keys) == batch["rows"]
+    assert 0 < found["pages_useful"] <= found["pages_read"]
+    assert found["bytes_held"] == sum(found[name] for name in SPLIT) <= found["memory"]
+    assert found["parked"] == totals.parked["products"] == {"waiting": 66, "found_late": 0, "expired": 0}
+    assert batch["dead"] == totals.dead == found["null_keys"] == 2
+
+
+def test_what_a_source_still_has() -> None:
+    class Source:
+        def __init__(self, metrics: dict[str, str], end: str | None = None, latest: str | None = None) -> None:
+            self.metrics, self.endOffset, self.latestOffset = metrics, end, latest
+
+    assert backlog_of([Source({}, "0", "3")]) is None
+    assert backlog_of([Source({"numFilesOutstanding": "4", "numBytesOutstanding": "1e3"})]) == {
+        "files": 4,
+        "bytes": 1000,
+    }
+    assert backlog_of([Source({"maxOffsetsBehindLatest": "7"}), Source({}, '{"sale": 3}', '{"sale": 10}')]) == {
+        "rows": 14
+    }
