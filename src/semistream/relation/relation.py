@@ -124,10 +124,8 @@ class Relation:
             Parts by hash of the key, for as many tasks of a cluster.
         memory
             What sorting may hold; more than that is spilled beside the relation.
-        overwrite
-            Replace the relation at ``path`` by a new version.
-        unique
-            Refuse a key that has several rows; nothing is built then.
+        overwrite, unique
+            Replace the relation at ``path`` by a new version; refuse a key that has several rows.
         """
         return cls.open(
             builder.build(
