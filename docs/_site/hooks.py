@@ -13,28 +13,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from figures import FIGURES, svg
 from mkdocs.structure.files import File, Files
 
+from semistream.cli.algorithms import WHEN
 from semistream.core.errors import SemistreamError
 from semistream.costs import costs_of
 from semistream.joins import algorithms, find
 
-_WHEN = {
-    "oracle": "To say what is right, and how fast it could be: R must fit into memory.",
-    "inlj": "As the bar to clear; or for a handful of tuples an hour.",
-    "meshjoin": "A disk without random reads to speak of, no skew, and no hurry.",
-    "r_meshjoin": "As MESHJOIN, when R grows.",
-    "partitioned_join": "Where a tuple may wait for ever; else never: nothing bounds the wait for a rare key.",
-    "hybridjoin": "Some skew, an index, and little memory. Short, and good to read first.",
-    "x_hybridjoin": "Skew with frequent keys together in R, by age or by popularity.",
-    "cmeshjoin": "Skew and a disk that only reads in sequence.",
-    "cachejoin": "Skew with frequent keys anywhere in R.",
-    "front+inlj": "Strong skew and a disk that reads quickly from anywhere.",
-    "front+x_hybridjoin": "Frequent keys anywhere, and pages with many of them.",
-    "p_cachejoin": "As CACHEJOIN, with a core to spare.",
-    "op_cachejoin": "As P-CACHEJOIN, with a disk that is slower than probing.",
-    "ssij": "Batches of many tuples with deadlines, frequent keys together in R, a disk that gains from planned reads.",
-    "front+ssij": "As SSIJ, with frequent keys scattered over R.",
-    "adaptivejoin": "If in doubt: its memory moves to where the stream gains most; results keep the stream's order.",
-}
 _DOCSTRING = """::: {module}.{name}
     options:
       show_root_heading: false
@@ -60,7 +43,7 @@ def _algorithm_page(name: str) -> str:
     kind = find(name)
     figure = FIGURES.get(name)
     parts = [f"# {kind.title}", f'`algorithm="{name}"` · [all joins](index.md)']
-    parts.append(f"**When.** {_WHEN.get(name, kind.title)}")
+    parts.append(f"**When.** {WHEN.get(name, kind.title)}")
     if figure is not None:
         parts.append(svg(name, figure))
         parts.append("\n".join(f"{number}. {text}" for number, (_, _, text) in enumerate(figure.steps, 1)))
@@ -90,7 +73,7 @@ def on_files(files: Files, config: Any) -> Files:
     rows = []
     for name in algorithms():
         page = f"{_file_name(name)}.md"
-        rows.append(f"| [`{name}`]({page}) | {find(name).title} | {_WHEN.get(name, '')} |")
+        rows.append(f"| [`{name}`]({page}) | {find(name).title} | {WHEN.get(name, '')} |")
         files.append(File.generated(config, f"algorithms/{page}", content=_algorithm_page(name)))
     files.append(File.generated(config, "algorithms/index.md", content=_INDEX + "\n".join(rows)))
     return files

@@ -174,13 +174,13 @@ def observed(df: DataFrame, name: str | Observation) -> DataFrame:
     """Return results without sentinels, whose counters are summed up under ``name``."""
     nothing = F.array(*[F.lit(0.0)] * len(_PLACES))
 
-    def added(tasks: Column) -> Column:
-        return F.aggregate(tasks, nothing, lambda total, task: F.zip_with(total, task, lambda one, other: one + other))
+    def with_sum(tasks: Column) -> Column:
+        added = F.aggregate(tasks, nothing, lambda total, task: F.zip_with(total, task, lambda one, more: one + more))
+        return F.struct(added.alias("sum"), tasks.alias("each"))
 
-    # through an array of one, for its elements are named by a function and worked out once
-    tasks = F.collect_list(_COLUMN)
-    both = F.struct(added(tasks).alias("sum"), tasks.alias("each"))
-    named = F.transform(F.array(both), lambda found: F.struct(*_named(found["sum"]), found["each"].alias(_SHARDS)))
+    # through arrays of one, for their elements are named by a function and worked out once
+    both = F.transform(F.array(F.collect_list(_COLUMN)), with_sum)
+    named = F.transform(both, lambda found: F.struct(*_named(found["sum"]), found["each"].alias(_SHARDS)))
     return df.observe(name, F.get(named, F.lit(0)).alias(_TOTALS)).where(F.col(_COLUMN).isNull()).drop(_COLUMN)
 
 
