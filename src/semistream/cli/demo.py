@@ -42,9 +42,9 @@ _MASTER = "local[*,4]"
 
 
 def demo(
-    rows: Annotated[int, typer.Option(help="Products in the master table.")] = 1_000_000,
-    sales: Annotated[int, typer.Option(help="Sales in the stream.")] = 600_000,
-    batches: Annotated[int, typer.Option(help="Micro-batches, by stretches of time.")] = 8,
+    rows: Annotated[int, typer.Option(help="Products in the master table.")] = 500_000,
+    sales: Annotated[int, typer.Option(help="Sales in the stream.")] = 240_000,
+    batches: Annotated[int, typer.Option(help="Micro-batches, by stretches of time.")] = 6,
     algorithm: Annotated[
         str | None, typer.Option(help="Which join; see: semistream algorithms.", show_default="the best on Spark")
     ] = None,

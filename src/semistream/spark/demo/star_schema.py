@@ -66,9 +66,9 @@ class DemoPlan:
         Skew of the products sold.
     """
 
-    rows: int = 1_000_000
-    sales: int = 600_000
-    batches: int = 8
+    rows: int = 500_000
+    sales: int = 240_000
+    batches: int = 6
     shards: int = field(default_factory=lambda: min(8, max(2, os.cpu_count() or 2)))
     memory: str = "5%"
     algorithm: str = ALGORITHM
