@@ -20,7 +20,7 @@ __all__ = ["History", "point_of"]
 _KEPT = 600
 _OF_JOIN = (
     "rows_in", "rows_out", "rows_done", "cache_hits", "unmatched", "null_keys", "pages_read", "pages_useful",
-    "bytes_read", "busy_seconds", "io_seconds", "bytes_held", "memory",
+    "bytes_read", "busy_seconds", "io_seconds", "store_requests", "local_pages", "bytes_held", "memory",
 )  # fmt: skip
 
 

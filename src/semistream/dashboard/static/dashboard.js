@@ -1,7 +1,7 @@
 // The page: fetches what was, listens to what comes, and draws both.
 import { Chart } from "./charts.js";
 import { fillAnswers, fillControls, fillPitch, say } from "./demo.js";
-import { PARTS, behind, bytes, chosen, clock, count, hits, percent, quantile, rates, ratio, rolling, time } from "./numbers.js";
+import { PARTS, behind, bytes, chosen, clock, count, hits, percent, quantile, rates, ratio, rolling, tier, time } from "./numbers.js";
 
 const at = (id) => document.getElementById(id);
 const COLORS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6"];
@@ -37,12 +37,17 @@ function drawCharts(shown, join, shard) {
   const pace = shown.map((point) => rates(point, join, shard));
   charts.rates.draw(shown, [pace.map((one) => one[0]), pace.map((one) => one[1])]);
   charts.latency.draw(shown, [shown.map((point) => point.seconds), rolling(shown, 0.5), rolling(shown, 0.99)]);
-  const lines = join ? [join] : names();
+  const picked = join ? [join] : names();
+  const stored = picked.filter((name) => shown.some((point) => tier(chosen(point, name, shard)) != null));
+  const lines = [...picked, ...stored.map((name) => `${name}, local tier`)];
   if (charts.hits.series.map((one) => one.label).join() !== lines.join()) {
     charts.hits.points = null;
     charts.hits.use(lines.map((label, n) => ({ label, color: COLORS[n % COLORS.length], dashed: n % 2 === 1 })));
   }
-  charts.hits.draw(shown, lines.map((name) => shown.map((point) => hits(chosen(point, name, shard)))));
+  charts.hits.draw(shown, [
+    ...picked.map((name) => shown.map((point) => hits(chosen(point, name, shard)))),
+    ...stored.map((name) => shown.map((point) => tier(chosen(point, name, shard)))),
+  ]);
   charts.pages.draw(shown, [of((one) => one.pages_read), of((one) => one.pages_useful || null)]);
   charts.memory.draw(shown, [...PARTS.map((part) => of((one) => one.split[part])), of((one) => one.memory)]);
   charts.waiting.draw(shown, [shown.map(behind), shown.map((point) => point.parked), of((one) => one.unmatched), shown.map((point) => point.dead)]);

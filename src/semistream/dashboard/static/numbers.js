@@ -2,7 +2,7 @@
 
 export const PARTS = ["cache", "stream", "reading", "results", "index", "other"];
 const SUMMED = ["rows_in", "rows_out", "rows_done", "cache_hits", "unmatched", "null_keys", "pages_read", "pages_useful",
-  "bytes_read", "busy_seconds", "io_seconds", "bytes_held", "memory"];
+  "bytes_read", "busy_seconds", "io_seconds", "store_requests", "local_pages", "bytes_held", "memory"];
 const WINDOW = 60;
 
 function added(many) {
@@ -26,6 +26,8 @@ export function chosen(point, join, shard) {
 
 export const ratio = (part, whole) => (whole > 0 ? part / whole : null);
 export const hits = (counters) => counters && ratio(counters.cache_hits, counters.rows_done);
+// Of the pages that were wanted, those that the machine's own disk had; null where R is not in a store.
+export const tier = (counters) => counters && (counters.store_requests || counters.local_pages) ? ratio(counters.local_pages, counters.pages_read) : null;
 export const behind = (point) => (point.backlog ? point.backlog.rows ?? point.backlog.files ?? null : null);
 
 export function quantile(values, share) {

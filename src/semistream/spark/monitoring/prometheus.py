@@ -46,6 +46,9 @@ _TOLD = {
     "reads": "Requests to the device.",
     "bytes_read": "Bytes read of R.",
     "io_seconds": "Time spent reading, in seconds, of all tasks together.",
+    "store_requests": "Requests to the object store that R is in.",
+    "store_bytes": "Bytes that came from it, those between wanted pages included.",
+    "local_pages": "Of the pages read, those that the machine's local tier had.",
     "busy_seconds": "Time spent joining, reading included, in seconds, of all tasks together.",
 }
 _JOIN_GAUGES = {
