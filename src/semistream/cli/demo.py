@@ -84,7 +84,7 @@ def demo(
         with relation:
             out.print(summary(plan, relation, outcome, time.perf_counter() - began))
         for answer in outcome.answers:
-            out.print(bars_of(answer.question, answer.rows))
+            out.print("", bars_of(answer.question, answer.rows))
         show_differences(outcome)
         where_next(place, keep)
     if outcome.differing:
