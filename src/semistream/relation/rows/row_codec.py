@@ -29,7 +29,14 @@ from semistream.core.errors import SemistreamError
 from semistream.relation.rows.row_cells import VARIABLE, Cells, Column, RowLimitError, Rows
 from semistream.relation.rows.row_columns import BooleanColumn, BytesColumn, FixedColumn, NullColumn
 from semistream.relation.rows.row_encoded import DictionaryColumn, ExtensionColumn, RunEndColumn
-from semistream.relation.rows.row_kernels import copy_cells, gather_heads, lengths_at, scatter_heads
+from semistream.relation.rows.row_kernels import (
+    copy_cells,
+    gather_heads,
+    lengths_at,
+    scatter_heads,
+    split_heads,
+    write_field,
+)
 from semistream.relation.rows.row_nested import ListColumn, StructColumn, UnionColumn
 
 __all__ = ["RowCodec", "Rows"]
@@ -82,6 +89,8 @@ class RowCodec:
         for width in self._widths:
             self._places.append(at)
             at += 4 if width == VARIABLE else width
+        self._field_places = np.array(self._places, np.int64)
+        self._field_widths = np.array(self._widths, np.int64)
         # A row of no bytes would have no place of its own to start at.
         self.stride: int = max(at, 1)
 
@@ -207,6 +216,9 @@ class RowCodec:
 
     def _read_cells(self, data: NDArray[np.uint8], starts: NDArray[np.int64], heads: NDArray[np.uint8]) -> list[Cells]:
         cells = []
+        count, at = starts.size, 0
+        fields = np.empty(sum((count * width + 7) & ~7 for width in self._widths if width > 0), dtype=np.uint8)
+        split_heads(heads, self._field_places, self._field_widths, fields)
         bits_at = -1
         bits = np.zeros(0, dtype=np.uint8)
         any_null = False
@@ -224,7 +236,8 @@ class RowCodec:
                 cells.append(Cells(nulls, data, begins=starts + before, lengths=ends - before))
                 before = ends
             else:
-                cells.append(Cells(nulls, _read_field(heads, place, width)))
+                cells.append(Cells(nulls, fields[at : at + count * width]))
+                at += (count * width + 7) & ~7  # where Arrow wants a buffer to begin
         return cells
 
 
@@ -267,31 +280,13 @@ def _field(heads: NDArray[np.uint8], place: int, dtype: np.dtype[Any]) -> NDArra
     return np.ndarray((count,), dtype=dtype, buffer=heads, offset=place, strides=(stride,))
 
 
-def _pieces(width: int) -> list[tuple[int, np.dtype[Any]]]:
-    """Cut a field into what NumPy moves fast: words while they last, then one smaller piece."""
-    if width in (1, 2, 4):
-        return [(0, np.dtype(f"<u{width}"))]
-    if width % 8 == 0 and width <= 64:
-        return [(at, np.dtype("<u8")) for at in range(0, width, 8)]
-    return [(0, np.dtype((np.void, width)))]
-
-
 def _write_field(heads: NDArray[np.uint8], place: int, width: int, cell: Cells) -> None:
-    values = cell.values.view(np.uint8).reshape(heads.shape[0], width)
-    for at, dtype in _pieces(width):
-        field = _field(heads, place + at, dtype)
-        field[:] = _field(values, at, dtype)
-        if cell.nulls is not None:
-            # What Arrow keeps under a NULL is arbitrary; rows that are equal should be equal bytes.
-            field[cell.nulls] = np.zeros((), dtype=dtype)
-
-
-def _read_field(heads: NDArray[np.uint8], place: int, width: int) -> NDArray[np.uint8]:
-    values = np.empty((heads.shape[0], width), dtype=np.uint8)
-    if width:
-        for at, dtype in _pieces(width):
-            _field(values, at, dtype)[:] = _field(heads, place + at, dtype)
-    return values.reshape(-1)
+    values = frozen(cell.values.view(np.uint8).reshape(-1))
+    assert values.size == heads.shape[0] * width, f"{values.size} B for {heads.shape[0]} values of {width} B"
+    write_field(heads, place, width, values)
+    if cell.nulls is not None:
+        # What Arrow keeps under a NULL is arbitrary; rows that are equal should be equal bytes.
+        heads[cell.nulls, place : place + width] = 0
 
 
 def _batch_without_columns(rows: int, schema: pa.Schema) -> pa.RecordBatch:

@@ -12,7 +12,16 @@ from numpy.typing import NDArray
 
 from semistream.core.compiled import copy_bytes, kernel
 
-__all__ = ["copy_cells", "count_chained_rows", "gather_heads", "lengths_at", "list_chained_rows", "scatter_heads"]
+__all__ = [
+    "copy_cells",
+    "count_chained_rows",
+    "gather_heads",
+    "lengths_at",
+    "list_chained_rows",
+    "scatter_heads",
+    "split_heads",
+    "write_field",
+]
 
 
 @kernel
@@ -27,6 +36,48 @@ def gather_heads(data: NDArray[np.uint8], starts: NDArray[np.int64], heads: NDAr
             return i
         copy_bytes(flat, i * stride, data, start, stride)
     return -1
+
+
+@kernel
+def _copy_strided(
+    target: NDArray[np.uint8], to: int, by: int, source: NDArray[np.uint8], at: int, step: int, width: int, count: int
+) -> None:
+    """Copy ``count`` fields of ``width`` bytes, ``by`` and ``step`` bytes apart."""
+    # lengths that are constants become single instructions
+    if width == 8:
+        for i in range(count):
+            copy_bytes(target, to + i * by, source, at + i * step, 8)
+    elif width == 4:
+        for i in range(count):
+            copy_bytes(target, to + i * by, source, at + i * step, 4)
+    elif width == 1:
+        for i in range(count):
+            target[to + i * by] = source[at + i * step]
+    else:
+        for i in range(count):
+            copy_bytes(target, to + i * by, source, at + i * step, width)
+
+
+@kernel
+def split_heads(
+    heads: NDArray[np.uint8], places: NDArray[np.int64], widths: NDArray[np.int64], out: NDArray[np.uint8]
+) -> None:
+    """Copy the fields of all heads to ``out``, field after field, each at a multiple of 8; below 1 is no width."""
+    count, stride = heads.shape
+    flat = heads.reshape(-1)
+    at = 0
+    for field in range(places.size):
+        width = widths[field]
+        if width > 0:
+            _copy_strided(out, at, width, flat, places[field], stride, width, count)
+            at += (count * width + 7) & ~7
+
+
+@kernel
+def write_field(heads: NDArray[np.uint8], place: int, width: int, values: NDArray[np.uint8]) -> None:
+    """Copy values, ``width`` bytes each, to one field of all heads."""
+    count, stride = heads.shape
+    _copy_strided(heads.reshape(-1), place, stride, values, 0, width, width, count)
 
 
 @kernel
