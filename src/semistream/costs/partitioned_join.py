@@ -19,7 +19,6 @@ rarest partition has ``θ`` tuples it is not reached.
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import numpy as np
@@ -30,15 +29,11 @@ from semistream.costs.basis.popularity import KeyClasses, Units
 from semistream.costs.basis.queue_steady_state import root
 from semistream.costs.basis.served import DiskCosts, Served, matched_in_passes
 from semistream.costs.basis.setting import Setting
-from semistream.structures.directory import ENTRY_BYTES
+from semistream.joins.partitioned_join import PartitionLayout
+from semistream.structures.stream_table import StreamTable
 from semistream.structures.wait_buffer import WaitBuffer
 
 __all__ = ["COSTS", "PartitionedJoinCosts"]
-
-
-_LEAST_TUPLES = 16
-_TUPLE_BYTES = 17
-"""A waiting tuple beside its row; in the other joins' table it takes 25 and a hash entry."""
 
 
 class PartitionedJoinCosts(DiskCosts):
@@ -51,20 +46,14 @@ class PartitionedJoinCosts(DiskCosts):
         partition_pages: int | None = None, in_flight: int = 256, **options: Any,
     ) -> Served:  # fmt: skip
         parts = common_memory(setting, memory, index=True)
-        tuple_bytes = _tuple_bytes(setting)
-        free, frame = parts.free, setting.frame_bytes
-        sizes = self._sizes(setting, partition_pages)
-        fitting = [size for size in sizes if _needed(setting, size) <= free]
-        if not fitting:
-            raise self._too_small(setting, parts, self.least(setting, partition_pages=partition_pages))
-        small = (size for size in fitting if WaitBuffer.fixed_bytes(math.ceil(setting.pages / size)) <= free // 32)
-        pages = next(small, min(fitting, key=functools.partial(_needed, setting)))
-        count = 1 + min(in_flight - 1, min(free - _needed(setting, pages), free // 8) // (pages * frame))
-        parts.give("disk buffer", count * pages * frame)
-        parts.give("INLJ page", frame)
-        places = math.ceil(setting.pages / pages)
-        capacity = (parts.free - WaitBuffer.fixed_bytes(places)) // tuple_bytes
-        parts.give("wait buffer", capacity * tuple_bytes + WaitBuffer.fixed_bytes(places))
+        layout = _layout(setting)
+        if parts.free < (least := layout.least(partition_pages)):
+            raise self._too_small(setting, parts, least)
+        pages, count = layout.split(parts.free, partition_pages, in_flight)
+        parts.give("disk buffer", count * pages * layout.frame_bytes)
+        parts.give("INLJ page", layout.frame_bytes)
+        places, capacity = layout.places(pages), layout.capacity(parts.free, pages)
+        parts.give("wait buffer", capacity * layout.tuple_bytes + WaitBuffer.fixed_bytes(places))
 
         units = keys.units(setting, pages)
         read = min(count, places)
@@ -84,28 +73,17 @@ class PartitionedJoinCosts(DiskCosts):
             details={"w": served, "h_S": capacity, "P": places},
         )
 
-    @staticmethod
-    def _sizes(setting: Setting, partition_pages: int | None) -> list[int]:
-        if partition_pages is not None:
-            return [min(partition_pages, setting.pages)]
-        return [1 << power for power in range(setting.pages.bit_length())]
-
     def least(self, setting: Setting, **options: Any) -> int:
-        return min(_needed(setting, size) for size in self._sizes(setting, options.get("partition_pages")))
+        return _layout(setting).least(options.get("partition_pages"))
 
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
         room = common_memory(setting, memory, index=True).free // 2 // setting.frame_bytes
         return {"partition_pages": [1 << power for power in range(max(1, min(room, setting.pages)).bit_length())]}
 
 
-def _tuple_bytes(setting: Setting) -> int:
-    return setting.waiting_bytes - 25 - ENTRY_BYTES + _TUPLE_BYTES
-
-
-def _needed(setting: Setting, pages: int) -> int:
-    """Return the least bytes of the join's parts with partitions of so many pages."""
-    places = WaitBuffer.fixed_bytes(math.ceil(setting.pages / pages))
-    return (pages + 1) * setting.frame_bytes + places + _LEAST_TUPLES * _tuple_bytes(setting)
+def _layout(setting: Setting) -> PartitionLayout:
+    beside_row = WaitBuffer.bytes_beside_row - StreamTable.bytes_beside_row
+    return PartitionLayout(setting.pages, setting.frame_bytes, setting.waiting_bytes + beside_row)
 
 
 def _served(units: Units, capacity: float, read: int) -> float:

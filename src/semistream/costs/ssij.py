@@ -109,7 +109,7 @@ class SsijCosts(DiskCosts):
             split.memory,
             {
                 **options, "input_tuples": split.input_tuples, "buffer_tuples": split.buffer_tuples,
-                "max_scan": options.get("max_scan", 200), "utility_kept": utility_kept, "cache_share": cache_share,
+                "max_scan": options.get("max_scan"), "utility_kept": utility_kept, "cache_share": cache_share,
             },
             probes=items.pages_a_key * (looked_up + state.leaders / wanting),
             reads=missed * runs / waiting,
@@ -189,7 +189,7 @@ class SsijCosts(DiskCosts):
 
     def _split(
         self, setting: Setting, total: int, cache_share: float | None, *,
-        input_tuples: int | None = None, buffer_tuples: int | None = None, max_scan: int = 200, **_: Any,
+        input_tuples: int | None = None, buffer_tuples: int | None = None, max_scan: int | None = None, **_: Any,
     ) -> _Split:  # fmt: skip
         """Give the memory out as `SsijMemory` does, pages being read into one buffer."""
         frame, parts = setting.frame_bytes, common_memory(setting, total, index=True)

@@ -3,31 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.core.arguments import check_at_least
 from semistream.core.arrays import Bytes, Ints, Slots
-from semistream.joins.interface.following import Undo
-from semistream.joins.interface.join import Join
-from semistream.joins.interface.leaving import Leaving, portions
+from semistream.joins.families.holding import LEAST_TUPLES, HoldingJoin
+from semistream.joins.interface.leaving import portions
 from semistream.joins.interface.stream_buffer import Tuples
 from semistream.relation.changes.overlay import Change
-from semistream.relation.changes.patch import Patch
 from semistream.relation.pages.page_layout import LAST, find_rows
 from semistream.relation.relation import Relation
 from semistream.structures.lookup import PageLookup
 from semistream.structures.wait_buffer import WaitBuffer
 
-__all__ = ["PartitionedJoin"]
+__all__ = ["PartitionLayout", "PartitionedJoin"]
 
 
-_LEAST_TUPLES = 16
+class PartitionLayout(NamedTuple):
+    """How the memory is divided between partitions that are read, places for all partitions, and tuples that wait."""
+
+    page_count: int
+    """Of R."""
+    frame_bytes: int
+    tuple_bytes: int
+    """Of a waiting tuple."""
+
+    def sizes(self, given: int | None) -> list[int]:
+        """Return the sizes of partitions to choose from, in pages."""
+        most = max(1, self.page_count)
+        return [1 << power for power in range(most.bit_length())] if given is None else [min(given, most)]
+
+    def places(self, pages: int) -> int:
+        """Return how many partitions of so many pages R has."""
+        return -(-self.page_count // pages)
+
+    def needed(self, pages: int) -> int:
+        """Return the least bytes with partitions of so many pages: one of them, a look-up page, a few tuples."""
+        fixed = WaitBuffer.fixed_bytes(self.places(pages))
+        return (pages + 1) * self.frame_bytes + fixed + LEAST_TUPLES * self.tuple_bytes
+
+    def least(self, given: int | None) -> int:
+        """Return the least bytes."""
+        return min(map(self.needed, self.sizes(given)))
+
+    def split(self, free: int, given: int | None, in_flight: int) -> tuple[int, int]:
+        """Return the pages of a partition, and how many partitions are read at once; `least` bytes are free."""
+        fitting = [size for size in self.sizes(given) if self.needed(size) <= free]
+        small = (size for size in fitting if WaitBuffer.fixed_bytes(self.places(size)) <= free // 32)
+        pages = next(small, min(fitting, key=self.needed))
+        spare = min(free - self.needed(pages), free // 8)
+        return pages, 1 + min(in_flight - 1, spare // (pages * self.frame_bytes))
+
+    def capacity(self, free: int, pages: int) -> int:
+        """Return how many tuples can wait in what is free after all else."""
+        return (free - WaitBuffer.fixed_bytes(self.places(pages))) // self.tuple_bytes
 
 
-class PartitionedJoin(Join):
+class PartitionedJoin(HoldingJoin[WaitBuffer]):
     """A wait buffer with a place for each partition of R; the partition that most tuples wait for is read first.
 
     The index tells which partition a tuple needs, and the tuple waits there. A partition is read when
@@ -99,46 +134,31 @@ class PartitionedJoin(Join):
     # -- memory -------------------------------------------------------------------------------------------
 
     def _minimum(self) -> int:
-        return min(self._needed(pages) for pages in self._partition_sizes())
+        return self._layout().least(self._partition_pages)
 
-    def _partition_sizes(self) -> list[int]:
-        """Return the sizes to choose from, in pages."""
-        if self._partition_pages is not None:
-            return [min(self._partition_pages, max(1, self.relation.page_count))]
-        return [1 << power for power in range(max(1, self.relation.page_count).bit_length())]
-
-    def _partitions(self, pages: int) -> int:
-        return -(-self.relation.page_count // pages)
+    def _layout(self) -> PartitionLayout:
+        return PartitionLayout(self.relation.page_count, self.relation.device.frame_bytes, self._tuple_bytes())
 
     def _tuple_bytes(self) -> int:
         if not hasattr(self, "stream_codec"):
-            return int(self._row_bytes) + 17
+            return int(self._row_bytes) + WaitBuffer.bytes_beside_row
         return WaitBuffer.bytes_per_tuple(self.stream_codec, self._row_bytes)
 
-    def _needed(self, pages: int) -> int:
-        """Return the least bytes with partitions of so many pages: one of them, a look-up page, a few tuples."""
-        fixed = WaitBuffer.fixed_bytes(self._partitions(pages))
-        return (pages + 1) * self.relation.device.frame_bytes + fixed + _LEAST_TUPLES * self._tuple_bytes()
+    def _fixed_bytes(self) -> int:
+        return WaitBuffer.fixed_bytes(self.table.nowhere)
 
     def _open(self) -> None:
-        sizes, free = self._partition_sizes(), self.budget.free
-        fitting = [size for size in sizes if self._needed(size) <= free]
-        small = (size for size in fitting if WaitBuffer.fixed_bytes(self._partitions(size)) <= free // 32)
-        self._pages = next(small, min(fitting, key=self._needed))
-        frame_bytes = self.relation.device.frame_bytes
-        spare = min(free - self._needed(self._pages), free // 8)
-        count = 1 + min(self._in_flight - 1, spare // (self._pages * frame_bytes))
+        layout = self._layout()
+        self._pages, count = layout.split(self.budget.free, self._partition_pages, self._in_flight)
         self._frames = self.relation.frames(count * self._pages)
         self.budget.reserve("disk buffer", self._frames.nbytes)
         self._lookup = PageLookup(self.relation, 1, share=False, cap=self._cap)
         self.budget.reserve("INLJ page", self._lookup.nbytes)
-        places = self._partitions(self._pages)
-        capacity = (self.budget.free - WaitBuffer.fixed_bytes(places)) // self._tuple_bytes()
+        places = layout.places(self._pages)
+        capacity = layout.capacity(self.budget.free, self._pages)
         self.table = WaitBuffer(self.stream_codec, capacity, places, self._partition_tuples, self._row_bytes)
         self._table_part = self.budget.reserve("wait buffer", self.table.nbytes)
-        if self.stream_codec.variable:
-            # a longer row would push out too many others: it is served through the index at once
-            self._largest_row = max(self.table.largest_row // 4, int(self._row_bytes))
+        self._limit_rows()
 
     # -- the loop -----------------------------------------------------------------------------------------
 
@@ -269,10 +289,6 @@ class PartitionedJoin(Join):
         following = np.minimum.reduceat(later, located.bounds[:-1])
         return np.where(following == none, -1, following)
 
-    def _held(self, slots: Slots) -> Leaving:
-        """Let tuples of the buffer leave."""
-        return Leaving(slots.size, self.table.sizes(slots), lambda begin, end: self.table.rows(slots[begin:end]))
-
     def _leave(self, slots: Slots) -> Iterator[pa.RecordBatch]:
         """Let tuples that were taken out go, those without a partner as ``how`` says."""
         yield from self._without_partner(self._held(slots[~self.table.matched(slots)]))
@@ -281,28 +297,6 @@ class PartitionedJoin(Join):
         self.table.release(slots)
 
     # -- updates of R -------------------------------------------------------------------------------------
-
-    def _give_up(self, lacking: int, patch: Patch) -> Undo:
-        """Let the tuples wait in a smaller buffer."""
-        table = self.table
-        fixed = WaitBuffer.fixed_bytes(table.nowhere)
-        least = fixed + _LEAST_TUPLES * self._tuple_bytes()
-        if table.nbytes - lacking < least:
-            raise self._too_large(lacking - max(0, table.nbytes - least), patch)
-        # somewhat less than must be, so that the next update need not do it again
-        capacity = (max(least, table.nbytes - lacking - table.nbytes // 16) - fixed) // self._tuple_bytes()
-        if capacity < len(table) or (smaller := table.resized(capacity)) is None:
-            raise self._must_drain(len(table))
-        if self._largest_row is not None and smaller.largest_row < self._largest_row:
-            raise self._too_large(lacking, patch)
-
-        def undo() -> None:
-            self.table = table
-            self._table_part.resize(table.nbytes)
-
-        self.table = smaller
-        self._table_part.resize(smaller.nbytes)
-        return undo
 
     def after_update(self, change: Change) -> None:
         """Send the tuples that wait to where their rows are now."""
@@ -315,10 +309,6 @@ class PartitionedJoin(Join):
     def longest_wait(self) -> int:
         """Most stream tuples that came after a tuple before it left, or until now if it still waits."""
         return self.table.longest_wait if self._bound else 0
-
-    @property
-    def _waiting(self) -> int:
-        return len(self.table) if self._bound else 0
 
     def _check(self) -> None:
         self.table.check()

@@ -253,7 +253,7 @@ class Relation:
             self.device.read(pages, frames)
 
     def frames(self, count: int) -> Bytes:
-        """Return room for ``count`` pages, aligned as the device needs it."""
+        """Return room for ``count`` pages, aligned as the device needs it; memory is taken as pages come in."""
         return self.device.allocate(count)
 
     def rows(self, data: Bytes, starts: Ints) -> pa.RecordBatch:

@@ -37,22 +37,23 @@ Pages = NDArray[np.int32]
 
 
 @kernel
-def _cut(pages: Pages, seek: float, max_scan: int, cost: Floats, ends: Pages, window: Pages) -> int:
+def _cut(pages: Pages, seek: float, max_scan: int, cost: Floats, ends: Pages, window: Pages) -> tuple[int, float]:
     """Fill ``ends[j]`` with the last wanted page of the best run from ``j``; costs are in transfers of a page.
 
-    ``window`` is a ring of ``max_scan + 1`` places for the queue. Returns the number of queue operations.
+    ``window`` is a ring of ``max_scan + 1`` places for the queue, and ``cost`` one of ``max_scan + 2``: what is further
+    on can be in no run from here. Returns the number of queue operations, and the cost of all.
     """
     n = pages.size
-    size = window.size
-    cost[n] = 0.0
+    size, ring = window.size, cost.size
+    cost[n % ring] = 0.0
     front, back = 0, 0  # the queue is window[front:back], around the ring; the least value is at the front
     operations = 0
     for j in range(n - 1, -1, -1):
-        value = pages[j] + cost[j + 1]
+        value = pages[j] + cost[(j + 1) % ring]
         # an earlier end that costs less outlives these; of equal ones the longer run has fewer seeks
         while back > front:
             last = window[(back - 1) % size]
-            if pages[last] + cost[last + 1] <= value:
+            if pages[last] + cost[(last + 1) % ring] <= value:
                 break
             back -= 1
             operations += 1
@@ -63,9 +64,9 @@ def _cut(pages: Pages, seek: float, max_scan: int, cost: Floats, ends: Pages, wi
             operations += 1
         best = window[front % size]
         ends[j] = best
-        cost[j] = seek + 1.0 - pages[j] + (pages[best] + cost[best + 1])
+        cost[j % ring] = seek + 1.0 - pages[j] + (pages[best] + cost[(best + 1) % ring])
         operations += 1
-    return operations
+    return operations, cost[0]
 
 
 @kernel
@@ -148,18 +149,19 @@ class ReadPlanner:
         Pages of a run at most. Longer runs save seeks, and need a buffer of that size.
     """
 
-    bytes_per_page = 16
+    bytes_per_page = 8
 
     def __init__(self, capacity: int, *, seek: float, transfer: float, max_scan: int) -> None:
         _check_costs(seek, transfer, max_scan)
         self.seek, self.transfer, self.max_scan = seek, transfer, max_scan
         self._window = np.empty(max_scan + 1, np.int32)
+        self._cost = np.empty(max_scan + 2, np.float64)
         self.resize(capacity)
 
     @classmethod
     def bytes_for(cls, capacity: int, max_scan: int) -> int:
         """Return what a planner holds."""
-        return cls.bytes_per_page * capacity + 8 + 4 * (max_scan + 1)
+        return cls.bytes_per_page * capacity + 4 * (max_scan + 1) + 8 * (max_scan + 2)
 
     @property
     def nbytes(self) -> int:
@@ -176,13 +178,12 @@ class ReadPlanner:
         self.pages = np.empty(capacity, np.int32)
         """Room to put wanted pages into, for `plan`."""
         self._ends = np.empty(capacity, np.int32)
-        self._cost = np.empty(capacity + 1, np.float64)
 
     def plan(self, pages: Pages) -> ReadPlan:
         """Return the cheapest plan for wanted pages, ascending and each once. It is valid until the next one."""
         ratio = self.seek / self.transfer
-        operations = _cut(pages, ratio, self.max_scan, self._cost[: pages.size + 1], self._ends, self._window)
-        return ReadPlan(pages, self._ends[: pages.size], float(self._cost[0]) * self.transfer, operations)
+        operations, cost = _cut(pages, ratio, self.max_scan, self._cost, self._ends, self._window)
+        return ReadPlan(pages, self._ends[: pages.size], cost * self.transfer, operations)
 
     def plan_greedily(self, pages: Pages) -> ReadPlan:
         """Return a plan that joins neighbours while that pays by itself; see `greedy_plan`."""

@@ -57,10 +57,13 @@ class StreamTable:
             state=np.array([0, 0, -1, -1, 0, 0], np.int64),
         )
 
-    @staticmethod
-    def bytes_per_tuple(codec: RowCodec, row_bytes: float = 0.0) -> int:
+    bytes_beside_row = 25 + ENTRY_BYTES
+    """What a waiting tuple takes beside its row."""
+
+    @classmethod
+    def bytes_per_tuple(cls, codec: RowCodec, row_bytes: float = 0.0) -> int:
         """Return what one more tuple of capacity costs."""
-        return 25 + ENTRY_BYTES + RowStore.bytes_per_slot(codec, row_bytes)
+        return cls.bytes_beside_row + RowStore.bytes_per_slot(codec, row_bytes)
 
     @staticmethod
     def fixed_bytes() -> int:

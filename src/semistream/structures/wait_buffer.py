@@ -85,10 +85,13 @@ class WaitBuffer:
         )
         self._longest_wait = 0
 
-    @staticmethod
-    def bytes_per_tuple(codec: RowCodec, row_bytes: float = 0.0) -> int:
+    bytes_beside_row = 17
+    """What a waiting tuple takes beside its row."""
+
+    @classmethod
+    def bytes_per_tuple(cls, codec: RowCodec, row_bytes: float = 0.0) -> int:
         """Return what one more tuple of capacity costs."""
-        return 17 + RowStore.bytes_per_slot(codec, row_bytes)
+        return cls.bytes_beside_row + RowStore.bytes_per_slot(codec, row_bytes)
 
     @classmethod
     def fixed_bytes(cls, partitions: int) -> int:

@@ -13,7 +13,8 @@ import pyarrow as pa
 from semistream.core.arguments import check_at_least, check_between
 from semistream.core.arrays import Bytes, Ints
 from semistream.core.compiled import kernel
-from semistream.joins.families.waiting import LEAST_TUPLES, WaitingJoin
+from semistream.joins.families.holding import LEAST_TUPLES
+from semistream.joins.families.waiting import WaitingJoin
 from semistream.joins.interface.view import View
 from semistream.relation.relation import Relation
 

@@ -9,30 +9,26 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.core.arrays import Bytes, Ints, Slots
-from semistream.joins.interface.following import Undo
-from semistream.joins.interface.join import Join
-from semistream.joins.interface.leaving import Leaving
-from semistream.relation.changes.patch import Patch
+from semistream.joins.families.holding import HoldingJoin
 from semistream.structures.stream_table import StreamTable
 
-__all__ = ["LEAST_TUPLES", "WaitingJoin"]
+__all__ = ["WaitingJoin"]
 
 
-LEAST_TUPLES = 16
-
-
-class WaitingJoin(Join):
+class WaitingJoin(HoldingJoin[StreamTable]):
     """A join whose stream tuples wait in ``H_S`` for their page."""
 
-    table: StreamTable
     _serving = False
     """Pages are being probed: a tuple that came in now would miss those that were probed before."""
 
     def _tuple_bytes(self) -> int:
         """Return what one waiting tuple costs."""
         if not hasattr(self, "stream_codec"):
-            return int(self._row_bytes) + 37
+            return int(self._row_bytes) + StreamTable.bytes_beside_row
         return StreamTable.bytes_per_tuple(self.stream_codec, self._row_bytes)
+
+    def _fixed_bytes(self) -> int:
+        return StreamTable.fixed_bytes()
 
     def _table_minimum(self, tuples: int) -> int:
         return tuples * self._tuple_bytes() + StreamTable.fixed_bytes()
@@ -43,9 +39,7 @@ class WaitingJoin(Join):
         self._table_part = self.budget.reserve("stream table", self._table_minimum(capacity))
         self.table = StreamTable(self.stream_codec, capacity, self._row_bytes)
         self._table_part.resize(self.table.nbytes)
-        if self.stream_codec.variable:
-            # a longer row would push out too many others: it is served through the index at once
-            self._largest_row = max(self.table.largest_row // 4, int(self._row_bytes))
+        self._limit_rows()
 
     def _admit(self, most: int) -> int:
         """Move up to ``most`` tuples from the stream buffer into the table."""
@@ -77,10 +71,6 @@ class WaitingJoin(Join):
     def _joined_slots(self, slots: Slots, frames: Bytes, starts: Ints, flags: Bytes) -> Iterator[pa.RecordBatch]:
         yield from self._joined(self.table.keys_of(slots), self._held(slots), frames.reshape(-1), starts, flags)
 
-    def _held(self, slots: Slots) -> Leaving:
-        """Let tuples of the table leave."""
-        return Leaving(slots.size, self.table.sizes(slots), lambda begin, end: self.table.rows(slots[begin:end]))
-
     def _leave(self, slots: Slots, matched: NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
         """Let tuples that were removed from the table go, those without a partner as ``how`` says."""
         yield from self._without_partner(self._held(slots[~matched]))
@@ -100,37 +90,6 @@ class WaitingJoin(Join):
                 raise ValueError(f"{batch.num_rows:,} tuples find no room in {self.id}, where {self.pending:,} wait")
             batch = batch.slice(taken)
         self._admit(self.table.free)
-
-    # -- updates of R -------------------------------------------------------------------------------------
-
-    def _least_tuples(self, patch: Patch) -> int:
-        """Return the smallest capacity of the table that will do after an update."""
-        return LEAST_TUPLES
-
-    def _give_up(self, lacking: int, patch: Patch) -> Undo:
-        """Let the tuples wait in a smaller table."""
-        table, least = self.table, self._table_minimum(self._least_tuples(patch))
-        if table.nbytes - lacking < least:
-            raise self._too_large(lacking - max(0, table.nbytes - least), patch)
-        # somewhat less than must be, so that the next update need not do it again
-        size = max(least, table.nbytes - lacking - table.nbytes // 16)
-        capacity = (size - StreamTable.fixed_bytes()) // self._tuple_bytes()
-        if capacity < len(table) or (smaller := table.resized(capacity)) is None:
-            raise self._must_drain(len(table))
-        if self._largest_row is not None and smaller.largest_row < self._largest_row:
-            raise self._too_large(lacking, patch)
-
-        def undo() -> None:
-            self.table = table
-            self._table_part.resize(table.nbytes)
-
-        self.table = smaller
-        self._table_part.resize(smaller.nbytes)
-        return undo
-
-    @property
-    def _waiting(self) -> int:
-        return len(self.table) if self._bound else 0
 
     def _check(self) -> None:
         self.table.check()

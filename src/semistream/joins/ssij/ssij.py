@@ -55,7 +55,7 @@ class Ssij(Join):
         Tuples that `offer` takes before a turn is due; by default ``input_tuples``. More lets bursts in, at the expense
         of cached pages.
     max_scan
-        Pages read in one run at most, those nobody wants included.
+        Pages read in one run at most, those nobody wants included; by default 200. If given, the read buffer holds one.
     replacement
         ``"utility"``; or the paper's comparators ``"lru"`` and ``"none"``, which caches nothing.
     cache_share
@@ -112,7 +112,7 @@ class Ssij(Join):
         input_tuples: int | None = None,
         buffer_tuples: int | None = None,
         input_limit: int | None = None,
-        max_scan: int = 200,
+        max_scan: int | None = None,
         replacement: Replacement = "utility",
         cache_share: float | None = None,
         utility_kept: float = 0.5,

@@ -25,11 +25,15 @@ _MOST_PORTION = 1 << 16
 _PORTION_BYTES = 72
 """A tuple that is looked up: address, key, order, ends of its range, its span, and copies of these on the way."""
 _MOST_READ = 512
+_MAX_SCAN = 200
+"""The paper's longest run (Table II), where it is not said; a longer one takes memory only if it is."""
 _MOST_COPIES = 1 << 21
 WANTED_BYTES = ReadPlanner.bytes_per_page + 12
 """A wanted page in the read plan, its utility, and that once more among all utilities."""
 FRAME_EXTRA = FramePool.bytes_per_frame + PageCache.bytes_per_frame + 4
 """What a frame costs beside its bytes; 4 for its utility among all utilities."""
+_RUN_BYTES = 12
+"""Of the read plan, for each page of the longest run."""
 READ_EXTRA = 12
 """What a frame of the read buffer costs beside its bytes."""
 
@@ -41,7 +45,7 @@ class MemoryOptions:
     input_tuples: int | None = None
     buffer_tuples: int | None = None
     input_limit: int | None = None
-    max_scan: int = 200
+    max_scan: int | None = None
     replacement: Replacement = "utility"
     cache_share: float | None = None
     read_ahead: bool = True
@@ -99,8 +103,12 @@ class SsijLayout(NamedTuple):
         portion = _LEAST_PORTION + min(spare // 16 // _PORTION_BYTES, _MOST_PORTION)
         read = 1 + min(spare // 16 // (frame + READ_EXTRA), _MOST_READ, max(page_count - 1, 0))
         buffers = 2 if options.read_ahead and read >= 4 else 1
+        if options.max_scan is not None:
+            # a run has to fit as a whole, so who wants longer ones takes the memory from pages and tuples
+            most = 1 + spare // 2 // (frame + READ_EXTRA)
+            read = max(read, min(options.max_scan * buffers, most, page_count))
         copies = frame + min(spare // 32, _MOST_COPIES)
-        scan = max(1, min(options.max_scan, read // buffers, 1 + spare // 64 // 4))
+        scan = max(1, min(options.max_scan or _MAX_SCAN, read // buffers, 1 + spare // 64 // _RUN_BYTES))
         wanted = _LEAST_PORTION + spare // 64 // WANTED_BYTES
         first = cls(frame, portion, read, buffers, copies, scan, wanted, 0)
         left = free - sum(first.parts().values())

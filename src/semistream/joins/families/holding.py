@@ -1,0 +1,107 @@
+"""What all joins share whose tuples wait in a table of a fixed capacity: letting them leave, and giving memory up."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Generic, Protocol, Self, TypeVar
+
+import pyarrow as pa
+
+from semistream.core.arrays import Ints, Slots
+from semistream.core.budget import Reservation
+from semistream.joins.interface.following import Undo
+from semistream.joins.interface.join import Join
+from semistream.joins.interface.leaving import Leaving
+from semistream.relation.changes.patch import Patch
+
+__all__ = ["LEAST_TUPLES", "HoldingJoin", "TupleTable"]
+
+
+LEAST_TUPLES = 16
+
+
+class TupleTable(Protocol):
+    """A table that tuples wait in, each in a slot."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        ...
+
+    @property
+    def largest_row(self) -> int:
+        """The longest row the table can take when empty."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def sizes(self, slots: Slots) -> Ints | int:
+        """Return the bytes of tuples."""
+        ...
+
+    def rows(self, slots: Slots) -> pa.RecordBatch:
+        """Return tuples."""
+        ...
+
+    def resized(self, capacity: int) -> Self | None:
+        """Return a table of another capacity with the same tuples, None if they do not fit."""
+        ...
+
+
+T = TypeVar("T", bound=TupleTable)
+
+
+class HoldingJoin(Join, Generic[T]):
+    """A join whose stream tuples wait in a table.
+
+    What it is made of beside the tuples, and the least tuples it can do with, is for an algorithm to say.
+    """
+
+    table: T
+    _table_part: Reservation
+
+    @abstractmethod
+    def _fixed_bytes(self) -> int:
+        """Return what the table costs beside its tuples."""
+
+    @abstractmethod
+    def _tuple_bytes(self) -> int:
+        """Return what one waiting tuple costs."""
+
+    def _least_tuples(self, patch: Patch) -> int:
+        """Return the smallest capacity of the table that will do after an update."""
+        return LEAST_TUPLES
+
+    def _held(self, slots: Slots) -> Leaving:
+        """Let tuples of the table leave."""
+        return Leaving(slots.size, self.table.sizes(slots), lambda begin, end: self.table.rows(slots[begin:end]))
+
+    def _limit_rows(self) -> None:
+        """Let rows not wait that would push out too many others: they are served through the index at once."""
+        if self.stream_codec.variable:
+            self._largest_row = max(self.table.largest_row // 4, int(self._row_bytes))
+
+    def _give_up(self, lacking: int, patch: Patch) -> Undo:
+        """Let the tuples wait in a smaller table."""
+        table, fixed = self.table, self._fixed_bytes()
+        least = fixed + self._least_tuples(patch) * self._tuple_bytes()
+        if table.nbytes - lacking < least:
+            raise self._too_large(lacking - max(0, table.nbytes - least), patch)
+        # somewhat less than must be, so that the next update need not do it again
+        capacity = (max(least, table.nbytes - lacking - table.nbytes // 16) - fixed) // self._tuple_bytes()
+        if capacity < len(table) or (smaller := table.resized(capacity)) is None:
+            raise self._must_drain(len(table))
+        if self._largest_row is not None and smaller.largest_row < self._largest_row:
+            raise self._too_large(lacking, patch)
+
+        def undo() -> None:
+            self.table = table
+            self._table_part.resize(table.nbytes)
+
+        self.table = smaller
+        self._table_part.resize(smaller.nbytes)
+        return undo
+
+    @property
+    def _waiting(self) -> int:
+        return len(self.table) if self._bound else 0
