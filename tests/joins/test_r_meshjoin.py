@@ -11,6 +11,7 @@ import pytest
 
 import semistream
 from semistream.conformance.expected import assert_same_rows, in_turns
+from semistream.costs import Setting, costs_of
 from semistream.joins.r_meshjoin import RMeshJoin
 from semistream.relation.relation import Relation
 
@@ -126,3 +127,15 @@ def test_nonsense_is_refused(tmp_path: Path, options: dict[str, float]) -> None:
     (name, value), *_ = options.items()
     with pytest.raises(ValueError, match=rf"{name}.*{value}"):
         made(built(tmp_path / "r", 10), **options)
+
+
+def test_meshjoin_as_published_reads_r_in_as_many_parts_however_large_it_is(tmp_path: Path) -> None:
+    for rows in (2000, 8000):
+        relation = built(tmp_path / f"{rows}", rows)
+        join = made(relation, "meshjoin", partitions=16)
+        assert join.view().turns <= 16
+        assert pages_of(join) == math.ceil(relation.page_count / 16)
+        setting = Setting.of(relation, STREAM)
+        assert costs_of("meshjoin").memory(setting, 100_000, partitions=16)["disk buffer"] == pages_of(join) * 512
+    with pytest.raises(ValueError, match="give partition_pages=3 or partitions=16, not both"):
+        made(relation, "meshjoin", partitions=16, partition_pages=3)

@@ -8,6 +8,7 @@ import pytest
 
 from semistream.core.errors import BudgetTooSmallError, UnsupportedJoinError
 from semistream.joins import algorithms, find
+from semistream.joins.families.front_stage import FrontStage
 from semistream.joins.interface.join import Join
 from semistream.joins.interface.stream_buffer import Tuples
 from semistream.relation.relation import Relation
@@ -98,3 +99,53 @@ def test_a_join_that_cannot_stand_behind_says_so(algorithm: str, relation: Relat
     join, least = made(algorithm, relation)
     with pytest.raises(UnsupportedJoinError, match=f"{algorithm} cannot stand behind another stage"):
         join.stand_behind(STREAM, memory=2 * least, row_bytes=ROW_BYTES, observer=lambda *_: None)
+
+
+COMMON = ("stream buffer", "matches", "results", "look-up page")
+
+
+@pytest.mark.parametrize("algorithm", ["cachejoin", "cmeshjoin", "front+inlj", "front+x_hybridjoin"])
+def test_what_both_stages_have_is_counted_once(algorithm: str, relation: Relation) -> None:
+    front = find(algorithm)(relation, on="id", memory=400_000, schema=STREAM)
+    assert isinstance(front, FrontStage)
+    mine, behind = front.view(), front.inner.view()
+    assert all(mine.parts[name] for name in COMMON)
+    assert not any(behind.parts.get(name) for name in COMMON), behind.parts
+    assert behind.inbox == mine.inbox == mine.parts["stream buffer"]
+    assert front.budget.used <= 400_000
+
+
+@pytest.mark.parametrize("algorithm", ["p_cachejoin", "op_cachejoin"])
+def test_phases_in_parallel_share_the_room_between_them(algorithm: str, relation: Relation) -> None:
+    front = find(algorithm)(relation, on="id", memory=400_000, schema=STREAM)
+    assert isinstance(front, FrontStage)
+    behind = front.inner.view()
+    assert behind.inbox == front.view().parts["intermediate buffer"]
+    assert not behind.parts.get("stream buffer")
+    assert not behind.parts.get("look-up page")
+    assert behind.parts["matches"]  # found while the other phase finds its own
+
+
+def test_ssij_behind_a_front_stage_has_its_own_pairs_and_results(relation: Relation) -> None:
+    front = find("front+ssij")(relation, on="id", memory=400_000, schema=STREAM)
+    assert isinstance(front, FrontStage)
+    behind = front.inner.view()
+    assert behind.inbox == front.view().inbox
+    assert not behind.parts.get("stream buffer")
+    assert behind.parts["matches"]
+    assert behind.parts["results"]
+
+
+@pytest.mark.parametrize("algorithm", ["cachejoin", "cmeshjoin", "front+inlj", "front+x_hybridjoin", "front+ssij"])
+def test_a_stream_that_goes_on_never_stops_where_both_share_one_buffer(algorithm: str, relation: Relation) -> None:
+    least = find(algorithm).minimum_memory(relation, STREAM, on="id")
+    front = find(algorithm)(relation, on="id", memory=least + 2000, schema=STREAM)
+    keys = np.random.default_rng(4).integers(0, ROWS, 6000)
+    out = 0
+    for begin in range(0, keys.size, 1000):
+        part = tuples(keys[begin : begin + 1000]).batch
+        while part.num_rows:
+            part = part.slice(front.offer(part))
+            out += sum(batch.num_rows for batch in front.step())
+            front.check()
+    assert out + sum(batch.num_rows for batch in front.drain()) == keys.size

@@ -190,7 +190,7 @@ def test_exact_against_duckdb(
 def test_counters_that_pages_share_cost_hits_and_nothing_else(folder: Path, ranked: Ints) -> None:
     relation = Relation.open(folder / "by key")
     join = made(relation, memory=40_000)
-    assert join.pinned._t.uses.size < relation.page_count
+    assert join.pinned.counters < relation.page_count
     keys = zipf(ranked, 10_000)
     assert feed(join, keys) + sum(batch.num_rows for batch in join.drain()) == keys.size
     join.check()
@@ -238,6 +238,25 @@ def test_tuples_offered_within_a_turn(tmp_path: Path) -> None:
         results = [*in_turns(join, batch, 40, amid=True), *join.drain()]
         assert sum(result.num_rows for result in results) == 50 * 4000, algorithm
         join.check()
+
+
+@pytest.mark.parametrize("name", ["by frequency", "sharded"])
+def test_as_published_every_tuple_waits_and_every_pinned_row_is_probed(folder: Path, ranked: Ints, name: str) -> None:
+    keys = zipf(ranked, 20_000)
+    results, joins = [], []
+    for scan in (True, False):
+        join = made(Relation.open(folder / name), by_frequency=True, scan_pinned=scan, pinned_pages=100, in_flight=8)
+        results.append(pa.Table.from_batches(join.process([stream(keys)])))
+        joins.append(join)
+        join.check()
+    assert_same_rows(*results)
+    paper, ours = (join.stats for join in joins)
+    assert paper.appended == paper.evicted == keys.size > ours.appended
+    assert abs(paper.cache_hits - ours.cache_hits) < 0.05 * keys.size
+    assert paper.cache_hits > 0.3 * keys.size
+    assert paper.probes > paper.steps * joins[0].pinned.row_count > 4 * ours.probes
+    with pytest.raises(ValueError, match="scan_pinned=True is the paper's way, for an R stored by_frequency=True"):
+        made(Relation.open(folder / "by key"), scan_pinned=True)
 
 
 @pytest.mark.parametrize(

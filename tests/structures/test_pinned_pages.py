@@ -12,7 +12,7 @@ import pytest
 
 from semistream.relation.pages.page_layout import page_keys
 from semistream.relation.relation import Relation
-from semistream.structures.pinned_pages import PinnedPages
+from semistream.structures.pinned_pages import PinnedLayout, PinnedPages
 
 KEYS = 300
 PERIOD = 60
@@ -126,7 +126,7 @@ def test_pages_come_and_go_as_the_rule_says(relation: Relation, frames: int, few
         Model(frames, counters),
         contents(relation),
     )
-    assert pinned.nbytes - 4 * counters <= PinnedPages.bytes_for(relation, frames)
+    assert pinned.nbytes - 4 * counters <= PinnedLayout.of(relation).bytes_for(frames)
     weight = 1.0 / np.arange(1, relation.page_count + 1)
     pinnings = 0
     for turn in range(150):
@@ -177,6 +177,6 @@ def test_pages_that_are_loaded_stay_and_are_copied(relation: Relation, tmp_path:
 
 def test_as_many_pages_as_fit(relation: Relation) -> None:
     for size in (0, 511, 600, 5_000, 40_000):
-        frames = PinnedPages.fitting(relation, size)
-        assert frames == 0 or PinnedPages.bytes_for(relation, frames) <= size
-        assert PinnedPages.bytes_for(relation, frames + 1) > size
+        frames = PinnedLayout.of(relation).fitting(size)
+        assert frames == 0 or PinnedLayout.of(relation).bytes_for(frames) <= size
+        assert PinnedLayout.of(relation).bytes_for(frames + 1) > size

@@ -46,7 +46,7 @@ class HybridJoinCosts(DiskCosts):
         frames = self.give_disk_buffer(setting, parts, partition_pages, in_flight, int(parts.free * disk_share))
         capacity = self.give_table(setting, parts)
         # what the stream buffer holds enters between two turns, and no more
-        most = min(most, parts.parts["stream buffer"] / setting.buffered_bytes)
+        most = min(most, parts.inbox / setting.buffered_bytes)
         side = self.side(setting, keys, capacity, frames, partition_pages, seek_pages, most=most)
         return Served(
             parts,

@@ -36,7 +36,7 @@ class InljCosts(DiskCosts):
         if parts.free < setting.frame_bytes:
             raise self._too_small(setting, parts, setting.frame_bytes)
         parts.give("disk buffer", frames * setting.frame_bytes)
-        together = self._together(parts.pairs, parts.parts["stream buffer"] / setting.buffered_bytes)
+        together = self._together(parts.pairs, parts.inbox / setting.buffered_bytes)
         together = min(together, arriving)
         pages_a_key = 1.0 + (setting.rows_per_key - 1.0) / setting.rows_per_page
         units = keys.units(setting, 1)

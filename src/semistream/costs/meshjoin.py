@@ -23,6 +23,7 @@ from semistream.costs.basis.popularity import KeyClasses
 from semistream.costs.basis.served import DiskCosts, Served, matched_in_passes
 from semistream.costs.basis.setting import Setting
 from semistream.joins.families.cyclic import Scan
+from semistream.joins.meshjoin import pages_of_partition
 from semistream.structures.stream_table import StreamTable
 
 __all__ = ["COSTS", "MeshJoinCosts"]
@@ -36,6 +37,7 @@ class MeshJoinCosts(DiskCosts):
     pages_option = "partition_pages"
 
     def serve(self, setting: Setting, memory: int, keys: KeyClasses, **options: Any) -> Served:
+        options = _in_pages(setting, options)
         parts, b, capacity = self._split(setting, memory, **options)
         turns = math.ceil(setting.pages / b)
         w = max(1, capacity // (turns + 1))
@@ -52,7 +54,7 @@ class MeshJoinCosts(DiskCosts):
         )
 
     def least(self, setting: Setting, **options: Any) -> int:
-        given = options.get(self.pages_option)
+        given = _in_pages(setting, options).get(self.pages_option)
         if given is not None:
             return _scan(setting).needed(given)
         scan = _scan(setting)
@@ -88,6 +90,14 @@ class MeshJoinCosts(DiskCosts):
     def _default(self, setting: Setting, room: int, seek: float) -> int:
         """Return what the join chooses by itself: the maximum of ``h_S·b / (S/T + b)``."""
         return int(math.sqrt(seek * seek + seek * room / setting.frame_bytes) - seek)
+
+
+def _in_pages(setting: Setting, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options with the number of partitions said in pages, as the join does."""
+    others = {name: value for name, value in options.items() if name != "partitions"}
+    if options.get("partitions") is None:
+        return others
+    return {**others, "partition_pages": pages_of_partition(setting.pages, options["partitions"])}
 
 
 def _scan(setting: Setting) -> Scan:

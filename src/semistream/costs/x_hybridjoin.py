@@ -14,7 +14,6 @@ rows in ``H_S``, so it costs one ``c_H`` a tuple instead of ``d_N·c_H`` a turn 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from semistream.costs.basis.served import Served, matched_in_passes
 from semistream.costs.basis.setting import Setting
 from semistream.costs.hybridjoin import HybridJoinCosts
 from semistream.joins.families.oldest_first import DISK_SHARE, IN_FLIGHT
-from semistream.structures.directory import entries_for
+from semistream.structures.pinned_pages import PinnedLayout
 
 __all__ = ["COSTS", "XHybridJoinCosts"]
 
@@ -47,10 +46,11 @@ class XHybridJoinCosts(HybridJoinCosts):
     def serve(
         self, setting: Setting, memory: int, keys: KeyClasses, *,
         pinned_pages: int | None = None, partition_pages: int | None = None, in_flight: int = IN_FLIGHT,
-        seek_pages: float = 3.0, disk_share: float = DISK_SHARE, by_frequency: bool = False, **options: Any,
+        seek_pages: float = 3.0, disk_share: float = DISK_SHARE, by_frequency: bool = False,
+        scan_pinned: bool = False, **options: Any,
     ) -> Served:  # fmt: skip
         parts = common_memory(setting, memory, index=True)
-        whole = parts.free
+        whole, layout = parts.free, _layout(setting)
         least = self.least(
             setting, partition_pages=partition_pages, pinned_pages=pinned_pages, by_frequency=by_frequency
         )
@@ -61,24 +61,27 @@ class XHybridJoinCosts(HybridJoinCosts):
         spare -= (frames - (partition_pages or 1)) * setting.frame_bytes
         pinned = pinned_pages
         if pinned is None:
-            pinned = 1 + int(min(spare, whole // 4) // (_pinned_bytes(setting, 1000) / 1000))
-            pinned = max(1, min(pinned, setting.pages))
-            spare -= _pinned_bytes(setting, pinned) - _pinned_bytes(setting, 1)
+            one = layout.bytes_for(1)
+            pinned = max(1, min(layout.fitting(one + min(spare, whole // 4)), setting.pages))
+            spare -= layout.bytes_for(pinned) - one
         pinned = min(pinned, setting.pages)
         counters = 0 if by_frequency else max(1, min(setting.pages, min(spare, whole // 32) // 4))
-        parts.give("pinned pages", _pinned_bytes(setting, pinned) + 4 * counters)
+        parts.give("pinned pages", layout.bytes_for(pinned) + 4 * counters)
         capacity = self.give_table(setting, parts)
 
         pages = keys.units(setting, 1).items().top(pinned)
         missed = max(pages.miss_share, 1e-9)
         side = OldestFirst(setting, keys, capacity, frames, partition_pages, seek_pages, pages)
+        # a look-up for each tuple, or as in the paper for each pinned row with each turn
+        looked_up = pinned * setting.rows_per_page * missed / side.state.tuples if scan_pinned else 1.0
         return Served(
             parts,
             {
                 **options, "pinned_pages": pinned, "partition_pages": partition_pages, "in_flight": in_flight,
                 "seek_pages": seek_pages, "disk_share": disk_share, "by_frequency": by_frequency,
+                "scan_pinned": scan_pinned,
             },
-            probes=1.0 + missed * side.pages * setting.rows_per_page,
+            probes=looked_up + missed * side.pages * setting.rows_per_page,
             reads=missed * side.reads,
             pages=missed * side.pages,
             seek=setting.seek_with(max(1, frames // side.width)),
@@ -86,6 +89,7 @@ class XHybridJoinCosts(HybridJoinCosts):
             events=self._events(setting, keys, parts, pages, missed * side.events()),
             recorded=0.0 if by_frequency else missed,
             cache_hits=1.0 - missed,
+            admits_hits=scan_pinned,
             details={
                 "w": side.state.served, "h_S": capacity, "width": side.width, "d_N": pinned * setting.rows_per_page,
                 "p_N": 1.0 - missed, "turn": side.state.tuples,
@@ -94,12 +98,14 @@ class XHybridJoinCosts(HybridJoinCosts):
 
     def least(self, setting: Setting, **options: Any) -> int:
         pinned, counters = options.get("pinned_pages"), 0 if options.get("by_frequency") else 4
-        return super().least(setting, **options) + _pinned_bytes(setting, 1 if pinned is None else pinned) + counters
+        return (
+            super().least(setting, **options) + _layout(setting).bytes_for(1 if pinned is None else pinned) + counters
+        )
 
     @staticmethod
     def _events(setting: Setting, keys: KeyClasses, parts: Memory, pages: KeyClasses, others: Floats) -> Floats:
         """Return match events of keys: of those on pinned pages with each portion of the stream that is looked up."""
-        portion = min(_PORTION, parts.parts["stream buffer"] / setting.buffered_bytes)
+        portion = min(_PORTION, parts.inbox / setting.buffered_bytes)
         with_portion = matched_in_passes(keys, portion / max(keys.miss_share, 1e-12))
         pinned = np.interp(keys.in_units(setting, 1)[1], pages.popularity[::-1], 1.0 - pages.missing[::-1])
         return pinned * with_portion + (1.0 - pinned) * others
@@ -107,15 +113,13 @@ class XHybridJoinCosts(HybridJoinCosts):
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
         """Return a grid of partition sizes and of shares of the memory for pinned pages."""
         room = common_memory(setting, memory, index=True).free
-        most = int(room // (_pinned_bytes(setting, 1000) / 1000))
+        most = _layout(setting).fitting(room)
         pinned = sorted({max(1, min(int(most * share / 16), setting.pages)) for share in range(1, 16)} | {0})
         return {**super().choices(setting, memory), "pinned_pages": pinned}
 
 
-def _pinned_bytes(setting: Setting, pages: int) -> int:
-    """Return what the non-swappable part costs, counters left out: frames and a directory of their rows."""
-    rows = pages * math.ceil(setting.rows_per_page)
-    return pages * (setting.frame_bytes + 24) + 8 * (entries_for(rows) + entries_for(pages))
+def _layout(setting: Setting) -> PinnedLayout:
+    return PinnedLayout(setting.frame_bytes, setting.rows_per_page, setting.page_rows)
 
 
 COSTS = (XHybridJoinCosts(),)

@@ -6,6 +6,7 @@ from typing import Any
 
 from semistream.joins.families.front_stage import FrontStage
 from semistream.joins.inlj import Inlj
+from semistream.joins.shares import Lending
 from semistream.joins.ssij.ssij import Ssij
 from semistream.joins.x_hybridjoin import XHybridJoin
 from semistream.relation.relation import Relation
@@ -43,6 +44,7 @@ class FrontSsij(FrontStage):
     title = "front stage + SSIJ"
     place = 140
     behind = Ssij
+    lends = Lending.ARRIVALS  # SSIJ keeps arrays for pairs, and results that an update forces out of it
 
     def __init__(self, relation: Relation, *, deadline: float | str | None = None, **options: Any) -> None:
         if deadline is not None:

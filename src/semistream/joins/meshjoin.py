@@ -9,7 +9,16 @@ from semistream.core.arguments import check_at_least
 from semistream.joins.families.cyclic import CyclicJoin
 from semistream.relation.relation import Relation
 
-__all__ = ["MeshJoin"]
+__all__ = ["MeshJoin", "pages_of_partition"]
+
+
+def pages_of_partition(pages: int, partitions: int) -> int:
+    """Return ``b`` for an R that is read in so many parts; the last may be shorter.
+
+    >>> pages_of_partition(100, 8), pages_of_partition(3, 8)
+    (13, 1)
+    """
+    return max(1, math.ceil(pages / partitions))
 
 
 class MeshJoin(CyclicJoin):
@@ -24,6 +33,9 @@ class MeshJoin(CyclicJoin):
     partition_pages
         ``b``. More makes longer reads with fewer seeks, and leaves less memory to waiting tuples. By default the
         value that maximises the rate for a device whose seek costs as much as the transfer of ``seek_pages``.
+    partitions
+        ``k``, instead of ``b``: R is read in so many parts. That is MESHJOIN as published, whose disk buffer grows with
+        R (what R-MESHJOIN undoes); for comparison.
     seek_pages
         Seek time of the device, in pages of transfer (``S / T``).
 
@@ -42,10 +54,15 @@ class MeshJoin(CyclicJoin):
         relation: Relation,
         *,
         partition_pages: int | None = None,
+        partitions: int | None = None,
         seek_pages: float = 16.0,
         **common: Any,
     ) -> None:
-        check_at_least(1, partition_pages=partition_pages)
+        check_at_least(1, partition_pages=partition_pages, partitions=partitions)
+        if partitions is not None:
+            if partition_pages is not None:
+                raise ValueError(f"give partition_pages={partition_pages} or partitions={partitions}, not both")
+            partition_pages = pages_of_partition(relation.page_count, partitions)
         super().__init__(relation, pages=partition_pages, seek_pages=seek_pages, **common)
 
     def _partition(self) -> int:

@@ -6,12 +6,14 @@ Whatever the algorithm, there is room for tuples that come, pairs found, and res
 from __future__ import annotations
 
 import math
+from enum import Enum
 
 from semistream.structures.hot.hot_tuples import HotTuples
 
 __all__ = [
     "LEAST_BETWEEN",
     "PAIR_BYTES",
+    "Lending",
     "cache_share_for_zipf",
     "cached_tuples",
     "common_parts",
@@ -31,31 +33,46 @@ _MOST_RESULTS = 1 << 22
 _LEAST_CACHED = 16
 _LEAST_BUFFER = 4096
 _LEAST_AHEAD = 8192
+_MOST_AHEAD = 1 << 16
+"""More would not let the phases overlap more: one batch is taken while the next is made."""
 LEAST_BETWEEN = _LEAST_BUFFER + _LEAST_AHEAD
 """What lies between two phases that run in parallel takes at least this."""
 
 
-def common_parts(total: int) -> tuple[int, int, int]:
+class Lending(Enum):
+    """What of these parts the stage before a join has, and the join so need not have."""
+
+    NOTHING = "no stage is before it"
+    ARRIVALS = (
+        "room for tuples that come, and a page for single look-ups: pairs and results of both may be there at once"
+    )
+    ALL = "everything: while one of the two works, the other rests"
+
+
+def common_parts(total: int, lending: Lending = Lending.NOTHING) -> tuple[int, int, int]:
     """Return what a join has of so many bytes: bytes of the stream buffer, pairs found at once, bytes of a result.
 
-    A batch of results has a part of 32, but of a small budget a 16th: many small ones would cost too much.
+    A batch of results has a part of 32, but of a small budget a 16th: many small ones would cost too much. What is
+    lent is 0.
     """
-    inbox, pairs, results = _shares(total)
+    inbox, pairs, results = _shares(total, lending)
     return int(inbox), int(pairs // PAIR_BYTES), int(results)
 
 
-def least_budget(others: int) -> int:
+def least_budget(others: int, lending: Lending = Lending.NOTHING) -> int:
     """Return the smallest budget that, like any larger one, leaves ``others`` bytes beside these parts."""
     # they grow with the budget, though more slowly: from below, the first that fits is the least
     least = others
-    while (needed := math.ceil(others + sum(_shares(least)))) > least:
+    while (needed := math.ceil(others + sum(_shares(least, lending)))) > least:
         least = needed
     return least
 
 
-def _shares(total: int) -> tuple[float, float, float]:
+def _shares(total: int, lending: Lending) -> tuple[float, float, float]:
+    if lending is Lending.ALL:
+        return 0, 0, 0
     return (
-        min(max(total / 16, _LEAST_INBOX), _MOST_INBOX),
+        0 if lending is Lending.ARRIVALS else min(max(total / 16, _LEAST_INBOX), _MOST_INBOX),
         min(max(total / 16, _LEAST_PAIRS * PAIR_BYTES), _MOST_PAIRS * PAIR_BYTES),
         min(max(total / 32, min(total / 16, _FEW_RESULTS), _LEAST_RESULTS), _MOST_RESULTS),
     )
@@ -88,6 +105,6 @@ def parts_between(total: int, free: int, least: int, buffer_share: float) -> tup
 
     ``free`` bytes are left of the budget, of which both phases need ``least``.
     """
-    ahead = min(max(_LEAST_AHEAD, total // 64), max(_LEAST_AHEAD, free - least - LEAST_BETWEEN))
+    ahead = min(max(_LEAST_AHEAD, min(total // 64, _MOST_AHEAD)), max(_LEAST_AHEAD, free - least - LEAST_BETWEEN))
     buffer = min(max(_LEAST_BUFFER, int(total * buffer_share)), max(_LEAST_BUFFER, free - ahead - least))
     return ahead, buffer

@@ -17,7 +17,7 @@ from semistream.relation.changes.overlay import Change
 from semistream.relation.relation import Relation
 from semistream.relation.rows.selection import take_rows
 from semistream.structures.lookup import Matches
-from semistream.structures.pinned_pages import PinnedPages
+from semistream.structures.pinned_pages import PinnedLayout, PinnedPages
 
 __all__ = ["XHybridJoin"]
 
@@ -44,6 +44,9 @@ class XHybridJoin(OldestFirstJoin):
         R is stored by access frequency, the most frequent rows first (built with ``clustered=False`` from rows in
         that order), as the paper requires: its first pages are loaded once and kept. Otherwise no order is required,
         and the pages that served most tuples so far are kept.
+    scan_pinned
+        Match the non-swappable part as the paper does: every tuple enters ``H_S``, and each turn probes all pinned rows
+        there. Only with ``by_frequency``, and only to compare: it is never faster.
     repin_every
         Stream tuples after which the pinned pages are compared anew with the others; counts are halved every fourth
         time. Less follows a moving stream faster, more estimates a steady one better. By default 32 for each pinned
@@ -53,7 +56,8 @@ class XHybridJoin(OldestFirstJoin):
 
     Notes
     -----
-    The first inner loop of the paper (lines 8 to 14) probes every row of the non-swappable part in ``H_S``. A tuple
+    The first inner loop of the paper (lines 8 to 14) probes every row of the non-swappable part in ``H_S``; so does
+    ``scan_pinned``. A tuple
     that has been through that loop once can match nothing of the part any more, so only those that came since the
     last turn can: they look their keys up in a hash table of the part's rows, one look-up for each tuple instead of
     one for each pinned row (``w·c_H`` instead of ``d_N·c_H`` in Eq. 5; `stats.probes` counts the look-ups made). Those
@@ -86,13 +90,17 @@ class XHybridJoin(OldestFirstJoin):
         *,
         pinned_pages: int | None = None,
         by_frequency: bool = False,
+        scan_pinned: bool = False,
         repin_every: int | None = None,
         **options: Any,
     ) -> None:
         check_at_least(0, pinned_pages=pinned_pages)
         check_at_least(1, repin_every=repin_every)
         self._pinned_pages = None if pinned_pages is None else min(pinned_pages, relation.page_count)
+        if scan_pinned and not by_frequency:
+            raise ValueError("scan_pinned=True is the paper's way, for an R stored by_frequency=True; give both")
         self._by_frequency = by_frequency
+        self._scan_pinned = scan_pinned
         self._repin_every = repin_every
         self._miss_share = 1.0
         super().__init__(relation, **options)
@@ -100,7 +108,7 @@ class XHybridJoin(OldestFirstJoin):
     def _minimum(self) -> int:
         least = 1 if self._pinned_pages is None else self._pinned_pages
         counters = 0 if self._by_frequency else 4
-        return super()._minimum() + PinnedPages.bytes_for(self.relation, least) + counters
+        return super()._minimum() + PinnedLayout.of(self.relation).bytes_for(least) + counters
 
     def _open(self) -> None:
         relation = self.relation
@@ -109,9 +117,10 @@ class XHybridJoin(OldestFirstJoin):
         spare -= self._open_disk_buffer(min(spare, int(whole * self._disk_share)))
         pages = self._pinned_pages
         if pages is None:
-            least = PinnedPages.bytes_for(relation, 1)
-            pages = max(1, min(PinnedPages.fitting(relation, least + min(spare, whole // 4)), relation.page_count))
-            spare -= PinnedPages.bytes_for(relation, pages) - least
+            layout = PinnedLayout.of(relation)
+            least = layout.bytes_for(1)
+            pages = max(1, min(layout.fitting(least + min(spare, whole // 4)), relation.page_count))
+            spare -= layout.bytes_for(pages) - least
         # a counter for every page of R, unless that took more than a small part of the memory
         counters = max(1, min(relation.page_count, min(spare, whole // 32) // 4))
         self.pinned = PinnedPages(
@@ -129,6 +138,11 @@ class XHybridJoin(OldestFirstJoin):
         return np.sort(np.argsort(depth, kind="stable")[:count])
 
     def _step(self) -> Iterator[pa.RecordBatch]:
+        if self._scan_pinned:
+            self._admit(self.table.free)
+            yield from self._serve_all_of_pinned()
+            yield from self._serve_oldest()
+            return
         crowded = 2 * self._stream.nbytes > self._stream.limit
         yield from self._serve_pinned()
         if crowded and not len(self._stream) and self.table.free and not self._closing:
@@ -158,6 +172,19 @@ class XHybridJoin(OldestFirstJoin):
                     return
             if self.table.free < _PORTION // 4:
                 return  # too little room to be worth another round
+
+    def _serve_all_of_pinned(self) -> Iterator[pa.RecordBatch]:
+        """Probe every pinned row in ``H_S``, as the paper does (lines 8 to 14)."""
+        self._serving = True
+        try:
+            for frames in self.pinned.runs():
+                for slots, starts, flags in self._probed(frames, np.empty(0, np.int64), leave=True):
+                    yield from self._joined_slots(slots, frames, starts, flags)
+                    gone = self.table.leaving(slots, flags)
+                    self._stats.cache_hits += gone.size
+                    self._let_go(gone)
+        finally:
+            self._serving = False
 
     def _let_in(self, part: Tuples, others: Ints) -> bool:
         """Move tuples into ``H_S``; return whether all found room."""

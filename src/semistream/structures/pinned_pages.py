@@ -14,6 +14,7 @@ room.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +27,42 @@ from semistream.structures import pinned_kernels as kernels
 from semistream.structures.directory import entries_for, find, position_at
 from semistream.structures.lookup import Matches
 
-__all__ = ["PinnedPages"]
+__all__ = ["PinnedLayout", "PinnedPages"]
 
 
 _PERIODS_BEFORE_AGING = 4
+
+
+class PinnedLayout(NamedTuple):
+    """What pages cost that are pinned."""
+
+    frame_bytes: int
+    rows_per_page: float
+    page_rows: int | None
+    """Rows that fit into a page; None if they vary in length."""
+
+    @classmethod
+    def of(cls, relation: Relation) -> PinnedLayout:
+        """Return that of a relation."""
+        frame, layout = relation.device.frame_bytes, relation.layout
+        return cls(frame, relation.rows_per_page, layout.capacity(frame) if layout.stride else None)
+
+    def keys(self, frames: int) -> int:
+        """Return the number of keys that the directory is made for."""
+        if self.page_rows is not None:
+            return frames * self.page_rows
+        return int(frames * self.rows_per_page * 1.25) + 64
+
+    def bytes_for(self, frames: int) -> int:
+        """Return what room for ``frames`` pages costs, counters left out."""
+        return frames * (self.frame_bytes + 24) + 8 * (entries_for(self.keys(frames)) + entries_for(frames))
+
+    def fitting(self, size: int) -> int:
+        """Return how many pages can be held in ``size`` bytes, counters left out."""
+        frames = max(0, int(size // (self.bytes_for(1000) / 1000)))
+        while frames and self.bytes_for(frames) > size:
+            frames -= 1
+        return frames
 
 
 class PinnedPages:
@@ -70,7 +103,7 @@ class PinnedPages:
         self._relation = relation
         self._bytes = relation.device.frame_bytes
         self.capacity = frames
-        self._keys_at_most = self._room = self._keys(relation, frames)
+        self._keys_at_most = self._room = PinnedLayout.of(relation).keys(frames)
         pages = relation.frames(frames)
         flat = pages.reshape(-1)
         self._frames = pages
@@ -92,31 +125,15 @@ class PinnedPages:
         self.pinned = 0
         """Pages pinned so far, loaded ones included."""
 
-    @staticmethod
-    def _keys(relation: Relation, frames: int) -> int:
-        """Return the number of keys that the directory is made for."""
-        if relation.layout.stride:
-            return frames * relation.layout.capacity(relation.device.frame_bytes)
-        return int(frames * relation.rows_per_page * 1.25) + 64
-
-    @classmethod
-    def bytes_for(cls, relation: Relation, frames: int) -> int:
-        """Return what room for ``frames`` pages costs, counters left out."""
-        keys = cls._keys(relation, frames)
-        return frames * (relation.device.frame_bytes + 24) + 8 * (entries_for(keys) + entries_for(frames))
-
-    @classmethod
-    def fitting(cls, relation: Relation, size: int) -> int:
-        """Return how many pages can be held in ``size`` bytes, counters left out."""
-        frames = max(0, int(size // (cls.bytes_for(relation, 1000) / 1000)))
-        while frames and cls.bytes_for(relation, frames) > size:
-            frames -= 1
-        return frames
-
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self._t) - self._t.words.nbytes + self._victims.nbytes + self._had.nbytes
+
+    @property
+    def counters(self) -> int:
+        """Counters of use; fewer than R has pages, if several share one."""
+        return self._t.uses.size
 
     @property
     def pages(self) -> Ints:
@@ -135,6 +152,12 @@ class PinnedPages:
     def copy(self, frames: Ints, into: Bytes) -> None:
         """Copy held pages into other frames."""
         np.take(self._frames, frames, axis=0, out=into)
+
+    def runs(self) -> Iterator[Bytes]:
+        """Yield the frames that hold pages, without copying: those next to each other together."""
+        held = np.flatnonzero(np.diff(self._t.page >= 0, prepend=False, append=False))
+        for begin, end in held.reshape(-1, 2):
+            yield self._frames[begin:end]
 
     def load(self, pages: Ints) -> None:
         """Read pages, each once, and hold them, in place of whatever was held."""

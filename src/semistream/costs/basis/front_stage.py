@@ -29,8 +29,10 @@ from semistream.costs.basis.popularity import KeyClasses, key_classes
 from semistream.costs.basis.pricing import Operations
 from semistream.costs.basis.queue_steady_state import root
 from semistream.costs.basis.served import DiskCosts, Served
-from semistream.costs.basis.setting import Setting
-from semistream.joins.shares import cache_share_for_zipf, cached_tuples, least_cache
+from semistream.costs.basis.setting import LentParts, Setting
+from semistream.joins import find
+from semistream.joins.families.front_stage import FrontStage
+from semistream.joins.shares import Lending, cache_share_for_zipf, cached_tuples, least_cache
 from semistream.structures.hot.hot_tuples import HotTuples
 from semistream.workloads.keys.zipf import harmonic
 
@@ -120,6 +122,12 @@ class FrontCosts(Costs):
         self.behind = behind
         self.share = share
 
+    @property
+    def lends(self) -> Lending:
+        """What the join behind has of the stage."""
+        join = find(self.id)
+        return join.lends if issubclass(join, FrontStage) else Lending.NOTHING
+
     def memory(self, setting: Setting, memory: int, **options: Any) -> dict[str, int]:
         parts, _, _ = self._split(setting, memory, key_classes(setting), **options)
         return parts.parts
@@ -141,7 +149,7 @@ class FrontCosts(Costs):
         parts, held, served = self._split(setting, memory, keys, **options)
         room = held / setting.rows_per_key
         # counts are halved after a portion of the stream, the first that reaches the limit
-        portion = min(_PORTION, max(1.0, parts.parts["stream buffer"] / setting.buffered_bytes))
+        portion = min(_PORTION, max(1.0, parts.inbox / setting.buffered_bytes))
         period = math.ceil(max(1.0, aging * held) / portion) * portion
         state = ideal(keys, room, period)
         missing, threshold = keys.top(room).missing, 1
@@ -168,7 +176,7 @@ class FrontCosts(Costs):
         self, setting: Setting, parts: Memory, held: float, missed: float, served: Served, options: dict[str, Any]
     ) -> Prediction:
         hits = 1.0 - missed
-        entering = missed * (1.0 - served.cache_hits) if served.waits else 0.0
+        entering = missed * served.entering
         operations = Operations(
             rows_out=setting.rows_per_key,
             cache_hits=hits + missed * served.cache_hits,
@@ -193,7 +201,7 @@ class FrontCosts(Costs):
         self._before(setting, parts, **options)
         room, u = parts.free, setting.cached_bytes
         wished = self._default_share(setting, room) if cache_share is None else cache_share
-        held = cached_tuples(room, wished, self.behind.least_memory(setting, **options), u, setting.rows)
+        held = cached_tuples(room, wished, self._least_behind(setting, **options), u, setting.rows)
         if held * u + HotTuples.fixed_bytes() >= room:
             raise self._too_small(setting, parts, self._least(setting, **options))
         parts.give("front stage", held * u + HotTuples.fixed_bytes())
@@ -203,13 +211,21 @@ class FrontCosts(Costs):
 
     def _least(self, setting: Setting, **options: Any) -> int:
         """Return what the smallest cache and the join behind need."""
-        return self.behind.least_memory(setting, **options) + least_cache(setting.cached_bytes)
+        return self._least_behind(setting, **options) + least_cache(setting.cached_bytes)
+
+    def _least_behind(self, setting: Setting, **options: Any) -> int:
+        return self.behind.least_memory(setting.replace(lent=LentParts(self.lends)), **options)
+
+    def _lent(self, parts: Memory) -> LentParts:
+        """Return what the join behind has of this stage."""
+        return LentParts(self.lends, parts.inbox, parts.pairs if self.lends is Lending.ALL else 0)
 
     def _before(self, setting: Setting, parts: Memory, **options: Any) -> None:
         """Give memory to what comes before the cache."""
 
     def _behind(self, setting: Setting, parts: Memory, keys: KeyClasses, **options: Any) -> Served:
         options = {name: value for name, value in options.items() if name not in ("threshold", "cache_share")}
+        setting = setting.replace(lent=self._lent(parts))
         return self.behind.serve(setting, parts.parts["join behind"], keys, **options)
 
     def _default_share(self, setting: Setting, room: int) -> float:

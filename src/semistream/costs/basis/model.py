@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 from semistream.core.errors import BudgetTooSmallError
 from semistream.core.units import format_bytes
 from semistream.costs.basis.pricing import Operations, simulated_seconds
-from semistream.costs.basis.setting import Setting
+from semistream.costs.basis.setting import LentParts, Setting
 from semistream.joins import find
-from semistream.joins.shares import PAIR_BYTES, common_parts, least_budget
+from semistream.joins.shares import PAIR_BYTES, Lending, common_parts, least_budget
 
 __all__ = ["Costs", "Memory", "Prediction", "common_memory", "least_memory"]
 
@@ -31,6 +31,7 @@ class Memory:
 
     total: int
     parts: dict[str, int] = field(default_factory=dict)
+    lent: LentParts = field(default_factory=LentParts)
 
     @property
     def free(self) -> int:
@@ -45,25 +46,35 @@ class Memory:
     @property
     def pairs(self) -> int:
         """Matches held at once."""
-        return self.parts["matches"] // PAIR_BYTES
+        return self.lent.pairs or self.parts["matches"] // PAIR_BYTES
+
+    @property
+    def inbox(self) -> int:
+        """Bytes of the stream buffer."""
+        return self.lent.inbox or self.parts["stream buffer"]
 
 
 def common_memory(setting: Setting, total: int, *, index: bool) -> Memory:
     """Give out what every join takes first: index, stream buffer, matches, results, a page for single look-ups."""
-    memory = Memory(total)
+    memory = Memory(total, lent=setting.lent)
     if index:
         memory.give("index", setting.index_bytes)
-    inbox, pairs, results = common_parts(total)
+    inbox, pairs, results = common_parts(total, setting.lent.lending)
     memory.give("stream buffer", inbox)
     memory.give("matches", pairs * PAIR_BYTES)
     memory.give("results", results)
-    memory.give("look-up page", setting.frame_bytes)
+    memory.give("look-up page", _look_up_page(setting))
     return memory
 
 
 def least_memory(setting: Setting, own: int, *, index: bool) -> int:
     """Return the smallest budget of a join whose own parts need ``own`` bytes, as the joins reckon it."""
-    return least_budget(own + setting.frame_bytes + (setting.index_bytes if index else 0))
+    own += _look_up_page(setting) + (setting.index_bytes if index else 0)
+    return least_budget(own, setting.lent.lending)
+
+
+def _look_up_page(setting: Setting) -> int:
+    return setting.frame_bytes if setting.lent.lending is Lending.NOTHING else 0
 
 
 @dataclass(frozen=True)
@@ -169,7 +180,7 @@ class Costs(ABC):
     def _too_small(self, setting: Setting, memory: Memory, needed: float) -> BudgetTooSmallError:
         """Return the error for a budget of which ``needed`` bytes more than are free were wanted."""
         others = sum(size for name, size in memory.parts.items() if name not in _COMMON)
-        minimum = least_budget(int(others + needed) + 1)
+        minimum = least_budget(int(others + needed) + 1, setting.lent.lending)
         return BudgetTooSmallError(
             f"memory of {memory.total:,} B is too small for {self.id}: it needs about {minimum:,} B "
             f"({format_bytes(minimum)}) for a relation of {setting.pages:,} pages with these options; "

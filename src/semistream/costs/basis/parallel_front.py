@@ -25,7 +25,7 @@ from semistream.costs.basis.front_stage import FrontCosts
 from semistream.costs.basis.model import Memory
 from semistream.costs.basis.popularity import KeyClasses
 from semistream.costs.basis.served import Served
-from semistream.costs.basis.setting import Setting
+from semistream.costs.basis.setting import LentParts, Setting
 from semistream.joins.shares import parts_between
 
 __all__ = ["ParallelFrontCosts"]
@@ -46,6 +46,9 @@ class ParallelFrontCosts(FrontCosts):
         most = parts.parts["intermediate buffer"] / (setting.buffered_bytes + _KEY_BYTES)
         options = {name: value for name, value in options.items() if name not in ("buffer_share", "threads")}
         return super()._behind(setting, parts, keys, most=most, **options)
+
+    def _lent(self, parts: Memory) -> LentParts:
+        return LentParts(self.lends, parts.parts["intermediate buffer"])
 
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
         shares = [0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.08]

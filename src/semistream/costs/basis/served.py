@@ -37,7 +37,14 @@ class Served:
     recorded: float = 0.0
     buffered: float = 0.0
     cache_hits: float = 0.0
+    admits_hits: bool = False
+    """Whether tuples that the join's own cache answers go through hash table and queue as well."""
     details: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def entering(self) -> float:
+        """Tuples that go through hash table and queue, of each that comes."""
+        return (1.0 if self.admits_hits else 1.0 - self.cache_hits) if self.waits else 0.0
 
 
 class DiskCosts(Costs):
@@ -63,7 +70,7 @@ class DiskCosts(Costs):
 
     def predict(self, setting: Setting, memory: int, **options: Any) -> Prediction:
         served = self.serve(setting, memory, key_classes(setting), **options)
-        entering = (1.0 - served.cache_hits) if served.waits else 0.0
+        entering = served.entering
         operations = Operations(
             rows_out=setting.rows_per_key, probes=served.probes, appended=entering, evicted=entering,
             recorded=served.recorded, cache_hits=served.cache_hits, buffered=served.buffered,

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.costs.basis.constants import Constants, load_constants
+from semistream.joins.shares import Lending
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.pages.page_layout import FIRST, PageLayout, page_keys
 from semistream.relation.pages.shard_writer import stored_schema
@@ -20,9 +21,21 @@ from semistream.structures.stream_table import StreamTable
 from semistream.workloads.keys.key_source import Shape
 from semistream.workloads.keys.zipf import ZipfLaw
 
-__all__ = ["Setting"]
+__all__ = ["LentParts", "Setting"]
 
 _SAMPLED_PAGES = 64
+
+
+@dataclass(frozen=True)
+class LentParts:
+    """What a join behind a cache has of the stage before it: see `semistream.joins.interface.stage_behind.Lent`."""
+
+    lending: Lending = Lending.NOTHING
+    inbox: int = 0
+    pairs: int = 0
+
+
+_NOTHING = LentParts()
 
 
 @dataclass(frozen=True)
@@ -60,6 +73,10 @@ class Setting:
     rows_per_key: float = 1.0
     exponent: float = 1.0
     shape: Shape = "random"
+    page_rows: int | None = None
+    """Rows that fit into a page; None if they vary in length."""
+    lent: LentParts = _NOTHING
+    """For a join behind a cache."""
 
     @classmethod
     def of(
@@ -109,6 +126,7 @@ class Setting:
             rows_per_key=rows_per_key,
             exponent=exponent,
             shape=shape,
+            page_rows=relation.layout.capacity(relation.device.frame_bytes) if relation.layout.stride else None,
         )
 
     @classmethod
@@ -141,7 +159,8 @@ class Setting:
         codec = RowCodec(stored_schema(schema, KeyCodec.for_schema(schema, "key")))
         fields = [key, pa.field("values", pa.binary(stream_bytes - 8))] if stream_bytes > 8 else [key]
         stream = RowCodec(pa.schema(fields))
-        pages = math.ceil(rows / max(1, PageLayout(page_bytes, codec.stride).capacity(int(page_bytes * fill))))
+        layout = PageLayout(page_bytes, codec.stride)
+        pages = math.ceil(rows / max(1, layout.capacity(int(page_bytes * fill))))
         return cls(
             rows=rows,
             pages=pages,
@@ -155,6 +174,7 @@ class Setting:
             rows_per_key=rows_per_key,
             exponent=exponent,
             shape=shape,
+            page_rows=layout.capacity(page_bytes),
         )
 
     def replace(self, **changes: object) -> Setting:

@@ -113,7 +113,7 @@ def _waiting_keys(join: Join, inner: OldestFirstJoin, sides: Sides) -> Ints:
 def _entering(join: Join, inner: OldestFirstJoin, sides: Sides) -> int:
     """Return how many tuples can enter in a turn: what the buffer before the join holds."""
     row = sides.workload.stream_bytes
-    most = inner.view().parts["stream buffer"] // row
+    most = inner.view().inbox // row
     if isinstance(join, ParallelFrontStage):
         most = min(most, join.view().parts["intermediate buffer"] // (row + _KEY_BYTES))
     return 1 << 40 if isinstance(inner, XHybridJoin) else max(1, most)

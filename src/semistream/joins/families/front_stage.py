@@ -27,8 +27,9 @@ from semistream.joins.interface.join import Join
 from semistream.joins.interface.leaving import portions
 from semistream.joins.interface.progress import Progress
 from semistream.joins.interface.results import Observer
+from semistream.joins.interface.stage_behind import Lent
 from semistream.joins.interface.stream_buffer import Tuples
-from semistream.joins.shares import cached_tuples, least_cache
+from semistream.joins.shares import Lending, cached_tuples, least_cache
 from semistream.relation.changes.overlay import Change
 from semistream.relation.changes.patch import Patch
 from semistream.relation.relation import Relation
@@ -73,6 +74,8 @@ class FrontStage(Join):
     """The one of `behind` that works here."""
     _agreed: JoinAgreement
     """Of the join behind, to the update that is being installed."""
+    lends: ClassVar[Lending] = Lending.ALL
+    """What the join behind uses of this stage's memory."""
     share: ClassVar[float] = 0.75
     """Default of ``cache_share``."""
     uses_index = False  # the join behind counts it, if it uses it
@@ -110,7 +113,7 @@ class FrontStage(Join):
         return self._behind_minimum() + least_cache(self._cached_bytes())
 
     def _behind_minimum(self) -> int:
-        return self.inner.least_memory(getattr(self, "stream_codec", None), self._row_bytes)
+        return self.inner.least_memory(getattr(self, "stream_codec", None), self._row_bytes, self.lends)
 
     def _cached_bytes(self) -> int:
         return HotTuples.bytes_per_tuple(self.relation.codec, self._stored_row_bytes())
@@ -137,9 +140,14 @@ class FrontStage(Join):
         assert self.schema is not None
         self.inner.stand_behind(
             self.schema, memory=self._behind_part.bytes, row_bytes=self._row_bytes,
-            observer=_seen_by(weakref.ref(self)),
+            observer=_seen_by(weakref.ref(self)), lent=self._lend(),
         )  # fmt: skip
         self._largest_row = self.inner.largest_row
+
+    def _lend(self) -> Lent:
+        """Return what the join behind uses of this stage's memory."""
+        results = (self._cap, self._result_bytes) if self.lends is Lending.ALL else None
+        return Lent(self._stream.room, self._single, results)
 
     def _step(self) -> Iterator[pa.RecordBatch]:
         self.inner.closing = self.closing
@@ -147,7 +155,9 @@ class FrontStage(Join):
             hits, missed = self._probe(part)
             yield from hits
             yield from self._hand_on(missed)
-        if not (self._more_coming or len(self._stream)):
+        # tuples that wait to come in behind leave less room to those that come here
+        crowded = 2 * self.inner.arrived_bytes > self._stream.limit
+        if crowded or not (self._more_coming or len(self._stream)):
             yield from self.inner.step()
 
     def _arrivals(self) -> Iterator[Tuples]:

@@ -24,13 +24,14 @@ from semistream.core.arrays import Bytes, Ints
 from semistream.joins.families.front_stage import FrontStage
 from semistream.joins.interface.following import Undo
 from semistream.joins.interface.progress import Progress
-from semistream.joins.interface.stream_buffer import Tuples
+from semistream.joins.interface.stage_behind import Lent
+from semistream.joins.interface.stream_buffer import Room, Tuples
 from semistream.joins.interface.traits import Overlap
-from semistream.joins.shares import LEAST_BETWEEN, parts_between
+from semistream.joins.shares import LEAST_BETWEEN, Lending, parts_between
 from semistream.relation.changes.overlay import Change
 from semistream.relation.changes.patch import Patch
 from semistream.relation.relation import Relation
-from semistream.relation.rows.row_sizes import batch_bytes
+from semistream.relation.rows.row_sizes import BatchBytes
 from semistream.structures.hot.hot_tuples import HotTuples
 
 __all__ = ["ParallelFrontStage"]
@@ -54,6 +55,7 @@ class ParallelFrontStage(FrontStage):
 
     deterministic = False
     overlap = Overlap.PHASES
+    lends = Lending.ARRIVALS
     loaders_behind: ClassVar[bool] = False
     """Whether the join behind has threads of its own too."""
 
@@ -88,8 +90,13 @@ class ParallelFrontStage(FrontStage):
         )
         self.budget.reserve("results ahead", self._results_limit)
         self.budget.reserve("intermediate buffer", self._buffer_limit)
+        self._size_of_result = BatchBytes(self.output_schema)
         super()._open()
         self._progress = Progress(self.inner)
+
+    def _lend(self) -> Lent:
+        # tuples on their way behind lie in I_B or in the stream buffer there
+        return Lent(Room(self._buffer_limit), self._single)
 
     # -- stream probing, in the caller's thread -----------------------------------------------------------
 
@@ -107,7 +114,8 @@ class ParallelFrontStage(FrontStage):
         """Put misses into ``I_B``; while it is full, stream probing stops and results are taken."""
         while len(part.keys):
             with self._changed:
-                room = self._buffer_limit - self._between_bytes
+                # a tuple on its way from the one to the other counts in both meanwhile
+                room = self._buffer_limit - self._between_bytes - self.inner.arrived_bytes
                 count = self._stream.within(part.batch, room)
                 if count < len(part.keys) and 2 * room < self._buffer_limit:
                     count = 0  # many small pieces would cost both threads more than a short wait
@@ -115,7 +123,7 @@ class ParallelFrontStage(FrontStage):
                     self._enter(_head(part, count))
                     part = Tuples(part.keys[count:], part.batch.slice(count))
                     continue
-                alone = self._between_bytes == 0
+                alone = room == self._buffer_limit
             if alone:  # one row is larger than all of I_B
                 yield from self._pass_long(_head(part, 1))
                 part = Tuples(part.keys[1:], part.batch.slice(1))
@@ -191,7 +199,7 @@ class ParallelFrontStage(FrontStage):
             self._deliver(result)
         self._phase = None
         with self._changed:
-            done = self.inner.stats.rows_done
+            done = self.inner.done
             self._behind_rows -= done - self._done_behind
             self._done_behind = done
             self._changed.notify_all()
@@ -225,7 +233,7 @@ class ParallelFrontStage(FrontStage):
         """Put a result where the caller takes it from; say whether there is no room for another."""
         with self._changed:
             self._results.append(result)
-            self._results_bytes += batch_bytes(result)
+            self._results_bytes += self._size_of_result(result)
             if 2 * self._results_bytes > self._results_limit:
                 self._changed.notify_all()
             return self._results_bytes > self._results_limit
@@ -290,7 +298,8 @@ class ParallelFrontStage(FrontStage):
             self.cache.check()
             if self._phase is None:
                 self.inner.check()
-            assert sum(size for _, size in self._between) == self._between_bytes <= self._buffer_limit
+            assert sum(size for _, size in self._between) == self._between_bytes
+            assert self._between_bytes + self.inner.arrived_bytes <= self._buffer_limit
 
 
 def _head(part: Tuples, count: int) -> Tuples:

@@ -29,16 +29,14 @@ from semistream.joins.interface.output import output_schema
 from semistream.joins.interface.progress import Progress
 from semistream.joins.interface.results import Results
 from semistream.joins.interface.stage_behind import StageBehind
-from semistream.joins.interface.stream_buffer import StreamBuffer, Tuples
+from semistream.joins.interface.stream_buffer import Tuples
 from semistream.joins.interface.traits import Traits
 from semistream.joins.interface.view import View
-from semistream.joins.shares import PAIR_BYTES, common_parts
 from semistream.relation.relation import Relation
 from semistream.relation.rows.fitting import fit, null_array
 from semistream.relation.rows.row_cells import RowLimitError
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.selection import keep_rows
-from semistream.structures.lookup import PageLookup
 
 __all__ = ["How", "Join"]
 
@@ -157,15 +155,8 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
         if self.uses_index:
             self.budget.reserve("index", self._index_bytes)
         self._updates_part = self.budget.reserve("updates of R", self._update_bytes_now())
-        inbox, pairs, self._result_bytes = common_parts(self.budget.total)
-        self._stream = StreamBuffer(self.stream_codec, inbox)
-        self._inbox = self.budget.reserve("stream buffer", self._stream.limit)
-        self._cap = pairs
-        self.budget.reserve("matches", self._cap * PAIR_BYTES)
-        self.budget.reserve("results", self._result_bytes)
         self._blank_bytes = sum(null_array(1, field.type).nbytes for field in self.condition.fields)
-        self._single = PageLookup(self.relation, 1, share=True, cap=self._cap)
-        self.budget.reserve("look-up page", self.relation.device.frame_bytes)
+        self._take_common_parts()
         self._open()
         self._bound = True
 
@@ -268,7 +259,7 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
 
     def view(self) -> View:
         """Show what the join holds, for measuring and testing; ask between turns."""
-        return View(self.arrived, self._waiting, self.budget.parts())
+        return View(self.arrived, self._waiting, self._stream.limit, self.budget.parts())
 
     def work(self) -> tuple[object, ...]:
         """Return numbers of which one is another after a turn that led to something."""
@@ -293,7 +284,7 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
     def _offer(self, batch: pa.RecordBatch) -> int:
         count = self._stream.fitting(batch)
         if count == 0:
-            if self._stream.held:
+            if self._stream.room.taken:
                 return 0
             count = 1  # a row larger than the whole stream buffer is served by itself
             self._check_row(batch.slice(0, 1))

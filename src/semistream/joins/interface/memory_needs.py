@@ -8,12 +8,15 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from semistream.core.budget import MemoryBudget
+from semistream.core.budget import MemoryBudget, Reservation
 from semistream.core.errors import BudgetTooSmallError
 from semistream.core.units import format_bytes
-from semistream.joins.shares import least_budget
+from semistream.joins.interface.stage_behind import Lent
+from semistream.joins.interface.stream_buffer import StreamBuffer
+from semistream.joins.shares import PAIR_BYTES, Lending, common_parts, least_budget
 from semistream.relation.relation import Relation
 from semistream.relation.rows.row_codec import RowCodec
+from semistream.structures.lookup import PageLookup
 
 __all__ = ["MemoryNeeds"]
 
@@ -29,6 +32,15 @@ class MemoryNeeds(ABC):
     _row_bytes: float
     _index_bytes: int
     _bound: bool
+    _lent: Lent | None
+    _inbox: Reservation
+    _stream: StreamBuffer
+    _cap: int
+    """Pairs found at once."""
+    _result_bytes: int
+    _single: PageLookup
+    _lending = Lending.NOTHING
+    """What a stage before this join has for both."""
 
     @abstractmethod
     def _minimum(self) -> int:
@@ -38,19 +50,41 @@ class MemoryNeeds(ABC):
     def _update_bytes(self, overlay_bytes: int, index_bytes: int) -> int:
         """Return what R holds in memory because of updates."""
 
-    def least_memory(self, codec: RowCodec | None = None, row_bytes: float | None = None) -> int:
+    def least_memory(
+        self,
+        codec: RowCodec | None = None,
+        row_bytes: float | None = None,
+        lending: Lending | None = None,
+    ) -> int:
         """Return the smallest budget that will do; until the stream is known, the least that any stream needs.
 
         A join without memory yet, as a stage before it has made it, may be asked for rows of ``codec`` that take
-        ``row_bytes`` on average.
+        ``row_bytes`` on average, and with what that stage will lend it.
         """
+        if lending is not None and not self._bound:
+            self._lending = lending
         if codec is not None and not self._bound:
             self.stream_codec = codec
         if row_bytes is not None and not self._bound:
             self._row_bytes = row_bytes
-        others = self._minimum() + self.relation.device.frame_bytes
-        others += self._update_bytes_now() + (self._index_bytes if self.uses_index else 0)
-        return least_budget(others)
+        others = self._minimum() + self._update_bytes_now() + (self._index_bytes if self.uses_index else 0)
+        if self._lending is Lending.NOTHING:
+            others += self.relation.device.frame_bytes
+        return least_budget(others, self._lending)
+
+    def _take_common_parts(self) -> None:
+        """Take what every join has, but for what a stage before it lends."""
+        lent, reserve = self._lent, self.budget.reserve
+        inbox, self._cap, self._result_bytes = common_parts(self.budget.total, self._lending)
+        self._inbox = reserve("stream buffer", inbox)
+        self._stream = StreamBuffer(self.stream_codec, inbox if lent is None else lent.room)
+        if lent is None:
+            reserve("look-up page", self.relation.device.frame_bytes)
+        reserve("matches", self._cap * PAIR_BYTES)
+        reserve("results", self._result_bytes)
+        if lent is not None and lent.results is not None:
+            self._cap, self._result_bytes = lent.results
+        self._single = PageLookup(self.relation, 1, share=True, cap=self._cap) if lent is None else lent.lookup
 
     def _update_bytes_now(self) -> int:
         return self._update_bytes(self.relation.overlay.nbytes, self.relation.index_bytes)

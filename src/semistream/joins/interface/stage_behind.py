@@ -1,14 +1,16 @@
 """A join behind another stage, which hands tuples on to it: what that stage may ask of it, and must tell it.
 
 The stage makes the join with its options and ``memory=None``, asks `least_memory`, and once it knows the stream lets it
-`stand_behind` with the memory that is its. From then on it hands tuples over, lets the join `step`, and says whether
-more will come. Results come out of `step`; what was matched is shown to the stage's observer.
+`stand_behind` with the memory that is its, and what it lends it of its own. From then on it hands tuples over, lets the
+join `step`, and says whether more will come. Results come out of `step`; what was matched is shown to the stage's
+observer.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
@@ -17,10 +19,28 @@ from semistream.core.budget import MemoryBudget
 from semistream.core.errors import UnsupportedJoinError
 from semistream.core.statistics import JoinStatistics
 from semistream.joins.interface.results import Observer
-from semistream.joins.interface.stream_buffer import StreamBuffer, Tuples
+from semistream.joins.interface.stream_buffer import Room, StreamBuffer, Tuples
+from semistream.joins.shares import Lending
 from semistream.structures.lookup import PageLookup
 
-__all__ = ["StageBehind"]
+__all__ = ["Lent", "StageBehind"]
+
+
+@dataclass(frozen=True)
+class Lent:
+    """Memory that a stage has and the join behind it uses as well, counted by the stage alone."""
+
+    room: Room
+    """For tuples that come; the stage counts its own there, or sees by itself to what lies in both."""
+    lookup: PageLookup
+    """For tuples that are too long."""
+    results: tuple[int, int] | None = None
+    """Pairs found at once, and bytes of a batch of results; None where both may have some."""
+
+    @property
+    def lending(self) -> Lending:
+        """What it is that is lent."""
+        return Lending.ARRIVALS if self.results is None else Lending.ALL
 
 
 class StageBehind(ABC):
@@ -35,6 +55,8 @@ class StageBehind(ABC):
     _bound: bool
     _closing = False
     _largest_row: int | None = None
+    _lent: Lent | None = None
+    _lending: Lending
     _on_match: Observer | None = None
 
     @abstractmethod
@@ -49,15 +71,19 @@ class StageBehind(ABC):
     def _absorb(self) -> None:
         """Move tuples from the stream buffer to where they wait, if the algorithm does so between turns."""
 
-    def stand_behind(self, schema: pa.Schema, *, memory: int, row_bytes: float, observer: Observer) -> None:
+    def stand_behind(
+        self, schema: pa.Schema, *, memory: int, row_bytes: float, observer: Observer, lent: Lent | None = None
+    ) -> None:
         """Take ``memory`` for a stream of ``schema``, whose rows have ``row_bytes`` on average.
 
         The stage before counts that memory in its own budget, sees as ``observer`` what is matched, and passes updates
-        of R on: this join does not listen to R itself.
+        of R on: this join does not listen to R itself. What is ``lent`` it has beside that memory.
         """
         if not self.stands_behind:
             raise UnsupportedJoinError(f"{self.id} cannot stand behind another stage; HYBRIDJOIN and others can")
         self.budget = MemoryBudget(memory)
+        self._lent = lent
+        self._lending = Lending.NOTHING if lent is None else lent.lending
         self._on_match = observer
         self._take_memory(schema, None, row_bytes)
 
@@ -79,6 +105,16 @@ class StageBehind(ABC):
     def arrived(self) -> int:
         """Tuples in the stream buffer. While there are none, what `hand` does not take is too long for it."""
         return len(self._stream) if self._bound else 0
+
+    @property
+    def done(self) -> int:
+        """Tuples that have left."""
+        return self._stats.rows_done
+
+    @property
+    def arrived_bytes(self) -> int:
+        """Bytes of these tuples."""
+        return self._stream.nbytes if self._bound else 0
 
     def look_up(self, part: Tuples) -> Iterator[pa.RecordBatch]:
         """Join tuples at once, each through the index: those that are too long to be handed over."""

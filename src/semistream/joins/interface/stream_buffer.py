@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow as pa
 from semistream.core.arrays import Ints
 from semistream.relation.rows.row_codec import RowCodec
 
-__all__ = ["StreamBuffer", "Tuples"]
+__all__ = ["Room", "StreamBuffer", "Tuples"]
 
 
 class Tuples(NamedTuple):
@@ -20,6 +21,15 @@ class Tuples(NamedTuple):
 
     keys: Ints
     batch: pa.RecordBatch
+
+
+@dataclass
+class Room:
+    """Bytes for tuples that come, which two buffers may share."""
+
+    limit: int
+    """At most, but for a single row that is longer."""
+    taken: int = 0
 
 
 class StreamBuffer:
@@ -32,8 +42,8 @@ class StreamBuffer:
     ----------
     codec
         Of the stream's rows: a row counts as the bytes it takes encoded, here as in the memory of the algorithm.
-    limit
-        Bytes at most, but for a single row that is longer.
+    room
+        Bytes at most, but for a single row that is longer; a `Room` may be another buffer's too.
 
     Examples
     --------
@@ -44,8 +54,8 @@ class StreamBuffer:
     ([[7, 7]], 1)
     """
 
-    def __init__(self, codec: RowCodec, limit: int) -> None:
-        self.limit = limit
+    def __init__(self, codec: RowCodec, room: int | Room) -> None:
+        self.room = room if isinstance(room, Room) else Room(room)
         self.nbytes = 0
         """Bytes of the tuples."""
         self._codec = codec
@@ -65,6 +75,11 @@ class StreamBuffer:
         """Rows in all."""
         return self._rows + self._aside_rows
 
+    @property
+    def limit(self) -> int:
+        """Bytes at most, those of a buffer that shares the room included."""
+        return self.room.limit
+
     def size_of(self, batch: pa.RecordBatch) -> int:
         """Return the bytes of a batch's rows."""
         ends = self._ends(batch)
@@ -72,7 +87,7 @@ class StreamBuffer:
 
     def fitting(self, batch: pa.RecordBatch) -> int:
         """Return how many rows, from the first on, there is room for."""
-        return self.within(batch, self.limit - self.nbytes - self._aside_bytes)
+        return self.within(batch, self.room.limit - self.room.taken)
 
     def within(self, batch: pa.RecordBatch, room: int) -> int:
         """Return how many rows, from the first on, take no more than ``room`` bytes."""
@@ -94,7 +109,7 @@ class StreamBuffer:
         while most > 0 and self._parts:
             part, ends = self._parts.popleft()
             self._rows -= len(part.keys)
-            self.nbytes -= self._size(part, ends)
+            self._count(-self._size(part, ends))
             if len(part.keys) > most:
                 rest = Tuples(part.keys[most:], part.batch.slice(most))
                 self._parts.appendleft(self._counted(rest, None if ends is None else ends[most:]))
@@ -113,22 +128,30 @@ class StreamBuffer:
 
     def _counted(self, part: Tuples, ends: Ints | None) -> tuple[Tuples, Ints | None]:
         self._rows += len(part.keys)
-        self.nbytes += self._size(part, ends)
+        self._count(self._size(part, ends))
         return part, ends
+
+    def _count(self, size: int) -> None:
+        self.nbytes += size
+        self.room.taken += size
 
     def put_aside(self, keys: Ints | None, batch: pa.RecordBatch) -> None:
         """Keep rows for the next turn that do not go through the algorithm."""
         self._aside.append((keys, batch))
         self._aside_rows += batch.num_rows
-        self._aside_bytes += self.size_of(batch)
+        self._count_aside(self.size_of(batch))
 
     def take_aside(self) -> Iterator[tuple[Ints | None, pa.RecordBatch]]:
         """Take the rows out that were put aside."""
         while self._aside:
             keys, batch = self._aside.popleft()
             self._aside_rows -= batch.num_rows
-            self._aside_bytes -= self.size_of(batch)
+            self._count_aside(-self.size_of(batch))
             yield keys, batch
+
+    def _count_aside(self, size: int) -> None:
+        self._aside_bytes += size
+        self.room.taken += size
 
     def check(self) -> None:
         """Assert all invariants."""
@@ -136,8 +159,9 @@ class StreamBuffer:
         assert sum(self._size(part, ends) for part, ends in self._parts) == self.nbytes
         assert sum(batch.num_rows for _, batch in self._aside) == self._aside_rows
         held = self.nbytes + self._aside_bytes
+        assert held <= self.room.taken, f"{held} B in a stream buffer, {self.room.taken} B counted"
         # a single row may be longer than the whole buffer
-        assert held <= self.limit or self._aside_rows == 1, f"{held} B in a stream buffer of {self.limit} B"
+        assert self.room.taken <= self.limit or self._aside_rows == 1, f"{self.room.taken} B in {self.limit} B"
 
 
 def _size(ends: Ints) -> int:

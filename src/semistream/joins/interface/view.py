@@ -18,5 +18,7 @@ class View:
     """Tuples in the stream buffer."""
     waiting: int
     """Tuples that the algorithm holds."""
+    inbox: int
+    """Bytes that tuples in the stream buffer may have, be they this join's own or those of a stage before it."""
     parts: dict[str, int]
     """Bytes of each part of the memory."""
