@@ -149,3 +149,16 @@ def test_a_stream_that_goes_on_never_stops_where_both_share_one_buffer(algorithm
             out += sum(batch.num_rows for batch in front.step())
             front.check()
     assert out + sum(batch.num_rows for batch in front.drain()) == keys.size
+
+
+@pytest.mark.parametrize("algorithm", ["cachejoin", "cmeshjoin", "front+x_hybridjoin", "front+ssij"])
+def test_a_long_row_waits_for_the_room_that_others_have_behind(algorithm: str, relation: Relation) -> None:
+    least = find(algorithm).minimum_memory(relation, STREAM, on="id")
+    front = find(algorithm)(relation, on="id", memory=2 * least, schema=STREAM)
+    limit, keys = front.view().inbox, np.random.default_rng(5).integers(0, ROWS, 3000)
+    out = 0
+    for begin in range(0, keys.size, 100):
+        for part in (tuples(keys[begin : begin + 100]), tuples(np.array([begin]), "x" * (limit - 100))):
+            out += sum(batch.num_rows for batch in front.feed(part.batch))
+            front.check()
+    assert out + sum(batch.num_rows for batch in front.drain()) == keys.size + keys.size // 100

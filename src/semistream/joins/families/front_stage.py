@@ -151,12 +151,13 @@ class FrontStage(Join):
 
     def _step(self) -> Iterator[pa.RecordBatch]:
         self.inner.closing = self.closing
+        came = len(self._stream) > 0
         for part in self._arrivals():
             hits, missed = self._probe(part)
             yield from hits
             yield from self._hand_on(missed)
-        # tuples that wait to come in behind leave less room to those that come here
-        crowded = 2 * self.inner.arrived_bytes > self._stream.limit
+        # tuples that wait to come in behind leave less room to those that come here, at last to none
+        crowded = 2 * self.inner.arrived_bytes > self._stream.limit or not came
         if crowded or not (self._more_coming or len(self._stream)):
             yield from self.inner.step()
 

@@ -160,8 +160,8 @@ class StreamBuffer:
         assert sum(batch.num_rows for _, batch in self._aside) == self._aside_rows
         held = self.nbytes + self._aside_bytes
         assert held <= self.room.taken, f"{held} B in a stream buffer, {self.room.taken} B counted"
-        # a single row may be longer than the whole buffer
-        assert self.room.taken <= self.limit or self._aside_rows == 1, f"{self.room.taken} B in {self.limit} B"
+        # a single row may be longer than the whole buffer, here or in one that shares the room
+        assert held <= self.limit or self._aside_rows == 1, f"{held} B in a stream buffer of {self.limit} B"
 
 
 def _size(ends: Ints) -> int:
