@@ -245,7 +245,8 @@ def test_as_published_every_tuple_waits_and_every_pinned_row_is_probed(folder: P
     keys = zipf(ranked, 20_000)
     results, joins = [], []
     for scan in (True, False):
-        join = made(Relation.open(folder / name), by_frequency=True, scan_pinned=scan, pinned_pages=100, in_flight=8)
+        options = {"by_frequency": True, "scan_pinned": scan, "pinned_pages": 100, "in_flight": 8, "memory": 300_000}
+        join = made(Relation.open(folder / name), **options)
         results.append(pa.Table.from_batches(join.process([stream(keys)])))
         joins.append(join)
         join.check()
