@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from semistream.core.errors import SemistreamError
 from semistream.costs import Prediction
-from semistream.joins import create, find
+from semistream.joins import create
 from semistream.relation.relation import Relation
 from semistream.tuner.tuning import Tuning
 
@@ -84,7 +84,7 @@ def try_best(
     on
         The sample's key columns.
     most
-        Joins to try: those with the highest predictions in which no tuple may wait for ever.
+        Joins to try, the first of `Tuning.candidates`.
     seconds
         Time for each, and as much again to warm up.
     note
@@ -93,8 +93,7 @@ def try_best(
     if not sample:
         raise SemistreamError("joins are tried on a sample of the stream, and this one has no rows; give another")
     rates = {}
-    able = [found for found in tuning.predictions if find(found.algorithm).bounded_wait]
-    for found in (able or tuning.predictions)[:most]:
+    for found in tuning.candidates[:most]:
         note(found.algorithm)
         with Relation.open(relation.path, version=relation.version) if relation.path else relation as own:
             rates[found.algorithm] = rate_on(own, found, sample, on, tuning.memory, seconds)

@@ -45,11 +45,22 @@ class Tuning:
 
     @property
     def best(self) -> Prediction:
-        """The recommendation: the fastest of those tried, or else of those in which no tuple may wait for ever."""
+        """The recommendation: the fastest of those tried, or else the first of the `candidates`."""
         if self.measured:
             return max(self.predictions, key=lambda found: self.measured.get(found.algorithm, 0.0))
+        return self.candidates[0]
+
+    @property
+    def candidates(self) -> list[Prediction]:
+        """Those in which no tuple may wait for ever, the best first; on a device that does not seek, `adaptivejoin`.
+
+        There the models of the others, made for devices that keep the processor waiting, promise what they do not keep.
+        """
         able = [found for found in self.predictions if find(found.algorithm).bounded_wait]
-        return (able or self.predictions)[0]
+        able = able or self.predictions
+        if self.setting.queued_seek > _SEEKS * self.setting.transfer:
+            return able
+        return sorted(able, key=lambda found: found.algorithm != _FAST)
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as numbers and text, for JSON."""
@@ -218,7 +229,9 @@ def _seeks(relation: Relation) -> bool:
 
 
 def _able(condition: str) -> list[str]:
-    able = [name for name in modelled() if condition in find(name).conditions]
+    # ranges share pages, which SSIJ keeps and ADAPTIVEJOIN does not
+    kept = [name for name in modelled() if condition == "equal" or name != _FAST]
+    able = [name for name in kept if condition in find(name).conditions]
     if not able:
         raise KeyColumnError(f"no algorithm with a model joins on condition {condition!r}")
     return able

@@ -239,6 +239,11 @@ def _show(relation: Relation, tuning: Tuning, on: list[str] | None) -> None:
     table.add_row("costs", _costs_text(tuning.setting.constants))
     out.print(table)
     out.print(rate_table(tuning.predictions, tuning.best.algorithm, tuning.measured))
+    if not tuning.measured and tuning.best.rate < tuning.predictions[0].rate:
+        out.print(
+            f"[dim]{tuning.best.algorithm} is recommended where the device does not seek: others reach their rates "
+            "only if tuples may wait; --measure with a --sample tries it beside the next best[/dim]"
+        )
     endless = [found.algorithm for found in tuning.predictions if not find(found.algorithm).bounded_wait]
     for name in endless:
         out.print(f"[dim]{name} is never recommended: a tuple with a rare key may wait in it for ever[/dim]")
