@@ -197,7 +197,7 @@ CASES: dict[str, list[Case]] = {
     ],
     "ssij-11": [order("Pages by utility", "SSIJ, utility", "SSIJ, LRU")],
     "ssij-12": [case("Throughput rises", {"SSIJ": down}, {"SSIJ": lambda x: 1 + 1e-9 * x}, agreeing={"SSIJ": up})],
-    "ssij-13": [hill("Throughput rises", "SSIJ", 25600)],
+    "ssij-13": [hill("Throughput rises", "SSIJ", 19200)],
     "ssij-14": [
         case(
             "Throughput falls",

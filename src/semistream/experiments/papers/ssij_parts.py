@@ -173,8 +173,8 @@ def _thresholds(size: Size) -> list[Experiment]:
     local = locality(size)
     inputs = size.pick([10, 100, 1000, 6000, 25_000], [20, 500, 5000], [100, 1000, 10_000])
     buffers = size.pick(
-        [0.01, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9], [0.02, 0.3, 0.9], [0.05, 0.4, 0.8]
-    )  # of the memory, at 80 bytes a waiting tuple
+        [0.01, 0.03, 0.1, 0.3, 0.6, 0.9, 1.3, 1.7], [0.02, 0.3, 1.7], [0.05, 0.4, 0.8]
+    )  # of the memory, at 80 bytes a waiting tuple; one that follows another of its key takes about half of that
     scans = size.pick([1, 2, 5, 10, 20, 50, 100, 200, 500], [1, 10, 200], [1, 20, 200])
     little = size.pick(0.01, 0.05, 0.02) * workload.nbytes
     setup = (
