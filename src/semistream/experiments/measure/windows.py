@@ -37,7 +37,7 @@ from semistream.tuner.search import best_split
 __all__ = ["Feed", "Run", "Window", "setting_of"]
 
 _ONE_BY_ONE = 64
-_OF_THE_MODEL = ("seek_pages", "in_flight", "buffer_share", "by_frequency", "replacement", "max_scan")
+_OF_THE_MODEL = ("seek_pages", "in_flight", "buffer_share", "by_frequency", "replacement", "max_scan", "scan_pinned")
 _PORTION = 2048
 _WITH_PARTNERS = ("zipf", "one-to-many", "locality")
 """Streams each of whose tuples has as many partners as R has rows for a key."""

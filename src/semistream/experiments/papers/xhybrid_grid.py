@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from semistream.experiments.experiment import Claim, Experiment
 from semistream.experiments.judge.claims import interior, model_within
 from semistream.experiments.judge.outcome import Outcome
@@ -11,9 +13,11 @@ from semistream.experiments.papers.settings import as_published
 from semistream.experiments.scales import Size
 from semistream.experiments.spec import Axis, Point, Sample, Verdict
 
-__all__ = ["PAPER", "experiments", "model_noise"]
+__all__ = ["PAPER", "PAPERS_WAY", "experiments", "model_noise"]
 
 PAPER = "X-HYBRIDJOIN"
+PAPERS_WAY: dict[str, Any] = {"by_frequency": True, "scan_pinned": True}
+"""Pages are pinned for good, and every turn looks all their rows up in the hash table."""
 
 
 def experiments(size: Size) -> list[Experiment]:
@@ -24,7 +28,7 @@ def experiments(size: Size) -> list[Experiment]:
 
     def point(k: int, pages: int) -> Point:
         made = hybrid(size, workload, memory, "x_hybridjoin", pages=k)
-        return as_published(made, NODE, by_frequency=True, pinned_pages=pages)
+        return as_published(made, NODE, **PAPERS_WAY, pinned_pages=pages)
 
     middle_pinned, middle_swappable = pinned[-3 if len(pinned) > 4 else -2], swappable[-2 if len(swappable) > 4 else 1]
     setup = f"R {workload.rows / 1e6:g} M tuples, memory {memory / 1e6:g} MB, skew 1; 172 bytes for a waiting tuple."
