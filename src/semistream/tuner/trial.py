@@ -26,7 +26,9 @@ _BATCH_ROWS = 20_000
 """Tuples that are joined and drained together: about as many as a micro-batch that should not take long."""
 
 
-def sample_rows(batches: Iterable[pa.RecordBatch], most: int = _SAMPLE_ROWS) -> list[pa.RecordBatch]:
+def sample_rows(
+    batches: Iterable[pa.RecordBatch], most: int = _SAMPLE_ROWS, batch_rows: int = _BATCH_ROWS
+) -> list[pa.RecordBatch]:
     """Return a sample's first rows, in batches as they are tried with."""
     rows, taken = 0, []
     for batch in batches:
@@ -37,7 +39,7 @@ def sample_rows(batches: Iterable[pa.RecordBatch], most: int = _SAMPLE_ROWS) -> 
     if not rows:
         return []
     whole = pa.Table.from_batches(taken).combine_chunks()
-    return [part for part in whole.to_batches(max_chunksize=_BATCH_ROWS) if part.num_rows]
+    return [part for part in whole.to_batches(max_chunksize=batch_rows) if part.num_rows]
 
 
 def rate_on(

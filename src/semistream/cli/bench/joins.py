@@ -14,6 +14,7 @@ from rich.table import Table
 from semistream.cli.bench.options import Directory, Only, Output, cache_directory, store_result
 from semistream.cli.bench.peer_charts import peer_chart
 from semistream.cli.console import errors, out, print_json, progress, step
+from semistream.cli.path_arguments import read_path
 from semistream.core.errors import MissingExtraError, SemistreamError
 from semistream.core.units import format_bytes, format_count, memory_said
 
@@ -37,11 +38,29 @@ def joins(
     warm_up: Annotated[int, typer.Option(help="Batches before those, not measured.")] = 3,
     zipf: Annotated[float, typer.Option(help="Skew of the stream's keys; 0 is uniform.")] = 1.0,
     shape: Annotated[str, typer.Option(help="Frequent keys: random, anywhere; noperm, first in R.")] = "random",
+    relation: Annotated[
+        Path | None, typer.Option(help="A relation of your own, instead of one made.", parser=read_path)
+    ] = None,
+    sample: Annotated[
+        list[Path] | None, typer.Option(help="Parquet, CSV or Arrow file of your stream, for --relation.")
+    ] = None,
+    on: Annotated[list[str] | None, typer.Option(help="The sample's key column; repeatable.")] = None,
     only: Only = None,
     directory: Directory = None,
     output: Output = None,
 ) -> None:
     """Measure the service rates of the joins side by side, on the real disk, past the page cache."""
+    if relation is not None or sample:
+        if relation is None or not sample:
+            raise ValueError("--relation and --sample go together: R of your own, and tuples of its stream")
+        found = _on_sample(relation, sample, on, memory, batch, batches, warm_up, only)
+        file = store_result(found, output or (directory or cache_directory() / "bench") / "results", "sample")
+        if as_json:
+            print_json(found)
+        else:
+            out.print(_sample_table(found))
+        errors.print(f"[dim]Raw results: {file}[/dim]", soft_wrap=True)
+        return
     from semistream.benchmarks.join_rates import RateSpec, bench_joins, prepare_relation
     from semistream.workloads.keys.key_source import check_shape
 
@@ -71,6 +90,42 @@ def joins(
     else:
         out.print(rate_table(found))
     errors.print(f"[dim]Raw results: {file}[/dim]", soft_wrap=True)
+
+
+def _on_sample(
+    relation: Path, files: list[Path], on: list[str] | None, memory: str, batch: int, batches: int, warm_up: int,
+    only: list[str] | None,
+) -> dict[str, Any]:  # fmt: skip
+    from semistream.benchmarks.sample_rates import bench_sample
+    from semistream.cli.relations.table_files import InputFiles
+    from semistream.relation.relation import Relation
+    from semistream.tuner import sample_rows
+
+    with Relation.open(relation) as opened:
+        keys = on or list(opened.key.names)
+    rows = sample_rows(InputFiles.find(files).reader(), batch * (batches + warm_up), batch)
+    with progress() as bars, step(bars, "Joining", None, unit="batches") as task:
+
+        def note(what: str, done: int) -> None:
+            bars.update(task, advance=done)
+            if what:
+                bars.update(task, note=what)
+
+        return bench_sample(
+            relation, rows, keys, memory, only=only or (), batches=batches, warm_up=warm_up, note=note
+        )  # fmt: skip
+
+
+def _sample_table(found: dict[str, Any]) -> Table:
+    table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("join", style="cyan", no_wrap=True)
+    table.add_column("tuples/s", justify="right")
+    table.add_column("pages read", justify="right")
+    for name, rate in sorted(found["rates"].items(), key=lambda item: -item[1]):
+        table.add_row(name, f"[bold]{format_count(rate)}[/bold]", f"{found['pages_read'][name]:,}")
+    for name in found["skipped"]:
+        table.add_row(f"[dim]{name}[/dim]", "[dim]does not fit[/dim]", "")
+    return table
 
 
 def chart(
