@@ -12,6 +12,7 @@ except ImportError:
 from semistream.spark.joining.stream_join import join
 from semistream.spark.monitoring.metrics import StreamStatistics, stream_statistics
 from semistream.spark.relations.build_job import build
+from semistream.spark.relations.change_stream import debezium_changes, write_changes
 from semistream.spark.relations.update_jobs import compact, delete, upsert
 from semistream.spark.sales_source import register_sources
 from semistream.spark.sessions import session
@@ -24,11 +25,13 @@ __all__ = [
     "StreamStatistics",
     "build",
     "compact",
+    "debezium_changes",
     "delete",
     "join",
     "register_sources",
     "session",
     "stream_statistics",
     "upsert",
+    "write_changes",
     "write_stream",
 ]

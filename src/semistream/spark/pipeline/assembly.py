@@ -29,6 +29,7 @@ from semistream.spark.pipeline.plan import (
     SourcePlan,
 )
 from semistream.spark.pipeline.source import LETTER_TEXT, SourceError, read_source
+from semistream.spark.relations.change_stream import write_changes
 from semistream.spark.relations.types import arrow_schema
 from semistream.spark.sinks import BatchSink, DatabaseSink, DeltaSink, ParquetSink
 from semistream.spark.sinks.sink import LETTER, check_apart, quoted, with_letters
@@ -250,6 +251,10 @@ class _Assembly:
             sink = make_sink(plan, once=once) if plan.url or plan.format == "delta" or once else None
             if sink is not None:
                 sink.check(arrow_schema(chosen.schema))
+            if plan.format == "relation" and plan.path is not None:
+                write_changes(
+                    chosen, plan.path, op=plan.options["op"], order=plan.options.get("order")
+                )  # says what is wrong; nothing is started
             if entering is None:
                 return chosen
             copies = {name: _COPY + name if _COPY + name in frame.columns else name for name in entering}

@@ -36,7 +36,7 @@ FILES = ("parquet", "csv", "json", "orc", "text")
 SOURCES = ("kafka", *FILES, "semistream-sales", "rate")
 ONCE = ("parquet", "delta", "postgresql", "mariadb")
 """Sinks that have a batch once, whenever a query is stopped."""
-SINKS = (*ONCE, "kafka", "spark", "console")
+SINKS = (*ONCE, "relation", "kafka", "spark", "console")
 AVAILABLE_NOW = "available now"
 
 OnMalformed = Literal["fail", "dead_letter", "drop", "null"]

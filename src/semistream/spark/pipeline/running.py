@@ -16,6 +16,7 @@ from semistream.spark.pipeline.binding import bind, check_binding
 from semistream.spark.pipeline.document import Document, PipelineError, Problem
 from semistream.spark.pipeline.plan import AVAILABLE_NOW, PipelinePlan
 from semistream.spark.pipeline.reading import read_plan
+from semistream.spark.relations.change_stream import write_changes
 from semistream.spark.sessions import session
 from semistream.spark.sinks import write_stream
 
@@ -77,7 +78,10 @@ def start(pipeline: Pipeline) -> StreamingQuery:
     sink = make_sink(plan.sink, once=letters is not None)
     rows = pipeline.rows
     writer: DataStreamWriter
-    if sink is not None:
+    if plan.sink.format == "relation":
+        assert plan.sink.path is not None
+        writer = write_changes(rows, plan.sink.path, op=plan.sink.options["op"], order=plan.sink.options.get("order"))
+    elif sink is not None:
         writer = write_stream(rows, sink, dead_letters=letters)
     else:
         if plan.sink.format == "kafka":

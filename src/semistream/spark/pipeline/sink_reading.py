@@ -33,6 +33,10 @@ def read_sink(
         for setting, option in (("servers", "kafka.bootstrap.servers"), ("topic", "topic")):
             if (found := section.text(setting, required=True)) is not None:
                 options[option] = found
+    if kind == "relation":
+        path = address(section)
+        op, order = section.text("op", "op"), section.text("order")
+        options = {"op": op or "op"} | ({} if order is None else {"order": order})
     if kind == "spark":
         source = section.text("source", required=True)
         path = address(section) if "path" in section else None
@@ -41,7 +45,7 @@ def read_sink(
         url, password = _database(document, section, kind)
         table = section.text("table", required=True)
         key = section.texts("key")
-    else:
+    elif kind != "relation":
         options |= section.options("options")
     if kind is None:  # of an unknown kind nobody knows the keys
         return None

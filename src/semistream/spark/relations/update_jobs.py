@@ -14,10 +14,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
@@ -34,7 +35,7 @@ from semistream.relation.versions.retrying import until_first
 from semistream.spark.relations.key_expressions import positional, shard_of
 from semistream.spark.relations.types import arrow_schema
 
-__all__ = ["compact", "delete", "upsert"]
+__all__ = ["apply_changes", "compact", "delete", "upsert"]
 
 PathLike = str | os.PathLike[str]
 
@@ -60,7 +61,9 @@ def upsert(df: DataFrame, path: PathLike) -> int:
     >>> semistream.spark.upsert(changes, "/data/products")                   # doctest: +SKIP
     7
     """
-    return _update(df, path, gone=False)
+    version = _update(df, path, gone=False)
+    assert version is not None
+    return version
 
 
 def delete(df: DataFrame, path: PathLike) -> int:
@@ -68,7 +71,9 @@ def delete(df: DataFrame, path: PathLike) -> int:
 
     Columns other than the key's are not looked at, and keys that R does not have are passed over.
     """
-    return _update(df, path, gone=True)
+    version = _update(df, path, gone=True)
+    assert version is not None
+    return version
 
 
 def compact(spark: SparkSession, path: PathLike) -> int:
@@ -80,43 +85,72 @@ def compact(spark: SparkSession, path: PathLike) -> int:
         numbers = spark.range(0, len(manifest.shards), 1, len(manifest.shards)).selectExpr("cast(id AS int) AS shard")
         return _collected(numbers.mapInArrow(task, _REPORT), manifest)
 
-    return _committed(place_of(path).absolute(), "compact", run)
+    version = _committed(place_of(path).absolute(), "compact", run)
+    assert version is not None
+    return version
 
 
-def _update(df: DataFrame, path: PathLike, *, gone: bool) -> int:
+def apply_changes(df: DataFrame, path: PathLike, gone: str, note: tuple[str, int]) -> int | None:
+    """Give keys new rows and remove others in one version; return its number, or None if ``note`` says it is there.
+
+    Parameters
+    ----------
+    df
+        R's columns, and one more. No key may be both changed and removed.
+    gone
+        The column that is true for keys to be removed; of those only the key is looked at.
+    note
+        A name, and a number that grows: the manifest keeps the last of each name, so a batch that comes again changes
+        nothing, whoever committed in between.
+    """
+    return _update(df, path, gone=gone, note=note)
+
+
+def _update(df: DataFrame, path: PathLike, *, gone: bool | str, note: tuple[str, int] | None = None) -> int | None:
     if df.isStreaming:
-        raise RelationBuildError("a streaming DataFrame never ends; upsert batches of it with foreachBatch")
+        raise RelationBuildError("a streaming DataFrame never ends; give it to semistream.spark.write_changes")
 
     def run(target: Place, manifest: Manifest, name: str) -> list[ShardFiles]:
         _check_clustered(target, manifest)
         codec = KeyCodec.for_schema(manifest.schema, manifest.key)
-        names = list(codec.names if gone else manifest.schema.names)
+        names = list(codec.names if gone is True else manifest.schema.names)
         if missing := [name for name in names if name not in df.columns]:
             raise RelationBuildError(
                 f"the update lacks R's column {missing[0]!r}; it has {df.columns}, and needs {names}"
             )
-        rows = df.select(*(f"`{name}`" for name in names))
+        flags = [f"`{gone}`"] if isinstance(gone, str) else []
+        rows = df.select(*(f"`{name}`" for name in names), *flags)
         codec.check_stream(arrow_schema(rows.schema), codec.names)
-        task = _UpdateTask(str(target), manifest.version, name, tuple(names), gone)
+        task = _UpdateTask(str(target), manifest.version, name, tuple(names), gone is True)
         shard = shard_of(rows, codec.names, codec, len(manifest.shards))
         sharded = positional(rows).repartitionById(len(manifest.shards), shard)
         return _collected(sharded.mapInArrow(task, _REPORT), manifest)
 
-    return _committed(place_of(path).absolute(), "delete" if gone else "upsert", run)
+    operation = "changes" if isinstance(gone, str) else "delete" if gone else "upsert"
+    return _committed(place_of(path).absolute(), operation, run, note)
 
 
-def _committed(path: Place, operation: str, run: Callable[[Place, Manifest, str], list[ShardFiles]]) -> int:
-    """Run a job on the newest version and commit what it wrote as the next one."""
+def _committed(
+    path: Place,
+    operation: str,
+    run: Callable[[Place, Manifest, str], list[ShardFiles]],
+    note: tuple[str, int] | None = None,
+) -> int | None:
+    """Run a job on the newest version and commit what it wrote as the next one, unless ``note`` is there already."""
 
-    def work() -> int:
+    def work() -> int | None:
         manifests.load(path)  # says why this is not a relation, before anything is written there
         with Writer(path) as writer:
             manifest = manifests.load(path)
+            properties = {**manifest.properties, manifests.OPERATION: operation}
+            if note is not None:
+                if int(properties.get(note[0], -1)) >= note[1]:
+                    return None
+                properties[note[0]] = str(note[1])
             files = run(path, manifest, writer.run)
             following = dataclasses.replace(
-                manifest, shards=tuple(files), version=manifest.version + 1,
-                properties={**manifest.properties, manifests.OPERATION: operation},
-            )  # fmt: skip
+                manifest, shards=tuple(files), version=manifest.version + 1, properties=properties
+            )
             writer.commit(following)
             return following.version
 
@@ -163,20 +197,30 @@ class _UpdateTask(_ShardJob):
         context = TaskContext.get()
         assert context is not None, "runs only inside a Spark task"
         shard = context.partitionId()
-        parts = [batch.rename_columns(list(self.columns)) for batch in batches if batch.num_rows]
+        parts = [batch for batch in batches if batch.num_rows]
         if not parts:
             return
         manifest = manifests.load(place_of(self.path), self.version)
         schema = pa.schema([manifest.schema.field(name) for name in self.columns])
         try:
-            rows = pa.Table.from_batches(parts).cast(schema)
+            rows, gone = self._split(pa.Table.from_batches(parts), manifest.key)
+            rows = None if rows is None else rows.cast(schema)
             with Relation.open(self.path, version=self.version, shards=[shard]) as relation:
-                patch = relation.prepare(None, rows) if self.gone else relation.prepare(rows)
+                patch = relation.prepare(rows, gone)
                 name = self.stem(shard, context)
                 files = write_shard(place_of(self.path), 0, manifest.shards[shard], relation, patch, name)
             yield self.report(shard, files)
         except (SemistreamError, pa.ArrowInvalid) as error:  # told in a plain message, and not tried again
             yield self.report(shard, None, str(error))
+
+    def _split(self, rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table | None, pa.Table | None]:
+        """Return rows that keys shall have, and keys that shall be gone; a column more than R's tells which."""
+        if rows.num_columns == len(self.columns):
+            named = rows.rename_columns(list(self.columns))
+            return (None, named) if self.gone else (named, None)
+        gone = rows.column(rows.num_columns - 1)
+        named = rows.remove_column(rows.num_columns - 1).rename_columns(list(self.columns))
+        return named.filter(pc.invert(gone)), named.filter(gone).select(list(key))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,155 @@
+"""Master data as a stream: each micro-batch of changes becomes one version of R, once.
+
+::
+
+    changes ──▶ the last of each key ──▶ shuffle by shard ──▶ task i: pages of shard i that change
+                                                                        │
+    driver: one manifest with the new pages and "query q: batch 7" ◀────┘
+
+A query that joins with R takes the new version up in its next micro-batch. A batch that comes again, after a driver
+died, finds its number in the manifest and changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StringType, StructType
+
+from semistream.core.errors import RelationBuildError
+from semistream.relation.storage import manifest as manifests
+from semistream.relation.stores.store_path import place_of
+from semistream.spark.relations.update_jobs import apply_changes, compact
+
+__all__ = ["debezium_changes", "write_changes"]
+
+_GONE = "__gone"
+_STAYS = ("insert", "update", "upsert", "c", "r", "u", "i")
+_GOES = ("delete", "d")
+NOTE = "changes of "
+"""Properties of a manifest that begin so tell the last batch of a query that changed R."""
+
+
+def write_changes(
+    changes: DataFrame,
+    path: str | os.PathLike[str],
+    *,
+    op: str = "op",
+    order: str | None = None,
+    query: str | None = None,
+    compact_above: float = 0.25,
+) -> DataStreamWriter:
+    """Return a writer that makes each micro-batch of changes a version of R, to be given a checkpoint and started.
+
+    Parameters
+    ----------
+    changes
+        A streaming DataFrame with R's columns and ``op``. Of a removed key only the key's columns are looked at.
+    path
+        A relation that is clustered. A key has one row after it was changed, whatever it had before.
+    op
+        Column that says what happened: ``insert``, ``update``, ``upsert`` or ``delete``, or Debezium's letters
+        ``c``, ``r``, ``u`` and ``d``. An insert of a key that is there replaces its row.
+    order
+        Column by which the last change of a key within a micro-batch is known, such as Kafka's ``offset``: Spark keeps
+        no order of rows. Without one, a key that occurs twice in a micro-batch stops the query.
+    query
+        A name that tells this query from others that change R; by default the id that Spark keeps in the checkpoint.
+    compact_above
+        Write R anew when pages of updates are more than this share of all: a micro-batch takes longer then.
+
+    Examples
+    --------
+    >>> feed = spark.readStream.format("kafka").options(**options).load()                        # doctest: +SKIP
+    >>> changes = debezium_changes(feed, "id long, name string, price double")                   # doctest: +SKIP
+    >>> writer = write_changes(changes, "/data/products", order="offset")                        # doctest: +SKIP
+    >>> writer.option("checkpointLocation", "check/").start()                                    # doctest: +SKIP
+    """
+    if not changes.isStreaming:
+        raise RelationBuildError(
+            "changes must be a streaming DataFrame; use semistream.spark.upsert and delete for others"
+        )
+    if not compact_above > 0:
+        raise ValueError(f"compact_above is a share of R's pages above 0, such as 0.25, not {compact_above!r}")
+    manifest = manifests.load(place_of(path))
+    needed = [*manifest.schema.names, op, *([order] if order else [])]
+    if missing := [name for name in needed if name not in changes.columns]:
+        raise RelationBuildError(f"the changes lack the column {missing[0]!r}; they have {', '.join(changes.columns)}")
+    if op in manifest.schema.names:
+        raise RelationBuildError(f"{op!r} is a column of R; give the column that says what happened another name")
+    writer = _ChangeWriter(str(place_of(path).absolute()), op, order, query, compact_above)
+    return changes.writeStream.foreachBatch(writer)
+
+
+def debezium_changes(messages: DataFrame, schema: str, *, value: str = "value") -> DataFrame:
+    """Return the changes in messages of Debezium's JSON, as `write_changes` takes them.
+
+    Parameters
+    ----------
+    messages
+        As Kafka's source gives them; columns other than ``value``, such as ``offset``, are kept.
+    schema
+        R's columns, ``"id long, name string"``. Messages with and without the envelope ``{"schema": …, "payload": …}``
+        are understood. Tombstones, which have no value, are left out; ``op`` is NULL where a message is not understood,
+        which stops the query that writes it.
+    """
+    try:
+        row = StructType.fromDDL(schema)
+    except PySparkException as error:
+        raise RelationBuildError(f"{schema!r} is no schema; write 'id long, name string'") from error
+    body = StructType().add("op", StringType()).add("before", row).add("after", row)
+    read = F.from_json(F.col(value).cast("string"), StructType([*body.fields]).add("payload", body))
+    parsed = messages.where(F.col(value).isNotNull()).withColumn("__read", read)
+    inner = F.coalesce(F.col("__read.payload"), F.struct("__read.op", "__read.before", "__read.after"))
+    parsed = parsed.withColumn("__change", inner)
+    image = F.when(F.col("__change.op") == "d", F.col("__change.before")).otherwise(F.col("__change.after"))
+    others = [name for name in messages.columns if name not in (value, "key")]
+    return parsed.withColumn("__row", image).select("__row.*", F.col("__change.op").alias("op"), *others)
+
+
+@dataclass(frozen=True)
+class _ChangeWriter:
+    """What Spark calls for every micro-batch."""
+
+    path: str
+    op: str
+    order: str | None
+    query: str | None
+    compact_above: float
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        query = self.query or rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        if not query:
+            raise RelationBuildError("Spark does not tell which query this is; give write_changes the argument query")
+        manifest = manifests.load(place_of(self.path))
+        changes = self._last_of_each_key(rows, manifest.key, manifest.schema.names)
+        apply_changes(changes, self.path, _GONE, (NOTE + query, batch))
+        shards = manifests.load(place_of(self.path)).shards
+        updates = sum(pages for shard in shards for _, pages in shard.deltas)
+        if updates > self.compact_above * sum(shard.pages for shard in shards):
+            compact(rows.sparkSession, self.path)
+
+    def _last_of_each_key(self, rows: DataFrame, key: Sequence[str], columns: Sequence[str]) -> DataFrame:
+        """Return one change a key, and whether it goes."""
+        names = {name: f"`{name}`" for name in columns}
+        ops = F.lower(F.col(f"`{self.op}`"))
+        told = F.concat(
+            F.lit(f"column {self.op} says "), F.coalesce(F.concat(F.lit("'"), ops, F.lit("'")), F.lit("NULL")),
+            F.lit(f"; it must be one of {', '.join((*_STAYS, *_GOES))}"),
+        )  # fmt: skip
+        gone: Column = F.when(ops.isin(*_GOES), F.lit(True)).when(ops.isin(*_STAYS), F.lit(False))
+        gone = gone.otherwise(F.raise_error(told).cast("boolean"))
+        change = F.struct(*(F.col(quoted).alias(name) for name, quoted in names.items()), gone.alias(_GONE))
+        grouped = rows.groupBy(*(names[name] for name in key))
+        if self.order is not None:
+            last = F.max_by(change, F.col(f"`{self.order}`"))
+        else:
+            twice = f"a key was changed twice in one micro-batch of changes to {self.path}; give order= a column"
+            last = F.when(F.count(F.lit(1)) == 1, F.first(change)).otherwise(F.raise_error(F.lit(twice)))
+        return grouped.agg(last.alias("__last")).select("__last.*")
