@@ -10,6 +10,7 @@ import gc
 import json
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -96,7 +97,7 @@ def _batch(joining: Contestant, path: Path, *, check: bool) -> tuple[dict[str, A
         batch = reader.get_batch(0)
     joining.drop_pages()
     drop_page_cache(joining.files())
-    answer, highest = Answer(), 0
+    answer = Answer()
 
     def take(piece: pa.RecordBatch) -> None:
         if check:
@@ -106,15 +107,12 @@ def _batch(joining: Contestant, path: Path, *, check: bool) -> tuple[dict[str, A
 
     with _sampled() as seen:
         seconds = joining.timed(batch, take)
-    highest = max(seen)
-    return {"seconds": seconds, **asdict(answer)}, highest
+    return {"seconds": seconds, **asdict(answer)}, max(seen)
 
 
 @contextmanager
 def _sampled() -> Iterator[list[int]]:
     """Look at the memory of this process now and then."""
-    import threading
-
     seen = [_anonymous()]
     ended = threading.Event()
 
