@@ -104,7 +104,7 @@ def test_a_missing_package_is_named_and_left_out(
     assert result.exit_code == 0, result.output
     assert "lmdb is not installed; run: pip install 'semistream[peers]'" in " ".join(result.output.split())
     result = run(directory, *OPTIONS, "--only", "lmdb")
-    assert result.exit_code == 2 or result.exception is not None
+    assert "lmdb is not installed" in str(result.exception)
 
 
 def test_wrong_answers_are_not_rated(directory: Path, found: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

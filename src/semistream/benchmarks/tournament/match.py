@@ -144,6 +144,8 @@ class _Racer:
 
     def _tell(self, **order: Any) -> None:
         assert self._process.stdin is not None
+        if self.trouble is not None:
+            return
         # of one that has ended there will be no answer, which is enough to know
         with contextlib.suppress(OSError):
             self._process.stdin.write(json.dumps(order) + "\n")
@@ -178,9 +180,11 @@ class _Racer:
 
     def close(self) -> None:
         """End the process."""
-        with self._process:
-            if not self.runs:
-                self._process.kill()
+        if not self.runs:
+            self._process.kill()
+        with contextlib.suppress(BrokenPipeError), self._process:
+            pass  # its end closes what it is told by, and waits
+        self._process.wait()
         if self._group is not None:
             self._group.remove()
 

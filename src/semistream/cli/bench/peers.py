@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich import box
 from rich.console import Group, RenderableType
+from rich.markup import escape
 from rich.table import Table
 
 from semistream.cli.bench.options import Directory, Output, cache_directory, store_result
@@ -101,10 +102,10 @@ def peer_tables(found: dict[str, Any]) -> Group:
             f"Zipf {point['zipf']:g} ({point['shape']}), drained batches of {format_count(point['batch'])}",
             _table(point),
         ]
-        parts += [f"[red]{name} is wrong: {reason}" for name, reason in point["wrong"].items()]
+        parts += [f"[red]{name} is wrong: {escape(reason)}" for name, reason in point["wrong"].items()]
         parts += [f"[red]{name} took {format_bytes(more)} beyond the limit" for name, more in point["beyond"].items()]
-        parts += [f"[red]{name} failed: {reason}" for name, reason in point["failed"].items()]
-    parts += [f"[dim]{name} was left out: {reason}" for name, reason in found["skipped"].items()]
+        parts += [f"[red]{name} failed: {escape(reason)}" for name, reason in point["failed"].items()]
+    parts += [f"[dim]{name} was left out: {escape(reason)}" for name, reason in found["skipped"].items()]
     notes = "* holds all of R, or joins nothing: no memory limit. Grew by: beyond what it had before it opened R"
     return Group(*parts, f"[dim]{notes}", f"[dim]Memory limit: {found['limit']}")
 
