@@ -6,7 +6,7 @@
         master/          R as Parquet, for Spark's own join
         relation-2/      R as a relation of two shards, made from those files by a Spark job
         build-2.json     how long that took
-        stream-1-noperm-20000000-100000/  Zipf 1, a file a micro-batch
+        stream-1-random-20000000-100000/  Zipf 1, a file a micro-batch
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ __all__ = ["FEW_ROWS", "BenchPlan", "build_relation", "write_files", "write_smal
 Report = Callable[[int], None]
 
 _FILE_ROWS = 1_000_000
-_LARGER = 10
-"""Micro-batches that fill the cache are as many times as large as those measured."""
+_LARGER, _LARGEST = 10, 1_000_000
+"""Micro-batches that fill the cache are as many times as large as those measured, but have no more rows than this."""
 FIXED_QUERIES = 8
 """Empty and small micro-batches, through four queries each."""
 FEW_ROWS = 10
@@ -61,12 +61,12 @@ class BenchPlan:
     memory, algorithm
         As in `semistream.spark.join`; without an algorithm the default of that.
     exponent, shape
-        Skew of the stream's keys, and where the frequent ones lie in R: ``noperm``, next to each other, as in the
-        papers; ``random``, anywhere, is harder.
+        Skew of the stream's keys, and where the frequent ones lie in R: ``random``, anywhere, as in real master data;
+        ``noperm``, next to each other, as in the papers, is easier.
     batches, warm_up
         Micro-batches measured, and how many of the same size come before.
     fill_rows
-        Stream tuples that our join gets before those, in micro-batches ten times as large. The stream fills the cache,
+        Stream tuples that our join gets before those, in larger micro-batches. The stream fills the cache,
         and only after several times as many tuples as R has rows does it hold those that will be asked for most.
     static_batches, static_warm_up
         The same for Spark's own join.
@@ -85,7 +85,7 @@ class BenchPlan:
     memory: str = "5%"
     algorithm: str | None = None
     exponent: float = 1.0
-    shape: Shape = "noperm"
+    shape: Shape = "random"
     batches: int = 25
     warm_up: int = 60
     fill_rows: int = 20_000_000
@@ -112,7 +112,7 @@ class BenchPlan:
     def file_rows(self) -> list[int]:
         """Rows of the stream's files, each a micro-batch: first those that fill the cache."""
         usual = max(self.warm_up + self.batches, self.static_warm_up + self.static_batches)
-        large = _LARGER * self.batch_rows
+        large = max(self.batch_rows, min(_LARGER * self.batch_rows, _LARGEST))
         return [large] * -(-self.fill_rows // large) + [self.batch_rows] * usual
 
     @property

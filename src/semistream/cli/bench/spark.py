@@ -27,7 +27,7 @@ def spark(
         str | None, typer.Option(help="Which join; see: semistream algorithms. Default: the one Spark joins use.")
     ] = None,
     zipf: Annotated[float, typer.Option(help="Skew of the stream's keys; 0 is uniform.")] = 1.0,
-    shape: Annotated[str, typer.Option(help="Frequent keys: noperm, first in R; random, anywhere.")] = "noperm",
+    shape: Annotated[str, typer.Option(help="Frequent keys: random, anywhere; noperm, first in R.")] = "random",
     batches: Annotated[int, typer.Option(help="Micro-batches of our join measured; the median counts.")] = 25,
     warm_up: Annotated[
         int, typer.Option(help="Micro-batches before those, not measured: the JVM compiles for long.")
