@@ -138,3 +138,11 @@ def test_bad_plans_are_refused() -> None:
         BenchPlan(batches=0)
     with pytest.raises(ValueError, match="warm_up must be at least 0"):
         BenchPlan(warm_up=-1)
+
+
+def test_the_cache_is_filled_in_micro_batches_of_bounded_size() -> None:
+    assert BenchPlan().shape == "random"
+    assert BenchPlan(batch_rows=100_000).file_rows[:21] == [1_000_000] * 20 + [100_000]
+    assert BenchPlan(batch_rows=1_000_000).file_rows[:21] == [1_000_000] * 21
+    assert BenchPlan(batch_rows=5_000_000).file_rows[:5] == [5_000_000] * 5
+    assert BenchPlan(batch_rows=10_000, fill_rows=150_000).file_rows[:3] == [100_000, 100_000, 10_000]
