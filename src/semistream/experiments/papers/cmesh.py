@@ -192,7 +192,7 @@ _CACHE = Taken(
 def _against_meshjoin(size: Size) -> list[Experiment]:
     workload, uniform = _zipf(size), _zipf(size, 0.0)
     fractions = size.pick([0.01, 0.05, 0.1], [0.02, 0.1], [0.01, 0.05, 0.1])
-    all_skews = size.pick([0.0, 0.25, 0.5, 0.75, 1.0], [0.0, 0.75, 1.0], [0.0, 0.5, 1.0])
+    all_skews = size.pick([0.0, 0.25, 0.5, 0.75, 1.0], [0.0, 0.5, 0.75, 0.9, 1.0], [0.0, 0.5, 1.0])
     rows = size.pick([20.0, 60.0, 100.0], [0.2, 0.6, 1.0], [0.4, 1.2, 2.0])
     fixed = size.pick(1.2e9, 12e6, 24e6)
     top, least = 100 * fractions[-1], 100 * fractions[0]
