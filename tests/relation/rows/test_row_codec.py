@@ -395,13 +395,3 @@ def test_more_rows_than_short_run_ends_count_are_refused() -> None:
     assert runs.decode(rows.data, np.zeros(32767, dtype=np.int64)).column(0).values.to_pylist() == [1]
     with pytest.raises(RowLimitError, match=r"32768 rows in a batch.*int16 count to 32767"):
         runs.decode(rows.data, np.zeros(32768, dtype=np.int64))
-
-
-def test_columns_begin_where_arrow_wants_them() -> None:
-    """Fields of odd widths before a word must not move it off a multiple of eight."""
-    batch = pa.record_batch({"odd": pa.array([b"abc"] * 5, pa.binary(3)), "flag": [True] * 5, "id": range(5)})
-    codec = RowCodec(batch.schema)
-    rows = codec.encode(batch)
-    found = codec.decode(rows.data, rows.starts)
-    assert found.equals(batch)
-    assert found.column("id").buffers()[1].address % 8 == 0
