@@ -82,6 +82,8 @@ def show_differences(outcome: Outcome) -> None:
 
 def where_next(place: Path, keep: bool) -> None:
     """Print where to look next."""
+    if keep:
+        out.print(f"\nKept in {place}; try: semistream inspect {place / 'relations' / 'products'}", soft_wrap=True)
     out.print("\n[bold]Next[/bold]")
     steps = {
         "semistream demo --live --compare": "turn skew, bursts and memory yourself, on the live page",
@@ -89,8 +91,6 @@ def where_next(place: Path, keep: bool) -> None:
         "semistream tune products --memory 5%": "what each join would do with it",
         "semistream run pipeline.toml --dashboard": "a pipeline of your own; examples/ has some",
     }
-    if keep:
-        steps = {f"semistream inspect {place / 'relations' / 'products'}": "what was made here, and is kept", **steps}
     table = facts()
     for command, told in steps.items():
         table.add_row(command, told)

@@ -63,7 +63,7 @@ def test_shards_memory_parked_and_dead(spark: SparkSession, tmp_path: Path) -> N
         assert found[name] == sum(one[name] for one in found["shards"]), name
     assert found["rows_in"] == len(keys) == batch["rows"]
     assert 0 < found["pages_useful"] <= found["pages_read"]
-    assert found["bytes_held"] == sum(found[name] for name in SPLIT) <= found["memory"]
+    assert 0 < sum(found[name] for name in SPLIT) <= found["bytes_held"] <= found["memory"]
     assert found["parked"] == totals.parked["products"] == {"waiting": 66, "found_late": 0, "expired": 0}
     assert batch["dead"] == totals.dead == found["null_keys"] == 2
 
