@@ -4,14 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo quick test bounds soak lint clean
+.PHONY: help demo quick test bounds bounds-all soak lint clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    the main job: a star schema loaded from a stream, checked and timed against Spark's own join"
 	@echo "make quick   tests of seconds, without a JVM or servers: under two minutes"
 	@echo "make test    all tests"
-	@echo "make bounds  structures, joins, model and fuzz with kernels that check bounds"
+	@echo "make bounds  kernels that check bounds: structures, each join, some model and fuzz; bounds-all takes longer"
 	@echo "make soak    model and fuzz for hours: STEPS, TUPLES, SEED"
 	@echo "make lint    ruff, mypy --strict, import layers"
 	@echo "make clean   remove the environment and everything that was made"
@@ -27,9 +27,15 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
 
 # Kernels that check bounds are compiled apart: Numba's cache does not know which of both it holds.
+CHECKED := NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/build/kernels-with-bounds $(BIN)/python
 bounds: $(STAMP)
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/build/kernels-with-bounds $(BIN)/python -m pytest -q -n 2 \
-		tests/core/test_compiled.py tests/structures tests/conformance tests/model tests/differential
+	$(CHECKED) -m pytest -q -n 2 -m "not slow" tests/core/test_compiled.py tests/structures tests/conformance
+	$(CHECKED) tests/model/soak.py --steps 1000000 --seconds 20 --seed 3
+	$(CHECKED) tests/differential/soak.py --seconds 20 --seed 3
+
+bounds-all: $(STAMP)
+	$(CHECKED) -m pytest -q -n 2 tests/core/test_compiled.py tests/structures tests/joins tests/conformance \
+		tests/relation tests/model tests/differential
 
 STEPS ?= 1000000
 TUPLES ?= 10000000

@@ -37,7 +37,7 @@ from semistream.relation.changes.invariants import check_relation
 __all__ = ["OPERATIONS", "Machine"]
 
 _LARGE = 60_000
-_PATIENCE, _LONG_PATIENCE = 20.0, 200.0
+_PATIENCE, _LONG_PATIENCE = 20.0, 1800.0
 """Seconds of the processor, and of the clock, after which an operation of milliseconds is held to be without end."""
 
 
