@@ -67,18 +67,18 @@ class PageFetch:
         self.pages_wanted = 0
         """Pages that keys were looked for in, without those that a plan reads along."""
         # virtual time goes by while pages are read, and must not do so behind the join's back
-        ahead = frames >= _SETS * _LEAST_AHEAD and not relation.device.simulated
-        each = frames // _SETS if ahead else frames
+        sets = 1 if relation.device.simulated else max(1, min(_SETS, frames // _LEAST_AHEAD))
+        each = frames // sets
         self._block = relation.frames(frames)
         listed = np.empty(frames, np.int64)
         self._sets = [
             _Frames(listed[begin : begin + each], self._block[begin : begin + each])
-            for begin in range(0, each * (_SETS if ahead else 1), each)
+            for begin in range(0, each * sets, each)
         ]
-        self._helpers = ThreadPoolExecutor(_SETS - 1, "semistream-fetch") if ahead else None
+        self._helpers = ThreadPoolExecutor(sets - 1, "semistream-fetch") if sets > 1 else None
         seek, transfer = read_costs(relation)
         # the last pages of some keys are still being read when the next keys are looked for
-        most = max(1, wanted // 2) if ahead else wanted
+        most = max(1, wanted // 2) if sets > 1 else wanted
         self._planner = ReadPlanner(most, seek=seek, transfer=transfer, max_scan=max(1, min(max_scan, each)))
 
     bytes_per_frame = 8
