@@ -160,9 +160,9 @@ def _begun_empty(size: Size) -> list[Sample]:
     workload = _zipf(size, rows=400_000)
     return [
         Sample("CMESHJOIN", 100 * share, dataclasses.replace(
-            cmesh(size, workload, 0.02 * workload.nbytes, share), seek_seconds=0.0085 * 0.004,
-            options={"cache_share": share, "seek_pages": 0.41}, probes=1 << 40, passes=10.0,
-            settings={"begin": "empty", "warm_tuples": size.pick(2_000_000, 400_000, 0)},
+            cmesh(size, workload, 0.05 * workload.nbytes, share), seek_seconds=0.0085 * 0.004,
+            options={"cache_share": share, "partition_pages": 24}, probes=1 << 40, passes=size.pick(4.0, 1.0, 0.0),
+            settings={"begin": "empty", "warm_tuples": size.pick(1_000_000, 100_000, 0)},
         ), facet=EMPTY)
         for share in size.pick([0.1, 0.2, 0.4], [0.2], [])
     ]  # fmt: skip
