@@ -16,7 +16,7 @@ from isolated import first_failure
 
 __all__ = ["Round", "play", "smallest"]
 
-_SECONDS = 120.0
+_SECONDS = 300.0
 
 
 @dataclass(frozen=True)

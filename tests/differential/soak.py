@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from differential.rounds import Round, play, smallest
 from warming import warm_up
 
-CASES = 40
+CASES = 10
 
 
 def main() -> int:
