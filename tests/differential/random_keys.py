@@ -48,7 +48,8 @@ class KeyColumnKind:
     def array(self, values: list[Any], kind: pa.DataType) -> pa.Array:
         """Write canonical values, or None, as a type that holds them."""
         if pa.types.is_dictionary(kind):
-            words = sorted({value for value in values if value is not None}) or [self.pool[0]]
+            words = sorted({value for value in values if value is not None})
+            words = words or [value for value in self.pool if self.fits(value, kind.value_type)][:1]
             place = {word: at for at, word in enumerate(words)}
             indices = pa.array([None if value is None else place[value] for value in values], kind.index_type)
             return pa.DictionaryArray.from_arrays(indices, self.array(words, kind.value_type))
