@@ -2,7 +2,7 @@
 
 Both read the same files, one a micro-batch, and write to nowhere (``noop``), in one session of the same cores and heap:
 
-* *ours*: `semistream.spark.join` with a relation, within ``memory``;
+* *ours*: `semistream.spark.join` with a relation, within ``memory``, by default with `adaptivejoin`;
 * *stream-static*: Spark's join of the stream with R as Parquet, at its best: the micro-batch is broadcast and R is
   scanned, which inner joins allow. The benchmark looks at the plan, and refuses to go on with another.
 

@@ -5,7 +5,7 @@ Bad arguments are also ``ValueError``; everything the package raises on purpose 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from semistream.core.arguments import nearest
@@ -39,6 +39,14 @@ class SemistreamError(Exception):
 
 class KeyColumnError(SemistreamError, ValueError):
     """A key column is missing or cannot be a key."""
+
+
+class UnknownColumnsError(KeyColumnError):
+    """Columns of R were asked for that it does not have, or twice: `names`; it has `columns`."""
+
+    def __init__(self, message: str, names: Sequence[str], columns: Iterable[str]) -> None:
+        super().__init__(message)
+        self.names, self.columns = tuple(names), tuple(columns)
 
 
 class KeyTypeError(SemistreamError, ValueError):

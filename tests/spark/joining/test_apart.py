@@ -1,4 +1,4 @@
-"""A join that lets tuples with and without a partner leave together keeps them apart on Spark, by a mark."""
+"""A join whose tuples leave together, with and without a partner, keeps them apart where they are marked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 import semistream
-from semistream.core.errors import UnsupportedJoinError
 from semistream.joins import algorithms, find
 
 pytestmark = pytest.mark.spark
@@ -37,8 +36,6 @@ def test_rows_without_a_partner_are_marked_and_no_others(spark: SparkSession, tm
     for number, key in enumerate(keys.tolist()):
         there = key % 2 == 0 and key < 4000
         assert found[number] == (key // 2 if there else None, not there)
-    with pytest.raises(UnsupportedJoinError, match=r"columns=\['v'\] does not work on Spark yet"):
-        semistream.join(sales, tmp_path / "r", on="id", algorithm=algorithm, columns=["v"])
 
 
 def test_there_is_a_join_that_mixes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 
 import semistream
 from semistream.core.errors import BudgetTooSmallError, KeyColumnError
+from semistream.joins import find
 from semistream.relation.storage import manifest as manifests
 from semistream.spark.joining import choosing
 
@@ -52,8 +54,18 @@ def test_it_keeps_a_cache_between_batches(relation: Path):
         algorithm, options = choosing.choose_join(
             shard, manifests.load(relation).shards[1], shard.nbytes // 5, schema, {"how": "left"}
         )
-    assert algorithm in choosing._CANDIDATES
-    assert options == {"cache_share": choosing._CACHE_SHARE, "how": "left"}
+    assert algorithm == "adaptivejoin"
+    assert options == {"how": "left"}
+    assert all(find(name).keeps_cache for name in choosing._CANDIDATES)
+
+
+def test_another_join_must_be_clearly_faster(monkeypatch: pytest.MonkeyPatch):
+    rates = {"adaptivejoin": 2.0, "cachejoin": 2.9, "front+inlj": 1.0, "front+x_hybridjoin": 1.0, "front+ssij": 1.0}
+    monkeypatch.setattr(choosing, "costs_of", lambda name: name)
+    monkeypatch.setattr(choosing, "best_split", lambda name, *_, fixed: SimpleNamespace(rate=rates[name]))
+    assert choosing._fastest(None, 1, 0.8) == "adaptivejoin"
+    rates["cachejoin"] = 3.1
+    assert choosing._fastest(None, 1, 0.8) == "cachejoin"
 
 
 def test_the_driver_opens_r_once(spark: SparkSession, relation: Path, monkeypatch: pytest.MonkeyPatch):

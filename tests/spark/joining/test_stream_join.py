@@ -309,7 +309,9 @@ class TestBadInput:
             enriched.count()
 
     def test_budget_too_small(self, sales: DataFrame, relation: str) -> None:
-        with pytest.raises(BudgetTooSmallError, match=r"for each of the 3 shards.*cachejoin needs at least") as caught:
+        with pytest.raises(
+            BudgetTooSmallError, match=r"for each of the 3 shards.*adaptivejoin needs at least"
+        ) as caught:
             semistream.join(sales, relation, on="id", memory="9KB")
         # The least it names is enough, and a byte a shard less is not.
         enriched = semistream.join(sales, relation, on="id", memory=caught.value.minimum)

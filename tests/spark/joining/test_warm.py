@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -226,23 +225,26 @@ def stream(number: int, rows: int = 4000) -> pa.RecordBatch:
     return pa.record_batch({"key": ZipfKeys(ROWS, 1.0, "random", seed=2).keys(number * rows, rows)})
 
 
-def joined(relation: semistream.Relation, cache: WarmShard | None, batch: pa.RecordBatch, **options: object) -> tuple:
+def joined(
+    relation: semistream.Relation, cache: WarmShard | None, batch: pa.RecordBatch, algorithm: str = "adaptivejoin"
+) -> tuple:
     """Join one batch as a task does; return the results, sorted, and the hit ratio."""
-    more = {} if cache is None else {"arrays": cache}
-    join = semistream.create("cachejoin", relation, on="key", memory="400KB", **more, **options)
+    options = {} if cache is None else {"arrays": cache}
+    join = semistream.create(algorithm, relation, on="key", memory="400KB", **options)
     results = pa.Table.from_batches(join.process([batch]))
     join.check()
     assert join.budget.peak <= 400_000
     return results.sort_by("key"), join.stats.hit_ratio
 
 
-def test_a_cache_serves_the_next_task(relation: semistream.Relation, place: Path) -> None:
+@pytest.mark.parametrize("algorithm", ["cachejoin", "adaptivejoin"])
+def test_a_cache_serves_the_next_task(relation: semistream.Relation, place: Path, algorithm: str) -> None:
     ratios = []
     for number in range(6):
         batch = stream(number)
-        expected, cold = joined(relation, None, batch)
+        expected, cold = joined(relation, None, batch, algorithm)
         with take() as cache:
-            results, ratio = joined(relation, cache, batch)
+            results, ratio = joined(relation, cache, batch, algorithm)
             assert cache.attached == (number > 0)
             cache.keep()
         assert results.equals(expected)
@@ -252,6 +254,27 @@ def test_a_cache_serves_the_next_task(relation: semistream.Relation, place: Path
     assert min(ratios[2:]) > ratios[0] + 0.1, ratios
     size = sum(file.stat().st_blocks * 512 for file in place.rglob("*.array"))
     assert 100_000 < size <= 400_000 + 4096 * 16
+
+
+def test_an_r_that_fits_is_read_once_for_all_tasks(tmp_path: Path) -> None:
+    """Also one of more pages than are read at once from the start, after as many were read as it has."""
+    for rows, tasks in ((2000, 1), (40_000, 40)):
+        table = pa.table({"id": np.arange(rows), "twice": 2 * np.arange(rows)})
+        relation = semistream.Relation.build(table, tmp_path / f"{rows}", key="id", page_size=1024)
+        assert (relation.page_count > 256) == (tasks > 1)
+        random = np.random.default_rng(1)
+        for number in range(tasks + 3):
+            before = relation.counters
+            keys = random.integers(-rows // 4, rows + rows // 4, 500)
+            with take(str(rows)) as cache:
+                join = semistream.create("adaptivejoin", relation, on="key", memory="4MB", arrays=cache)
+                results = pa.Table.from_batches(join.process([pa.record_batch({"key": keys})]))
+                join.check()
+                cache.keep()
+            assert results["twice"].to_pylist() == [2 * key if 0 <= key < rows else None for key in keys.tolist()]
+            if number >= tasks:
+                assert (relation.counters - before).pages == 0, number
+        relation.close()
 
 
 def test_killed_at_any_moment_a_task_does_no_harm(relation: semistream.Relation) -> None:
@@ -280,33 +303,50 @@ def test_killed_at_any_moment_a_task_does_no_harm(relation: semistream.Relation)
     assert killed >= 5
 
 
-def test_a_version_that_changed_the_shard_starts_with_an_empty_cache(tmp_path: Path) -> None:
+def test_a_new_version_keeps_the_cache_but_for_rows_that_changed(tmp_path: Path) -> None:
     path = tmp_path / "r"
     ids = np.arange(ROWS)
     semistream.Relation.build(pa.table({"id": ids, "price": ids}), path, key="id", shards=2).close()
-    hot = pa.record_batch({"key": np.repeat(np.arange(10), 50)})
+    hot = pa.record_batch({"key": np.append(np.repeat(np.arange(2000), 2), [ROWS + 5] * 3)})
+    task = JoinTask(str(path), 1, "adaptivejoin", 400_000, ("key",), pa.schema([]), {"on": "key", "how": "left"})
 
-    def task(version: int, shard: int) -> tuple[bool, Counter[int]]:
-        identity = shard_identity(path, manifests.load(path, version).shards[shard])
+    def run(version: int, shard: int) -> tuple[bool, float, dict[int, int | None]]:
+        """Join as a task does; return whether there was a cache, its hit ratio, and the prices of this shard's keys."""
+        identity = shard_identity(path, manifests.load(path, version), shard)
         with semistream.Relation.open(path, version=version, shards=[shard]) as opened, take(identity, shard) as cache:
-            results, _ = joined(opened, cache, hot)
+            join = task._bound(opened, shard, hot, cache)
+            results = pa.Table.from_batches(join.process([hot]))
+            join.check()
             cache.keep()
-            return cache.attached, Counter(results["price"].to_pylist())
+            keys, prices = results["key"].to_pylist(), results["price"].to_pylist()
+            mine = opened.key.shards(np.array(keys), 2) == shard
+            found = {key: price for key, price, own in zip(keys, prices, mine, strict=True) if own}
+            return cache.attached, join.stats.hit_ratio, found
 
-    prices = [task(1, shard)[1] for shard in range(2)]
-    assert [task(1, shard) for shard in range(2)] == [(True, prices[0]), (True, prices[1])]
-    shard_of_3 = 0 if 3 in prices[0] else 1
-    assert updates.upsert(path, pa.table({"id": [3], "price": [-1]})) == 2
-    attached, found_prices = task(2, shard_of_3)
-    assert not attached
-    assert found_prices[-1] == 50
-    assert found_prices[3] == 0
-    # the other shard has the same files in both versions, so its cache stays
-    assert task(2, 1 - shard_of_3) == (True, prices[1 - shard_of_3])
-    # a replay of the old version must not see the new row
-    attached, found_prices = task(1, shard_of_3)
-    assert not attached
-    assert found_prices == prices[shard_of_3]
+    def expected(shard: int, **changed: int | None) -> dict[int, int | None]:
+        with semistream.Relation.open(path, version=1) as opened:
+            keys = np.append(np.arange(2000), ROWS + 5)
+            own = keys[opened.key.shards(keys, 2) == shard].tolist()
+        prices = {key: key if key < ROWS else None for key in own}
+        return prices | {int(key[1:]): price for key, price in changed.items() if int(key[1:]) in prices}
+
+    for shard in range(2):
+        assert run(1, shard)[::2] == (False, expected(shard))
+        assert run(1, shard) == (True, 1.0, expected(shard))
+    # one row changed, one gone, one that was known to be absent
+    updates.upsert(path, pa.table({"id": [3, ROWS + 5], "price": [-1, -2]}))
+    updates.delete(path, pa.array([4]))
+    changed: dict[str, int | None] = {"k3": -1, "k4": None, f"k{ROWS + 5}": -2}
+    for shard in range(2):
+        attached, ratio, found = run(3, shard)
+        assert (attached, found) == (True, expected(shard, **changed))
+        assert ratio > 0.99
+        # a replay of the old version must not see the new rows, nor what follows it the old ones
+        assert run(1, shard)[::2] == (True, expected(shard))
+        assert run(3, shard)[::2] == (True, expected(shard, **changed))
+    semistream.compact(path)
+    for shard in range(2):
+        assert run(4, shard)[::2] == (False, expected(shard, **changed))
 
 
 def test_a_relation_built_anew_under_the_same_name_is_another(tmp_path: Path) -> None:
@@ -314,7 +354,7 @@ def test_a_relation_built_anew_under_the_same_name_is_another(tmp_path: Path) ->
     for price in range(2):
         table = pa.table({"id": [1, 2], "price": [price, price]})
         semistream.Relation.build(table, tmp_path / "r", key="id", overwrite=False).close()
-        identities.add(shard_identity(tmp_path / "r", manifests.load(tmp_path / "r").shards[0]))
+        identities.add(shard_identity(tmp_path / "r", manifests.load(tmp_path / "r"), 0))
         (tmp_path / "r").rename(tmp_path / f"old-{price}")
     assert len(identities) == 2
 
@@ -334,7 +374,7 @@ def test_without_room_for_the_files_a_task_uses_memory(
     monkeypatch.setattr(os, "posix_fallocate", no_room)
     task = JoinTask("", 1, "cachejoin", 400_000, ("key",), pa.schema([]), {"on": "key"}, results=20_000)
     with take() as cache:
-        join = task._bound(relation, stream(0), cache)
+        join = task._bound(relation, 0, stream(0), cache)
         assert sum(batch.num_rows for batch in join.process([stream(0)])) == 4000
         assert join.budget.parts()["results put together"] == 20_000
         cache.keep()

@@ -20,7 +20,7 @@ from semistream.joins.interface.join import Join
 from semistream.relation.pages.page_layout import page_keys
 from semistream.relation.relation import Relation
 from semistream.relation.rows.row_gather import RowGather
-from semistream.structures.array_source import ArraySource
+from semistream.structures.array_source import ArraySource, in_memory
 from semistream.structures.hot.hot_rows import HotRows
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ _DRIFT = 0.7
 _OTHER = 0.4
 _FORGET = 6
 """Shares of the keys known that there usually are, below which the stream is taken to have moved, or to be another."""
+_USUAL, _READ, _TRIED = 0, 1, 2
+"""What has been learned: the share of keys known that there usually is, pages read, whether R was tried to be held."""
 _BATCHES = 8
 """Micro-batches whose sizes are remembered: memory for the longest of them is kept."""
 _UPDATED_PAGE_BYTES = 26
@@ -72,6 +74,8 @@ def tuple_bytes(schema: pa.Schema, stored: float) -> float:
 class AdaptiveMemory(Join):
     """The parts of the memory, how they are laid out, and how they move; `AdaptiveJoin` has the algorithm."""
 
+    keeps_cache = True
+
     def __init__(
         self,
         relation: Relation,
@@ -86,9 +90,7 @@ class AdaptiveMemory(Join):
         self._window_wish = window
         self._aging = aging
         self._arrays = arrays
-        self._whole_since = -1
         self._exponent = 1.0
-        self._known = 0.0
         self._batch = 0
         self._batches: deque[int] = deque(maxlen=_BATCHES)
         self._laid_out_for: float | None = None  # bytes of a row of R, as it was when the arena was made
@@ -186,6 +188,9 @@ class AdaptiveMemory(Join):
             relation.codec, self._keys, rows, self._stored_row_bytes(),
             unique=relation.unique, aging=self._aging, arrays=arrays,
         )  # fmt: skip
+        self._learned = (arrays or in_memory)("learned", 3, np.float64)
+        self._fits = self._fits and not self._learned[_TRIED]
+        self._read_before = 0
         self._arena_part = self.budget.reserve("arena", self._arena.nbytes)
 
     def _parts_for(self, tuples: int) -> tuple[int, int, int]:
@@ -210,12 +215,15 @@ class AdaptiveMemory(Join):
         for other keys than it did, and those that were frequent must not stay for that.
         """
         self._batch += tuples
+        before, self._read_before = self._read_before, (self.relation.counters - self._counters).pages
+        self._learned[_READ] += self._read_before - before
         if distinct >= 64:
             known = 1.0 - missing / distinct
-            if known < _DRIFT * self._known:
-                self._arena.age(1 if known > _OTHER * self._known else _FORGET)
-                self._known = known  # it takes some time to learn: that is no other change
-            self._known += (0.5 if known > self._known else 0.05) * (known - self._known)
+            usual = self._learned[_USUAL]
+            if known < _DRIFT * usual:
+                self._arena.age(1 if known > _OTHER * usual else _FORGET)
+                usual = known  # it takes some time to learn: that is no other change
+            self._learned[_USUAL] = usual + (0.5 if known > usual else 0.05) * (known - usual)
         if drained:
             self._batches.append(self._batch)
             self._batch = 0
@@ -224,9 +232,10 @@ class AdaptiveMemory(Join):
             # a little more or less is left alone: it would only make memory move to and fro
             if abs(seen - self._exponent) > 0.02:
                 self._exponent += 0.5 * (seen - self._exponent)
-        if self._arrays is not None or self._window_wish is not None or len(self._window) or self._fits or self._whole:
+        if self._arrays is not None or self._window_wish is not None or len(self._window) or self._fits:
             return
-        if self._updates_part.bytes:  # what updates of R hold is not in the split: memory stays where it is
+        # what updates of R hold is not in the split: memory stays where it is
+        if self._arena.whole or self._updates_part.bytes:
             return
         most = max(self._batches, default=0)
         # a stream that goes on, or a batch longer than all before, may have any length
@@ -260,33 +269,28 @@ class AdaptiveMemory(Join):
 
     def _should_hold_all(self) -> bool:
         """Whether R fits and enough of it has been read for reading all of it to pay."""
-        if not self._fits or self._whole:
+        if not self._fits or self._arena.whole:
             return False
-        read = (self.relation.counters - self._counters).pages
-        return self.relation.page_count <= _SMALL or read >= self.relation.page_count
+        return self.relation.page_count <= _SMALL or self._learned[_READ] >= self.relation.page_count
 
     def _hold_all(self) -> None:
         """Read all of R into the arena, or leave it at that if it turns out not to fit."""
         arena = self._arena
         self._fits = False  # tried once
+        self._learned[_TRIED] = 1
         arena.reset(arena.places())
         try:
-            evictions = arena.evictions
-            if all(self._take_page(frames) for _, frames in self._fetch.all_pages()):
-                self._whole_since = evictions
+            before = arena.evictions
+            fitted = all(self._take_page(frames) for _, frames in self._fetch.all_pages())
+            arena.whole = fitted and arena.evictions == before
         finally:
-            if self._whole:
+            if arena.whole:
                 arena.settle(arena.places())
             else:
                 self._most_rows = None
                 arena.reset(arena.places())
             arena.unpin()
             arena.pin(self._window.numbers)
-
-    @property
-    def _whole(self) -> bool:
-        """Whether all of R is in the arena: none of its keys has gone since it was read."""
-        return self._whole_since == self._arena.evictions
 
     def _take_page(self, frames: Bytes) -> bool:
         """Put all rows of some pages into the arena; return whether they fit."""
@@ -299,8 +303,7 @@ class AdaptiveMemory(Join):
 
     def _forget(self, keys: Ints) -> None:
         """Forget what is known of keys that an update has changed."""
-        if not self._arena.forget(keys, whole=self._whole):
-            self._whole_since = -1
+        self._arena.forget(keys)
 
     def _give_up(self, lacking: int, patch: Patch) -> Undo:
         """Do with less: a shorter window and fewer rows."""

@@ -65,6 +65,7 @@ class AdaptiveJoin(AdaptiveRanges):
     place = 200
     mixes = True
     conditions = ("equal", "between")
+    in_order = True
     stands_behind = False  # tuples go past the stream buffer
 
     def __init__(self, relation: Relation, *, apart: bool = False, **options: Any) -> None:
@@ -86,7 +87,7 @@ class AdaptiveJoin(AdaptiveRanges):
             self._check_row(batch)
         keys, valid = self.condition.lows(batch)
         numbers = self._window.numbers_of_next(count)
-        done, hits = self._arena.number(keys, valid, numbers, whole=self._whole)
+        done, hits = self._arena.number(keys, valid, numbers)
         if done < count:
             batch, valid = batch.slice(0, done), valid[:done]
         self._window.append(batch, self._due_of(batch))

@@ -79,6 +79,7 @@ class FrontStage(Join):
     share: ClassVar[float] = 0.75
     """Default of ``cache_share``."""
     uses_index = False  # the join behind counts it, if it uses it
+    keeps_cache = True
     stands_behind = False  # what is matched behind is not shown to another observer
 
     def __init__(

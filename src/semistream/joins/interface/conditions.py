@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from semistream.core.arrays import Bools, Ints
-from semistream.core.errors import KeyColumnError, KeyTypeError, UnsupportedJoinError
+from semistream.core.errors import KeyColumnError, KeyTypeError, UnknownColumnsError, UnsupportedJoinError
 from semistream.relation.keys.key_columns import plain_type
 from semistream.relation.relation import Relation
 from semistream.relation.rows.fitting import as_type
@@ -40,13 +40,7 @@ class Condition(ABC):
 
     def select(self, names: Sequence[str]) -> None:
         """Have only some of R's columns in the result."""
-        ours = {field.name: field for field in self.fields}
-        unknown = [name for name in names if name not in ours]
-        if isinstance(names, str) or unknown or len(set(names)) < len(names):
-            raise KeyColumnError(
-                f"columns={names!r} must name columns of R, each once: {', '.join(ours) or 'it has none but its key'}"
-            )
-        self.fields = [ours[name] for name in names]
+        self.fields = pick_columns(self.fields, names)
 
     @abstractmethod
     def check(self, schema: pa.Schema) -> None:
@@ -157,6 +151,20 @@ class Between(Condition):
             above = pc.greater(values.filter(pa.array(beyond)), 0).to_numpy(zero_copy_only=False)
             side[beyond] = np.where(above, 1, -1)
         return keys, side, present
+
+
+def pick_columns(fields: Sequence[pa.Field], names: Sequence[str]) -> list[pa.Field]:
+    """Return the fields of these names, in their order."""
+    ours = {field.name: field for field in fields}
+    asked = [names] if isinstance(names, str) else list(names)
+    wrong = [name for number, name in enumerate(asked) if name not in ours or name in asked[:number]]
+    if isinstance(names, str) or wrong:
+        raise UnknownColumnsError(
+            f"columns={names!r} must name columns of R, each once: {', '.join(ours) or 'it has none but its key'}",
+            wrong,
+            ours,
+        )
+    return [ours[name] for name in names]
 
 
 def condition_for(

@@ -43,6 +43,10 @@ class Traits:
     """Whether tuples wait for others that need the same page; if not, each is read for by itself."""
     mixes: ClassVar[bool] = False
     """Whether tuples with and without a partner leave in one batch, unless it is told to keep them ``apart``."""
+    in_order: ClassVar[bool] = False
+    """Whether results leave in the order of the stream, unless tuples are kept ``apart`` or may wait."""
+    keeps_cache: ClassVar[bool] = False
+    """Whether what it has learned of the stream can lie in files (``arrays``), for the next process to go on with."""
     makes_results: ClassVar[bool] = True
     """Whether pairs become batches; a simulation, where nobody reads them, only counts them."""
     stands_behind: ClassVar[bool] = True

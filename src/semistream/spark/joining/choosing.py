@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,16 +11,21 @@ import pyarrow as pa
 
 from semistream.core.errors import BudgetTooSmallError
 from semistream.costs import Setting, costs_of
+from semistream.joins import find
+from semistream.joins.families.front_stage import FrontStage
 from semistream.relation.relation import Relation
 from semistream.relation.storage.shard_files import ShardFiles
 from semistream.tuner import best_split, describe
 
 __all__ = ["choose_join"]
 
-_CANDIDATES = ("cachejoin", "front+inlj", "front+x_hybridjoin", "front+ssij")
+_CANDIDATES = ("adaptivejoin", "cachejoin", "front+inlj", "front+x_hybridjoin", "front+ssij")
 """Joins whose cache outlives a micro-batch and that read what is waited for, not all of R to drain a batch."""
 _CACHE_SHARE = 0.8
 """Few tuples wait when every batch is drained, so the cache gets most of the memory; models know no such drain."""
+_CLEARLY = 1.5
+"""Another join than the first must be expected to be faster by this factor: a model prices neither drains nor rows that
+are encoded to wait and decoded again, which the first does not do."""
 _REMEMBERED = 64
 
 
@@ -52,16 +58,21 @@ def choose_join(
         while len(_answers) >= _REMEMBERED:
             _answers.pop(next(iter(_answers)), None)
         _answers[question] = _fastest(describe(shard, schema, exponent=exponent), memory, share)
-    return _answers[question], {"cache_share": share, **left}
+    chosen = _answers[question]
+    return chosen, {"cache_share": share, **left} if _has_cache_share(chosen) else left
 
 
 def _fastest(setting: Setting, memory: int, cache_share: float) -> str:
     rates: dict[str, float] = {}
     for name in _CANDIDATES:
-        try:
-            found = best_split(costs_of(name), setting, memory, fixed={"cache_share": cache_share})
-        except BudgetTooSmallError:
-            continue
-        rates[name] = found.rate
+        fixed = {"cache_share": cache_share} if _has_cache_share(name) else {}
+        with suppress(BudgetTooSmallError):
+            rates[name] = best_split(costs_of(name), setting, memory, fixed=fixed).rate
+    first = _CANDIDATES[0]
+    best = max(rates, key=lambda name: rates[name], default=first)
     # with memory for none of them, the first one says how much it needs
-    return max(rates, key=lambda name: rates[name]) if rates else _CANDIDATES[0]
+    return best if rates.get(best, 0.0) > _CLEARLY * rates.get(first, 0.0) else first
+
+
+def _has_cache_share(name: str) -> bool:
+    return issubclass(find(name), FrontStage)

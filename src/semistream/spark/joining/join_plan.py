@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,11 +19,11 @@ import pyarrow as pa
 import pyspark.sql.types as st
 from pyspark.sql import DataFrame, Observation
 
-from semistream.core.errors import BudgetTooSmallError, KeyColumnError, StorageError, UnsupportedJoinError
+from semistream.core.errors import KeyColumnError, StorageError, UnsupportedJoinError
 from semistream.core.paths import local_path, user_data
-from semistream.core.units import format_bytes, parse_bytes
-from semistream.joins import How, Join, find
-from semistream.joins.families.front_stage import FrontStage
+from semistream.core.units import parse_bytes
+from semistream.joins import How, find
+from semistream.joins.interface.conditions import pick_columns
 from semistream.joins.interface.output import output_schema
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.relation import Relation
@@ -36,6 +35,7 @@ from semistream.relation.stores.store_path import Place, StorePath, place_of
 from semistream.relation.versions.holds import hold_manifest
 from semistream.relation.versions.pins import PINS
 from semistream.spark.joining.choosing import choose_join
+from semistream.spark.joining.key_task import ROW
 from semistream.spark.joining.missing import (
     MISSING_IN,
     After,
@@ -47,6 +47,7 @@ from semistream.spark.joining.missing import (
     with_marker,
 )
 from semistream.spark.joining.parked_rows import DEADLINE, PARKED
+from semistream.spark.joining.shard_budget import NEW_ROWS, WAITING_ROWS, ShardBudget
 from semistream.spark.joining.state_partitions import check_can_park
 from semistream.spark.relations.build_job import SPARK_SCHEMA
 from semistream.spark.relations.types import arrow_schema, spark_type
@@ -55,11 +56,11 @@ from semistream.tuner.auto import AUTO
 __all__ = ["ALGORITHM", "MEMORY", "PlannedJoin", "plan_join"]
 
 MEMORY = "64MB"
-ALGORITHM = "cachejoin"
+ALGORITHM = "adaptivejoin"
+_LET_WAIT = frozenset({"wait", "deadline", "on_overload", "apart"})
+"""Options with which results do not leave in the order of the stream, or not at all."""
 _TUNED: dict[str, dict[str, Any]] = {"cachejoin": {"cache_share": 0.8, "disk_share": 0.7, "in_flight": 1024}}
 """A micro-batch is drained, so few tuples wait behind the cache: room for them is better used for cache and pages."""
-_NEW, _WAITING = 0.75, 0.25
-"""Where rows are parked: parts of the memory for joining new rows, and for joining parked ones again."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,10 @@ class PlannedJoin:
     stream: DataFrame
     """With the column of marks, if this join or one before it has one."""
     stream_schema: pa.Schema
+    given: pa.Schema
+    """What the joins of the shards are given of it."""
+    by_key: bool
+    """Whether that is the key alone: all else stays in the JVM."""
     path: Place
     manifest: Manifest
     key: KeyCodec
@@ -86,6 +91,11 @@ class PlannedJoin:
     """One shard's memory for parked rows."""
     result: st.StructType
     """The stream's columns, then R's."""
+    values: tuple[pa.Field, ...]
+    """R's columns, as they are called there."""
+    surrogate: str | None
+    unknown: Any
+    """The one of them that takes the place of the stream's key in the end, and its value where there is no partner."""
     rule: MissingRule
     park_idle: bool
     marker: Marker | None
@@ -117,9 +127,9 @@ class PlannedJoin:
 
     @property
     def added(self) -> dict[str, str]:
-        """R's columns but for the key, and what they are called in the result."""
+        """R's columns that are asked for, and what they are called in the result."""
         names = self.result.names[len(self.stream_schema) :]
-        return dict(zip((part.name for part in _values(self.manifest)), names, strict=True))
+        return dict(zip((part.name for part in self.values), names, strict=True))
 
     @property
     def added_schema(self) -> pa.Schema:
@@ -139,6 +149,9 @@ def plan_join(
     park_idle: bool = True,
     memory: int | float | str = MEMORY,
     algorithm: str = ALGORITHM,
+    columns: Sequence[str] | None = None,
+    surrogate: str | None = None,
+    unknown: Any = None,
     suffix: str = "_right",
     warm: bool = True,
     metrics: str | Observation | None = None,
@@ -149,11 +162,6 @@ def plan_join(
     """Settle what `semistream.spark.join`, whose parameters these are, will do; or raise what it raises."""
     if algorithm != AUTO:
         find(algorithm)
-    if options.get("columns") is not None:
-        raise UnsupportedJoinError(
-            f"columns={options['columns']!r} does not work on Spark yet, where a join returns all of R's columns; "
-            "select those you want from the result, or use semistream.create on one machine"
-        )
     if options.get("condition", "equal") != "equal":
         raise UnsupportedJoinError(
             f"condition {options['condition']!r} does not work on Spark, where rows meet by the hash of their key; "
@@ -167,6 +175,7 @@ def plan_join(
         stream = with_marker(stream)
     path, version = _located(relation)
     keys = (on,) if isinstance(on, str) else tuple(on)
+    _check_surrogate(keys, surrogate, unknown)
     schema = arrow_schema(stream.schema)
     _check_names(schema, waits)
     manifest, held = hold_manifest(path, version)
@@ -177,67 +186,44 @@ def plan_join(
         largest = max(range(len(manifest.shards)), key=lambda number: manifest.shards[number].pages)
         with Relation.open(path, version=manifest.version, shards=[largest]) as shard:
             shard.key.check_stream(schema, keys)
-            result = _result_schema(stream, schema, manifest, suffix)
-            budget = _Budget(shard, path, len(manifest.shards), parse_bytes(memory, of=manifest.nbytes))
+            values = _values(manifest, columns, surrogate)
+            result = _result_schema(stream, schema, manifest, values, suffix)
+            budget = ShardBudget(shard, path, len(manifest.shards), parse_bytes(memory, of=manifest.nbytes))
             if algorithm == AUTO:
                 algorithm, options = choose_join(shard, manifest.shards[largest], budget.of_shard(1.0), schema, options)
             kind = find(algorithm)
             settings = {
                 "on": keys, "how": "inner" if rule.way == "drop" and not waits else "left", "suffix": suffix,
+                "columns": None if columns is None else tuple(part.name for part in values),
                 **_TUNED.get(algorithm, {}), **options,
             }  # fmt: skip
-            if kind.mixes and settings["how"] == "left":
-                settings["apart"] = True  # rows without a partner are marked, counted, parked
-            share, least = budget.share(kind, schema, settings, _NEW if waits else 1.0)
+            by_key = kind.in_order and manifest.unique and bool(values) and not waits and not _LET_WAIT & options.keys()
+            given = schema
+            if by_key:
+                flags = [] if rule.way == "null" else [ROW]
+                given = pa.schema([*(schema.field(name) for name in keys), *flags])
+                settings["how"] = "inner" if flags else "left"
+            elif kind.mixes and (waits or keep_mark):
+                settings["apart"] = True  # rows without a partner are marked, or parked
+            share, least = budget.share(kind, given, settings, NEW_ROWS if waits else 1.0)
             timed = schema.append(pa.field(DEADLINE, pa.int64()))
-            parked_share = budget.share(kind, timed, settings, _WAITING)[0] if waits else 0
+            parked_share = budget.share(kind, timed, settings, WAITING_ROWS)[0] if waits else 0
             key = shard.key
     marker = None
     if waits or keep_mark:
         mark = PARKED if waits else _label(path, metrics) if rule.way == "dead_letter" else None
         marker = Marker(stream.columns.index(MISSING_IN), mark)
     cache = None
-    if warm and issubclass(kind, FrontStage):
+    if warm and kind.keeps_cache:
         # The same after the query was stopped and started again.
-        described = [str(path), algorithm, budget.total, sorted(settings.items()), schema.to_string(), result.names]
+        described = [str(path), algorithm, budget.total, sorted(settings.items()), given.to_string(), result.names]
         cache = hashlib.sha256(repr(described).encode()).hexdigest()[:16]
     return PlannedJoin(
-        stream, schema, path, manifest, key, manifest.most_shards if version is None else _most_shards(path, manifest),
-        algorithm, settings, budget.total, share, least, parked_share, result, rule, park_idle, marker, keep_mark,
+        stream, schema, given, by_key, path, manifest, key,
+        manifest.most_shards if version is None else _most_shards(path, manifest), algorithm, settings, budget.total,
+        share, least, parked_share, result, tuple(values), surrogate, unknown, rule, park_idle, marker, keep_mark,
         metrics, _elsewhere(stream, path, pins), cache, local,
     )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Budget:
-    """Memory of all shards, and what one of them needs."""
-
-    largest: Relation
-    path: Place
-    shards: int
-    total: int
-
-    def of_shard(self, part: float) -> int:
-        """Return one shard's share of a part of all memory."""
-        return max(1, int(self.total * part) // self.shards)
-
-    def share(self, kind: type[Join], schema: pa.Schema, settings: dict[str, Any], part: float) -> tuple[int, int]:
-        """Return one shard's part of the memory and the least that would do, or raise if the largest needs more."""
-        share = self.of_shard(part)
-        if not kind.bounded:
-            kind(self.largest, memory=1, **settings)  # for the checks; with the schema it would read all of the shard
-            return share, 0
-        minimum = kind.minimum_memory(self.largest, schema, **settings)
-        if share < minimum:
-            parking = "" if part == 1.0 else f", {part:.0%} being for {'new' if part == _NEW else 'parked'} rows"
-            needed = math.ceil(minimum * self.shards / part)
-            raise BudgetTooSmallError(
-                f"memory of {format_bytes(self.total)} is {format_bytes(share)} for each of the {self.shards} shards "
-                f"of {self.path}{parking}, and {kind.id} needs at least {minimum:,} B for one, so {needed:,} B in all; "
-                "give at least that, or build the relation with fewer shards or larger pages",
-                needed,
-            )
-        return share, minimum
 
 
 def _located(relation: Relation | str | os.PathLike[str]) -> tuple[Place, int | None]:
@@ -322,14 +308,29 @@ def _label(path: Place, metrics: str | Observation | None) -> str:
     return metrics if isinstance(metrics, str) else path.name
 
 
-def _values(manifest: Manifest) -> list[pa.Field]:
-    return [part for part in manifest.schema if part.name not in manifest.key]
+def _check_surrogate(keys: tuple[str, ...], surrogate: str | None, unknown: Any) -> None:
+    if surrogate is not None and len(keys) > 1:
+        raise UnsupportedJoinError(f"surrogate takes the place of one key column, not of {len(keys)}")
+    if unknown is not None and surrogate is None:
+        raise UnsupportedJoinError(
+            "unknown is the surrogate key of rows without a partner; name that column: surrogate"
+        )
 
 
-def _result_schema(stream: DataFrame, stream_schema: pa.Schema, manifest: Manifest, suffix: str) -> st.StructType:
+def _values(manifest: Manifest, columns: Sequence[str] | None, surrogate: str | None) -> list[pa.Field]:
+    """Return R's columns that are asked for, in that order."""
+    ours = [part for part in manifest.schema if part.name not in manifest.key]
+    chosen = ours if columns is None else pick_columns(ours, columns)
+    if surrogate is not None and surrogate not in [part.name for part in chosen]:
+        chosen += pick_columns(ours, [surrogate])
+    return chosen
+
+
+def _result_schema(
+    stream: DataFrame, stream_schema: pa.Schema, manifest: Manifest, values: Sequence[pa.Field], suffix: str
+) -> st.StructType:
     """Return the stream's columns as they are, then the relation's, in the types Spark gave them or the nearest."""
     case_sensitive = stream.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
-    values = _values(manifest)
     named = output_schema(stream_schema, pa.schema(values), suffix, fold=str if case_sensitive else str.lower)
     original: dict[str, st.DataType] = {}
     if SPARK_SCHEMA in manifest.properties:

@@ -13,7 +13,7 @@ import math
 import zlib
 from collections import deque
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -29,8 +29,9 @@ from semistream.relation.storage import manifest as manifests
 from semistream.relation.stores.store_path import Place, place_of
 from semistream.relation.versions.moments import keep_under, name_of_batch
 from semistream.relation.versions.pins import PINS, Pin, pin_version
+from semistream.spark.joining.arrival import Arrival
 from semistream.spark.joining.missing import Marker
-from semistream.spark.joining.warm import WarmShard, shard_identity
+from semistream.spark.joining.warm import WarmShard, brought_up, shard_identity
 from semistream.spark.joining.warm_cleanup import sweep_once
 from semistream.spark.monitoring.metrics import sentinel, without_counters
 from semistream.spark.relations.types import fit, together
@@ -62,17 +63,15 @@ class JoinTask:
     marker: Marker | None = None
     """Where dead letters are marked, if they are."""
     timed: bool = False
-    """Whether the last column of what comes is the time of the micro-batch, which its replays have too."""
+    """Whether rows arrive with the time of the micro-batch, which its replays have too."""
     pins: str | None = None
     """Where pins are if the relation's directory cannot be written."""
     local: int | float | str | None = None
     """What a machine may keep of a relation that is in a store."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None, "runs only inside a Spark task"
-        moments: list[int] = []
-        rows = self._named(batches, moments)
+        arrivals: list[Arrival] = []
+        rows = self._named(batches, arrivals)
         passed: deque[pa.RecordBatch] = deque()
         if self.marker is not None:
             rows = self.marker.unmarked(rows, passed)
@@ -80,59 +79,78 @@ class JoinTask:
         if first is None:  # most shards of a small micro-batch: do not even open the relation
             return
         schema = pa.schema([*first.schema, *self.added])
-        pin = self.pin(context, moments[0] if moments else None)
-        with self.opened(pin, context.partitionId()) as relation:
+        with self.at_work(arrivals[0], first) as (joined, order):
+            rows = chain([first], rows)
+            found = joined.process(rows) if self.marker is None else self.marker.results(joined, rows, passed)
+            for result in together(found, self.results // 2):
+                fitting = fit(result if order is None else result.select(order), schema)
+                yield without_counters(fitting) if self.counted else fitting
+        if self.counted:
+            yield sentinel(joined, schema, arrivals[0].part)
+
+    @contextmanager
+    def at_work(self, arrival: Arrival, first: pa.RecordBatch) -> Iterator[tuple[Join, list[int] | None]]:
+        """Have the join for the rows of a task, of which these are the first, and the order of its columns.
+
+        When all has gone well, its cache is left to the next task, and the version that was read is on the disk.
+        """
+        context = TaskContext.get()
+        assert context is not None, "runs only inside a Spark task"
+        pin = self.pin(context, arrival.moment if self.timed else None)
+        with self.opened(pin, arrival.part) as relation:
             order = self.order_of(relation, len(first.schema))
-            with self._warm_shard(context, relation) as warm:
-                joined = self._bound(relation, first, warm)
-                rows = chain([first], rows)
-                found = joined.process(rows) if self.marker is None else self.marker.results(joined, rows, passed)
-                for result in together(found, self.results // 2):
-                    fitting = fit(result if order is None else result.select(order), schema)
-                    yield without_counters(fitting) if self.counted else fitting
+            with self._warm_shard(context, arrival.part, relation) as warm:
+                joined = self._bound(relation, arrival.part, first, warm)
+                yield joined, order
                 if warm is not None:
                     warm.keep()
             pin.wait()
-            if self.counted:
-                yield sentinel(joined, schema, context.partitionId())
         set_modules_apart()
 
-    def _named(self, batches: Iterator[pa.RecordBatch], moments: list[int]) -> Iterator[pa.RecordBatch]:
-        """Yield batches with the stream's names; the time of the micro-batch is put into ``moments``."""
+    def _named(self, batches: Iterator[pa.RecordBatch], arrivals: list[Arrival]) -> Iterator[pa.RecordBatch]:
+        """Yield batches with the stream's names; how they arrived, which the last column says, goes elsewhere."""
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            if self.timed:
-                if not moments:
-                    moments.append(batch.column(batch.num_columns - 1)[0].as_py())
-                batch = batch.remove_column(batch.num_columns - 1)
-            yield batch.rename_columns(list(self.names))
+            last = batch.num_columns - 1
+            if not arrivals:
+                arrivals.append(Arrival.of(batch.column(last)))
+            yield batch.remove_column(last).rename_columns(list(self.names))
 
-    def _warm_shard(self, context: TaskContext, relation: Relation) -> AbstractContextManager[WarmShard | None]:
+    def _warm_shard(
+        self, context: TaskContext, shard: int, relation: Relation
+    ) -> AbstractContextManager[WarmShard | None]:
         """Return the cache that the last micro-batch has left, if there can be one."""
-        query, shard = context.getLocalProperty("sql.streaming.queryId"), context.partitionId()
+        query = context.getLocalProperty("sql.streaming.queryId")
         if self.cache is None or query is None or relation.shard_count != self.shards:
             return nullcontext()
         place = place_of(self.path)
-        manifest = manifests.load(place, relation.version)
-        identity = shard_identity(place, manifest.shards[shard])
+        identity = shard_identity(place, manifests.load(place, relation.version), shard)
         warm = WarmShard.take(query, self.cache, shard, identity, room=self.memory)
         sweep_once()  # only now: after a restart this query's own caches look abandoned until one is taken
         return warm or nullcontext()
 
-    def _bound(self, relation: Relation, first: pa.RecordBatch, warm: WarmShard | None) -> Join:
+    def _bound(self, relation: Relation, shard: int, first: pa.RecordBatch, warm: WarmShard | None) -> Join:
         """Return the join, ready for its first rows; with a cache of its own if the warm one is not to be had."""
         options = self.settings if warm is None else {**self.settings, "arrays": warm}
         joined = create(self.algorithm, relation, memory=self.memory, **options)
         if self.results:
             joined.budget.reserve("results put together", self.results)
+        changed = None
+        if warm is not None and warm.left_by != warm.identity:
+            place = place_of(self.path)
+            changed = brought_up(place, warm.left_by, manifests.load(place, relation.version), shard)
+            if changed is not None:
+                warm.take_over(warm.left_by)
         try:
             joined.bind(first.schema, first)
         except OSError:
             if warm is None:
                 raise
             warm.discard()
-            return self._bound(relation, first, None)
+            return self._bound(relation, shard, first, None)
+        if warm is not None and warm.attached and changed is not None:
+            joined.forget_rows(changed)
         return joined
 
     def pin(self, context: TaskContext, moment: int | None) -> Pin:
@@ -187,8 +205,10 @@ class JoinTask:
         assert self.stored is not None
         if relation.schema == self.stored and relation.key.names == self.key:
             return None
-        wanted = {part.name: part.type for part in self.stored}
-        found = {part.name: part.type for part in relation.schema}
+        columns = self.settings.get("columns")
+        needed = {*self.stored.names, *relation.schema.names} if columns is None else {*columns, *self.key}
+        wanted = {part.name: part.type for part in self.stored if part.name in needed}
+        found = {part.name: part.type for part in relation.schema if part.name in needed}
         if found != wanted or relation.key.names != self.key:
             changed = sorted(name for name in {*wanted, *found} if wanted.get(name) != found.get(name)) or ["the key"]
             raise UnsupportedJoinError(
@@ -197,6 +217,8 @@ class JoinTask:
                 f"if this batch had begun with that version, give join Relation.open(path, "
                 f"version={relation.version}) once, and the path again when it is done"
             )
+        if columns is not None:
+            return None
         names = relation.value_schema.names
         planned = [name for name in self.stored.names if name not in self.key]
         return [*range(width), *(width + names.index(name) for name in planned)]

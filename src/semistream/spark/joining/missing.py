@@ -32,6 +32,7 @@ __all__ = [
     "MissingRule",
     "OnMissing",
     "has_marker",
+    "marked_as",
     "milliseconds_of",
     "missing_rule",
     "with_marker",
@@ -136,6 +137,12 @@ def with_marker(stream: DataFrame, marked: Column | None = None) -> DataFrame:
         )
     mark = (F.lit(None) if marked is None else marked).cast("string").alias(MISSING_IN, metadata={_MARK: True})
     return stream.select("*", mark)
+
+
+def marked_as(before: Column, missing: Column, label: str) -> Column:
+    """Return the column of marks with ``label`` where a partner is missing and no earlier join has marked the row."""
+    mark = F.coalesce(before, F.when(missing, F.lit(label)))
+    return mark.alias(MISSING_IN, metadata={_MARK: True})
 
 
 @dataclass(frozen=True)

@@ -7,53 +7,37 @@
                                                             │ cache of frequent tuples
                                                    files of shard i, kept warm for the next micro-batch
 
+Where each row has one answer, in the order of the stream, only keys go to the task and only R's columns come back
+(`semistream.spark.joining.by_key`); else whole rows do.
+
 R is opened once, for a plan, and everything that can be wrong is found then; no job starts before the query does.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from semistream.joins import How
-from semistream.relation.relation import Relation
-from semistream.spark.joining.join_plan import ALGORITHM, MEMORY, PlannedJoin, plan_join
+from semistream.core.signatures import arguments_of
+from semistream.spark.joining.arrival import ARRIVAL, arrival
+from semistream.spark.joining.by_key import answered_by_key
+from semistream.spark.joining.join_plan import PlannedJoin, plan_join
 from semistream.spark.joining.join_task import JoinTask
-from semistream.spark.joining.missing import After, OnMissing
+from semistream.spark.joining.missing import MISSING_IN
 from semistream.spark.joining.parking import parked
 from semistream.spark.joining.warm_cleanup import forget_when_ended
 from semistream.spark.monitoring.metrics import observed, with_sentinel
-from semistream.spark.relations.key_expressions import positional, shard_of
+from semistream.spark.relations.key_expressions import positional, quoted, shard_of
 
 __all__ = ["join", "joined"]
 
 _MOST_RESULTS = 4 << 20
 
 
-def join(
-    stream: DataFrame,
-    relation: Relation | str | os.PathLike[str],
-    *,
-    on: str | Sequence[str],
-    how: How | None = None,
-    on_missing: OnMissing | None = None,
-    park_for: str | float | timedelta | None = None,
-    after_park: After | None = None,
-    park_idle: bool = True,
-    memory: int | float | str = MEMORY,
-    algorithm: str = ALGORITHM,
-    suffix: str = "_right",
-    warm: bool = True,
-    metrics: str | Observation | None = None,
-    pins: str | os.PathLike[str] | None = None,
-    local: int | float | str | None = None,
-    **options: Any,
-) -> DataFrame:
+@arguments_of(plan_join)
+def join(*given: Any, **named: Any) -> DataFrame:
     """Return the stream's rows with the relation's columns beside them.
 
     Lazy, and usable wherever a DataFrame is: streaming or batch, any source and sink, ``DataFrame.transform``.
@@ -91,9 +75,15 @@ def join(
         text such as ``"64MB"``, or a share of the relation such as ``"5%"``. Each of the shards gets the same part of
         it.
     algorithm
-        One of `semistream.algorithms`. Those with a cache of single tuples (``cachejoin`` and its relatives) keep it
-        from one micro-batch to the next. ``"auto"`` takes the one of these that the cost models expect most of, for
-        this relation, its disk, the memory and ``exponent``, the stream's Zipf exponent.
+        One of `semistream.algorithms`. Those with a cache of single tuples (``adaptivejoin``, the default,
+        ``cachejoin`` and its relatives) keep it from one micro-batch to the next. ``"auto"`` takes the one of these
+        that the cost models expect most of, for this relation, its disk, the memory and ``exponent``, the stream's
+        Zipf exponent.
+    columns
+        The relation's columns that are wanted, by default all but its key. Others are neither decoded nor sent, which
+        a ``select`` after the join cannot bring about.
+    surrogate, unknown
+        A column of the relation that takes the place of the stream's key, and its value where there is no partner.
     suffix
         Added to the names of the relation's columns that the stream has too.
     warm
@@ -125,21 +115,38 @@ def join(
     ...                            memory="5%")                                          # doctest: +SKIP
     >>> enriched.writeStream.format("parquet").option("checkpointLocation", "check/").start("facts/")  # doctest: +SKIP
     """
-    plan = plan_join(
-        stream, relation, on=on, how=how, on_missing=on_missing, park_for=park_for, after_park=after_park,
-        park_idle=park_idle, memory=memory, algorithm=algorithm, suffix=suffix, warm=warm, metrics=metrics, pins=pins,
-        local=local, **options,
-    )  # fmt: skip
-    return joined(plan)
+    return joined(plan_join(*given, **named))
 
 
 def joined(plan: PlannedJoin) -> DataFrame:
     """Return the frame of a join that was planned."""
+    frame = _rows(plan)
+    return frame if plan.surrogate is None else _with_surrogate(frame, plan)
+
+
+def _with_surrogate(frame: DataFrame, plan: PlannedJoin) -> DataFrame:
+    """Return the frame with one of R's columns in the place of the stream's key."""
+    assert plan.surrogate is not None
+    parked_away = plan.marker is not None and not plan.keep_mark
+    value = quoted(plan.added[plan.surrogate])
+    if plan.unknown is not None:
+        kind = plan.result[plan.added[plan.surrogate]].dataType
+        value = F.coalesce(value, F.lit(plan.unknown).cast(kind))
+    kept = [
+        value.alias(plan.surrogate) if name == plan.on[0] else quoted(name)
+        for name in plan.stream.columns
+        if not (parked_away and name == MISSING_IN)
+    ]
+    return frame.select(*kept, *(quoted(name) for part, name in plan.added.items() if part != plan.surrogate))
+
+
+def _rows(plan: PlannedJoin) -> DataFrame:
+    """Return the stream's columns beside R's."""
     stream, share = plan.stream, plan.share
     if plan.cache is not None and stream.isStreaming:
         forget_when_ended(stream.sparkSession)
     task = JoinTask(
-        str(plan.path), plan.manifest.version, plan.algorithm, share, tuple(plan.stream_schema.names),
+        str(plan.path), plan.manifest.version, plan.algorithm, share, tuple(plan.given.names),
         plan.added_schema, plan.settings, counted=plan.metrics is not None, shards=plan.shards,
         stored=plan.manifest.schema, key=plan.manifest.key, cache=plan.cache, timed=stream.isStreaming, pins=plan.pins,
         local=plan.local,
@@ -147,10 +154,9 @@ def joined(plan: PlannedJoin) -> DataFrame:
     )  # fmt: skip
     shard = shard_of(stream, plan.on, plan.key, plan.shards)
     sharded = positional(stream).repartitionById(plan.shards, shard)
-    if stream.isStreaming:
-        # Spark replaces this by the time of the micro-batch, which a replay has too. Other than the query's id, it also
-        # reaches what threads of a foreachBatch do with the frame.
-        sharded = sharded.select("*", F.unix_millis(F.current_timestamp()).alias("now"))
+    sharded = sharded.select("*", arrival(stream.isStreaming).alias(ARRIVAL))
+    if plan.by_key:
+        return answered_by_key(sharded, task, plan)
     if plan.rule.park_for is not None:
         return parked(sharded, task, plan)
     if plan.metrics is None:

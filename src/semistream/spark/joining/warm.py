@@ -6,7 +6,7 @@ memory-mapped files on the machine, which the next worker attaches without copyi
 ::
 
     /dev/shm/semistream-<user>/<query>/<join>/shard-00003/    or a local directory, if there is no room for it there
-        clean           what the cache holds: relation, files of the shard, layout; missing while a task uses it
+        clean           what the cache holds: relation, version, files of the shard, layout; missing while in use
         *.array         the arrays of the cache
 
 The directory itself is locked (``flock``) by the one task that uses the cache.
@@ -15,7 +15,9 @@ It is only a cache, and never trusted further than that:
 
 * a task that does not get the lock (a speculative twin of one that runs) works with a cache of its own;
 * ``clean`` is removed before the first use and written again after the last, so a cache whose task was killed or
-  failed is thrown away, and so is one of another version of the shard, of another layout, or from before a reboot;
+  failed is thrown away, and so is one of another layout, or from before a reboot;
+* of a cache of another version of R, the rows that are others now are forgotten (`brought_up`), and all of them if it
+  cannot be told which;
 * files are never emptied in place but removed and made anew, so whoever still has them mapped is not disturbed; and
   a directory that was removed, or made anew by another, is noticed: a task works inside the one that it has locked.
 
@@ -34,16 +36,22 @@ import tempfile
 from pathlib import Path
 from types import TracebackType
 
-from semistream.relation.storage.shard_files import ShardFiles
+from semistream.core.arrays import Ints
+from semistream.core.errors import NotARelationError
+from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage.manifest import Manifest
 from semistream.relation.stores.store_path import Place, StorePath
+from semistream.relation.version_changes import changed_keys
 from semistream.structures.array_source import Arrays, MappedArrays
 
-__all__ = ["OWNERS", "WarmShard", "is_own", "places", "shard_identity", "started"]
+__all__ = ["OWNERS", "WarmShard", "brought_up", "is_own", "places", "shard_identity", "started"]
 
 _MEMORY_FILES = Path("/dev/shm")
 OWNERS = "owners"
 """Directory under that of a query, with a file for each executor that has run tasks of it."""
-_FORMAT = 1
+_FORMAT = 2
+_FEW_PAGES, _MOST_SHARE = 256, 16
+"""A new version is compared with the old one if few pages were written, or few for the size of the shard."""
 
 
 def places() -> list[Path]:
@@ -61,16 +69,33 @@ def is_own(root: Path) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
 
 
-def shard_identity(path: Place, files: ShardFiles) -> str:
+def shard_identity(path: Place, manifest: Manifest, shard: int) -> str:
     """Return what tells the contents of a shard from any other: its files, which are never changed, only replaced."""
     if isinstance(path, StorePath):
         listed = path.entries()
-        return json.dumps([str(path), [[name, listed[name].identity] for name in files.files]])
+        named = [[name, listed[name].identity] for name in manifest.shards[shard].files]
+        return json.dumps([str(path), manifest.version, named])
     found = []
-    for name in files.files:
+    for name in manifest.shards[shard].files:
         status = (path / name).stat()
         found.append([name, status.st_ino, status.st_mtime_ns, status.st_size])
-    return json.dumps([str(path), found])
+    return json.dumps([str(path), manifest.version, found])
+
+
+def brought_up(path: Place, before: str, manifest: Manifest, shard: int) -> Ints | None:
+    """Return the keys that a cache must forget which was filled from a shard as it was ``before``; None: all of them.
+
+    It may have been filled from a later version: a batch that is done again reads the one that it read first.
+    """
+    try:
+        where, version, _ = json.loads(before)
+        if where != str(path) or shard_identity(path, manifests.load(path, version), shard) != before:
+            return None
+    except (ValueError, TypeError, LookupError, OSError, NotARelationError):
+        return None
+    first, last = sorted((version, manifest.version))
+    pages = manifest.shards[shard].pages
+    return changed_keys(path, first, last, shard=shard, most_pages=max(_FEW_PAGES, pages // _MOST_SHARE))
 
 
 class WarmShard:
@@ -93,7 +118,8 @@ class WarmShard:
         self.attached = False
         """Whether the cache is that of an earlier task."""
         self._lock = lock
-        self._identity = identity
+        self.identity = identity
+        self._left_by = identity
         self._label: str | None = None
 
     @classmethod
@@ -128,14 +154,29 @@ class WarmShard:
 
         Any of them may turn out not to be had, with an `OSError`: no room, or removed meanwhile. Then none is of use.
         """
-        self._label = json.dumps([_FORMAT, _boot(), self._identity, layout])
+        self._label = self._labelled(self.identity, layout)
         clean = self.directory / "clean"
         with contextlib.suppress(OSError):
-            self.attached = clean.read_text() == self._label
+            self.attached = clean.read_text() == self._labelled(self._left_by, layout)
         clean.unlink(missing_ok=True)
         if not self.attached:
             self._empty()
         return MappedArrays(self.directory, existing=self.attached)
+
+    @property
+    def left_by(self) -> str:
+        """The identity of the shard that the cache was filled from; this one's, if there is none."""
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            return str(json.loads((self.directory / "clean").read_text())[2])
+        return self.identity
+
+    def take_over(self, before: str) -> None:
+        """Have a cache that was filled from the shard as it was ``before``; whoever uses it makes up the difference."""
+        self._left_by = before
+
+    @staticmethod
+    def _labelled(identity: str, layout: str) -> str:
+        return json.dumps([_FORMAT, _boot(), identity, layout])
 
     def keep(self) -> None:
         """Leave the cache to the next task. Whoever has its arrays must not change them any more."""

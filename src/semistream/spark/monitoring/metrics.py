@@ -29,11 +29,13 @@ __all__ = [
     "COUNTERS",
     "SPLIT",
     "StreamStatistics",
+    "counters",
     "counters_of",
     "memory_split",
     "observed",
     "sentinel",
     "stream_statistics",
+    "total_of",
     "with_sentinel",
     "without_counters",
 ]
@@ -156,13 +158,17 @@ def without_counters(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*batch.columns, counters], schema=_counted_schema(batch.schema))
 
 
-def sentinel(join: Join, schema: pa.Schema, shard: int = 0) -> pa.RecordBatch:
-    """Return the last batch of a task: a row that is NULL in all of ``schema``, and what ``join`` counted."""
+def counters(join: Join, shard: int = 0, **more: int) -> pa.Array:
+    """Return what a join counted, and ``more`` of some, as an array of one value."""
     values = dataclasses.asdict(join.stats) | {_HELD: join.budget.peak, _MEMORY: join.budget.total, _TASKS: 1}
     values |= memory_split(join) | {"shard": shard, "version": join.relation.version or 0}
+    return pa.array([[float(values[name] + more.get(name, 0)) for name in _PLACES]], _ARROW_TYPE)
+
+
+def sentinel(join: Join, schema: pa.Schema, shard: int = 0) -> pa.RecordBatch:
+    """Return the last batch of a task: a row that is NULL in all of ``schema``, and what ``join`` counted."""
     nulls = [pa.nulls(1, part.type) for part in schema]
-    counters = pa.array([[float(values[name]) for name in _PLACES]], _ARROW_TYPE)
-    return pa.RecordBatch.from_arrays([*nulls, counters], schema=_counted_schema(schema))
+    return pa.RecordBatch.from_arrays([*nulls, counters(join, shard)], schema=_counted_schema(schema))
 
 
 def _counted_schema(schema: pa.Schema) -> pa.Schema:
@@ -172,6 +178,11 @@ def _counted_schema(schema: pa.Schema) -> pa.Schema:
 
 def observed(df: DataFrame, name: str | Observation) -> DataFrame:
     """Return results without sentinels, whose counters are summed up under ``name``."""
+    return df.observe(name, total_of(F.col(_COLUMN))).where(F.col(_COLUMN).isNull()).drop(_COLUMN)
+
+
+def total_of(counters: Column) -> Column:
+    """Return the sums of counters, which most rows have none of, to be observed."""
     nothing = F.array(*[F.lit(0.0)] * len(_PLACES))
 
     def with_sum(tasks: Column) -> Column:
@@ -179,9 +190,9 @@ def observed(df: DataFrame, name: str | Observation) -> DataFrame:
         return F.struct(added.alias("sum"), tasks.alias("each"))
 
     # through arrays of one, for their elements are named by a function and worked out once
-    both = F.transform(F.array(F.collect_list(_COLUMN)), with_sum)
+    both = F.transform(F.array(F.collect_list(counters)), with_sum)
     named = F.transform(both, lambda found: F.struct(*_named(found["sum"]), found["each"].alias(_SHARDS)))
-    return df.observe(name, F.get(named, F.lit(0)).alias(_TOTALS)).where(F.col(_COLUMN).isNull()).drop(_COLUMN)
+    return F.get(named, F.lit(0)).alias(_TOTALS)
 
 
 def _named(total: Column) -> list[Column]:

@@ -11,11 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyspark.errors import AnalysisException, ParseException, PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from semistream.core.errors import BudgetTooSmallError, KeyColumnError, KeyTypeError, SemistreamError
-from semistream.spark.joining.join_plan import PlannedJoin, plan_join
+from semistream.core.errors import (
+    BudgetTooSmallError,
+    KeyColumnError,
+    KeyTypeError,
+    SemistreamError,
+    UnknownColumnsError,
+)
+from semistream.spark.joining.join_plan import plan_join
 from semistream.spark.joining.missing import MISSING_IN
 from semistream.spark.joining.stream_join import joined
 from semistream.spark.pipeline.binding import PINS
@@ -30,9 +36,10 @@ from semistream.spark.pipeline.plan import (
 )
 from semistream.spark.pipeline.source import LETTER_TEXT, SourceError, read_source
 from semistream.spark.relations.change_stream import write_changes
+from semistream.spark.relations.key_expressions import quoted
 from semistream.spark.relations.types import arrow_schema
 from semistream.spark.sinks import BatchSink, DatabaseSink, DeltaSink, ParquetSink
-from semistream.spark.sinks.sink import LETTER, check_apart, quoted, with_letters
+from semistream.spark.sinks.sink import LETTER, check_apart, with_letters
 
 __all__ = ["as_messages", "assemble", "make_sink"]
 
@@ -185,47 +192,24 @@ class _Assembly:
             planned = plan_join(
                 frame, plan.relation, on=plan.on, how=plan.how, on_missing=plan.on_missing, park_for=plan.park_for,
                 after_park=plan.after_park, park_idle=pipeline.trigger != AVAILABLE_NOW, suffix=plan.suffix,
-                metrics=plan.name, pins=pins, **settings,
-                **plan.options,
+                metrics=plan.name, pins=pins, columns=plan.columns, surrogate=plan.surrogate, unknown=plan.unknown,
+                **settings, **plan.options,
             )  # fmt: skip
-            return self._kept(frame, planned, plan)
+            return joined(planned)
 
         try:
             return step()
+        except UnknownColumnsError as error:
+            for name in error.names:
+                key = "surrogate" if name == plan.surrogate else "columns"
+                self.document.note((*plan.place, key), f"{plan.relation}: {_no_column(name, error.columns)}")
+            self.whole = False
+            return frame
         except (PySparkException, SemistreamError, TypeError) as error:  # TypeError: an option that no such join has
             if self.whole or not _may_follow(error):
                 self.document.note((*plan.place, _wrong_join_key(error)), explained(error))
             self.whole = False
             return frame
-
-    def _kept(self, before: DataFrame, planned: PlannedJoin, plan: JoinPlan) -> DataFrame:
-        """Return the columns that the plan keeps, the surrogate key in the place of the stream's key."""
-        frame, named = joined(planned), planned.added
-        kept_before = frame.columns[: len(frame.columns) - len(named)]  # one more, if this join marks dead letters
-        wanted = list(named if plan.columns is None else plan.columns)
-        if plan.surrogate is not None and plan.surrogate not in wanted:
-            wanted.append(plan.surrogate)
-        for name in wanted:
-            if name not in named:
-                key = "surrogate" if name == plan.surrogate else "columns"
-                self.document.note((*plan.place, key), f"{plan.relation}: {_no_column(name, list(named))}")
-                self.whole = False
-        if any(name not in named for name in wanted):
-            return before
-        added = [quoted(named[name]) for name in wanted if name != plan.surrogate]
-        if plan.surrogate is None:
-            return frame.select(*(quoted(name) for name in kept_before), *added)
-        replacing = self._surrogate(frame, named[plan.surrogate], plan)
-        kept: list[Column] = [replacing if name == plan.on[0] else quoted(name) for name in kept_before]
-        return frame.select(*kept, *added)
-
-    def _surrogate(self, joined: DataFrame, column: str, plan: JoinPlan) -> Column:
-        assert plan.surrogate is not None
-        value = quoted(column)
-        if plan.unknown is not None:
-            kind = joined.schema[column].dataType
-            value = F.coalesce(value, F.lit(plan.unknown).cast(kind))
-        return value.alias(plan.surrogate)
 
     def _fitting(self, frame: DataFrame, plan: SinkPlan, entering: Sequence[str] | None) -> DataFrame:
         """Return what the sink takes; with the columns that entered the joins, dead letters beside it."""

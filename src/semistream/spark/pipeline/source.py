@@ -22,7 +22,7 @@ from semistream.spark.joining.missing import with_marker
 from semistream.spark.monitoring.listening import MALFORMED, SOURCE
 from semistream.spark.pipeline.csv_tables import CSV, TIMES, CsvError, failing, header_of, in_order_of, with_defaults
 from semistream.spark.pipeline.plan import FILES, SourcePlan
-from semistream.spark.sinks.sink import quoted
+from semistream.spark.relations.key_expressions import quoted
 
 __all__ = ["LETTER_TEXT", "SourceError", "read_source"]
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from semistream.relation.keys.key_codec import KeyCodec
 
-__all__ = ["key_order", "positional", "shard_of"]
+__all__ = ["by_position", "key_order", "positional", "quoted", "shard_of"]
 
 
 def positional(df: DataFrame) -> DataFrame:
@@ -26,11 +26,21 @@ def shard_of(df: DataFrame, on: Sequence[str], codec: KeyCodec, shards: int) -> 
     return F.pmod(_key_hash(df, on, codec), F.lit(shards)).cast("int")
 
 
+def quoted(name: str) -> Column:
+    """Return a column by its exact name, whatever is in it."""
+    return F.col(f"`{name.replace('`', '``')}`")
+
+
 def key_order(df: DataFrame, codec: KeyCodec) -> Column:
     """Return an expression that orders the rows of `positional` ``df`` as their key64 does."""
     if codec.exact:
         return F.col(_name(df.columns.index(codec.names[0])))
     return _key_hash(df, codec.names, codec)
+
+
+def by_position(position: int) -> Column:
+    """Return a column of a `positional` frame."""
+    return F.col(_name(position))
 
 
 def _name(position: int) -> str:

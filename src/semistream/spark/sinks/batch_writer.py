@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from semistream.spark.joining.missing import MISSING_IN, has_marker
-from semistream.spark.relations.key_expressions import positional
+from semistream.spark.relations.key_expressions import positional, quoted
 from semistream.spark.relations.types import arrow_schema, fit
-from semistream.spark.sinks.sink import LETTER, BatchSink, Share, SinkError, Staging, check_apart, quoted, with_letters
+from semistream.spark.sinks.sink import LETTER, BatchSink, Share, SinkError, Staging, check_apart, with_letters
 
 __all__ = ["write_stream"]
 

@@ -31,8 +31,9 @@ from pyspark.sql import functions as F
 
 from semistream.core.errors import SemistreamError
 from semistream.spark.joining.missing import MISSING_IN
+from semistream.spark.relations.key_expressions import quoted
 
-__all__ = ["LETTER", "BatchSink", "Share", "SinkError", "Staging", "check_apart", "quoted", "with_letters"]
+__all__ = ["LETTER", "BatchSink", "Share", "SinkError", "Staging", "check_apart", "with_letters"]
 
 LETTER = "__dead_letter"
 """Column in which dead letters travel to their sink."""
@@ -141,8 +142,3 @@ def with_letters(df: DataFrame, columns: Sequence[str], letters: Sequence[Column
     """Return ``columns`` of a frame, and beside them one more: what a dead letter consists of, NULL in other rows."""
     letter = F.when(F.col(MISSING_IN).isNotNull(), F.struct(*letters, MISSING_IN)).alias(LETTER)
     return df.select(*(quoted(name) for name in columns), letter)
-
-
-def quoted(name: str) -> Column:
-    """Return a column by its exact name, whatever is in it."""
-    return F.col(f"`{name.replace('`', '``')}`")

@@ -7,9 +7,8 @@ from rows that were hot to rows that are wanted: keys in use are *pinned*, and w
 not pinned, the least frequent first.
 
 A key's frequency is the number of windows that asked for it, halved from time to time. What a key had when it went is
-remembered in a sketch, so that one that comes back again and again is told from one that comes once.
-
-Everything lies in flat arrays, which may be mapped files.
+remembered in a sketch, so that one that comes back again and again is told from one that comes once. Everything lies in
+flat arrays, which may be mapped files.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from semistream.structures.hot.row_search import WantedRows, copy_rows, found_ro
 from semistream.structures.row_store import RowStore
 
 __all__ = ["HotRows"]
-
 
 SKETCH_BYTES = 2
 """Of the sketch, for each place of a key."""
@@ -52,13 +50,12 @@ class HotRows:
     unique
         Whether no key has several rows.
     aging
-        Frequencies are halved after this many tuples for each row of capacity. Less forgets sooner and follows a
-        moving stream faster; more estimates a steady one better.
+        Frequencies are halved after this many tuples for each row of capacity. Less follows a moving stream faster.
     arrays
         Where the arrays live, if not in this process; an arena left in mapped files is taken up as it was.
     """
 
-    FORMAT = "hot rows 1"
+    FORMAT = "hot rows 2"
     """Changes with the arrays and their meaning, so that an arena in files is not taken for another."""
 
     def __init__(
@@ -81,14 +78,11 @@ class HotRows:
         self._rows = RowStore(codec, rows, row_bytes, arrays)
         self._sketch: Bytes = arrays("sketch", keys * SKETCH_BYTES, np.uint8)
         self._t = HotTable(
-            key=arrays("key", keys, np.int64),
-            first=arrays("first", keys, np.int32),
-            known=arrays("known", keys, np.uint8),
-            often=arrays("often", keys, np.uint8),
-            entries=arrays("entries", entries_for(keys), np.uint64),
-            after=arrays("after", rows, np.int32),
+            key=arrays("key", keys, np.int64), first=arrays("first", keys, np.int32),
+            known=arrays("known", keys, np.uint8), often=arrays("often", keys, np.uint8),
+            entries=arrays("entries", entries_for(keys), np.uint64), after=arrays("after", rows, np.int32),
             state=arrays("state", kernels.STATE_WORDS, np.int64),
-        )
+        )  # fmt: skip
         if not self._t.state[kernels.READY]:
             self._t.first[:] = np.append(np.arange(1, keys), -1)
             self._t.after[:] = np.append(np.arange(1, rows), -1)
@@ -131,22 +125,30 @@ class HotRows:
         """Keys that are pinned."""
         return int(np.count_nonzero(self._t.known & np.uint8(PINNED)))
 
+    @property
+    def whole(self) -> bool:
+        """Whether all rows of R are here: somebody said so, and no key has gone since."""
+        return bool(self._t.state[kernels.WHOLE])
+
+    @whole.setter
+    def whole(self, whole: bool) -> None:
+        self._t.state[kernels.WHOLE] = whole
+
     def __len__(self) -> int:
         """Return the number of rows held."""
         return int(self._t.state[kernels.ROWS])
 
     # -- tuples become numbers ----------------------------------------------------------------------------
 
-    def number(self, keys: Ints, valid: Bools, numbers: Slots, *, whole: bool = False) -> tuple[int, int]:
+    def number(self, keys: Ints, valid: Bools, numbers: Slots) -> tuple[int, int]:
         """Write the number of each key, -1 where ``valid`` is not; new keys are entered, all are pinned.
 
-        Returns how many were numbered, and of how many of those the rows were known. Fewer than all are numbered when
-        all places are taken by pinned keys. ``whole`` says that R has no keys but those in the table.
+        Returns how many were numbered, fewer than all when pinned keys take all places, and of how many rows are known.
         """
         keys, valid = frozen(keys), frozen(valid)
         done = hits = 0
         while True:
-            count, known = kernels.number(self._t, keys[done:], valid[done:], whole, self._sketch, numbers[done:])
+            count, known = kernels.number(self._t, keys[done:], valid[done:], self.whole, self._sketch, numbers[done:])
             done, hits = done + int(count), hits + int(known)
             if done == keys.size or not self._make_place(min(keys.size - done, self.keys // 16 + 1)):
                 break
@@ -228,11 +230,11 @@ class HotRows:
         """Make these keys unknown again, because not all of their rows were found."""
         self._rows.free(kernels.reset(self._t, frozen(numbers)))
 
-    def forget(self, keys: Ints, *, whole: bool = False) -> bool:
-        """Forget what is known of keys, as after an update of R; return False if there was no room to note one."""
-        freed, noted = kernels.forget(self._t, frozen(keys), whole)
+    def forget(self, keys: Ints) -> None:
+        """Forget what is known of keys, as after an update of R."""
+        freed, noted = kernels.forget(self._t, frozen(keys), self.whole)
         self._rows.free(freed)
-        return bool(noted)
+        self.whole = self.whole and bool(noted)
 
     # -- rows go out --------------------------------------------------------------------------------------
 
@@ -301,7 +303,7 @@ class HotRows:
         before = self.key_count
         self._rows.free(kernels.reclaim(self._t, keys, rows, self.unique, self._sketch))
         gone = before - self.key_count
-        self.evictions += gone
+        self.evictions, self.whole = self.evictions + gone, self.whole and gone == 0
         self._t.state[kernels.GONE] += gone
         # what is remembered of too many keys runs together: it is halved before it does
         if self._t.state[kernels.GONE] * 2 >= self._sketch.size:

@@ -1,0 +1,45 @@
+"""How rows arrive in a task: in which part of the stream, and at which time of the query.
+
+Both are in one column. A task cannot ask Spark which part it has: after a ``coalesce`` or a ``union`` of the results
+its number is another than that of the shuffle it reads, and one task may have several parts, one after the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+__all__ = ["ARRIVAL", "Arrival", "arrival"]
+
+ARRIVAL = "arrival"
+"""Name of the column."""
+_BITS = 20
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """The part of the stream that rows are in, and the time of their micro-batch in milliseconds."""
+
+    part: int
+    moment: int
+
+    @classmethod
+    def of(cls, column: pa.Array) -> Arrival:
+        """Return what a column says, whose values are all alike.
+
+        >>> Arrival.of(pa.array([(1700000000000 << 20) | 3]))
+        Arrival(part=3, moment=1700000000000)
+        """
+        value = column[0].as_py()
+        return cls(value & (1 << _BITS) - 1, value >> _BITS)
+
+
+def arrival(timed: bool) -> Column:
+    """Return the column, for rows right after their shuffle."""
+    # Spark replaces this by the time of the micro-batch, which a replay has too. Other than the query's id, it also
+    # reaches what threads of a foreachBatch do with the frame.
+    moment = F.unix_millis(F.current_timestamp()) if timed else F.lit(0).cast("bigint")
+    return F.shiftleft(moment, _BITS).bitwiseOR(F.spark_partition_id().cast("bigint"))

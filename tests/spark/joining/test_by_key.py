@@ -1,0 +1,116 @@
+"""Joins that see only keys, while the stream's other columns stay in the JVM: the same rows as joins that see all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, Observation, SparkSession
+
+import semistream
+from feeding import feed
+from semistream.relation import updates
+from semistream.spark.joining import key_task
+from semistream.spark.joining.join_plan import plan_join
+from semistream.spark.monitoring.metrics import counters_of
+from semistream.workloads import ZipfKeys
+
+pytestmark = pytest.mark.spark
+
+ROWS = 3000
+
+
+@pytest.fixture(scope="module")
+def relation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("by_key") / "products"
+    ids = np.arange(ROWS)
+    columns = {"code": [f"p{i}" for i in ids], "kind": ids % 7, "name": [f"n{i}" * (i % 3) or None for i in ids]}
+    semistream.Relation.build(pa.table({**columns, "price": ids}), path, ["code", "kind"], shards=3).close()
+    return path
+
+
+@pytest.fixture
+def sales(spark: SparkSession) -> DataFrame:
+    """Some keys are not in R, some are NULL, one column has a dot in its name."""
+    return spark.range(20_000).selectExpr(
+        "id AS sale", "'p' || (id * 7919 % 3500) AS code", "id AS `a.b`",
+        "if(id % 50 = 0, NULL, id * 7919 % 3500 % 7) AS kind",
+    )  # fmt: skip
+
+
+def rows_of(joined: DataFrame) -> list[tuple[Any, ...]]:
+    return sorted(map(tuple, joined.collect()))
+
+
+@pytest.mark.parametrize("on_missing", ["null", "drop", "dead_letter"])
+def test_the_same_rows_and_counters_as_of_whole_rows(
+    sales: DataFrame, relation: Path, on_missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for by_key in (True, False):
+        told = Observation("told")
+        given: dict[str, Any] = {"on": ["code", "kind"], "on_missing": on_missing, "memory": "3MB"}
+        assert plan_join(sales, relation, **given, apart=False).by_key is False
+        more = {} if by_key else {"apart": on_missing == "dead_letter"}
+        assert plan_join(sales, relation, **given, **more).by_key == by_key
+        joined = semistream.join(sales, relation, **given, **more, metrics=told)
+        twice = semistream.join(
+            joined, relation, on=["code", "kind"], memory="3MB", columns=["price"], suffix="_2", **more
+        )
+        found.append((joined.schema, rows_of(joined), counters_of(told.get), twice.schema, rows_of(twice)))
+    (schema, rows, counted, schema2, rows2), (other, expected, other_counted, other2, expected2) = found
+    assert (schema, schema2) == (other, other2)
+    partners = sum(sale % 50 != 0 and sale * 7919 % 3500 < ROWS for sale in range(20_000))
+    assert len(rows) == (partners if on_missing == "drop" else 20_000)
+    assert rows == expected
+    assert rows2 == expected2
+    for name in ("rows_in", "rows_done", "null_keys", "unmatched", "tasks"):
+        assert counted[name] == other_counted[name], name
+
+
+def test_parts_go_by_their_own_number(spark: SparkSession, sales: DataFrame, relation: Path) -> None:
+    """A task's number is another than its part's when its results are coalesced, or stand after others in a union."""
+    for options in ({}, {"algorithm": "cachejoin"}):
+        joined = semistream.join(sales, relation, on=["code", "kind"], memory="3MB", **options)
+        expected = joined.where("price IS NULL").count()
+        assert 0 < expected < 4000
+        assert joined.coalesce(1).where("price IS NULL").count() == expected
+        others = sales.selectExpr("*", "'other' AS name", "-1L AS price")
+        assert others.union(joined).where("price IS NULL").count() == expected
+
+
+def test_numbers_of_rows_may_begin_again() -> None:
+    task = key_task.KeyTask(_Task(pa.schema([("v", pa.int64())])), True, False)  # type: ignore[arg-type]
+    rows = pa.record_batch({"v": [1, 2, 3]})
+    found = task._spread(rows, pa.array([2**32 - 1, 1, 2], pa.uint32()), 5 * 2**32 - 2)
+    assert found.to_pydict() == {"v": [None, 1, None, 2, 3], "found": [False, True, False, True, True]}
+
+
+class _Task:
+    def __init__(self, added: pa.Schema) -> None:
+        self.added, self.counted = added, False
+
+
+def test_a_version_with_several_rows_a_key_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    hot = next(int(key) for key in ZipfKeys(65_000, 1.0, "random", seed=9).hottest(9) if key < 60_000)
+    semistream.Relation.build(pa.table({"id": range(60_000), "price": [0] * 60_000}), path, "id", shards=2).close()
+    with feed(spark, path, tmp_path / "query") as fed:
+        fed.add(0, 100)
+        updates.upsert(path, pa.table({"id": [hot, hot], "price": [1, 2]}))
+        with pytest.raises(
+            StreamingQueryException, match=r"several rows for a key.*start it again from its checkpoint"
+        ):
+            fed.add(1)
+    with feed(spark, path, tmp_path / "query") as fed:
+        assert fed.query.isActive
+        fed.query.processAllAvailable()
+    facts = spark.read.parquet(str(tmp_path / "query" / "facts"))
+    assert facts.where(f"id = {hot} AND price = 2").count() == facts.where(f"id = {hot} AND price = 1").count() > 0
