@@ -66,7 +66,11 @@ def test_the_same_rows_and_counters_as_of_whole_rows(
         )
         found.append((joined.schema, rows_of(joined), counters_of(told.get), twice.schema, rows_of(twice)))
     (schema, rows, counted, schema2, rows2), (other, expected, other_counted, other2, expected2) = found
-    assert (schema, schema2) == (other, other2)
+    for one, same in (
+        (schema, other),
+        (schema2, other2),
+    ):  # NULLs may be in fewer columns
+        assert [(part.name, part.dataType) for part in one] == [(part.name, part.dataType) for part in same]
     partners = sum(sale % 50 != 0 and sale * 7919 % 3500 < ROWS for sale in range(20_000))
     assert len(rows) == (partners if on_missing == "drop" else 20_000)
     assert rows == expected
