@@ -126,7 +126,8 @@ def updated(relation: Path) -> Iterator[NDArray[np.int64]]:
         names = [f"product {key}" for key in keys]
         number = 0
         try:
-            while number < 30 and not stop.wait(1.0):  # each version has files of its own
+            # Each version has files of its own, so they come ever slower: a driver may take long to start.
+            while not stop.wait(1.0 + number / 10):
                 number += 1
                 semistream.upsert(relation, pa.table({"id": keys, "price": keys % 1000 + 1000 * number, "name": names}))
         except BaseException as error:
