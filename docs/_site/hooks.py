@@ -83,3 +83,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     """Links out of the documentation, to sources, are paths to read; folders of results are no pages."""
     out = re.sub(r"\[([^\]]+)\]\((?:\.\./)+(src/[^)]+)\)", r"\1 (`\2`)", markdown)
     return re.sub(r"\[([^\]]+)\]\((results(?:-spark)?)\)", r"\1 (`docs/\2`)", out)
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Search in pages that are opened from the disk needs a script, which is in the site and not fetched."""
+    here = "../" * page.url.count("/")
+    return output.replace("https://unpkg.com/iframe-worker/shim", f"{here}javascripts/iframe-worker.js")

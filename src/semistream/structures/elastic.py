@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import time
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from numpy.typing import DTypeLike, NDArray
 __all__ = ["ElasticArrays"]
 
 _LARGE = 8 << 20
+_PATIENCE = 2.0
+"""Seconds that a thread may take to put a task away that it has done."""
 
 
 class ElasticArrays:
@@ -47,5 +50,14 @@ class ElasticArrays:
     def resize(self, name: str, count: int) -> NDArray[Any]:
         """Return the array with another length, without a copy; nobody may hold a view of it any more."""
         room, kind = self._rooms[name]
-        room.resize(max(1, count * kind.itemsize))
+        patience = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                room.resize(max(1, count * kind.itemsize))
+                break
+            except BufferError:
+                # A thread that has given its answer holds the arrays it worked on until it has put its task away.
+                if time.monotonic() > patience:
+                    raise
+                time.sleep(0.0005)
         return np.frombuffer(room, kind, count)

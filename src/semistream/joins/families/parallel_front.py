@@ -65,6 +65,9 @@ class ParallelFrontStage(FrontStage):
         self._threads = threads
         self._between: deque[tuple[Tuples, int]] = deque()  # I_B
         self._between_bytes = 0
+        # Of tuples in the stream buffer behind, as of when the other thread was last done with it: amid a turn it takes
+        # tuples out, and puts those back that find no room.
+        self._arrived_bytes = 0
         self._too_long: deque[Tuples] = deque()  # a row larger than all of I_B, on its way to the other thread
         self._behind_rows = 0  # stream tuples in I_B and in the join behind
         self._done_behind = 0
@@ -115,7 +118,7 @@ class ParallelFrontStage(FrontStage):
         while len(part.keys):
             with self._changed:
                 # a tuple on its way from the one to the other counts in both meanwhile
-                room = self._buffer_limit - self._between_bytes - self.inner.arrived_bytes
+                room = self._buffer_limit - self._between_bytes - self._arrived_bytes
                 count = self._stream.within(part.batch, room)
                 if count < len(part.keys) and 2 * room < self._buffer_limit:
                     count = 0  # many small pieces would cost both threads more than a short wait
@@ -202,6 +205,7 @@ class ParallelFrontStage(FrontStage):
             done = self.inner.done
             self._behind_rows -= done - self._done_behind
             self._done_behind = done
+            self._arrived_bytes = self.inner.arrived_bytes
             self._changed.notify_all()
 
     def _fetch(self) -> list[Iterator[pa.RecordBatch]]:
@@ -225,6 +229,7 @@ class ParallelFrontStage(FrontStage):
             with self._changed:
                 left = self._bytes(rest) if len(rest.keys) else 0
                 self._between_bytes -= size - left
+                self._arrived_bytes = self.inner.arrived_bytes
                 if len(rest.keys):
                     self._between.appendleft((rest, left))
                     return alone
@@ -299,7 +304,8 @@ class ParallelFrontStage(FrontStage):
             if self._phase is None:
                 self.inner.check()
             assert sum(size for _, size in self._between) == self._between_bytes
-            assert self._between_bytes + self.inner.arrived_bytes <= self._buffer_limit
+            held = self._between_bytes, self.inner.arrived_bytes
+            assert sum(held) <= self._buffer_limit, f"{held} B in an intermediate buffer of {self._buffer_limit} B"
 
 
 def _head(part: Tuples, count: int) -> Tuples:
