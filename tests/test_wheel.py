@@ -10,6 +10,7 @@ import venv
 import zipfile
 from pathlib import Path
 
+import pyarrow
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -40,7 +41,8 @@ def test_the_wheel_has_what_is_not_python(wheel: Path) -> None:
     sources = {
         str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "semistream").rglob("*") if path.is_file()
     }
-    missing = {name for name in sources if "__pycache__" not in name} - names
+    caches = ("__pycache__", "/.")
+    missing = {name for name in sources if not any(part in name for part in caches)} - names
     assert missing == set()
 
 
@@ -64,10 +66,20 @@ def test_a_clean_environment_without_spark(wheel: Path, tmp_path: Path) -> None:
         "shellingham",
         "markdown_it",
     )
-    more = ("mdurl", "pygments", "typing_extensions.py", "annotated_doc", "annotated_doc.py")
-    lender = Path(sys.modules["pyarrow"].__file__ or "").parents[1]
+    more = (
+        "pydantic",
+        "pydantic_core",
+        "annotated_types",
+        "typing_inspection",
+        "mdurl",
+        "pygments",
+        "typing_extensions.py",
+        "annotated_doc",
+        "annotated_doc.py",
+    )
+    lender = Path(pyarrow.__file__).parents[1]
     for name in (*core, *more, *(path.name for path in lender.glob("*.dist-info"))):
-        if (lender / name).exists():
+        if (lender / name).exists() and not (site / name).exists():
             (site / name).symlink_to(lender / name)
 
     def run(*command: str) -> subprocess.CompletedProcess[str]:
