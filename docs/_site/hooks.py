@@ -88,4 +88,4 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 def on_post_page(output: str, page: Any, config: Any) -> str:
     """Search in pages that are opened from the disk needs a script, which is in the site and not fetched."""
     here = "../" * page.url.count("/")
-    return output.replace("https://unpkg.com/iframe-worker/shim", f"{here}javascripts/iframe-worker.js")
+    return re.sub(r"https://[^\s\"'<>]+/iframe-worker/shim", f"{here}javascripts/iframe-worker.js", output)
