@@ -136,3 +136,17 @@ def test_dictionaries_beside_runs_in_a_struct() -> None:
         made.validate(full=True)
         assert made.type == wide
         assert plain_values(made) == plain_values(values)
+
+
+def test_slices_of_lists_of_lists_of_nulls_beside_a_dictionary() -> None:
+    """Arrow's cast of such a struct, to a dictionary with wider numbers, leaves offsets past the values."""
+    lists = pa.array([[[None] * 100] * 3, [[None]], [[], [None, None]]], pa.list_(pa.list_(pa.null())))
+    words = pa.array(["a", "b", "a"]).dictionary_encode().cast(pa.dictionary(pa.int16(), pa.string()))
+    whole = pa.StructArray.from_arrays([words, lists], ["word", "lists"])
+    wider = pa.struct({"word": pa.dictionary(pa.int32(), pa.string()), "lists": lists.type})
+    for first in range(3):
+        part = whole.slice(first)
+        found = as_type(part, wider)
+        found.validate(full=True)
+        assert found.type == wider
+        assert found.to_pylist() == part.to_pylist()

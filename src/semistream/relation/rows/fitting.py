@@ -52,8 +52,9 @@ def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return array
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return _through_rows(as_type(array, kind.value_type), kind)
-    if _has_runs(array.type) and _plain(array.type) == _plain(kind):
-        return _through_rows(array, kind)  # Arrow's cast makes invalid arrays of them
+    if array.type.num_fields and _plain(array.type) == _plain(kind):
+        # Arrow's cast makes invalid arrays of nested ones with runs in them, and of slices of lists of lists of nulls.
+        return _through_rows(array, kind)
     if pa.types.is_run_end_encoded(array.type):
         array = pc.run_end_decode(array)
     return array.cast(kind)
