@@ -70,3 +70,15 @@ def test_a_trace_can_be_written_down_and_made_small() -> None:
     failure = episodes.in_child([[*trace[:6], ("no_such_operation", 1), *trace[6:]]])
     assert failure is not None
     assert episodes.smallest(failure).trace == [("no_such_operation", 1)]
+
+
+FOUND = [
+    # A read fails as an update comes to SSIJ, which then refuses it for its results: the next turn reads again.
+    "build 453100201, open_handle 199806677, open_join 1573860938, feed 474982706, faulty_apply 710317299",
+]
+"""What longer runs have found, made small."""
+
+
+@pytest.mark.parametrize("trace", FOUND)
+def test_what_was_found_stays_mended(trace: str) -> None:
+    episodes.play(episodes.read(trace))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow as pa
 from semistream.core.arrays import Bools, Ints
 from semistream.core.budget import Reservation
 from semistream.core.clock import Clock
-from semistream.core.errors import UpdateRefusedError
+from semistream.core.errors import SemistreamError, UpdateRefusedError
 from semistream.core.units import format_bytes
 from semistream.joins.interface.following import Undo
 from semistream.joins.interface.join import Join
@@ -138,8 +138,8 @@ class Ssij(Join):
         self._begun = dict.fromkeys(Phase, 0)
         self._updates: deque[tuple[Any, Any, Future[Change]]] = deque()
         self._early: deque[pa.RecordBatch] = deque()
-        self._rest: Iterator[pa.RecordBatch] = iter(())  # of a join phase that an update has begun
-        self._unfinished = False  # whether it is not at its end
+        self._rest: Iterator[pa.RecordBatch] = iter(())  # of a join phase that an update began,
+        self._unfinished = False  # and whether it is not at its end
         super().__init__(relation, **common)
 
     def _minimum(self) -> int:
@@ -233,9 +233,10 @@ class Ssij(Join):
     def _step(self) -> Iterator[pa.RecordBatch]:
         while self._early:
             yield self._early.popleft()
-        yield from self._rest
+        with suppress(SemistreamError, OSError):  # a read may have failed; the phase below reads again, and tells
+            yield from self._rest
         if self._updates or self._unfinished:
-            yield from self._results_of(Phase.JOIN)  # in which a read may have failed before
+            yield from self._results_of(Phase.JOIN)
             self._unfinished = False
             self._install_updates()
         self._absorb()
@@ -320,9 +321,8 @@ class Ssij(Join):
         super().before_update(patch, undo)
 
     def _growth(self, patch: Patch) -> list[tuple[Reservation, int]]:
-        page_map = self._memory.page_map
-        size = max(page_map.bytes, patch.page_count * PageCache.bytes_per_page)
-        return [*super()._growth(patch), (page_map, size)]
+        page_map, wanted = self._memory.page_map, patch.page_count * PageCache.bytes_per_page
+        return [*super()._growth(patch), (page_map, max(page_map.bytes, wanted))]
 
     def _give_up(self, lacking: int, patch: Patch) -> Undo:
         """Lend frames; the tuples that wait for pages have left by now, others may have taken too many."""
