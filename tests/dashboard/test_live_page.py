@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("starlette")
 pytest.importorskip("playwright")
 
+import uvicorn
 from playwright.sync_api import expect
 
 from made_batches import batch
@@ -170,3 +173,20 @@ def test_only_the_page_itself_is_served(shown: Shown) -> None:
     assert shown.done == []
     with pytest.raises(PortTakenError, match="cannot be had for the page"):
         Dashboard("other", int(url.rpartition(":")[2]))
+
+
+def test_who_asks_early_waits_and_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The address is told before the thread that serves it has begun."""
+    run = uvicorn.Server.run
+
+    def late(server: uvicorn.Server, sockets: list[socket.socket] | None = None) -> None:
+        time.sleep(0.3)
+        run(server, sockets)
+
+    monkeypatch.setattr(uvicorn.Server, "run", late)
+    page = Dashboard("sales", 0)
+    try:
+        with urllib.request.urlopen(page.url, timeout=10) as answer:
+            assert answer.status == 200
+    finally:
+        page.close()

@@ -90,6 +90,7 @@ def _bound(port: int) -> socket.socket:
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((_LOOPBACK, port))
+        found.listen()  # who asks before the server's thread has begun waits, and is not refused
     except (OSError, OverflowError) as error:
         found.close()
         raise PortTakenError(
