@@ -27,7 +27,7 @@ def served_tuple_by_tuple(exponent: float, most: int, tuples: int = 2_000_000) -
     state = np.array([0, 0, 0, 0, WAITING], np.int64)
     turns = []
     for part in np.array_split(np.arange(tuples), 4):
-        settled_queue._play(keys, at, waiting, cleared, state, ranks[part], units[part], WAITING, False, most)
+        settled_queue._play(keys, at, waiting, cleared, state, ranks[part], units[part], WAITING, False, most, 1.0)
         turns.append(int(state[settled_queue._TURNS]))
     return tuples * 3 / 4 / (turns[-1] - turns[0])
 
@@ -43,7 +43,7 @@ def units_of(exponent: float) -> Units:
 def test_units_are_served_as_single_tuples_are(exponent, most):
     units = units_of(exponent)
     even = oldest_first(units, WAITING, 1, A_UNIT)
-    served, _ = play_laps(units, WAITING, 1.0, most, even.wait)
+    served, _, _ = play_laps(units, WAITING, 1.0, most, even.wait)
     assert served == pytest.approx(served_tuple_by_tuple(exponent, most), rel=0.04)
 
 

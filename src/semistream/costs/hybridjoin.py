@@ -45,8 +45,6 @@ class HybridJoinCosts(DiskCosts):
         parts = common_memory(setting, memory, index=True)
         frames = self.give_disk_buffer(setting, parts, partition_pages, in_flight, int(parts.free * disk_share))
         capacity = self.give_table(setting, parts)
-        # what the stream buffer holds enters between two turns, and no more
-        most = min(most, parts.inbox / setting.buffered_bytes)
         side = self.side(setting, keys, capacity, frames, partition_pages, seek_pages, most=most)
         return Served(
             parts,

@@ -9,6 +9,7 @@ hold matches, in the order of their keys, so that of two tuples for neighbouring
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,12 @@ from semistream.costs.basis.model import common_memory
 from semistream.costs.basis.popularity import KeyClasses
 from semistream.costs.basis.served import DiskCosts, Served, matched_in_passes
 from semistream.costs.basis.setting import Setting
+from semistream.joins.families.front_stage import PORTION
+from semistream.joins.shares import Lending
 
 __all__ = ["COSTS", "InljCosts"]
+
+_PORTIONS = 512
 
 
 class InljCosts(DiskCosts):
@@ -36,8 +41,11 @@ class InljCosts(DiskCosts):
         if parts.free < setting.frame_bytes:
             raise self._too_small(setting, parts, setting.frame_bytes)
         parts.give("disk buffer", frames * setting.frame_bytes)
-        together = self._together(parts.pairs, parts.inbox / setting.buffered_bytes)
-        together = min(together, arriving)
+        buffered = parts.inbox / setting.buffered_bytes
+        if setting.lent.lending is Lending.NOTHING:
+            together = min(self._together(parts.pairs, buffered), arriving)
+        else:
+            together = self._handed_on(parts.pairs, buffered, keys.miss_share)
         pages_a_key = 1.0 + (setting.rows_per_key - 1.0) / setting.rows_per_page
         units = keys.units(setting, 1)
         saved = units.adjacent(-np.expm1(-units.popularity * together)) / together
@@ -68,6 +76,28 @@ class InljCosts(DiskCosts):
             return max(1.0, buffered)
         one = buffered % pairs
         return float(max(1.0, (one**2 + (pairs - one) ** 2) / pairs))
+
+    @staticmethod
+    def _handed_on(pairs: float, buffered: float, missed: float) -> float:
+        """Return how many tuples are looked up together behind a cache, on average over tuples.
+
+        What a cache lets pass of a portion comes together and stays so. Portions are as large as what waits behind
+        leaves room for, until that is half of the buffer; then as many are taken as there may be matches.
+        """
+        waiting: deque[float] = deque()
+        tuples = squares = 0.0
+        for _ in range(_PORTIONS):
+            waiting.append(min(PORTION, buffered - sum(waiting)) * missed)
+            room = pairs if 2.0 * sum(waiting) > buffered else 0.0
+            while room > 0.0 and waiting:
+                part = waiting.popleft()
+                taken = min(part, room)
+                if part > taken:
+                    waiting.appendleft(part - taken)
+                room -= taken
+                tuples += taken
+                squares += taken * taken
+        return max(1.0, squares / tuples) if tuples else 1.0
 
     def least(self, setting: Setting, **options: Any) -> int:
         return setting.frame_bytes

@@ -71,7 +71,9 @@ class XHybridJoinCosts(HybridJoinCosts):
 
         pages = keys.units(setting, 1).items().top(pinned)
         missed = max(pages.miss_share, 1e-9)
-        side = OldestFirst(setting, keys, capacity, frames, partition_pages, seek_pages, pages)
+        # as in the paper those that pinned pages answer enter too, and leave before the turn's read
+        stay = missed if scan_pinned else 1.0
+        side = OldestFirst(setting, keys, capacity, frames, partition_pages, seek_pages, pages, stay=stay)
         # a look-up for each tuple, or as in the paper for each pinned row with each turn
         looked_up = pinned * setting.rows_per_page * missed / side.state.tuples if scan_pinned else 1.0
         return Served(

@@ -100,7 +100,7 @@ class XHybridJoin(OldestFirstJoin):
         if scan_pinned and not by_frequency:
             raise ValueError("scan_pinned=True is the paper's way, for an R stored by_frequency=True; give both")
         self._by_frequency = by_frequency
-        self._scan_pinned = scan_pinned
+        self.scans_pinned = scan_pinned
         self._repin_every = repin_every
         self._miss_share = 1.0
         super().__init__(relation, **options)
@@ -137,8 +137,12 @@ class XHybridJoin(OldestFirstJoin):
         depth = np.concatenate([np.arange(size) for size in np.diff(bases)])
         return np.sort(np.argsort(depth, kind="stable")[:count])
 
+    def _absorb(self) -> None:
+        if self.scans_pinned:  # the table fills up before a turn, however much comes
+            self._admit(self.table.free)
+
     def _step(self) -> Iterator[pa.RecordBatch]:
-        if self._scan_pinned:
+        if self.scans_pinned:
             self._admit(self.table.free)
             yield from self._serve_all_of_pinned()
             yield from self._serve_oldest()

@@ -23,6 +23,7 @@ __all__ = ["BothEnds", "OldestFirst"]
 _PAGES_A_SEEK = 8
 _WAVE = 0.15
 """A unit that empties less than this of the queue makes no waves."""
+_ROUNDS = 8
 _HARDLY = 1e-9
 """Where less than this of the stream asks for anything on the disk, no queue forms that could have waves."""
 
@@ -44,6 +45,8 @@ class OldestFirst:
         The pages of R, if some of them are held in memory.
     most
         Tuples that can enter in a turn, if what is before the join holds no more: then the table does not fill up.
+    stay
+        Share of the tuples that enter which wait: the others leave at once, and their room is empty for this turn.
     """
 
     buffers = 1
@@ -52,6 +55,7 @@ class OldestFirst:
     def __init__(
         self, setting: Setting, keys: KeyClasses, capacity: float, frames: int,
         partition_pages: int | None, seek_pages: float, pages: KeyClasses | None = None, most: float = math.inf,
+        stay: float = 1.0,
     ) -> None:  # fmt: skip
         self.setting = setting
         self.keys = keys
@@ -59,6 +63,7 @@ class OldestFirst:
         self.frames = frames = max(1, frames // self.buffers)
         self.page_classes = pages
         self.most = most
+        self.stay = stay
         if partition_pages is not None:
             self.width = min(partition_pages, frames)
             self.state = self._state(self.width)
@@ -77,12 +82,24 @@ class OldestFirst:
         return self._turn(units, keys, keys_a_unit)
 
     def _turn(self, units: Units, keys: float, keys_a_unit: float) -> SteadyState:
-        even = oldest_first(units, self.capacity, keys, keys_a_unit)
+        even = self._even(units, keys, keys_a_unit)
         asked_for = units.total(units.popularity)
         if asked_for < _HARDLY or float(units.popularity.max()) * even.wait < _WAVE * self.capacity:
             return self._entering(even, lambda waiting: oldest_first(units, waiting, keys, keys_a_unit))
-        served, wait = play_laps(units, self.capacity, even.units, self.most, even.wait)
-        return SteadyState(wait, served, even.units, even.runs)
+        served, wait, part = play_laps(units, self.capacity, even.units, self.most, even.wait, self.stay)
+        return SteadyState(wait, served, even.units, even.runs, part)
+
+    def _even(self, units: Units, keys: float, keys_a_unit: float) -> SteadyState:
+        """Return the state without waves.
+
+        Of ``n`` places that are empty when a turn begins, ``(1 - stay)·n`` still are when it reads. So with ``s``
+        tuples served ``n = (1 - stay)·n + s``.
+        """
+        even = oldest_first(units, self.capacity, keys, keys_a_unit)
+        for _ in range(_ROUNDS if self.stay < 1.0 else 0):
+            empty = min((1.0 - self.stay) * even.tuples / self.stay, self.capacity / 2)
+            even = oldest_first(units, self.capacity - empty, keys, keys_a_unit)
+        return even
 
     def _entering(self, full: SteadyState, state: Callable[[float], SteadyState]) -> SteadyState:
         """Return the state with so many waiting as can enter in the place of those who leave."""
@@ -128,7 +145,7 @@ class OldestFirst:
     def pages(self) -> float:
         """Pages read for each tuple."""
         beyond = (self.setting.rows_per_key - 1.0) / self.setting.rows_per_page  # a key's rows in other pages
-        return (self.width + beyond) / self.state.served
+        return (self.width * self.state.part + beyond) / self.state.served
 
     @property
     def reads(self) -> float:

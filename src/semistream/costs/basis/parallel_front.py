@@ -30,9 +30,6 @@ from semistream.joins.shares import parts_between
 
 __all__ = ["ParallelFrontCosts"]
 
-_KEY_BYTES = 8
-"""Tuples lie in the intermediate buffer with their encoded keys."""
-
 
 class ParallelFrontCosts(FrontCosts):
     """The front stage with an intermediate buffer behind it."""
@@ -43,7 +40,7 @@ class ParallelFrontCosts(FrontCosts):
         parts.give("intermediate buffer", buffer)
 
     def _behind(self, setting: Setting, parts: Memory, keys: KeyClasses, **options: Any) -> Served:
-        most = parts.parts["intermediate buffer"] / (setting.buffered_bytes + _KEY_BYTES)
+        most = parts.parts["intermediate buffer"] / setting.buffered_bytes
         options = {name: value for name, value in options.items() if name not in ("buffer_share", "threads")}
         return super()._behind(setting, parts, keys, most=most, **options)
 

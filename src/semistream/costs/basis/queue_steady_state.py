@@ -43,6 +43,8 @@ class SteadyState:
     """Units read in a turn."""
     runs: float
     """Seeks in a turn: neighbours are read together."""
+    part: float = 1.0
+    """How much of a unit there is to read, on average: the last of R may be short."""
 
     @property
     def tuples(self) -> float:

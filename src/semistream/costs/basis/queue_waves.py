@@ -44,8 +44,10 @@ _STEPS = (0.6180339887498949, 0.7548776662466927, 0.5698402909980532)
 """Multiples of these, less their whole parts, fill the interval from 0 to 1 evenly."""
 
 
-def play_laps(units: Units, waiting: float, together: float, most: float, wait: float) -> tuple[float, float]:
-    """Return the tuples that a read serves, and how long a unit waits for it.
+def play_laps(
+    units: Units, waiting: float, together: float, most: float, wait: float, stay: float = 1.0
+) -> tuple[float, float, float]:  # fmt: skip
+    """Return the tuples that a read serves, how long a unit waits for it, and how much of a unit there is to read.
 
     Parameters
     ----------
@@ -59,14 +61,18 @@ def play_laps(units: Units, waiting: float, together: float, most: float, wait: 
         Tuples that can enter in a turn.
     wait
         About how long a unit waits.
+    stay
+        Share of those that enter in a turn that are still there when it reads.
     """
-    popularity, weight = _representatives(units, waiting / _PARTS)
-    served, waited = _play(popularity, weight, waiting, wait, together, most)
-    return served, waited
+    popularity, weight, part = _representatives(units, waiting / _PARTS)
+    return _play(popularity, weight, part, waiting, wait, together, most, stay)
 
 
-def _representatives(units: Units, most: float) -> tuple[Floats, Floats]:
-    """Return some hundreds of units, and how many each of them stands for, at ``most`` if that is a few thousands."""
+def _representatives(units: Units, most: float) -> tuple[Floats, Floats, Floats]:
+    """Return some hundreds of units, how many each of them stands for, and how much of a unit each is.
+
+    They stand for ``most`` at most, if that is a few thousands.
+    """
     order = np.argsort(-units.popularity, kind="stable")
     popularity, count = units.popularity[order], units.count[order]
     before = np.append(0.0, np.cumsum(count))
@@ -84,14 +90,16 @@ def _representatives(units: Units, most: float) -> tuple[Floats, Floats]:
     weight = np.diff(edges)
     shares = np.diff(np.interp(edges, before, wanted))
     # part of a unit, as the last of R may be, is a unit that is wanted less
+    part = np.minimum(weight, 1.0)
     weight = np.maximum(weight, 1.0)
-    return np.maximum(shares / weight, _NEVER), weight
+    return np.maximum(shares / weight, _NEVER), weight, part
 
 
 @kernel
 def _play(
-    popularity: Floats, weight: Floats, waiting: float, wait: float, together: float, most: float
-) -> tuple[float, float]:
+    popularity: Floats, weight: Floats, part: Floats, waiting: float, wait: float, together: float, most: float,
+    stay: float,
+) -> tuple[float, float, float]:  # fmt: skip
     size = popularity.size
     laps = max(_LEAST_LAPS, _READS // size)
     ring = 8 * _CELLS
@@ -105,27 +113,27 @@ def _play(
     for u in range(size):
         # as a steady queue without waves would be
         z = popularity[u] * wait
-        chance, part = u * _STEPS[0] % 1.0, (u * _STEPS[1] + 0.5) % 1.0
+        chance, place = u * _STEPS[0] % 1.0, (u * _STEPS[1] + 0.5) % 1.0
         quantile[u] = (u * _STEPS[2] + 0.25) % 1.0
         if chance < z / (1.0 + z):
-            first[u] = newest - part * wait
-            held += weight[u] * (1.0 + z * part)
+            first[u] = newest - place * wait
+            held += weight[u] * (1.0 + z * place)
         else:
-            first[u] = newest - math.log(1.0 - part) / popularity[u]
+            first[u] = newest - math.log(1.0 - place) / popularity[u]
         at = int(min(first[u] / cell, ring - 1.0))
         next_of[u] = first_of[at]
         first_of[at] = u
     lacking = waiting - held
     now, lap, end = 0, -1, 0.0
-    tuples, reads, waits, in_turn = 0.0, 0.0, 0.0, 0.0
+    tuples, reads, waits, parts, in_turn = 0.0, 0.0, 0.0, 0.0, 0.0
     left = _MOST_READS * laps * size
     while True:
         if now * cell >= end:
             lap += 1
             if lap == laps // 2:
-                tuples, reads, waits = 0.0, 0.0, 0.0
+                tuples, reads, waits, parts = 0.0, 0.0, 0.0, 0.0
             elif lap == laps // 2 + laps:
-                return tuples / reads, waits / reads
+                return tuples / reads, waits / reads, parts / reads
             end = newest
         unsorted = first_of[now % ring]
         first_of[now % ring] = -1
@@ -144,19 +152,20 @@ def _play(
             if at <= now:
                 left -= 1
                 if left < 0 and reads > 0.0:
-                    return tuples / reads, waits / reads
+                    return tuples / reads, waits / reads, parts / reads
                 newest = max(newest, first[u])
                 gap = newest - first[u]
                 served = weight[u] * (1.0 + popularity[u] * gap)
                 tuples += served
                 reads += weight[u]
                 waits += weight[u] * gap
+                parts += weight[u] * part[u]
                 lacking += served
                 in_turn += weight[u]
                 quantile[u] = (quantile[u] + _STEPS[0]) % 1.0
                 first[u] = newest - math.log(1.0 - quantile[u]) / popularity[u]
                 if in_turn >= together:
-                    entering = max(0.0, min(lacking, most * in_turn / together))
+                    entering = max(0.0, min(stay * lacking, most * in_turn / together))
                     newest += entering
                     lacking -= entering
                     in_turn = 0.0

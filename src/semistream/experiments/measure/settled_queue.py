@@ -20,7 +20,9 @@ from semistream.joins.families.parallel_front import ParallelFrontStage
 from semistream.joins.interface.join import Join
 from semistream.joins.op_cachejoin import TwoBufferJoin
 from semistream.joins.x_hybridjoin import XHybridJoin
+from semistream.relation.rows.row_codec import RowCodec
 from semistream.workloads.keys.key_source import ZipfKeys
+from semistream.workloads.keys.zipf import ZipfLaw
 
 __all__ = ["fill_queue", "newest_number", "oldest_first", "oldest_number", "queue_of"]
 
@@ -28,7 +30,7 @@ Units = NDArray[np.int32]
 
 _BATCH = 1 << 18
 _LAPS = 4
-_KEY_BYTES = 8
+_ALL = 1 << 40
 _TAIL, _HEAD, _WAITING, _TURNS, _ROOM = range(5)
 
 
@@ -93,8 +95,10 @@ def _waiting_keys(join: Join, inner: OldestFirstJoin, sides: Sides) -> Ints:
     waiting, cleared = np.zeros(places, np.int64), np.full(places, -1, np.int64)
     state = np.array([0, 0, 0, 0, capacity], np.int64)
     a_page = int(np.count_nonzero(sides.relation.locate(np.arange(min(held, 1 << 14))).pages == 0))
-    source = sides.keys
+    source, stay = sides.keys, 1.0
     if view.pinned_for_good and isinstance(source, ZipfKeys):
+        if isinstance(inner, XHybridJoin) and inner.scans_pinned:  # what pinned pages answer takes room for a turn
+            stay = 1.0 - ZipfLaw(source.size, source.exponent).share(view.pinned_for_good * a_page)
         source = TailKeys(source, view.pinned_for_good * a_page)
     start, laps, newest = 0, 0, 0
     while laps < _LAPS:
@@ -103,20 +107,19 @@ def _waiting_keys(join: Join, inner: OldestFirstJoin, sides: Sides) -> Ints:
         if state[_TAIL] + some.size > held:
             newest = _compact(keys, units, cleared, state, newest)
         _play(keys, units, waiting, cleared, state, some, (some // (a_page * width)).astype(np.int32), capacity, both,
-              _entering(join, inner, sides))  # fmt: skip
+              _entering(join, sides), stay)  # fmt: skip
         if state[_HEAD] >= newest and state[_WAITING] + some.size >= capacity:
             laps, newest = laps + 1, int(state[_TAIL])
     _compact(keys, units, cleared, state, 0)
     return keys[: state[_TAIL]].copy()
 
 
-def _entering(join: Join, inner: OldestFirstJoin, sides: Sides) -> int:
-    """Return how many tuples can enter in a turn: what the buffer before the join holds."""
-    row = sides.workload.stream_bytes
-    most = inner.view().inbox // row
-    if isinstance(join, ParallelFrontStage):
-        most = min(most, join.view().parts["intermediate buffer"] // (row + _KEY_BYTES))
-    return 1 << 40 if isinstance(inner, XHybridJoin) else max(1, most)
+def _entering(join: Join, sides: Sides) -> int:
+    """Return how many tuples can enter in a turn: what lies between phases in parallel; else the table fills up."""
+    if not isinstance(join, ParallelFrontStage):
+        return _ALL
+    row = RowCodec(stream_schema(sides.workload.stream_bytes)).stride
+    return max(1, join.view().parts["intermediate buffer"] // row)
 
 
 @kernel
@@ -139,7 +142,7 @@ def _compact(keys: Ints, units: Units, cleared: Ints, state: Ints, mark: int) ->
 @kernel
 def _play(
     keys: Ints, units: Units, waiting: Ints, cleared: Ints, state: Ints, some: Ints, at: Units, capacity: int,
-    both: bool, most: int,
+    both: bool, most: int, stay: float,
 ) -> None:  # fmt: skip
     """Let tuples enter while there is room, and turns be taken while there is none, until all are in."""
     head, tail, held, room = state[_HEAD], state[_TAIL], state[_WAITING], state[_ROOM]
@@ -170,5 +173,5 @@ def _play(
             waiting[unit] = 0
             cleared[unit] = tail - 1
         state[_TURNS] += 1
-        room = most
+        room = min(most, max(1, int(stay * (capacity - held))))
     state[_HEAD], state[_TAIL], state[_WAITING], state[_ROOM] = head, tail, held, room
