@@ -36,7 +36,10 @@ SPARK_SETTINGS = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests that use a server, and send them and those marked ``spark`` to the same test process."""
     for item in items:
-        if not SERVERS.isdisjoint(getattr(item, "fixturenames", ())):
+        # a test for several servers asks for the one its parameter names
+        asked = getattr(getattr(item, "callspec", None), "params", {}).values()
+        named = {*getattr(item, "fixturenames", ()), *(one for one in asked if isinstance(one, str))}
+        if not SERVERS.isdisjoint(named):
             item.add_marker(pytest.mark.server)
         if item.get_closest_marker("spark") or item.get_closest_marker("server"):
             item.add_marker(pytest.mark.xdist_group("spark"))

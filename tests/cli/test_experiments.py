@@ -98,6 +98,7 @@ def test_report_json_has_a_verdict_for_every_experiment_and_writes_nothing(measu
     assert sorted(measured.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_the_report_is_one_page_that_asks_nothing_of_a_network(measured: Path, tmp_path: Path) -> None:
     done = run("report", *options(measured), "--output", tmp_path)
     assert done.exit_code == 0, done.output

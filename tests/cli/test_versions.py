@@ -9,6 +9,7 @@ import sys
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
+import pytest
 
 from semistream.relation.relation import Relation
 from semistream.relation.versions.pins import version_for
@@ -19,6 +20,7 @@ def semistream(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
+@pytest.mark.slow
 def test_upsert_delete_history_compact_vacuum(tmp_path):
     path = tmp_path / "r"
     Relation.build(pa.table({"id": [1, 2, 3], "name": ["apple", "fig", "pear"]}), path, "id")

@@ -177,6 +177,7 @@ rows = st.one_of(st.none(), st.integers(0, 11))
     page_size=st.sampled_from([512, 1024, 8192]),
     fill=st.sampled_from([0.3, 1.0]),
 )
+@pytest.mark.slow
 def test_any_stream_and_any_relation(
     algorithm: str, kind: str, ours: list[int | None], unique: bool, stretch: int, theirs: list[int | None], how: Any,
     batch_rows: int, factor: float, clustered: bool, shards: int, page_size: int, fill: float,

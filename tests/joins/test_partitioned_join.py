@@ -160,6 +160,7 @@ def test_each_partition_is_read_once_for_all_who_wait(relation: Relation) -> Non
     assert join.stats.reads <= np.count_nonzero(np.diff(wanted) > 1) + 1 + join.stats.steps
 
 
+@pytest.mark.slow
 def test_fewer_reads_a_tuple_than_hybridjoin_while_the_stream_goes_on(tmp_path: Path) -> None:
     """Fullest first is what a rare key's wait buys."""
     ids = np.arange(20_000)

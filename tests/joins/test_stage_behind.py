@@ -137,10 +137,11 @@ def test_ssij_behind_a_front_stage_has_its_own_pairs_and_results(relation: Relat
 
 
 @pytest.mark.parametrize("algorithm", ["cachejoin", "cmeshjoin", "front+inlj", "front+x_hybridjoin", "front+ssij"])
+@pytest.mark.slow
 def test_a_stream_that_goes_on_never_stops_where_both_share_one_buffer(algorithm: str, relation: Relation) -> None:
     least = find(algorithm).minimum_memory(relation, STREAM, on="id")
     front = find(algorithm)(relation, on="id", memory=least + 2000, schema=STREAM)
-    keys = np.random.default_rng(4).integers(0, ROWS, 6000)
+    keys = np.random.default_rng(4).integers(0, ROWS, 3000)
     out = 0
     for begin in range(0, keys.size, 1000):
         part = tuples(keys[begin : begin + 1000]).batch

@@ -80,6 +80,7 @@ def test_pages_of_frequent_keys_are_not_read_again(folder: Path, ranked: Ints) -
     assert pages["x_hybridjoin"] < 0.85 * pages["hybridjoin"]
 
 
+@pytest.mark.slow
 def test_stored_by_frequency_as_in_the_paper(folder: Path, ranked: Ints) -> None:
     relation = Relation.open(folder / "by frequency")
     keys = zipf(ranked, 60_000)
@@ -164,6 +165,7 @@ def test_without_pinned_pages_it_is_hybridjoin(folder: Path, ranked: Ints) -> No
 @pytest.mark.parametrize("clustered", [True, False])
 @pytest.mark.parametrize("repeats", [(1,), (1, 1, 2, 1, 50, 5)])
 @pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.slow
 def test_exact_against_duckdb(
     tmp_path: Path, how: str, repeats: tuple[int, ...], clustered: bool, by_frequency: bool
 ) -> None:

@@ -30,6 +30,7 @@ def stream(rows: int) -> pa.Table:
 
 @pytest.mark.parametrize("how", ["inner", "left"])
 @pytest.mark.parametrize("memory", ["5%", "20%"])
+@pytest.mark.slow
 def test_results_are_exact(relation, how, memory):
     table = stream(30_000)
     sample = table.slice(0, 5_000).to_batches()

@@ -16,6 +16,7 @@ KEYS = 1_000_000
 
 @pytest.mark.parametrize("exponent", [0.0, 0.3, 0.6, 0.9, 1.0, 1.2, 1.5])
 @pytest.mark.parametrize("sample", [5_000, 100_000])
+@pytest.mark.slow
 def test_the_exponent_is_found(exponent, sample):
     skew = estimate_skew(ZipfKeys(KEYS, exponent, "random", seed=7).keys(0, sample), KEYS)
     # a small sample of a stream with little skew hardly has a key twice
@@ -25,6 +26,7 @@ def test_the_exponent_is_found(exponent, sample):
     assert skew.sample == sample
 
 
+@pytest.mark.slow
 def test_the_error_shrinks_with_the_sample():
     keys = ZipfKeys(KEYS, 1.0, "random", seed=7)
     few, many = (estimate_skew(keys.keys(0, count), KEYS) for count in (2_000, 200_000))

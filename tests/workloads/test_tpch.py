@@ -34,6 +34,7 @@ def no_generator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("make", [tpch_orders, tpch_lineitem])
+@pytest.mark.slow
 def test_every_stream_tuple_has_its_master_tuple(make, directory: Path) -> None:
     workload = make(directory, scale_factor=0.01, stream_rows=None)
     stream = workload.stream.table()[workload.stream_key].to_numpy()
@@ -58,6 +59,7 @@ def test_batches_are_plain_arrow(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 10_000, 10**9])
+@pytest.mark.slow
 def test_only_the_first_rows(rows: int, directory: Path) -> None:
     everything = TpchTable("lineitem", 0.01, directory).table()
     table = TpchTable("lineitem", 0.01, directory, rows=rows)
@@ -65,6 +67,7 @@ def test_only_the_first_rows(rows: int, directory: Path) -> None:
     assert table.row_count == min(rows, everything.num_rows)
 
 
+@pytest.mark.slow
 def test_few_rows_are_made_from_a_small_part(directory: Path) -> None:
     small = TpchTable("orders", 1.0, directory, rows=3_000).file()
     whole = TpchTable("orders", 0.01, directory).file()

@@ -54,6 +54,7 @@ def test_every_option_gives_the_same_result(folder: Path, options: dict[str, Any
 
 
 @pytest.mark.parametrize("exponent", [0.8, 1.1])
+@pytest.mark.slow
 def test_utility_is_better_than_lru_and_lru_than_no_cache(skewed: Relation, exponent: float) -> None:
     stream = batches_of(zipf_keys(60_000, 60_000, exponent=exponent))
     options = {"memory": "10%", "input_tuples": 3000, "buffer_tuples": 3000}
@@ -64,6 +65,7 @@ def test_utility_is_better_than_lru_and_lru_than_no_cache(skewed: Relation, expo
     assert utility < none * 0.9
 
 
+@pytest.mark.slow
 def test_elastic_memory_is_better_than_any_fixed_split(skewed: Relation) -> None:
     # hot keys move: what is cached loses its worth, and tuples need the room
     parts = [(zipf_keys(12_000, 6000, seed=i) + i * 9000) % 60_000 for i in range(6)]

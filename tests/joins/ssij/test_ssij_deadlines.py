@@ -36,6 +36,7 @@ SEEK, TRANSFER = 0.0085, 2e-5
 
 @pytest.mark.parametrize("jitter", [0.0, 0.9])
 @pytest.mark.parametrize("share", [0.25, 0.85])
+@pytest.mark.slow
 def test_no_deadline_is_missed_at_feasible_rates(skewed: Relation, share: float, jitter: float) -> None:
     """Deadlines are met at any rate for which the model has two join phases, at their worst, in the time allowed."""
     allowed, clock = 20.0, VirtualClock()

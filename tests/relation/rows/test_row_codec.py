@@ -214,6 +214,7 @@ def scattered(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
 
 @settings(max_examples=300)
 @given(st.data())
+@pytest.mark.slow
 def test_any_batch_survives_the_round_trip(data: st.DataObject) -> None:
     batch = data.draw(batches())
     rows = batch.num_rows

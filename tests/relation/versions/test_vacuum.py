@@ -175,6 +175,7 @@ Relation.build(slow(), sys.argv[1], "id", overwrite=True, memory=50_000, shards=
 
 
 @pytest.mark.parametrize("first", [False, True])
+@pytest.mark.slow
 def test_what_a_killed_build_left_goes_at_once(path, tmp_path, first):
     """Pages, spilled runs and the lease, although all of it was written just now."""
     target = tmp_path / "new" if first else path

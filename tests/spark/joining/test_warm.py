@@ -238,6 +238,7 @@ def joined(
 
 
 @pytest.mark.parametrize("algorithm", ["cachejoin", "adaptivejoin"])
+@pytest.mark.slow
 def test_a_cache_serves_the_next_task(relation: semistream.Relation, place: Path, algorithm: str) -> None:
     ratios = []
     for number in range(6):
@@ -256,6 +257,7 @@ def test_a_cache_serves_the_next_task(relation: semistream.Relation, place: Path
     assert 100_000 < size <= 400_000 + 4096 * 16
 
 
+@pytest.mark.slow
 def test_an_r_that_fits_is_read_once_for_all_tasks(tmp_path: Path) -> None:
     """Also one of more pages than are read at once from the start, after as many were read as it has."""
     for rows, tasks in ((2000, 1), (40_000, 40)):
@@ -277,6 +279,7 @@ def test_an_r_that_fits_is_read_once_for_all_tasks(tmp_path: Path) -> None:
         relation.close()
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_a_task_does_no_harm(relation: semistream.Relation) -> None:
     """Kill tasks at random, between ten of them that end; every result of those is right."""
     joined(relation, None, stream(0))  # compiled
