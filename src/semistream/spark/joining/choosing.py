@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from semistream.core.errors import BudgetTooSmallError
 from semistream.costs import Setting, costs_of
-from semistream.joins import find
+from semistream.joins import Join, algorithms, find
 from semistream.joins.families.front_stage import FrontStage
 from semistream.relation.relation import Relation
 from semistream.relation.storage.shard_files import ShardFiles
@@ -19,13 +19,11 @@ from semistream.tuner import best_split, describe
 
 __all__ = ["choose_join"]
 
-_CANDIDATES = ("adaptivejoin", "cachejoin", "front+inlj", "front+x_hybridjoin", "front+ssij")
-"""Joins whose cache outlives a micro-batch and that read what is waited for, not all of R to drain a batch."""
 _CACHE_SHARE = 0.8
 """Few tuples wait when every batch is drained, so the cache gets most of the memory; models know no such drain."""
 _CLEARLY = 1.5
-"""Another join than the first must be expected to be faster by this factor: a model prices neither drains nor rows that
-are encoded to wait and decoded again, which the first does not do."""
+"""Another join than one that keeps the stream's order must be expected to be faster by this factor: a model prices
+neither drains nor rows that are encoded to wait and decoded again, which that one does not do."""
 _REMEMBERED = 64
 
 
@@ -64,14 +62,20 @@ def choose_join(
 
 def _fastest(setting: Setting, memory: int, cache_share: float) -> str:
     rates: dict[str, float] = {}
-    for name in _CANDIDATES:
+    candidates = [name for name in algorithms() if _suits_batches(find(name))]
+    for name in candidates:
         fixed = {"cache_share": cache_share} if _has_cache_share(name) else {}
         with suppress(BudgetTooSmallError):
             rates[name] = best_split(costs_of(name), setting, memory, fixed=fixed).rate
-    first = _CANDIDATES[0]
+    first = next(name for name in candidates if find(name).in_order)
     best = max(rates, key=lambda name: rates[name], default=first)
     # with memory for none of them, the first one says how much it needs
     return best if rates.get(best, 0.0) > _CLEARLY * rates.get(first, 0.0) else first
+
+
+def _suits_batches(join: type[Join]) -> bool:
+    """Its cache outlives a micro-batch, and it reads what is waited for, not all of R to drain a batch."""
+    return join.keeps_cache and join.deterministic and not join.scans
 
 
 def _has_cache_share(name: str) -> bool:
