@@ -113,7 +113,7 @@ class AdaptiveJoinCosts(DiskCosts):
         taken = wanted * PageFetch.bytes_per_key + PageFetch.fixed_bytes()
         parts.give("frames", frames * (frame + PageFetch.bytes_per_frame) + taken)
         room = parts.free + parts.parts.pop("stream buffer") - HotRows.fixed_bytes()
-        tuple_bytes = setting.buffered_bytes + Window.bytes_per_tuple
+        tuple_bytes = setting.arrow_bytes + Window.bytes_per_tuple
         least_window = adaptive.LEAST_WINDOW + adaptive.LEAST_TUPLES * Window.bytes_per_tuple
         a_row = row + adaptive.KEYS_A_ROW * key
         keys = max(adaptive.LEAST_KEYS, int(int((room - least_window) / a_row) * adaptive.KEYS_A_ROW))

@@ -40,12 +40,12 @@ class HybridJoinCosts(DiskCosts):
     def serve(
         self, setting: Setting, memory: int, keys: KeyClasses, *,
         partition_pages: int | None = None, in_flight: int = IN_FLIGHT, seek_pages: float = 3.0,
-        disk_share: float = DISK_SHARE, most: float = math.inf, **options: Any,
+        disk_share: float = DISK_SHARE, most: float = math.inf, piece: float = math.inf, **options: Any,
     ) -> Served:  # fmt: skip
         parts = common_memory(setting, memory, index=True)
         frames = self.give_disk_buffer(setting, parts, partition_pages, in_flight, int(parts.free * disk_share))
         capacity = self.give_table(setting, parts)
-        side = self.side(setting, keys, capacity, frames, partition_pages, seek_pages, most=most)
+        side = self.side(setting, keys, capacity, frames, partition_pages, seek_pages, most=most, piece=piece)
         return Served(
             parts,
             {

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +46,7 @@ from semistream.costs.basis.served import DiskCosts, Served, matched_in_passes
 from semistream.costs.basis.setting import Setting
 from semistream.joins.ssij.inverted_layout import ENTRY_BYTES, LINK_BYTES, NODE_BYTES
 from semistream.joins.ssij.page_cache import PageCache
-from semistream.joins.ssij.ssij_layout import WANTED_BYTES, MemoryOptions, SsijLayout, Thresholds, least_parts
+from semistream.joins.ssij.ssij_layout import MemoryOptions, SsijLayout, Thresholds, least_parts
 from semistream.joins.ssij.tuple_log import TupleShape
 from semistream.structures.directory import ENTRY_BYTES as DIRECTORY_BYTES
 
@@ -53,6 +54,7 @@ __all__ = ["COSTS", "SsijCosts"]
 
 
 _ROUNDS = 16
+_VARIES = 0.05
 _SLOT_BYTES = 25 + DIRECTORY_BYTES
 """What a waiting tuple of `StreamTable` has beside its row."""
 
@@ -65,14 +67,21 @@ class _Split:
     read: int
     """Frames of the read buffer."""
     scan: int
-    planned: int
-    """Wanted pages that the read plan has room for at first."""
+    layout: SsijLayout
     record: int
     """Bytes of a tuple in a buffer."""
     follower: int
     """Bytes of a waiting tuple that follows another."""
-    input_tuples: int
-    buffer_tuples: int
+    thresholds: Callable[[int], Thresholds]
+    """With so many frames: where a user says none, they follow what pages and tuples have."""
+
+    def lent(self, wanted: float, pages: int) -> int:
+        """Return the frames that a read plan for so many pages takes, growing by half as long as it is too small."""
+        room = self.layout.wanted
+        while room < min(wanted, pages):
+            room = min(room * 3 // 2 + 16, pages)
+        more = self.layout.plan_bytes(room) - self.layout.plan_bytes(self.layout.wanted)
+        return min(math.ceil(more / self.layout.frame), max(0, self.frames - MemoryOptions().least_frames))
 
 
 @dataclass(frozen=True)
@@ -94,8 +103,9 @@ class SsijCosts(DiskCosts):
         replacement: str = "utility", cache_share: float | None = None, **options: Any,
     ) -> Served:  # fmt: skip
         split = self._split(setting, memory, cache_share, **options)
-        items = PageClasses.of(setting, keys, min(split.portion, split.input_tuples))
+        items = PageClasses.of(setting, keys, min(split.portion, split.thresholds(split.frames).input_tuples))
         state = self._steady(setting, split, items, replacement, utility_kept, cache_share)
+        chosen = split.thresholds(split.frames)
         waiting, missed, wanting = state.waiting, state.missed, state.waiting / state.missed
         density = (1.0 - state.shares) * -np.expm1(-items.demand * wanting)
         runs, pages, wanted = planned_reads(setting, items, density, split.scan, split.read)
@@ -108,7 +118,7 @@ class SsijCosts(DiskCosts):
         return Served(
             split.memory,
             {
-                **options, "input_tuples": split.input_tuples, "buffer_tuples": split.buffer_tuples,
+                **options, "input_tuples": chosen.input_tuples, "buffer_tuples": chosen.buffer_tuples,
                 "max_scan": options.get("max_scan"), "utility_kept": utility_kept, "cache_share": cache_share,
             },
             probes=items.pages_a_key * (looked_up + state.leaders / wanting),
@@ -121,7 +131,7 @@ class SsijCosts(DiskCosts):
             buffered=1.0,
             details={
                 "C": state.cached, "n": wanting, "wanted": wanted, "runs": runs, "pages": pages, "SB": waiting,
-                "IB": split.input_tuples, "F": split.frames, "L": state.leaders,
+                "IB": chosen.input_tuples, "F": split.frames, "L": state.leaders,
             },
         )  # fmt: skip
 
@@ -132,20 +142,21 @@ class SsijCosts(DiskCosts):
         """Return what the join comes to: pages that tuples leave room for, and tuples that these pages let wait."""
         kept = utility_kept if replacement == "utility" else 0.0
         shares = np.zeros(items.count.size)
-        missed, wanted, leaders, waiting = 1.0, 0.0, float(split.buffer_tuples), float(split.buffer_tuples)
+        waiting = leaders = float(split.thresholds(split.frames).buffer_tuples)
+        missed, wanted = 1.0, 0.0
         cached = -1.0
         for turn in range(_ROUNDS):
-            # the threshold is looked at after each portion, so it is passed by half of one on average
-            step = items.together * missed
+            lent = split.lent(wanted, setting.pages)
+            thresholds = split.thresholds(split.frames - lent)
             each = self._held(split, items, waiting, leaders) / waiting
-            most = self._fitting(setting, split, wanted, each, cache_share)
-            waiting = min(split.buffer_tuples + step / 2, most)
+            most = self._fitting(setting, split, lent, wanted, each, cache_share)
+            waiting = min(missed * _looked_up(thresholds, items.together, missed), most)
             cycle = waiting / missed
             wanted = float(np.dot(items.count, (1.0 - shares) * -np.expm1(-items.demand * cycle)))
             leaders = items.leaders(shares, cycle, waiting, wanted)
-            inputs = 0 if waiting == most else split.input_tuples
+            inputs = 0 if waiting == most else thresholds.input_tuples
             held = inputs * split.record + self._held(split, items, waiting, leaders)
-            left = 0.0 if replacement == "none" else self._cached(setting, split, held, wanted, cache_share)
+            left = 0.0 if replacement == "none" else self._cached(setting, split, lent, held, wanted, cache_share)
             before, cached = cached, left if cached < 0 else cached + (left - cached) / max(2, turn - 4)
             shares = kept_pages(items, cached, cycle, kept) if cached >= 1 else np.zeros(items.count.size)
             hit = float(np.dot(items.count * items.popularity, shares))
@@ -202,14 +213,17 @@ class SsijCosts(DiskCosts):
         layout = SsijLayout.of(parts.free, frame, setting.pages, options)
         for name, size in layout.parts().items():
             parts.give(name, size)
-        for_tuples = layout.frames - int(layout.frames * (cache_share or 0.0))
         row = setting.waiting_bytes - _SLOT_BYTES
         record = TupleShape.size_of(row, ranged=False, timed=False)
         little = total <= 0.015 * setting.pages * setting.page_bytes
-        thresholds = Thresholds.of(options, int(for_tuples * frame), record, little=little)
+
+        def thresholds(frames: int) -> Thresholds:
+            for_tuples = frames - int(frames * (cache_share or 0.0))
+            return Thresholds.of(options, for_tuples * frame, record, little=little)
+
         return _Split(
-            parts, layout.frames, layout.portion, layout.read, layout.scan, layout.wanted, record,
-            math.ceil((LINK_BYTES + row) / 4) * 4, thresholds.input_tuples, thresholds.buffer_tuples,
+            parts, layout.frames, layout.portion, layout.read, layout.scan, layout, record,
+            math.ceil((LINK_BYTES + row) / 4) * 4, thresholds,
         )  # fmt: skip
 
     @staticmethod
@@ -217,13 +231,16 @@ class SsijCosts(DiskCosts):
         """Return the bytes of waiting tuples and of their places in lists."""
         return leaders * (split.record + NODE_BYTES * items.pages_a_key) + (waiting - leaders) * split.follower
 
-    def _cached(self, setting: Setting, split: _Split, held: float, wanted: float, cache_share: float | None) -> float:
+    def _cached(
+        self, setting: Setting, split: _Split, lent: int, held: float, wanted: float, cache_share: float | None
+    ) -> float:
         """Return the pages that are cached on average: what tuples leave, and half of what is kept free for them."""
         if cache_share is not None:
             return int(split.frames * cache_share)
-        held += self._beside(setting, split, wanted)
-        spare = max(3, split.frames // 16)
-        return max(0.0, min(split.frames - held / setting.frame_bytes - spare / 2 - 2, setting.pages))
+        frames = split.frames - lent
+        held += wanted * ENTRY_BYTES
+        spare = max(3, frames // 16)
+        return max(0.0, min(frames - held / setting.frame_bytes - spare / 2 - 2, setting.pages))
 
     @staticmethod
     def _steadiness(split: _Split, cached: float) -> float:
@@ -233,20 +250,29 @@ class SsijCosts(DiskCosts):
         """
         return 0.5 + 0.5 * min(1.0, cached / max(3, split.frames // 16))
 
-    @staticmethod
-    def _beside(setting: Setting, split: _Split, wanted: float) -> float:
-        """Return what of the block neither pages nor tuples have: lists of who waits for a page, a larger read plan."""
-        # the read plan grows by half as long as it does not suffice, at the expense of the block
-        grown = max(0.0, 1.25 * wanted - split.planned) * WANTED_BYTES
-        grown = min(grown, max(0, setting.pages - split.planned) * WANTED_BYTES)
-        return wanted * ENTRY_BYTES + grown
-
-    def _fitting(self, setting: Setting, split: _Split, wanted: float, each: float, cache_share: float | None) -> float:
+    def _fitting(
+        self, setting: Setting, split: _Split, lent: int, wanted: float, each: float, cache_share: float | None
+    ) -> float:
         """Return the tuples that can wait at most, pages gone and input empty: then a join phase begins anyway."""
-        kept_free = max(3, split.frames // 16)
-        frames = split.frames - int(split.frames * (cache_share or 0.0)) - kept_free - 2
-        room = frames * setting.frame_bytes - self._beside(setting, split, wanted)
-        return max(1.0, room / each)
+        there = split.frames - lent
+        frames = there - int(there * (cache_share or 0.0)) - max(3, there // 16) - 2
+        return max(1.0, (frames * setting.frame_bytes - wanted * ENTRY_BYTES) / each)
+
+
+def _looked_up(thresholds: Thresholds, portion: float, missed: float) -> float:
+    """Return the tuples that are looked up until a join phase begins, if a share of them has to wait.
+
+    Whether it begins is seen after each portion; the input buffer is looked up portion by portion, its last one being
+    what is left. How many have to wait varies by some percent, so that near a border both counts of portions occur.
+    """
+    gathered = thresholds.input_tuples
+    enough = thresholds.buffer_tuples / missed
+    before = math.ceil(enough / gathered) - 1
+    portions = (enough - before * gathered) / portion
+    below = math.floor(portions + _VARIES)
+    more = min(1.0, (portions + _VARIES - below) / (2.0 * _VARIES))
+    first, second = (min(max(1.0, count) * portion, gathered) for count in (below, below + 1))
+    return before * gathered + first + more * (second - first)
 
 
 COSTS = (SsijCosts(),)

@@ -13,8 +13,8 @@ import numpy as np
 
 from semistream.core.arrays import Floats
 from semistream.costs.basis.popularity import KeyClasses, Units
-from semistream.costs.basis.queue_steady_state import SteadyState, both_ends, oldest_first, root
-from semistream.costs.basis.queue_waves import play_laps
+from semistream.costs.basis.queue_steady_state import SteadyState, both_ends, oldest_first
+from semistream.costs.basis.queue_waves import empty_places, play_laps
 from semistream.costs.basis.setting import Setting
 
 __all__ = ["BothEnds", "OldestFirst"]
@@ -24,6 +24,8 @@ _PAGES_A_SEEK = 8
 _WAVE = 0.15
 """A unit that empties less than this of the queue makes no waves."""
 _ROUNDS = 8
+_AMPLE = 4.0
+"""A buffer that holds this many times what a turn serves never keeps tuples out."""
 _HARDLY = 1e-9
 """Where less than this of the stream asks for anything on the disk, no queue forms that could have waves."""
 
@@ -45,6 +47,8 @@ class OldestFirst:
         The pages of R, if some of them are held in memory.
     most
         Tuples that can enter in a turn, if what is before the join holds no more: then the table does not fill up.
+    piece
+        Tuples that come to what is before the join at once.
     stay
         Share of the tuples that enter which wait: the others leave at once, and their room is empty for this turn.
     """
@@ -55,14 +59,14 @@ class OldestFirst:
     def __init__(
         self, setting: Setting, keys: KeyClasses, capacity: float, frames: int,
         partition_pages: int | None, seek_pages: float, pages: KeyClasses | None = None, most: float = math.inf,
-        stay: float = 1.0,
+        piece: float = math.inf, stay: float = 1.0,
     ) -> None:  # fmt: skip
         self.setting = setting
         self.keys = keys
         self.capacity = capacity
         self.frames = frames = max(1, frames // self.buffers)
         self.page_classes = pages
-        self.most = most
+        self.most, self.piece = most, piece
         self.stay = stay
         if partition_pages is not None:
             self.width = min(partition_pages, frames)
@@ -85,7 +89,7 @@ class OldestFirst:
         even = self._even(units, keys, keys_a_unit)
         asked_for = units.total(units.popularity)
         if asked_for < _HARDLY or float(units.popularity.max()) * even.wait < _WAVE * self.capacity:
-            return self._entering(even, lambda waiting: oldest_first(units, waiting, keys, keys_a_unit))
+            return self._entering(units, even, lambda waiting: oldest_first(units, waiting, keys, keys_a_unit))
         served, wait, part = play_laps(units, self.capacity, even.units, self.most, even.wait, self.stay)
         return SteadyState(wait, served, even.units, even.runs, part)
 
@@ -101,11 +105,12 @@ class OldestFirst:
             even = oldest_first(units, self.capacity - empty, keys, keys_a_unit)
         return even
 
-    def _entering(self, full: SteadyState, state: Callable[[float], SteadyState]) -> SteadyState:
+    def _entering(self, units: Units, full: SteadyState, state: Callable[[float], SteadyState]) -> SteadyState:
         """Return the state with so many waiting as can enter in the place of those who leave."""
-        if full.tuples <= self.most or full.tuples <= 1.0:
+        if self.most > _AMPLE * full.tuples or full.tuples <= 1.0:
             return full
-        return state(root(lambda waiting: state(waiting).tuples - self.most, 1.0, self.capacity, exact=1e-3))
+        empty = empty_places(units, full, self.capacity, self.most, self.piece)
+        return full if empty < 1.0 else state(max(1.0, self.capacity - empty))
 
     def _units(self, width: int) -> Units:
         if self.page_classes is None:
@@ -162,4 +167,4 @@ class BothEnds(OldestFirst):
         def state(waiting: float) -> SteadyState:
             return both_ends(units, waiting, keys, keys, keys_a_unit)
 
-        return self._entering(state(self.capacity), state)
+        return self._entering(units, state(self.capacity), state)

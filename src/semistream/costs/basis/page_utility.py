@@ -33,8 +33,8 @@ class PageClasses:
     page_of_key: Floats
     """Popularity of the page of a key."""
     pages_a_key: float
-    run: int
-    """Pages next to each other that are wanted together."""
+    each: float
+    """Pages of R for each key, 1 at least. More are next to each other and wanted together: parts of the outer ones."""
     together: int
     """Tuples looked up together."""
     unique: bool
@@ -48,7 +48,7 @@ class PageClasses:
         own, page = keys.in_units(setting, 1)
         return cls(
             classes.count * each, classes.popularity / each, classes.popularity * a_key / each,
-            keys.count * keys.missing, own, page / each, a_key, max(1, round(each)), together,
+            keys.count * keys.missing, own, page / each, a_key, each, together,
             setting.rows_per_key <= 1.0,
         )  # fmt: skip
 

@@ -6,7 +6,7 @@ import functools
 
 import numpy as np
 
-from semistream.core.arrays import Floats
+from semistream.core.arrays import Bools, Floats, Ints
 from semistream.costs.basis.page_utility import PageClasses
 from semistream.costs.basis.setting import Setting
 from semistream.structures.read_plan import ReadPlanner
@@ -32,10 +32,12 @@ def planned_reads(
         stretches = _merged(items.count, density)
     runs = pages = wanted = 0.0
     for count, share in stretches:
-        drawn = max(1, min(round(count), _STRETCH) // items.run) * items.run
-        found = _planned(drawn, float(f"{share:.3g}"), items.run, round(ratio, 3), scan, read)
-        runs += found[0] * count / drawn
-        pages += found[1] * count / drawn
+        keys = max(1, round(min(count, _STRETCH) / items.each))
+        # a page is wanted with any key that has rows on it
+        chance = 1.0 - (1.0 - share) ** (items.each / items.pages_a_key) if items.each > 1.0 else share
+        found = _planned(keys, float(f"{chance:.3g}"), round(items.each, 3), round(ratio, 3), scan, read)
+        runs += found[0] * count / (keys * items.each)
+        pages += found[1] * count / (keys * items.each)
         wanted += count * share
     return max(runs, 1e-9), pages, wanted
 
@@ -55,12 +57,17 @@ def _merged(count: Floats, density: Floats) -> list[tuple[float, float]]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _planned(pages: int, density: float, run: int, ratio: float, scan: int, read: int) -> tuple[float, float]:
-    """Return runs and pages of a plan for a stretch of R of which a share is wanted, ``run`` pages here and there."""
-    drawn = np.random.default_rng(7).random(pages // run) < density
-    chosen = np.flatnonzero(np.repeat(drawn, run)).astype(np.int32)
-    if chosen.size == 0:
-        return density * pages, density * pages
+def _planned(keys: int, chance: float, each: float, ratio: float, scan: int, read: int) -> tuple[float, float]:
+    """Return runs and pages of a plan for a stretch of R in which a share of the keys is wanted.
+
+    A key has ``each`` pages, and where it begins or ends in the middle of one, its neighbour has the rest of that.
+    """
+    drawn = np.flatnonzero(np.random.default_rng(7).random(keys) < chance)
+    if drawn.size == 0:
+        return chance * keys, chance * keys * each
+    begin, end = np.floor(drawn * each).astype(np.int64), np.ceil((drawn + 1) * each - 1e-9).astype(np.int64)
+    chosen = np.unique(np.concatenate([begin + i for i in range(int(np.max(end - begin)))]))
+    chosen = chosen[_covered(chosen, begin, end)].astype(np.int32)
     plan = ReadPlanner(chosen.size, seek=ratio, transfer=1.0, max_scan=scan).plan(chosen)
     listed = np.empty(max(read, scan), np.int64)
     runs = total = at = 0
@@ -68,6 +75,11 @@ def _planned(pages: int, density: float, run: int, ratio: float, scan: int, read
         together, at = plan.list_pages(at, listed)
         runs += 1 + int(np.count_nonzero(np.diff(together) != 1))
         total += together.size
-    # the stretch may have been drawn with a few pages more or less than expected
-    scale = density * pages / chosen.size
+    # the stretch may have been drawn with a few keys more or less than expected
+    scale = chance * keys / drawn.size
     return runs * scale, total * scale
+
+
+def _covered(pages: Ints, begin: Ints, end: Ints) -> Bools:
+    """Say of each page whether the last key that begins there or before ends after it."""
+    return np.asarray(end[np.searchsorted(begin, pages, side="right") - 1] > pages)

@@ -23,8 +23,9 @@ import numpy as np
 from semistream.core.arrays import Floats
 from semistream.core.compiled import kernel
 from semistream.costs.basis.popularity import Units
+from semistream.costs.basis.queue_steady_state import SteadyState
 
-__all__ = ["play_laps"]
+__all__ = ["empty_places", "play_laps"]
 
 
 _CELLS = 1024
@@ -40,6 +41,7 @@ _REPRESENTATIVES = 4096
 _PARTS = 256
 """Units that one stands for want no larger part of the queue than this, if each wants a tuple."""
 _NEVER = 1e-15
+_LEAST_TURNS, _DRAWS = 256, 4096
 _STEPS = (0.6180339887498949, 0.7548776662466927, 0.5698402909980532)
 """Multiples of these, less their whole parts, fill the interval from 0 to 1 evenly."""
 
@@ -177,3 +179,46 @@ def _play(
                 next_of[u] = first_of[at % ring]
                 first_of[at % ring] = u
         now += 1
+
+
+def empty_places(units: Units, full: SteadyState, capacity: float, most: float, piece: float) -> float:
+    """Return how many places of a table are empty when a turn reads, on average over reads.
+
+    Turns serve more or fewer tuples, and between two of them no more can enter than the buffer before the table holds,
+    ``most``; less, if the next ``piece`` of the stream is not worth cutting. So places that one long turn has emptied
+    are filled over several, and meanwhile reads serve fewer. Turns are played with units drawn as they are read; always
+    the same ones.
+    """
+    size = 1.0 + units.popularity * full.wait
+    reads = units.count * units.popularity / size
+    return float(
+        _play_refilling(np.cumsum(reads) / reads.sum(), size, max(1, round(full.units)), capacity, most, piece)
+    )
+
+
+@kernel
+def _play_refilling(drawn: Floats, size: Floats, together: int, capacity: float, most: float, piece: float) -> float:
+    np.random.seed(7)  # noqa: NPY002, kernels have this one
+    held, empty, total, left = most, 0.0, 0.0, piece
+    turns = max(_LEAST_TURNS, _DRAWS // together)
+    for turn in range(turns):
+        entering = min(held, empty)  # what the buffer has, as far as there is room
+        held -= entering
+        empty -= entering
+        if turn >= turns // 4:
+            total += empty
+        served = 0.0
+        for _ in range(together):
+            served += size[min(int(np.searchsorted(drawn, np.random.random())), size.size - 1)]  # noqa: NPY002
+        served += math.sqrt(served) * np.random.normal()  # noqa: NPY002, from one time to another
+        empty = min(empty + max(1.0, served * (1.0 - empty / capacity)), capacity)
+        entering = min(held, empty)  # and what it still has
+        held -= entering
+        empty -= entering
+        while left <= most - held:  # a piece that fits goes in as a whole
+            held += left
+            left = piece
+        if 2.0 * held <= most:  # part of one, unless the buffer is more than half full
+            left -= most - held
+            held = most
+    return total / (turns - turns // 4)

@@ -53,6 +53,7 @@ class Setting:
     waiting_bytes                    one stream tuple in ``H_S`` and queue (the papers' ``f·v_S`` + queue node)
     cached_bytes         ``u``       one tuple of R in ``H_R``, frequency and hash entry included
     buffered_bytes       ``v_S``     one stream tuple in a stream buffer, as it is counted there
+    arrow_bytes                      one stream tuple in Arrow batches
     rows_per_key         ``K``       tuples of R with the same key
     exponent             ``s``       Zipf exponent of the stream's keys, 0 = uniform
     shape                            where frequent keys lie in R: ``noperm`` first, ``random`` anywhere
@@ -69,6 +70,7 @@ class Setting:
     waiting_bytes: int
     cached_bytes: int
     buffered_bytes: float
+    arrow_bytes: float
     constants: Constants
     rows_per_key: float = 1.0
     exponent: float = 1.0
@@ -122,6 +124,7 @@ class Setting:
             waiting_bytes=StreamTable.bytes_per_tuple(stream, width),
             cached_bytes=HotTuples.bytes_per_tuple(relation.codec, stored),
             buffered_bytes=width + stream.blank_bytes,
+            arrow_bytes=_arrow_bytes(schema, width),
             constants=constants,
             rows_per_key=rows_per_key,
             exponent=exponent,
@@ -170,6 +173,7 @@ class Setting:
             waiting_bytes=StreamTable.bytes_per_tuple(stream),
             cached_bytes=HotTuples.bytes_per_tuple(codec),
             buffered_bytes=float(stream.stride + stream.blank_bytes),
+            arrow_bytes=float(stream_bytes),
             constants=constants or load_constants(),
             rows_per_key=rows_per_key,
             exponent=exponent,
@@ -214,6 +218,14 @@ class Setting:
     def seek_with(self, reads: float) -> float:
         """Return the seconds each of ``reads`` takes to start, when they are asked for together."""
         return max(self.queued_seek, self.seek / max(1.0, reads))
+
+
+def _arrow_bytes(schema: pa.Schema, stored: float) -> float:
+    """Return bytes of a row in Arrow batches; where types vary in length, about those it has when stored."""
+    try:
+        return float(sum(field.type.bit_width for field in schema) / 8)
+    except ValueError:
+        return stored + 4.0 * len(schema)
 
 
 def _rows_per_key(relation: Relation) -> float:
