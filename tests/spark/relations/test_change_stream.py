@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import semistream
@@ -21,6 +21,7 @@ from semistream.relation.storage import manifest as manifests
 from semistream.spark import debezium_changes, write_changes
 from semistream.spark.pipeline.document import PipelineError
 from semistream.spark.pipeline.running import load, start
+from semistream.spark.relations.change_stream import _ChangeWriter
 
 pytestmark = pytest.mark.spark
 
@@ -101,6 +102,35 @@ def test_what_is_wrong_with_changes_stops_them(spark: SparkSession, tmp_path: Pa
         write_changes(spark.range(3), products)
     with pytest.raises(ValueError, match="compact_above is a share of R's pages above 0"):
         write_changes(stream, products, compact_above=0)
+
+
+DOUBTS: list[tuple[list[tuple[Any, ...]], str]] = [
+    ([(1, "a", "u", None), (2, "b", "u", 2)], "column at, the order of changes to .* is NULL"),
+    ([(None, "a", "u", 1), (2, "b", "u", 2)], "column id, the key of changes to .* is NULL"),
+    ([(1, "a", "u", 2), (1, "b", "u", 2), (1, "c", "u", 1)], "two changes of a key .* are the last by column at"),
+    ([(1, "a", "u", 2), (1, "a", "d", 2)], "two changes of a key"),
+    ([(1, "a", "?", 1), (1, "b", "u", 2)], r"column op says '\?'; it must be one of"),
+]
+
+
+def test_changes_that_are_in_doubt_are_not_lost(spark: SparkSession, products: Path) -> None:
+    """Not even the one of a key whose last change cannot be known: it stops the query, and R stays as it was."""
+    for changes, told in DOUBTS:
+        with pytest.raises(PySparkException, match=told):
+            _ChangeWriter(str(products), "op", "at", "q", 0.25)(spark.createDataFrame(changes, SCHEMA), 0)
+    assert manifests.load(products).version == 1
+
+
+def test_batches_of_a_checkpoint_that_is_behind_are_refused(spark: SparkSession, products: Path) -> None:
+    write = _ChangeWriter(str(products), "op", "at", "q", 0.25)
+    # the same change twice is no doubt
+    write(spark.createDataFrame([(1, "a", "u", 1), (1, "a", "u", 1)], SCHEMA), 3)
+    write(spark.createDataFrame([(1, "b", "u", 1)], SCHEMA), 3)
+    assert (held(products)[1], manifests.load(products).version) == ("a", 2)
+    with pytest.raises(
+        RelationBuildError, match=r"has batch 3 of 'changes of q', and this is batch 0: .* another query="
+    ):
+        write(spark.createDataFrame([(2, "lost", "u", 1)], SCHEMA), 0)
 
 
 def test_messages_of_debezium(spark: SparkSession) -> None:

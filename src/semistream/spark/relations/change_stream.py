@@ -20,11 +20,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import DataType, StringType, StructType
 
 from semistream.core.errors import RelationBuildError
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.stores.store_path import place_of
+from semistream.spark.relations.key_expressions import quoted
 from semistream.spark.relations.update_jobs import apply_changes, compact
 
 __all__ = ["debezium_changes", "write_changes"]
@@ -58,9 +59,11 @@ def write_changes(
         ``c``, ``r``, ``u`` and ``d``. An insert of a key that is there replaces its row.
     order
         Column by which the last change of a key within a micro-batch is known, such as Kafka's ``offset``: Spark keeps
-        no order of rows. Without one, a key that occurs twice in a micro-batch stops the query.
+        no order of rows. Without one, a key that occurs twice in a micro-batch stops the query; with one, a key whose
+        last change is in doubt does.
     query
         A name that tells this query from others that change R; by default the id that Spark keeps in the checkpoint.
+        R knows the last batch of each name: a checkpoint that begins before it is refused.
     compact_above
         Write R anew when pages of updates are more than this share of all: a micro-batch takes longer then.
 
@@ -136,20 +139,42 @@ class _ChangeWriter:
             compact(rows.sparkSession, self.path)
 
     def _last_of_each_key(self, rows: DataFrame, key: Sequence[str], columns: Sequence[str]) -> DataFrame:
-        """Return one change a key, and whether it goes."""
-        names = {name: f"`{name}`" for name in columns}
-        ops = F.lower(F.col(f"`{self.op}`"))
+        """Return one change a key, and whether it goes; what cannot be one stops the job."""
+        gone = self._gone(key)
+        change = F.struct(*(quoted(name).alias(name) for name in columns), gone.alias(_GONE))
+        grouped = rows.groupBy(*(quoted(name) for name in key))
+        if self.order is None:
+            once, last = F.count(F.lit(1)) == 1, F.first(change)
+            twice = f"a key was changed twice in one micro-batch of changes to {self.path}; give order= a column"
+        else:
+            # A key's last change is in doubt if two that differ have the highest order: then the largest hash among
+            # those is not the smallest.
+            mark = F.xxhash64(*(quoted(name) for name in columns if not _has_map(rows.schema[name].dataType)), gone)
+            order = quoted(self.order)
+            high, low = (F.max(F.struct(order.alias("at"), each.alias("mark"))) for each in (mark, F.bitwise_not(mark)))
+            once, last = high["mark"] == F.bitwise_not(low["mark"]), F.max_by(change, order)
+            twice = (
+                f"two changes of a key in one micro-batch of changes to {self.path} are the last by column "
+                f"{self.order}; give order= a column that tells them apart"
+            )
+        sure = F.when(once, last).otherwise(F.raise_error(F.lit(twice)))
+        return grouped.agg(sure.alias("__last")).select("__last.*")
+
+    def _gone(self, key: Sequence[str]) -> Column:
+        """Return whether a change removes its key."""
+        ops = F.lower(quoted(self.op))
         told = F.concat(
             F.lit(f"column {self.op} says "), F.coalesce(F.concat(F.lit("'"), ops, F.lit("'")), F.lit("NULL")),
             F.lit(f"; it must be one of {', '.join((*_STAYS, *_GOES))}"),
         )  # fmt: skip
-        gone: Column = F.when(ops.isin(*_GOES), F.lit(True)).when(ops.isin(*_STAYS), F.lit(False))
-        gone = gone.otherwise(F.raise_error(told).cast("boolean"))
-        change = F.struct(*(F.col(quoted).alias(name) for name, quoted in names.items()), gone.alias(_GONE))
-        grouped = rows.groupBy(*(names[name] for name in key))
-        if self.order is not None:
-            last = F.max_by(change, F.col(f"`{self.order}`"))
-        else:
-            twice = f"a key was changed twice in one micro-batch of changes to {self.path}; give order= a column"
-            last = F.when(F.count(F.lit(1)) == 1, F.first(change)).otherwise(F.raise_error(F.lit(twice)))
-        return grouped.agg(last.alias("__last")).select("__last.*")
+        gone = F.when(ops.isNull() | ~ops.isin(*_GOES, *_STAYS), F.raise_error(told).cast("boolean"))
+        for name in [*key, *([self.order] if self.order else [])]:
+            what = "the key" if name in key else "the order"
+            text = f"column {name}, {what} of changes to {self.path}, is NULL; leave such changes out, or mend them"
+            gone = gone.when(quoted(name).isNull(), F.raise_error(F.lit(text)).cast("boolean"))
+        return gone.otherwise(ops.isin(*_GOES))
+
+
+def _has_map(kind: DataType) -> bool:
+    """Return whether there are maps in a type: Spark has no hash of those."""
+    return "map<" in kind.simpleString()

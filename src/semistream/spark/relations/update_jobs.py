@@ -144,8 +144,15 @@ def _committed(
             manifest = manifests.load(path)
             properties = {**manifest.properties, manifests.OPERATION: operation}
             if note is not None:
-                if int(properties.get(note[0], -1)) >= note[1]:
+                done = int(properties.get(note[0], -1))
+                if done == note[1]:  # Spark runs its last batch again, and no other
                     return None
+                if done > note[1]:
+                    raise RelationBuildError(
+                        f"{path} has batch {done} of {note[0]!r}, and this is batch {note[1]}: another driver goes on "
+                        "with this query, or its checkpoint is new or an old copy. Stop the other; or give "
+                        "write_changes another query=, if these changes are to be applied to R as it is"
+                    )
                 properties[note[0]] = str(note[1])
             files = run(path, manifest, writer.run)
             following = dataclasses.replace(
