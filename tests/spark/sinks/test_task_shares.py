@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,43 @@ def test_parquet_commit_that_is_stopped(tmp_path: Path, stop: int, monkeypatch: 
         assert again.commit(*shares(1), "q", 0)
     assert rows_of(read(again)) == rows_of(table)
     assert [entry.name for entry in (tmp_path / "facts" / "_semistream").iterdir()] == ["q.json"]
+
+
+def test_two_drivers_of_one_query_do_not_mix_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One was thought dead, and both commit a batch that they have cut into different shares."""
+    sink, table = ParquetSink(tmp_path / "facts"), batch().drop_columns(["part"])
+    second = sink.stage(table.schema, "q", 0)
+    first = sink.stage(table.schema, "q", 0)  # takes what the second has aside for left over, but that comes again
+
+    def receipts(staging: Any, count: int) -> list[str]:
+        found = []
+        for number in range(count):
+            share = staging.open()
+            share.append(table.slice(number * 16 // count, 16 // count).combine_chunks().to_batches()[0])
+            found.append(share.finish())
+        return found
+
+    whole, quarters = receipts(second, 1), receipts(first, 4)
+    other = threading.Thread(target=lambda: ParquetSink(tmp_path / "facts").commit(second, whole, "q", 0))
+    replace, renamed = os.replace, 0
+
+    def slowly(source: Any, target: Any) -> None:
+        nonlocal renamed
+        renamed += threading.current_thread() is not other
+        if renamed == 5 and other.ident is None:  # the note of names and three files are there
+            other.start()
+            other.join(0.5)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", slowly)
+    assert sink.commit(first, quarters, "q", 0)
+    other.join()
+    assert rows_of(read(sink)) == rows_of(table)
+    third = sink.stage(table.schema, "q", 1)
+    given = receipts(third, 1)
+    sink.stage(table.schema, "q", 1)
+    with pytest.raises(SinkError, match="another driver runs the query 'q'"):
+        sink.commit(third, given, "q", 1)
 
 
 def test_queries_of_like_names_are_told_apart(tmp_path: Path) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import re
 import shutil
 import uuid
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,8 @@ class ParquetSink(BatchSink["ParquetStaging"]):
     def stage(self, schema: pa.Schema, query: str, batch: int) -> ParquetStaging:
         check_partitions(schema, self.partition_by)
         folder, stem = self.path / "_semistream", _stem(query)
-        if folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        with self._alone():
             for left in folder.glob(f"{stem}+*"):  # of tries that were killed
                 if left.is_dir():
                     shutil.rmtree(left, ignore_errors=True)
@@ -77,6 +79,10 @@ class ParquetSink(BatchSink["ParquetStaging"]):
         return ParquetStaging(str(aside), schema, tuple(self.partition_by))
 
     def commit(self, staging: ParquetStaging, receipts: Sequence[str], query: str, batch: int) -> bool:
+        with self._alone():
+            return self._commit(staging, receipts, query, batch)
+
+    def _commit(self, staging: ParquetStaging, receipts: Sequence[str], query: str, batch: int) -> bool:
         noted = self._noted(query)
         if noted["batch"] >= batch:
             return False
@@ -90,7 +96,13 @@ class ParquetSink(BatchSink["ParquetStaging"]):
             self._note(query, noted["batch"], [str(name) for name in moves.values()])
         for file, name in moves.items():
             (self.path / name).parent.mkdir(parents=True, exist_ok=True)
-            os.replace(Path(staging.folder) / file, self.path / name)
+            try:
+                os.replace(Path(staging.folder) / file, self.path / name)
+            except FileNotFoundError:
+                raise SinkError(
+                    f"files of batch {batch} in {staging.folder} are gone: another driver runs the query {query!r} and "
+                    "has taken them for those of one that was killed; run one driver on a checkpoint"
+                ) from None
         for folder in {(self.path / name).parent for name in moves.values()}:
             for level in (folder, *folder.parents):
                 sync_directory(level)
@@ -99,6 +111,17 @@ class ParquetSink(BatchSink["ParquetStaging"]):
         self._note(query, batch)
         shutil.rmtree(staging.folder, ignore_errors=True)
         return True
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep others from changing what is noted; a driver that was given up may be alive."""
+        lock = os.open(self.path / "_semistream", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with suppress(OSError):  # file systems without locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
 
     def _ledger(self, query: str) -> Path:
         return self.path / "_semistream" / f"{_stem(query)}.json"
