@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +18,7 @@ from typer.testing import CliRunner, Result
 import semistream
 from semistream.cli import app, main
 from semistream.core.units import parse_bytes
-from semistream.costs import load_constants
+from semistream.costs import load_constants, save_constants
 from semistream.workloads import ZipfKeys
 
 pytestmark = pytest.mark.slow
@@ -165,6 +167,31 @@ def test_plan_says_what_a_cluster_needs():
     assert f"shards         {planned['shards']}," in found.stdout
 
 
+def test_plan_for_machines_and_a_store(tmp_path: Path) -> None:
+    """The more of R is on the machines' disks, the more a core can do; what is planned are whole machines."""
+    disk = {"seek_seconds": 1e-4, "queued_seek_seconds": 1e-5, "transfer_seconds": 2e-6}
+    costs = tmp_path / "fast.json"
+    save_constants(dataclasses.replace(load_constants("disk-2010"), name="fast", **disk), costs)
+
+    def planned(*more: str) -> dict[str, Any]:
+        arguments = ["--relation-rows", "200M", "--rate", "50k", "--memory", "5%", "--cluster", "4x8"]
+        done = run("plan", *arguments, "--constants", costs, "-a", "adaptivejoin", *more, "--json")
+        assert done.exit_code == 0, done.output
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    far, near = planned("--store-latency", "20ms"), planned("--store-latency", "20ms", "--local", "100%")
+    assert far["rate_per_shard"] < near["rate_per_shard"]
+    assert near["cluster"]["local_per_host"] == 200_000_000 * 120
+    for found in (far, near):
+        assert found["cluster"]["shards"] % 32 == 0
+        assert found["cluster"]["shards"] >= found["shards"]
+        assert found["cluster"]["memory_overhead"] > found["memory"]
+    small = ["--relation-rows", "1M", "--rate", "1k", "--memory", "5%", "-a", "cmeshjoin"]
+    text = run("plan", *small, "--cluster", "2x2").stdout
+    assert "spark.executor.memoryOverhead=" in text
+
+
 class TestRefusals:
     """One message each, and nothing is written."""
 
@@ -207,6 +234,8 @@ class TestRefusals:
             (("plan", "--relation-rows", "many", "--rate", "1k", "--memory", "1GB"), "'many'"),
             (("plan", "--relation-rows", "1M", "--rate", "1k", "--memory", "10KB"), "too small"),
             (("plan", "--relation-rows", "1M", "--rate", "0", "--memory", "1GB"), "above zero"),
+            (("plan", "--relation-rows", "1M", "--rate", "1k", "--memory", "1GB", "--cluster", "4"), "such as 4x8"),
+            (("plan", "--relation-rows", "1M", "--rate", "1k", "--memory", "1GB", "--local", "1GB"), "--cluster"),
             (("plan", "--relation-rows", "1M", "--rate", "1k", "--memory", "1GB", "--zipf", "-1"), "exponent"),
         ],
     )

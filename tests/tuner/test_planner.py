@@ -8,6 +8,7 @@ from semistream.core.errors import BudgetTooSmallError
 from semistream.costs import load_constants
 from semistream.relation.synthetic import synthetic_relation
 from semistream.tuner import PlanError, plan, tune
+from semistream.tuner.cluster_plan import Machines
 from semistream.tuner.skew import SkewError
 
 pytestmark = pytest.mark.slow
@@ -26,6 +27,10 @@ def test_a_plan_serves_what_was_asked_for_and_no_more_than_that_needs():
     assert found.shards > 1
     assert found.memory <= 4 * GB
     assert planned(1.02 * found.rate).shards > found.shards
+    with pytest.raises(
+        PlanError, match=f"{found.shards} shards are {found.shards} machines of 1 cores, and there are 1"
+    ):
+        Machines(1, 1).advice(found)
 
 
 def test_more_rate_never_needs_fewer_shards():

@@ -32,32 +32,55 @@ def plan(
         str | None,
         typer.Option(help="Costs to use, by name or file. By default this machine's.", show_default=False),
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(help="Machines, and cores of each, such as 4x8: settings for them.", show_default=False),
+    ] = None,
+    store_latency: Annotated[
+        str | None,
+        typer.Option(help="R is in a store that answers after so long, such as 20ms.", show_default=False),
+    ] = None,
+    local: Annotated[
+        str | None, typer.Option(help="Local tier of each machine: 20GB, or 25% of R.", show_default=False)
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say how many shards a stream needs, how much memory each, and what rate and hit ratio to expect.
 
-    Each shard is one task with a disk of its own. Nothing is read: R need not exist.
+    Each shard is one task with a disk of its own, or with --cluster one of a machine's cores. Nothing is read: R need
+    not exist.
     """
     from semistream.cli.tuning.tune import rate_table, split_text
     from semistream.costs import costs_of, load_constants
     from semistream.tuner import plan as find_plan
+    from semistream.tuner.cluster_plan import Machines, parse_machines, parse_seconds
 
     costs = load_constants(constants)
     for one in algorithm or ():
         costs_of(one)
     rows = int(parse_count(relation_rows))
-    budget = parse_bytes(memory, of=rows * row_bytes)
+    size = rows * row_bytes
+    budget = parse_bytes(memory, of=size)
+    machines = None
+    if cluster is not None:
+        latency = None if store_latency is None else parse_seconds(store_latency)
+        tier = 0 if local is None else parse_bytes(local, of=size)
+        machines = Machines(*parse_machines(cluster), latency, tier)
+        costs = machines.costs(costs, size)
+    elif store_latency is not None or local is not None:
+        raise ValueError("--store-latency and --local are of machines: say how many with --cluster, such as 4x8")
     with errors.status("planning …"):
         found = find_plan(
             rows, row_bytes, parse_count(rate), memory=budget, exponent=zipf, stream_bytes=stream_bytes,
             page_bytes=parse_bytes(page_size), rows_per_key=rows_per_key, per_shard=per_shard, algorithms=algorithm,
             constants=costs,
         )  # fmt: skip
+    advice = {} if machines is None else {"cluster": machines.advice(found)}
     if json:
-        print_json(found.as_dict())
+        print_json(found.as_dict() | advice)
         return
     best, setting = found.prediction, found.tuning.setting
-    table = facts(f"R of {format_count(rows)} rows, {format_bytes(rows * row_bytes)}; Zipf {zipf:g}")
+    table = facts(f"R of {format_count(rows)} rows, {format_bytes(size)}; Zipf {zipf:g}")
     table.add_row(
         "shards", f"[bold]{found.shards}[/bold], each {format_bytes(setting.pages * setting.page_bytes)} of R"
     )
@@ -67,5 +90,7 @@ def plan(
     table.add_row("rate", f"{format_count(best.rate)}/s a shard, [bold]{format_count(found.rate)}/s[/bold] in all")
     table.add_row("busiest shard", f"{found.busiest_share:.2%} of the stream")
     table.add_row("costs", costs.name)
+    for name, line in [] if machines is None else machines.lines(found, size):
+        table.add_row(name, line)
     out.print(table)
     out.print(rate_table(found.tuning.predictions, best.algorithm))

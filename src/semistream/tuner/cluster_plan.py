@@ -1,0 +1,119 @@
+"""A plan on given machines: R in a store, a part of it on their disks, cores that share a disk.
+
+What differs from a disk of each shard's own, as `plan` has it:
+
+* a page that a machine's local tier has not comes from the store, up to 64 requests of a task in flight;
+* of ``h`` machines each has an ``h``-th of the shards, and its tier ``h`` times as much of what they read;
+* tasks of one machine share its disk, so when all read, each has a part of its throughput.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from semistream.core.units import format_bytes
+from semistream.costs import Constants
+from semistream.tuner.planner import Plan, PlanError
+
+__all__ = ["Machines", "parse_machines", "parse_seconds"]
+
+_IN_FLIGHT = 64
+_WORKER = 300 << 20
+"""Bytes of a Python worker with its libraries, beside the memory of joins."""
+_ON_THE_WAY = 16 << 20
+"""Bytes that a worker has on their way from a store."""
+_BYTES_A_SECOND = 100e6
+"""What one task gets of a store, where nothing else is known."""
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Machines of a cluster, and the store that R is in; without a latency it is on each machine's disk."""
+
+    hosts: int
+    cores: int
+    latency: float | None = None
+    local: int = 0
+    """Bytes of each machine's local tier."""
+
+    def costs(self, constants: Constants, relation_bytes: int) -> Constants:
+        """Return what reads cost a task of these machines: of pages that are as likely anywhere in R."""
+        disk = dataclasses.replace(
+            constants, queued_seek_seconds=min(constants.seek_seconds, constants.queued_seek_seconds * self.cores),
+            transfer_seconds=constants.transfer_seconds * self.cores,
+        )  # fmt: skip
+        if self.latency is None:
+            return disk
+        here = min(1.0, self.local * self.hosts / max(1, relation_bytes))
+        far = 1.0 - here
+        transfer = max(constants.transfer_seconds, constants.page_bytes / _BYTES_A_SECOND)
+        return dataclasses.replace(
+            disk, name=f"{constants.name}, store of {self.latency * 1000:g} ms",
+            seek_seconds=here * disk.seek_seconds + far * self.latency,
+            queued_seek_seconds=here * disk.queued_seek_seconds + far * self.latency / _IN_FLIGHT,
+            transfer_seconds=here * disk.transfer_seconds + far * transfer,
+        )  # fmt: skip
+
+    def advice(self, found: Plan) -> dict[str, Any]:
+        """Return shards and settings with which these machines run a plan, or raise if they are too few."""
+        needed = math.ceil(found.shards / self.cores)
+        if needed > self.hosts:
+            raise PlanError(
+                f"{found.shards} shards are {needed} machines of {self.cores} cores, and there are {self.hosts}; give "
+                "more machines or memory, a larger local tier if R is in a store, or ask for less"
+            )
+        workers = self.cores * (_WORKER + (_ON_THE_WAY if self.latency is not None else 0))
+        return {
+            "hosts_needed": needed,
+            # a task a core and wave, and none that waits for a wave of its own
+            "shards": math.ceil(found.shards / (self.hosts * self.cores)) * self.hosts * self.cores,
+            "memory": found.memory,
+            "memory_overhead": found.memory + workers,
+            "local_per_host": self.local,
+        }
+
+    def lines(self, found: Plan, relation_bytes: int) -> list[tuple[str, str]]:
+        """Return the advice for people."""
+        told = self.advice(found)
+        lines = [
+            ("machines", f"{told['hosts_needed']} of {self.hosts} would do, {self.cores} cores each"),
+            ("build with", f"--shards {told['shards']}"),
+            ("join with", f"memory={format_bytes(found.memory)}, of which a machine has {self.share(found)}"),
+            ("Spark", f"spark.executor.memoryOverhead={math.ceil(told['memory_overhead'] / (1 << 20))}m"),
+        ]
+        if self.latency is not None:
+            part = self.local * self.hosts / max(1, relation_bytes)
+            lines.append(("local tier", f"{format_bytes(self.local)} a machine, {min(1.0, part):.0%} of R in all"))
+        return lines
+
+    def share(self, found: Plan) -> str:
+        """Return what of the joins' memory is on one machine as long as shards stay where they are."""
+        return format_bytes(math.ceil(found.memory / self.hosts))
+
+
+def parse_machines(text: str) -> tuple[int, int]:
+    """Return hosts and cores of ``"4x8"``.
+
+    >>> parse_machines("4x8")
+    (4, 8)
+    """
+    found = re.fullmatch(r"\s*(\d+)\s*[x×*]\s*(\d+)\s*", text)
+    if found is None or not int(found[1]) or not int(found[2]):
+        raise PlanError(f"{text!r} is no cluster; write machines and cores of each, such as 4x8")
+    return int(found[1]), int(found[2])
+
+
+def parse_seconds(text: str) -> float:
+    """Return the seconds of ``"20ms"``, ``"0.02s"`` or ``"500us"``.
+
+    >>> parse_seconds("20ms")
+    0.02
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(us|μs|ms|s)\s*", text)
+    if found is None:
+        raise PlanError(f"{text!r} is no time; write it with its unit, such as 20ms")
+    return float(found[1]) / {"us": 1e6, "μs": 1e6, "ms": 1e3, "s": 1.0}[found[2]]
