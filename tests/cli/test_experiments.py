@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from semistream.cli import app
 from semistream.experiments.catalog import catalog
+from semistream.experiments.measure.store import Store
 
 QUICK = "hybrid-8"
 """Eight points that need no join."""
@@ -122,6 +123,31 @@ def test_a_report_begins_with_a_summary_and_leaves_out_what_was_not_run(measured
     for name, experiment in catalog("simulated", "test").items():
         assert (f'id="{name}"' in page) == (name == QUICK)
         assert all((claim.text in text) == (name == QUICK) for claim in experiment.claims)
+
+
+def test_models_that_were_mended_are_reported_beside_what_was_measured_before(tmp_path: Path) -> None:
+    """The rates stay, and the report says of which commit the models are."""
+    store = Store(tmp_path, "simulated", "test")
+    (sample, *_) = catalog("simulated", "test")["hybrid-11"].samples
+    measured = {
+        "rate": 5.0,
+        "interval": 0.1,
+        "model": 1.0,
+        "budget": sample.point.memory,
+        "options": {"partition_pages": 2},
+    }
+    store.append(sample.point, measured, 0.1)
+    assert store.models_of() is None
+    done = run("models", "--scale", "test", "--results", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "models of 1 points" in done.output
+    (found,) = store.results().values()
+    assert found["rate"] == 5.0
+    assert found["model"] > 100.0
+    assert store.models_of()
+    assert run("report", *options(tmp_path)).exit_code == 0
+    text = (tmp_path / "report-simulated-test" / "report.md").read_text()
+    assert f"computed for these points afterwards, at commit {store.models_of()}" in text
 
 
 def test_a_report_of_no_results_says_where_it_looked_and_writes_nothing(tmp_path: Path) -> None:

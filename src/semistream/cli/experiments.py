@@ -108,6 +108,25 @@ def run(
 
 
 @app.command()
+def models(
+    scale: _ScaleOption = _Scale.full,
+    results: _Results = _DEFAULT_RESULTS,
+) -> None:
+    """Note what the cost models of this version give for the points of a simulated run; nothing is measured."""
+    from semistream.experiments.catalog import choose
+    from semistream.experiments.measure.store import Store
+    from semistream.experiments.models_anew import models_anew
+
+    store = Store(results, "simulated", scale.value)
+    with errors.status("models …") as status:
+        count = models_anew(
+            choose(["all"], "simulated", scale.value), store,
+            lambda done, of: status.update(f"models {done} of {of} …"),
+        )  # fmt: skip
+    out.print(f"models of {count} points are those of this version now: {store.path}")
+
+
+@app.command()
 def report(
     device: _DeviceOption = _Device.simulated,
     scale: _ScaleOption = _Scale.full,
@@ -144,6 +163,7 @@ def report(
     with errors.status("drawing …") as status:
         written = write_report(
             judged, store.environments(), output or results / f"report-{device.value}-{scale.value}",
+            models_of=store.models_of(),
             progress=lambda name: status.update(f"drawing {name} …"),
         )  # fmt: skip
     _print_verdicts(judged)

@@ -146,15 +146,14 @@ class SsijCosts(DiskCosts):
         missed, wanted = 1.0, 0.0
         cached = -1.0
         for turn in range(_ROUNDS):
-            lent = split.lent(wanted, setting.pages)
-            thresholds = split.thresholds(split.frames - lent)
-            each = self._held(split, items, waiting, leaders) / waiting
-            most = self._fitting(setting, split, lent, wanted, each, cache_share)
-            waiting = min(missed * _looked_up(thresholds, items.together, missed), most)
+            thresholds = split.thresholds(split.frames - split.lent(wanted, setting.pages))
+            wished = missed * _looked_up(thresholds, items.together, missed)
+            waiting = self._fitting(setting, split, items, shares, missed, wished, cache_share)
             cycle = waiting / missed
-            wanted = float(np.dot(items.count, (1.0 - shares) * -np.expm1(-items.demand * cycle)))
+            wanted = items.wanted(shares, cycle)
+            lent = split.lent(wanted, setting.pages)
             leaders = items.leaders(shares, cycle, waiting, wanted)
-            inputs = 0 if waiting == most else thresholds.input_tuples
+            inputs = 0 if waiting < wished else thresholds.input_tuples
             held = inputs * split.record + self._held(split, items, waiting, leaders)
             left = 0.0 if replacement == "none" else self._cached(setting, split, lent, held, wanted, cache_share)
             before, cached = cached, left if cached < 0 else cached + (left - cached) / max(2, turn - 4)
@@ -251,12 +250,28 @@ class SsijCosts(DiskCosts):
         return 0.5 + 0.5 * min(1.0, cached / max(3, split.frames // 16))
 
     def _fitting(
-        self, setting: Setting, split: _Split, lent: int, wanted: float, each: float, cache_share: float | None
-    ) -> float:
-        """Return the tuples that can wait at most, pages gone and input empty: then a join phase begins anyway."""
-        there = split.frames - lent
-        frames = there - int(there * (cache_share or 0.0)) - max(3, there // 16) - 2
-        return max(1.0, (frames * setting.frame_bytes - wanted * ENTRY_BYTES) / each)
+        self, setting: Setting, split: _Split, items: PageClasses, shares: Floats, missed: float, wished: float,
+        cache_share: float | None,
+    ) -> float:  # fmt: skip
+        """Return the tuples that wait when a join phase begins: so many as are wished, or as fit without pages.
+
+        The pages that they want take memory too, in lists and in the read plan.
+        """
+
+        def fits(waiting: float) -> bool:
+            wanted = items.wanted(shares, waiting / missed)
+            held = self._held(split, items, waiting, items.leaders(shares, waiting / missed, waiting, wanted))
+            there = split.frames - split.lent(wanted, setting.pages)
+            there -= int(there * (cache_share or 0.0)) + max(3, there // 16) + 2
+            return held + wanted * ENTRY_BYTES <= there * setting.frame_bytes
+
+        low, high = 1.0, wished
+        if wished <= 1.0 or fits(wished):
+            return max(1.0, wished)
+        while high - low > 0.002 * high:
+            middle = (low + high) / 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
 
 
 def _looked_up(thresholds: Thresholds, portion: float, missed: float) -> float:

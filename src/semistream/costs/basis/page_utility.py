@@ -56,6 +56,10 @@ class PageClasses:
         """Return for each class of keys what is known for pages."""
         return np.interp(self.page_of_key, self.popularity[::-1], shares[::-1])
 
+    def wanted(self, shares: Floats, cycle: float) -> float:
+        """Return the pages that tuples of a cycle wait for."""
+        return float(np.dot(self.count, (1.0 - shares) * -np.expm1(-self.demand * cycle)))
+
     def leaders(self, shares: Floats, cycle: float, waiting: float, wanted: float) -> float:
         """Return how many of the waiting tuples lead."""
         absent = self.keys * (1.0 - self.of_keys(shares))

@@ -1,7 +1,8 @@
 """Raw results: JSON lines that are only ever appended to.
 
 A file for each device and scale. An ``environment`` line says what the ``result`` lines after it were measured with:
-versions, machine, constants, commit and a digest of the code that matters. A result carries its point in full.
+versions, machine, constants, commit and a digest of the code that matters. A result carries its point in full. A
+``models`` line says what the models of a later version give for results before it.
 """
 
 from __future__ import annotations
@@ -91,6 +92,9 @@ class Store:
         for line in self._lines():
             if "environment" in line:
                 environment = line["environment"]
+            elif "models" in line:
+                for name in line["models"]["rates"].keys() & found.keys():
+                    found[name] |= line["models"]["rates"][name]
             elif code is None or environment.get("code") == code:
                 found[line["digest"]] = {**line["result"], "environment": environment}
         return found
@@ -98,6 +102,20 @@ class Store:
     def environments(self) -> list[Record]:
         """Return what results were measured with."""
         return [line["environment"] for line in self._lines() if "environment" in line]
+
+    def models_of(self) -> str | None:
+        """Return the commit of the models, if they are not those of the runs."""
+        last = None
+        for line in self._lines():
+            last = None if "environment" in line else line["models"]["commit"] if "models" in line else last
+        return last
+
+    def append_models(self, rates: dict[str, Record]) -> None:
+        """Write what the models of this version give for results, by their digests."""
+        self._cut_off_unfinished()
+        line = {"models": {"commit": commit(), "code": code_version(), "rates": rates}}
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line, separators=(",", ":")) + "\n")
 
     def append(self, point: Point, result: Record, seconds: float) -> None:
         """Write one result at the end of the file, and on the disk before this returns."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,7 @@ from semistream.joins.interface.traits import Overlap
 from semistream.joins.ssij.ssij import Ssij
 from semistream.tuner.search import best_split
 
-__all__ = ["Feed", "Run", "Window", "setting_of"]
+__all__ = ["Feed", "Run", "Window", "predicted_rate", "setting_of"]
 
 _ONE_BY_ONE = 64
 _OF_THE_MODEL = ("seek_pages", "in_flight", "buffer_share", "by_frequency", "replacement", "max_scan", "scan_pinned")
@@ -279,12 +279,17 @@ class Run:
 
     def predicted(self, setting: Setting | None = None) -> float | None:
         """Return the rate that the cost model gives for what was run; in another setting, if one is given."""
-        options = self._modelled_options()
-        if self.point.algorithm not in modelled() or options.get("replacement") == "lru":
-            return None
-        if not self.join.waits:
-            options["arriving"] = self._most
-        return costs_of(self.point.algorithm).rate(setting or self.setting, self.memory, **options)
+        return predicted_rate(self.point.algorithm, setting or self.setting, self.memory, self.options)
+
+
+def predicted_rate(algorithm: str, setting: Setting, memory: int, options: Mapping[str, Any]) -> float | None:
+    """Return the rate that the cost model gives for a join with these options; None if there is no model of it."""
+    options = {name: value for name, value in options.items() if name != "threads"}
+    if algorithm not in modelled() or options.get("replacement") == "lru":
+        return None
+    if not find(algorithm).waits:
+        options["arriving"] = _ONE_BY_ONE
+    return costs_of(algorithm).rate(setting, memory, **options)
 
 
 def best_options(point: Point, setting: Setting) -> dict[str, Any]:

@@ -57,12 +57,15 @@ for (const [name, spec] of Object.entries(specs)) {
 """
 
 
-def page(judged: Sequence[Judged], environments: Sequence[Record], specs: Mapping[str, Record], script: str) -> str:
+def page(
+    judged: Sequence[Judged], environments: Sequence[Record], specs: Mapping[str, Record], script: str,
+    models_of: str | None = None,
+) -> str:  # fmt: skip
     """Return the whole page; ``script`` is the chart library, which it carries once."""
     # "</" would end the script element early, wherever it stands
     data = json.dumps(specs, separators=(",", ":")).replace("</", "<\\/")
     script = script.replace("</script", "<\\/script")
-    body = "\n".join(_body(judged, environments))
+    body = "\n".join(_body(judged, environments, models_of))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -76,7 +79,7 @@ def _badge(word: str) -> str:
     return f'<span class="badge {word.replace(" ", "-")}">{word}</span>'
 
 
-def _body(judged: Sequence[Judged], environments: Sequence[Record]) -> Iterator[str]:
+def _body(judged: Sequence[Judged], environments: Sequence[Record], models_of: str | None) -> Iterator[str]:
     e = html.escape
     yield "<h1>The papers' experiments</h1>"
     yield '<ol class="summary">'
@@ -105,7 +108,7 @@ def _body(judged: Sequence[Judged], environments: Sequence[Record]) -> Iterator[
             yield f"<h2>{e(paper)}</h2>"
         yield from _article(one)
     yield "<h2>How it was measured</h2><ul>"
-    yield from (f"<li>{e(line.removeprefix('- '))}</li>" for line in conditions(judged, environments))
+    yield from (f"<li>{e(line.removeprefix('- '))}</li>" for line in conditions(judged, environments, models_of))
     yield "</ul>"
 
 

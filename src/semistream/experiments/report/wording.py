@@ -116,7 +116,7 @@ def _scale(one: Judged) -> str:
     return str(found[0][1].record.get("environment", {}).get("scale", "")) if found else ""
 
 
-def conditions(judged: Sequence[Judged], environments: Sequence[Record]) -> list[str]:
+def conditions(judged: Sequence[Judged], environments: Sequence[Record], models_of: str | None = None) -> list[str]:
     """Return what the results were measured with, as a Markdown list."""
     if not environments:
         return ["Nothing was measured yet."]
@@ -138,6 +138,8 @@ def conditions(judged: Sequence[Judged], environments: Sequence[Record]) -> list
     commits = list(dict.fromkeys(environment["commit"] for environment in environments))
     if len(commits) > 1:
         lines.append(f"- points were measured in several runs, at the commits {', '.join(commits)}")
+    if models_of is not None:
+        lines.append(f"- what the models give was computed for these points afterwards, at commit {models_of}")
     versions = ", ".join(f"{name} {machine[name]}" for name in ("semistream", "python", "numpy", "numba", "pyarrow"))
     lines.append(f"- {versions}")
     return lines

@@ -42,6 +42,7 @@ def write_report(
     environments: Sequence[Record],
     directory: Path,
     *,
+    models_of: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
     """Write ``report.html``, ``report.md`` and a picture for each experiment; return the files.
@@ -52,6 +53,8 @@ def write_report(
         Experiments and verdicts, in the order of the report. Those of which nothing was measured are left out.
     environments
         What the results were measured with.
+    models_of
+        The commit of the models, if they are not those of the runs.
     directory
         Where to write; files of these names are replaced there, others left alone.
     """
@@ -62,8 +65,8 @@ def write_report(
         progress(name)
         pictures[name] = smaller(vega.vegalite_to_png(json.dumps(spec), vl_version="6.4", scale=1.5))
     written = {
-        "report.html": page(judged, environments, specs, vega.javascript_bundle(vl_version="6.4")).encode(),
-        "report.md": markdown(judged, environments).encode(),
+        "report.html": page(judged, environments, specs, vega.javascript_bundle(vl_version="6.4"), models_of).encode(),
+        "report.md": markdown(judged, environments, models_of).encode(),
         **{f"{name}.png": data for name, data in pictures.items()},
     }
     directory.mkdir(parents=True, exist_ok=True)
@@ -74,7 +77,7 @@ def write_report(
     return [directory / name for name in written]
 
 
-def markdown(judged: Sequence[Judged], environments: Sequence[Record]) -> str:
+def markdown(judged: Sequence[Judged], environments: Sequence[Record], models_of: str | None = None) -> str:
     """Return the report as Markdown; pictures lie beside it."""
     parts = [
         "# The papers' experiments",
@@ -115,5 +118,5 @@ def markdown(judged: Sequence[Judged], environments: Sequence[Record]) -> str:
                 parts.append(f"  *{verdict.reason.strip()}*")
         for sample, reason in one.outcome.skipped:
             parts.append(f"- skipped: {sample.series} at {sample.x:g}: {reason}")
-    parts += ["", "## How it was measured", "", *conditions(judged, environments), ""]
+    parts += ["", "## How it was measured", "", *conditions(judged, environments, models_of), ""]
     return "\n".join(parts)
