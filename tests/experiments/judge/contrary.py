@@ -208,7 +208,7 @@ CASES: dict[str, list[Case]] = {
     ],
     "ssij-15": [
         case("Throughput is poor", {"SSIJ": down}, {}, agreeing={"SSIJ": up}),
-        hill("Very long reads", "SSIJ", 20),
+        case("Very long reads", {"SSIJ": up}, {}, agreeing={"SSIJ": _peak(20)}),
     ],
     "ssij-16": [
         case("The rate rises", {"SSIJ": down}, {"SSIJ": lambda x: 1 + x / 1000}, agreeing={"SSIJ": up}),

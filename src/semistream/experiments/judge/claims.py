@@ -21,6 +21,7 @@ __all__ = [
     "Judge",
     "above",
     "decays",
+    "ends_below",
     "falls",
     "flat",
     "gain",
@@ -298,6 +299,18 @@ def rises_then_falls(series: str, *, facet: str = "", because: Because = "") -> 
             f"{format_count(line[-1].y)} at {line[-1].x:g}"
         )
         return _verdict(rise and fall, text, because, outcome, series)
+
+    return judge
+
+
+def ends_below(series: str, *, because: Because = "") -> Judge:
+    """Judge that a line ends below its highest point, by more than the noise."""
+
+    def judge(outcome: Outcome) -> Verdict:
+        line = outcome.line(series)
+        best, last = max(line, key=lambda one: one.y), line[-1]
+        text = f"{format_count(best.y)} at {best.x:g}, {format_count(last.y)} at {last.x:g}"
+        return _verdict(best.y - best.interval > last.y + last.interval, text, because, outcome, series)
 
     return judge
 

@@ -48,9 +48,9 @@ def relation(
     )  # fmt: skip
 
 
-def seek(size: Size) -> float:
-    """Return the seconds of a seek, which shrink with a simulated R."""
-    return 0.0085 * share(size) if size.simulated else 0.0085
+def seek(size: Size, part: float | None = None) -> float:
+    """Return the seconds of a seek, which shrink with a simulated R: it is ``part`` of the paper's."""
+    return 0.0085 * (part or share(size)) if size.simulated else 0.0085
 
 
 def table_two(part: float, memory: float, workload: Workload) -> dict[str, Any]:
@@ -62,42 +62,42 @@ def table_two(part: float, memory: float, workload: Workload) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def published_join(size: Size, workload: Workload, memory: float, **options: Any) -> Point:
-    """Return a point of SSIJ with the parameters of Table II: a window is a join phase."""
+def published_join(size: Size, workload: Workload, memory: float, part: float | None = None, **options: Any) -> Point:
+    """Return a point of SSIJ with the parameters of Table II for a ``part`` of R: a window is a join phase."""
     return Point(
         workload=workload, algorithm="ssij", memory=int(memory),
-        options={**table_two(share(size), memory, workload), **options},
+        options={**table_two(part or share(size), memory, workload), **options},
         windows=size.pick(5, 2, 5), warm_passes=size.pick(4.0, 2.0, 2.0),
-        probes=size.pick(1_000_000, 300_000, 1 << 40), seek_seconds=seek(size),
+        probes=size.pick(1_000_000, 300_000, 1 << 40), seek_seconds=seek(size, part),
     )  # fmt: skip
 
 
-def index_join(size: Size, workload: Workload, memory: float, **options: Any) -> Point:
+def index_join(size: Size, workload: Workload, memory: float, part: float | None = None, **options: Any) -> Point:
     """Return a point of SSIJ, its thresholds chosen by the cost model."""
     return Point(
         workload=workload, algorithm="ssij", memory=int(memory), tuned=workload.kind != "locality", options=options,
         windows=size.pick(3, 2, 5), warm_passes=2.0,
-        probes=size.pick(3_000_000, 600_000, 1 << 40), seek_seconds=seek(size),
+        probes=size.pick(3_000_000, 600_000, 1 << 40), seek_seconds=seek(size, part),
     )  # fmt: skip
 
 
-def mesh(size: Size, workload: Workload, memory: float, *, authors: bool = False) -> Point:
+def mesh(size: Size, workload: Workload, memory: float, part: float | None = None, *, authors: bool = False) -> Point:
     """Return a point of MESHJOIN; with the bytes that its authors state, eight times a tuple and four for the queue."""
-    options = {"seek_pages": round(seek(size) / (8192 / 100e6), 2)} if size.simulated else {}
+    options = {"seek_pages": round(seek(size, part) / (8192 / 100e6), 2)} if size.simulated else {}
     settings = {"bytes": {"waiting": 8.0 * workload.stream_bytes + 4}} if authors else {}
     return Point(
         workload=workload, algorithm="meshjoin", memory=int(memory), options=options, settings=settings, windows=3,
-        passes=size.pick(0.05, 0.2, 0.2), seek_seconds=seek(size),
+        passes=size.pick(0.05, 0.2, 0.2), seek_seconds=seek(size, part),
     )  # fmt: skip
 
 
-def contestants(size: Size, workload: Workload, memory: float) -> list[tuple[str, Point]]:
-    """Return SSIJ in both settings, and both MESHJOINs, on one workload."""
+def contestants(size: Size, workload: Workload, memory: float, part: float | None = None) -> list[tuple[str, Point]]:
+    """Return SSIJ in both settings, and both MESHJOINs, on one workload, whose R is ``part`` of the paper's."""
     return [
-        (SSIJ, published_join(size, workload, memory)),
-        (TUNED_SSIJ, index_join(size, workload, memory)),
-        (MESH, mesh(size, workload, memory)),
-        (AUTHORS, mesh(size, workload, memory, authors=True)),
+        (SSIJ, published_join(size, workload, memory, part)),
+        (TUNED_SSIJ, index_join(size, workload, memory, part)),
+        (MESH, mesh(size, workload, memory, part)),
+        (AUTHORS, mesh(size, workload, memory, part, authors=True)),
     ]
 
 
