@@ -25,6 +25,7 @@ def batch(
     shards = [task(shard, rows // 2, version) for shard in range(2)]
     counters: dict[str, Any] = {name: sum(one[name] for one in shards) for name in shards[0]}
     counters["shards"] = shards
+    counters["missing"] = {"<4711>": 5, "-1": 2}
     if parked is not None:
         counters["parked"] = {"waiting": parked, "found_late": 1, "expired": 2}
     return {

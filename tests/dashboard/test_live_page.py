@@ -88,6 +88,7 @@ def test_numbers_move_and_choices_choose(page: Page, shown: Shown) -> None:
     assert "version 2" in tiles
     assert page.locator("#charts figure").count() == 6
     assert page.locator("#shards tbody tr").count() == 2
+    assert page.locator("#missing tbody tr").first.inner_text().split("\t") == ["<4711>", "products", "45 or more"]
     page.get_by_role("combobox", name="Shard").select_option("1")
     expect(page.locator("#shards tbody tr")).to_have_count(1)
     page.get_by_role("combobox", name="Join").select_option("products")

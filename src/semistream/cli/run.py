@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from semistream.cli.console import debugging, facts, out
@@ -139,6 +140,9 @@ def _summary(query: StreamingQuery, totals: BatchTotals, plan: PipelinePlan) -> 
             f"{counted.pages_read:,} pages read, {counted.hit_ratio:.0%} needed no read; "
             f"{format_bytes(found.bytes_held)} of {format_bytes(found.memory)} held",
         )
+        if missing := found.missing.most(5):
+            listed = ", ".join(f"{key} ({count:,}×)" for key, count in missing.items())
+            table.add_row("", f"most often without a partner: {escape(listed)}")
         if (parked := totals.parked.get(name)) is not None:
             table.add_row(
                 "", f"{parked['waiting']:,} rows are parked, {parked['found_late']:,} were found late, "

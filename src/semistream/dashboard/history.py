@@ -18,6 +18,8 @@ from semistream.spark.monitoring.metrics import SPLIT
 __all__ = ["History", "point_of"]
 
 _KEPT = 600
+_MISSING = 8
+"""Missing keys of a join that are kept of a micro-batch."""
 _OF_JOIN = (
     "rows_in", "rows_out", "rows_done", "cache_hits", "unmatched", "null_keys", "pages_read", "pages_useful",
     "bytes_read", "busy_seconds", "io_seconds", "store_requests", "local_pages", "bytes_held", "memory",
@@ -50,6 +52,7 @@ def _of_join(counters: Mapping[str, Any]) -> dict[str, Any]:
         **_numbers(counters),
         "version": max((shard["version"] for shard in shards), default=None),
         "parked": counters.get("parked"),
+        "missing": dict(list((counters.get("missing") or {}).items())[:_MISSING]),
         "shards": {str(shard["shard"]): {**_numbers(shard), "version": shard["version"]} for shard in shards},
     }
 

@@ -34,7 +34,7 @@ def test_shards_memory_parked_and_dead(spark: SparkSession, tmp_path: Path) -> N
     semistream.Relation.build(known, tmp_path / "products", "id", shards=2).close()
     semistream.upsert(tmp_path / "products", known.slice(0, 10))
     (tmp_path / "sales").mkdir()
-    keys = pa.array([None, None, *range(0, 1200, 3)], pa.int64())
+    keys = pa.array([None, None, *range(0, 1200, 3), 1197, 1197], pa.int64())
     pq.write_table(pa.table({"id": keys}), tmp_path / "sales" / "a.parquet")
     stream = spark.readStream.schema("id long").parquet(str(tmp_path / "sales"))
     parked = semistream.join(
@@ -64,7 +64,10 @@ def test_shards_memory_parked_and_dead(spark: SparkSession, tmp_path: Path) -> N
     assert found["rows_in"] == len(keys) == batch["rows"]
     assert 0 < found["pages_useful"] <= found["pages_read"]
     assert 0 < sum(found[name] for name in SPLIT) <= found["bytes_held"] <= found["memory"]
-    assert found["parked"] == totals.parked["products"] == {"waiting": 66, "found_late": 0, "expired": 0}
+    assert found["parked"] == totals.parked["products"] == {"waiting": 68, "found_late": 0, "expired": 0}
+    assert len(found["missing"]) == 16 < 66, "the most frequent"
+    assert next(iter(found["missing"].items())) == ("1197", 3)
+    assert totals.joins["products"].missing.most(1) == {"1197": 3}
     assert batch["dead"] == totals.dead == found["null_keys"] == 2
 
 

@@ -124,6 +124,20 @@ function drawTables(shown, join, shard) {
     }));
 }
 
+function drawMissing(shown, join) {
+  const times = new Map();
+  for (const point of shown) for (const [name, one] of Object.entries(point.joins)) {
+    if (join && name !== join) continue;
+    for (const [key, many] of Object.entries(one.missing ?? {})) {
+      const id = JSON.stringify([key, name]);
+      times.set(id, (times.get(id) ?? 0) + many);
+    }
+  }
+  const lines = [...times].sort((a, b) => b[1] - a[1]).slice(0, 8).map(([id, many]) => [...JSON.parse(id), `${count(many)} or more`]);
+  at("nobody").hidden = !lines.length;
+  table("missing", ["key", "join", "rows without a partner"], lines);
+}
+
 function draw() {
   wanted = false;
   const join = at("join").value;
@@ -135,6 +149,7 @@ function draw() {
   drawTiles(shown, join, shard);
   drawCharts(shown, join, shard);
   drawTables(shown, join, shard);
+  drawMissing(shown, join);
   if (Date.now() - spoken > 15000) {  // to a screen reader, now and then
     spoken = Date.now();
     at("spoken").textContent = `Micro-batch ${points.at(-1).batch}: ${count(points.at(-1).rows)} rows in ${time(points.at(-1).seconds)}.`;

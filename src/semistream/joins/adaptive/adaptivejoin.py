@@ -176,6 +176,8 @@ class AdaptiveJoin(AdaptiveRanges):
             batch, numbers, rows = keep_rows(batch, there), numbers[there], rows[there]
         else:
             self._stats.unmatched += alone
+            if alone and self.missing is not None:
+                self.missing.add(keep_rows(batch, rows < 0), self.on)
         if numbers.size == 0:
             return
         stream = self._rows_of(batch)

@@ -25,6 +25,7 @@ from semistream.joins.interface.conditions import ConditionName
 from semistream.joins.interface.following import JoinAgreement, Undo
 from semistream.joins.interface.join import Join
 from semistream.joins.interface.leaving import portions
+from semistream.joins.interface.missing_keys import MissingKeys
 from semistream.joins.interface.progress import Progress
 from semistream.joins.interface.results import Observer
 from semistream.joins.interface.stage_behind import Lent
@@ -109,6 +110,10 @@ class FrontStage(Join):
         self._portion = PORTION
         self.inner = self.behind(relation, memory=None, on=on, how=how, suffix=suffix, columns=columns, **options)
         super().__init__(relation, on=on, how=how, memory=memory, schema=schema, suffix=suffix, columns=columns)
+
+    def watch_missing(self, missing: MissingKeys) -> None:
+        super().watch_missing(missing)
+        self.inner.watch_missing(missing)
 
     def _minimum(self) -> int:
         return self._behind_minimum() + least_cache(self._cached_bytes())

@@ -13,6 +13,7 @@ from semistream.core.arrays import Bytes, Ints
 from semistream.core.statistics import JoinStatistics
 from semistream.joins.interface.conditions import Condition
 from semistream.joins.interface.leaving import BatchRows, Leaving, portions
+from semistream.joins.interface.missing_keys import MissingKeys
 from semistream.joins.interface.output import without_partner
 from semistream.joins.interface.stream_buffer import Tuples
 from semistream.relation.pages.page_layout import FIRST
@@ -48,6 +49,12 @@ class Results(ABC):
     """Decodes some of R's columns; None: all of them."""
     _blank_bytes: int
     """Bytes of R's columns where they are all NULL."""
+    missing: MissingKeys | None = None
+    """Counts keys that R does not have, where somebody has asked for it (`watch_missing`)."""
+
+    def watch_missing(self, missing: MissingKeys) -> None:
+        """Have the keys of tuples without a partner counted from now on."""
+        self.missing = missing
 
     def _joined(
         self, keys: Ints, stream: Leaving, data: Bytes, starts: Ints, flags: Bytes, *, seen: bool = False
@@ -89,6 +96,9 @@ class Results(ABC):
     def _without_partner(self, stream: Leaving) -> Iterator[pa.RecordBatch]:
         """Let tuples that R has no row for leave: dropped, or with NULLs."""
         self._stats.unmatched += stream.rows
+        if self.missing is not None and stream.rows:
+            for begin, end in portions(stream.rows, stream.sizes, self._result_bytes):
+                self.missing.add(stream.some(begin, end), self.on)
         if self.how == "left":
             for begin, end in portions(stream.rows, stream.sizes + self._blank_bytes, self._result_bytes):
                 yield from self._made(begin, end, lambda begin, end: [self._alone(stream.some(begin, end))])
@@ -117,6 +127,8 @@ class Results(ABC):
                 # partner at all; each meets exactly one row that is the first of that key.
                 strangers = keep_rows(stream, ~same & (flags & FIRST).astype(bool))
                 self._stats.unmatched += strangers.num_rows
+                if self.missing is not None:
+                    self.missing.add(strangers, self.on)
                 if self.how == "left":
                     results.append(self._alone(strangers))
                 keys, stream, rows = keys[same], keep_rows(stream, same), keep_rows(rows, same)

@@ -24,6 +24,7 @@ from pyspark import TaskContext
 
 from semistream.core.errors import NotARelationError, UnsupportedJoinError
 from semistream.joins import Join, create
+from semistream.joins.interface.missing_keys import MissingKeys
 from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.stores.store_path import Place, place_of
@@ -37,6 +38,9 @@ from semistream.spark.monitoring.metrics import sentinel, without_counters
 from semistream.spark.relations.types import fit, together
 
 __all__ = ["JoinTask"]
+
+_MISSING = 64
+"""Missing keys that a task counts."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,8 @@ class JoinTask:
         """Return the join, ready for its first rows; with a cache of its own if the warm one is not to be had."""
         options = self.settings if warm is None else {**self.settings, "arrays": warm}
         joined = create(self.algorithm, relation, memory=self.memory, **options)
+        if self.counted:
+            joined.watch_missing(MissingKeys(_MISSING))
         if self.results:
             joined.budget.reserve("results put together", self.results)
         changed = None

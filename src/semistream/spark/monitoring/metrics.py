@@ -6,7 +6,8 @@ numbers are right with task retries and without result rows, cost no second job,
 work where accumulators do not, on Spark Connect.
 
 Spark looks at every row of results for every aggregate that is observed. So there is one: it collects the sentinels'
-counters, and only the few that were collected are added up.
+counters, and only the few that were collected are added up. Behind the numbers of a sentinel are the keys that were
+missing most often in R, as text.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from semistream.core.statistics import JoinStatistics
 from semistream.joins import Join
+from semistream.joins.interface.missing_keys import MissingKeys
 
 __all__ = [
     "COUNTERS",
@@ -66,10 +68,13 @@ _SUMMED = {**_COUNTERS, _HELD: False, _MEMORY: False, _TASKS: False, **dict.from
 _OF_TASK = ("shard", "version")
 """What is told of each task, and makes no sum."""
 _PLACES = (*_SUMMED, *_OF_TASK)
-_TOTALS, _SHARDS = "totals", "shards"
-# One NULL for a row of results, where a struct would send a value of every counter to the JVM. Exact up to 2 to the 53.
-_SPARK_TYPE = st.ArrayType(st.DoubleType())
-_ARROW_TYPE = pa.list_(pa.float64())
+_TOTALS, _SHARDS, _MISSING = "totals", "shards", "missing"
+_MISSED = 16
+"""Missing keys that a task tells."""
+# One NULL for a row of results, where a struct would send a value of every counter to the JVM. Numbers are text, as the
+# missing keys behind them are, and exact up to 2 to the 53.
+_SPARK_TYPE = st.ArrayType(st.StringType())
+_ARROW_TYPE = pa.list_(pa.string())
 COUNTERS = pa.field(_COLUMN, _ARROW_TYPE)
 """The column of counters, the last of a task's batches."""
 
@@ -90,6 +95,8 @@ class StreamStatistics:
     """The most that the joins of one micro-batch reserved together."""
     memory: int = 0
     """The most that the joins of one micro-batch might have reserved together."""
+    missing: MissingKeys = field(default_factory=MissingKeys)
+    """Keys that R does not have, the most frequent of them."""
 
     def add(self, metrics: Mapping[str, Any]) -> None:
         """Add the counters of one micro-batch."""
@@ -101,6 +108,7 @@ class StreamStatistics:
         self.tasks += metrics[_TASKS]
         self.bytes_held = max(self.bytes_held, metrics[_HELD])
         self.memory = max(self.memory, metrics[_MEMORY])
+        self.missing.add_counts(metrics.get(_MISSING) or {})
 
 
 def stream_statistics(query: StreamingQuery, name: str) -> StreamStatistics:
@@ -128,7 +136,15 @@ def counters_of(metrics: Any) -> dict[str, Any] | None:
     if totals is None or _SHARDS not in totals:
         return totals
     tasks = [dict(zip(_PLACES, task, strict=True)) for task in totals[_SHARDS] or ()]
-    return {**totals, _SHARDS: [{name: _plain(name, task[name]) for name in task} for task in tasks]}
+    missing = MissingKeys()
+    for told in totals.get(_MISSING) or ():
+        count, _, key = told.partition(" ")
+        missing.add_counts({key: int(count)})
+    return {
+        **totals,
+        _SHARDS: [{name: _plain(name, task[name]) for name in task} for task in tasks],
+        _MISSING: missing.most(_MISSED),
+    }
 
 
 def _plain(name: str, value: float) -> float:
@@ -163,7 +179,9 @@ def counters(join: Join, shard: int = 0, **more: int) -> pa.Array:
     """Return what a join counted, and ``more`` of some, as an array of one value."""
     values = dataclasses.asdict(join.stats) | {_HELD: join.budget.peak, _MEMORY: join.budget.total, _TASKS: 1}
     values |= memory_split(join) | {"shard": shard, "version": join.relation.version or 0}
-    return pa.array([[float(values[name] + more.get(name, 0)) for name in _PLACES]], _ARROW_TYPE)
+    numbers = [repr(float(values[name] + more.get(name, 0))) for name in _PLACES]
+    missing = {} if join.missing is None else join.missing.most(_MISSED)
+    return pa.array([[*numbers, *(f"{count} {key}" for key, count in missing.items())]], _ARROW_TYPE)
 
 
 def sentinel(join: Join, schema: pa.Schema, shard: int = 0) -> pa.RecordBatch:
@@ -186,13 +204,23 @@ def total_of(counters: Column) -> Column:
     """Return the sums of counters, which most rows have none of, to be observed."""
     nothing = F.array(*[F.lit(0.0)] * len(_PLACES))
 
-    def with_sum(tasks: Column) -> Column:
-        added = F.aggregate(tasks, nothing, lambda total, task: F.zip_with(total, task, lambda one, more: one + more))
-        return F.struct(added.alias("sum"), tasks.alias("each"))
+    def parted(tasks: Column) -> Column:
+        numbers = F.transform(tasks, lambda task: F.slice(task, 1, len(_PLACES)).cast("array<double>"))
+        missing = F.flatten(F.transform(tasks, lambda task: F.slice(task, len(_PLACES) + 1, _MISSED)))
+        return F.struct(numbers.alias("each"), missing.alias(_MISSING))
+
+    def with_sum(found: Column) -> Column:
+        added = F.aggregate(
+            found["each"], nothing, lambda total, task: F.zip_with(total, task, lambda one, more: one + more)
+        )
+        return F.struct(added.alias("sum"), found["each"].alias("each"), found[_MISSING].alias(_MISSING))
 
     # through arrays of one, for their elements are named by a function and worked out once
-    both = F.transform(F.array(F.collect_list(counters)), with_sum)
-    named = F.transform(both, lambda found: F.struct(*_named(found["sum"]), found["each"].alias(_SHARDS)))
+    both = F.transform(F.transform(F.array(F.collect_list(counters)), parted), with_sum)
+    named = F.transform(
+        both,
+        lambda found: F.struct(*_named(found["sum"]), found["each"].alias(_SHARDS), found[_MISSING].alias(_MISSING)),
+    )
     return F.get(named, F.lit(0)).alias(_TOTALS)
 
 

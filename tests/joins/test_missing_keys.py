@@ -1,0 +1,60 @@
+"""Keys that R does not have are counted, the most frequent of them, by every join and in little memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import semistream
+from semistream.joins.interface.missing_keys import MissingKeys
+
+COUNTS = {"-7": 40, "5000": 25, "1001": 3}
+
+
+@pytest.fixture(scope="module")
+def relations(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    place = tmp_path_factory.mktemp("missing")
+    ids = np.arange(1000)
+    tables = {
+        "numbers": pa.table({"id": ids, "name": [f"p{key}" for key in range(1000)]}),
+        "texts": pa.table({"id": [f"{key}" for key in ids], "name": ids}),
+    }
+    for name, table in tables.items():
+        semistream.Relation.build(table, place / name, "id").close()
+    return {name: place / name for name in tables}
+
+
+@pytest.mark.parametrize("how", ["left", "inner"])
+@pytest.mark.parametrize("algorithm", list(semistream.algorithms()))
+def test_every_join_counts_them(relations: dict[str, Path], algorithm: str, how: str) -> None:
+    missing = [int(key) for key, count in COUNTS.items() for _ in range(count)]
+    keys = np.random.default_rng(3).permutation([*missing, *range(0, 1000, 7)])
+    for name, values in (("numbers", pa.array(keys)), ("texts", pa.array([str(key) for key in keys]))):
+        stream = pa.table({"sale": range(len(keys) + 2), "id": pa.concat_arrays([values, pa.nulls(2, values.type)])})
+        with semistream.Relation.open(relations[name]) as relation:
+            join = semistream.create(algorithm, relation, on="id", how=how, memory="4MB")
+            counted = MissingKeys()
+            join.watch_missing(counted)
+            for _ in join.process(stream.to_batches(max_chunksize=50)):
+                pass
+            assert counted.most() == COUNTS
+            assert list(counted.most()) == list(COUNTS), "the most frequent first"
+            assert join.stats.unmatched == sum(COUNTS.values()) + 2, "a NULL is no key"
+
+
+def test_few_are_kept_and_none_is_overstated() -> None:
+    missing = MissingKeys(kept=8)
+    for _ in range(5):
+        rare = np.random.default_rng(1).integers(0, 1 << 40, 1000)
+        missing.add(pa.record_batch({"id": np.concatenate([rare, np.full(50, 7)])}), ["id"])
+        assert len(missing) == 8
+    assert missing.most(1) == {"7": 250}
+
+
+def test_keys_of_several_columns_and_long_ones_are_short_texts() -> None:
+    missing = MissingKeys()
+    missing.add(pa.record_batch({"a": ["x" * 500, "y", None], "b": [b"\xff\x00", b"", b"z"]}), ["a", "b"])
+    assert missing.most() == {f"{'x' * 59}…, ff00": 1, "y, ": 1}
