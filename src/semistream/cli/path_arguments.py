@@ -1,4 +1,4 @@
-"""Paths as arguments that several commands take."""
+"""Paths and options that several commands take."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from semistream.core.errors import SemistreamError, UnsupportedPathError
 from semistream.core.paths import is_address, local_path
 
-__all__ = ["RelationPath", "read_path", "read_place"]
+__all__ = ["Derive", "RelationPath", "read_path", "read_place"]
 
 
 def read_path(text: str) -> Path:
@@ -40,5 +40,14 @@ RelationPath = Annotated[
         show_default=False,
         parser=read_place,
         metavar="PATH",
+    ),
+]
+Derive = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--derive",
+        help="NAME=SQL of a column that is worked out, in the place of one of that name or as a new one; repeatable. "
+        "Such as \"price=replace(price, '$', '')::DOUBLE\". DuckDB works it out.",
+        show_default=False,
     ),
 ]

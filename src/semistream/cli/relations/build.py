@@ -13,7 +13,7 @@ import typer
 from rich.progress import Progress
 
 from semistream.cli.console import out, polled, progress, step
-from semistream.cli.path_arguments import RelationPath
+from semistream.cli.path_arguments import Derive, RelationPath
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,17 +60,22 @@ def build(
         list[str] | None,
         typer.Option("--column", "-c", help="Column to keep; repeatable. All by default.", show_default=False),
     ] = None,
+    derive: Derive = None,
 ) -> None:
     """Build a relation from files, a Delta table, or a table in a database.
 
     Rows are sorted by key, within --memory; the directory becomes a relation in one step, at the end.
     """
+    from semistream.cli.relations.derived import parse_derived, with_derived
     from semistream.cli.relations.inspect import summary
     from semistream.cli.relations.master import find_master
     from semistream.cli.relations.table_files import parse_types
     from semistream.relation.relation import Relation
 
-    master = find_master(sources, parse_types(types or []), table, columns or (), nulls=nulls or ())
+    derived = parse_derived(derive or [])
+    wanted = columns or ()
+    # an expression may be of columns that are not kept
+    master = find_master(sources, parse_types(types or []), table, () if derived else wanted, nulls=nulls or ())
     began = time.perf_counter()
     with progress() as bars:
         reading = bars.add_task("Reading", total=master.nbytes, unit="bytes", note="")
@@ -80,9 +85,12 @@ def build(
             seen.add(batch)
             bars.update(reading, completed=position, note=f"{seen.rows:,} rows")
 
+        rows = master.reader(read)
+        if derived:
+            rows = with_derived(rows, derived, wanted)
         with growing(bars, path, lambda: seen.bytes + 9 * seen.rows, "Sorting and writing"):
             relation = Relation.build(
-                master.reader(read), path, key if len(key) > 1 else key[0], page_size=page_size, fill=fill,
+                rows, path, key if len(key) > 1 else key[0], page_size=page_size, fill=fill,
                 clustered=not scattered, shards=shards, memory=memory, overwrite=overwrite,
                 unique=unique,
             )  # fmt: skip

@@ -14,7 +14,7 @@ import typer
 from rich.table import Table
 
 from semistream.cli.console import out
-from semistream.cli.path_arguments import RelationPath
+from semistream.cli.path_arguments import Derive, RelationPath
 from semistream.core.paths import is_address, local_path
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def upsert(
     table: _Table = None,
     types: _Types = None,
     nulls: _Nulls = None,
+    derive: Derive = None,
     spark: _Spark = None,
 ) -> None:
     """Give keys new rows, or their first, as a new version.
@@ -64,6 +65,8 @@ def upsert(
     reading them.
     """
     if spark is not None:
+        if derive:
+            raise ValueError("--spark knows no --derive; leave one of them out")
         from semistream.spark.relations.update_jobs import upsert as by_job
 
         with _session(spark) as session:
@@ -71,7 +74,7 @@ def upsert(
         return
     from semistream.relation.updates import upsert as commit
 
-    _announce(path, commit(path, _read(sources, path, table, types, nulls, keys_only=False)))
+    _announce(path, commit(path, _read(sources, path, table, types, nulls, derive, keys_only=False)))
 
 
 def delete(
@@ -91,7 +94,7 @@ def delete(
         return
     from semistream.relation.updates import delete as commit
 
-    _announce(path, commit(path, _read(sources, path, table, types, nulls, keys_only=True)))
+    _announce(path, commit(path, _read(sources, path, table, types, nulls, None, keys_only=True)))
 
 
 def compact(path: RelationPath, spark: _Spark = None) -> None:
@@ -161,9 +164,11 @@ def _read(
     table: str | None,
     types: list[str] | None,
     nulls: list[str] | None,
+    derive: list[str] | None,
     *,
     keys_only: bool,
 ) -> object:
+    from semistream.cli.relations.derived import parse_derived, with_derived
     from semistream.cli.relations.master import find_master
     from semistream.cli.relations.table_files import parse_types
     from semistream.relation.storage import manifest as manifests
@@ -171,8 +176,12 @@ def _read(
     manifest = manifests.load(path)
     known = dict(zip(manifest.schema.names, manifest.schema.types, strict=True))
     columns = list(manifest.key if keys_only else manifest.schema.names)
-    found = find_master(sources, parse_types(types or []), table, columns, known=known, nulls=nulls or ())
-    return found.reader()
+    derived = parse_derived(derive or [])
+    if not derived:
+        return find_master(sources, parse_types(types or []), table, columns, known=known, nulls=nulls or ()).reader()
+    before = {name: kind for name, kind in known.items() if name not in derived}
+    found = find_master(sources, parse_types(types or []), table, known=before, nulls=nulls or ())
+    return with_derived(found.reader(), derived, columns)
 
 
 @contextlib.contextmanager

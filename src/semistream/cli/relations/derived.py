@@ -1,0 +1,98 @@
+"""Columns worked out by SQL while a table is read: ``--derive "price=replace(price, '$', '')::DOUBLE"``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from semistream.cli.relations.csv_files import InputError
+from semistream.core.errors import MissingExtraError
+
+__all__ = ["parse_derived", "with_derived"]
+
+_BATCH_ROWS = 1 << 16
+
+
+def parse_derived(texts: Sequence[str]) -> dict[str, str]:
+    """Read ``NAME=SQL`` pairs.
+
+    >>> parse_derived(["price=replace(price, '$', '')", "big=qty>=10"])
+    {'price': "replace(price, '$', '')", 'big': 'qty>=10'}
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, sql = text.partition("=")
+        if not name.strip() or not equals or not sql.strip():
+            raise InputError(
+                f"cannot read --derive {text!r} as NAME=SQL; write it such as \"price=replace(price, '$', '')::DOUBLE\""
+            )
+        found[name.strip()] = sql.strip()
+    return found
+
+
+def with_derived(
+    rows: pa.RecordBatchReader, derived: Mapping[str, str], columns: Sequence[str] = ()
+) -> pa.RecordBatchReader:
+    """Return rows with columns worked out, of which only ``columns`` are kept if any are named; a batch at a time."""
+    try:
+        import duckdb
+    except ImportError:
+        raise MissingExtraError("duckdb", "demo") from None
+    names = rows.schema.names
+    kept = list(columns) or [*names, *(name for name in derived if name not in names)]
+    if missing := [name for name in kept if name not in names and name not in derived]:
+        raise InputError(f"there is no column {missing[0]!r}; the columns are {', '.join([*names, *derived])}")
+    source = _Source(rows)
+    listed = ", ".join(f"({derived[name]}) AS {_quoted(name)}" if name in derived else _quoted(name) for name in kept)
+    engine = duckdb.connect()
+    try:
+        # what an expression makes of an instant must not depend on where it is run
+        engine.execute("SET TimeZone = 'UTC'")
+        engine.register("source", source.reader())
+        found: Any = engine.sql(f"SELECT {listed} FROM source").to_arrow_reader(_BATCH_ROWS)
+    except duckdb.Error as error:
+        raise _wrong(error, source, names) from error
+    schema = pa.schema(
+        [part if part.name in derived else rows.schema.field(part.name) for part in found.schema]
+    )  # what was not worked out is of the type it had
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with engine:
+            try:
+                for batch in found:
+                    yield batch.cast(schema)
+            except (duckdb.Error, pa.ArrowException, OSError) as error:
+                raise _wrong(error, source, names) from error
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+class _Source:
+    """Rows on their way to DuckDB, which would wrap an error of theirs in one of its own."""
+
+    def __init__(self, rows: pa.RecordBatchReader) -> None:
+        self.failed: Exception | None = None
+        self._rows = rows
+
+    def reader(self) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(self._rows.schema, self._batches())
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._rows
+        except Exception as error:
+            self.failed = error
+            raise
+
+
+def _wrong(error: Exception, source: _Source, names: Sequence[str]) -> Exception:
+    if source.failed is not None:
+        return source.failed
+    said = str(error).strip().splitlines()[0].rstrip(".")
+    return InputError(f"--derive: {said}; the columns are {', '.join(names)}")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
