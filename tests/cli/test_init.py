@@ -66,3 +66,16 @@ def test_csv_and_keys_that_are_told(place: Path) -> None:
     source = written(place).source
     assert source is not None
     assert (source.format, source.schema) == ("csv", "sale bigint, article bigint, shop bigint, paid double")
+    assert source.options["header"] == "true"
+
+
+def test_keys_of_csv_are_as_the_relation_has_them(place: Path) -> None:
+    semistream.Relation.build(pa.table({"id": ["01", "02"]}), place / "stores", key="id", overwrite=True).close()
+    (place / "sales" / "0.parquet").unlink()
+    (place / "sales" / "0.tsv").write_text("sale\tproduct_id\tstore\tunit price\tnote\n1\t2\t01\t3.5\t\n")
+    (place / "sales" / "_temporary.csv").write_text("")
+    assert run(place).exit_code == 0
+    source = written(place).source
+    assert source is not None
+    assert source.schema == "sale bigint, product_id bigint, store string, `unit price` double, note string"
+    assert source.options["sep"] == "\t"

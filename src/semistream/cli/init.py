@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["init"]
 
-_FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json"}
+_FORMATS = {
+    ".parquet": "parquet", ".csv": "csv", ".csv.gz": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json",
+    ".ndjson": "json",
+}  # fmt: skip
 
 
 class ScaffoldError(SemistreamError, ValueError):
@@ -46,32 +51,59 @@ def init(
         raise ScaffoldError(f"{path} is there already; give another with --out, or remove it")
     if on and len(on) != len(relations):
         raise ScaffoldError(f"there are {len(relations)} relations and {len(on)} --on; give one for each, or none")
-    format_, schema = _looked_at(stream)
-    keys = on or [_key_of(relation, schema) for relation in relations]
+    sample, format_ = _sample_of(stream)
+    keys = on or _keys_of(relations, _schema_of(sample, format_, {}))
+    # texts such as 007 are keys as R has them, whatever they look like
+    schema = _schema_of(sample, format_, {key: _key_type(one) for one, key in zip(relations, keys, strict=True)})
     for key in keys:
         if key not in schema.names:
             raise ScaffoldError(f"the stream has no column {key!r}; it has {', '.join(schema.names)}")
-    path.write_text(_text(stream, format_, schema, list(zip(relations, keys, strict=True))), encoding="utf-8")
+    path.write_text(_text(stream, sample, format_, schema, list(zip(relations, keys, strict=True))), encoding="utf-8")
     out.print(f"[green]Wrote[/green] {path}: {len(relations)} joins. Look it through, then:", soft_wrap=True)
     out.print(f"  semistream run {path} --check\n  semistream run {path} --dashboard", soft_wrap=True)
 
 
-def _looked_at(stream: Path) -> tuple[str, pa.Schema]:
-    """Return the format of a stream's files, and the columns of the first."""
+def _sample_of(stream: Path) -> tuple[Path, str]:
+    """Return the first file of a stream, and its format."""
     if not stream.exists():
         raise ScaffoldError(f"there is nothing at {stream}; give a file of the stream, or the directory they come into")
-    inside = sorted(one for one in stream.rglob("*") if one.suffix in _FORMATS) if stream.is_dir() else [stream]
-    found = next((one for one in inside if one.suffix in _FORMATS), None)
-    if found is None:
-        raise ScaffoldError(f"{stream} has no file that ends in {', '.join(_FORMATS)}; put one there as a sample")
-    format_ = _FORMATS[found.suffix]
+    inside = sorted(one for one in stream.rglob("*") if _is_seen(one, stream)) if stream.is_dir() else [stream]
+    for one in inside:
+        for ending, format_ in _FORMATS.items():
+            if one.name.lower().endswith(ending):
+                return one, format_
+    raise ScaffoldError(f"{stream} has no file that ends in {', '.join(_FORMATS)}; put one there as a sample")
+
+
+def _is_seen(file: Path, folder: Path) -> bool:
+    """Return whether Spark would read a file: it passes over hidden ones."""
+    return file.is_file() and not any(part.startswith(("_", ".")) for part in file.relative_to(folder).parts)
+
+
+def _schema_of(sample: Path, format_: str, keys: Mapping[str, pa.DataType]) -> pa.Schema:
+    """Return the columns of a file; of CSV by a guess, but for ``keys``, whose types are known."""
     if format_ == "json":
+        import pyarrow as pa
         import pyarrow.json
 
-        return format_, pyarrow.json.read_json(found).schema
+        try:
+            return pyarrow.json.read_json(sample).schema
+        except pa.ArrowInvalid as error:
+            raise ScaffoldError(f"cannot read {sample} as a JSON object a line: {error}") from None
     from semistream.cli.relations.table_files import InputFiles
 
-    return format_, InputFiles.find([found]).reader().schema
+    return InputFiles.find([sample], known=keys if format_ == "csv" else {}).reader().schema
+
+
+def _keys_of(relations: Sequence[Path], schema: pa.Schema) -> list[str]:
+    return [_key_of(relation, schema) for relation in relations]
+
+
+def _key_type(relation: Path) -> pa.DataType:
+    from semistream.relation.storage import manifest as manifests
+
+    manifest = manifests.load(relation)
+    return manifest.schema.field(manifest.key[0]).type
 
 
 def _key_of(relation: Path, schema: pa.Schema) -> str:
@@ -93,10 +125,8 @@ def _key_of(relation: Path, schema: pa.Schema) -> str:
     )
 
 
-def _text(stream: Path, format_: str, schema: pa.Schema, joins: list[tuple[Path, str]]) -> str:
-    from semistream.spark.relations.types import spark_type
-
-    columns = ", ".join(f"{part.name} {spark_type(part.name, part.type).simpleString()}" for part in schema)
+def _text(stream: Path, sample: Path, format_: str, schema: pa.Schema, joins: list[tuple[Path, str]]) -> str:
+    columns = ", ".join(f"{_name(part.name)} {_type(part)}" for part in schema)
     folder = stream if stream.is_dir() else stream.parent
     lines = [
         "# Made by semistream init. Every key is described in docs/pipeline.md.",
@@ -107,9 +137,13 @@ def _text(stream: Path, format_: str, schema: pa.Schema, joins: list[tuple[Path,
         "[source]",
         f"format = {json.dumps(format_)}",
         f"path = {json.dumps(str(folder.absolute()))}",
-        f"schema = {json.dumps(columns)}",
+        f"schema = {json.dumps(columns, ensure_ascii=False)}",
         "files_per_batch = 16",
     ]
+    if format_ == "csv":
+        sep = ', sep = "\\t"' if ".tsv" in sample.suffixes else ""
+        lines.append(f"options = {{ header = true{sep} }}")
+        lines.append('on_malformed = "fail"              # or dead_letter, drop, null: rows that do not fit the schema')
     for relation, key in joins:
         lines += [
             "",
@@ -120,3 +154,17 @@ def _text(stream: Path, format_: str, schema: pa.Schema, joins: list[tuple[Path,
             'on_missing = "null"                # or drop, dead_letter, park',
         ]
     return "\n".join([*lines, "", "[sink]", 'format = "parquet"', 'path = "out/facts"', ""])
+
+
+def _name(name: str) -> str:
+    """Return a column as a schema of Spark's has it."""
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else f"`{name.replace('`', '``')}`"
+
+
+def _type(part: pa.Field) -> str:
+    import pyarrow as pa
+
+    from semistream.spark.relations.types import spark_type
+
+    kind = pa.string() if pa.types.is_null(part.type) else part.type  # a column that is empty so far
+    return spark_type(part.name, kind).simpleString()
