@@ -15,6 +15,7 @@ from semistream.spark.pipeline.assembly import as_messages, assemble, make_sink
 from semistream.spark.pipeline.binding import bind, check_binding
 from semistream.spark.pipeline.document import Document, PipelineError, Problem
 from semistream.spark.pipeline.plan import AVAILABLE_NOW, PipelinePlan
+from semistream.spark.pipeline.reaching import check_reachable
 from semistream.spark.pipeline.reading import read_plan
 from semistream.spark.relations.change_stream import write_changes
 from semistream.spark.sessions import session
@@ -58,6 +59,7 @@ def load(
     plan = read_plan(document)
     if not document.problems:
         check_binding(plan, document, adopt=adopt)
+        check_reachable(plan, document)
     if document.problems:  # Spark takes its time to start, and to tell of them
         raise PipelineError(path, document.problems)
     chosen = {"spark.sql.session.timeZone": "UTC", **(settings or {}), **plan.spark}  # the same rows on every machine

@@ -1,0 +1,89 @@
+"""What a pipeline names outside of its file, tried before Spark starts: directories, brokers, databases."""
+
+from __future__ import annotations
+
+import glob
+import os
+import socket
+from pathlib import Path
+
+from semistream.core.errors import SemistreamError
+from semistream.core.paths import is_address
+from semistream.spark.pipeline.document import Document, Place
+from semistream.spark.pipeline.plan import PipelinePlan, SinkPlan, SourcePlan
+from semistream.spark.sinks import DatabaseSink
+
+__all__ = ["check_reachable"]
+
+_SECONDS = 3.0
+"""How long a broker may take to answer."""
+
+
+def check_reachable(plan: PipelinePlan, document: Document) -> None:
+    """Note what is not there, cannot be written, or does not answer. Nothing is made or changed."""
+    if plan.source is not None:
+        _try_source(plan.source, document)
+    _try_folder(plan.checkpoint, ("checkpoint",), document)
+    if plan.statistics.file is not None:
+        _try_folder(plan.statistics.file.parent, ("statistics", "file"), document)
+    for sink in (plan.sink, plan.dead_letters):
+        if sink is not None:
+            _try_sink(sink, document)
+
+
+def _try_source(plan: SourcePlan, document: Document) -> None:
+    if plan.format == "kafka":
+        _try_brokers(plan.options.get("kafka.bootstrap.servers", ""), (*plan.place, "servers"), document)
+    elif plan.path is not None and not is_address(plan.path) and not glob.glob(_spark_glob(plan.path)):
+        document.note(
+            (*plan.place, "path"), f"there is nothing at {plan.path}; make the directory that files will come into"
+        )
+
+
+def _spark_glob(path: str) -> str:
+    """Return a pattern that finds no less than Spark's, which has {a,b} too."""
+    return path if "{" not in path else path[: path.index("{")] + "*"
+
+
+def _try_sink(plan: SinkPlan, document: Document) -> None:
+    if plan.format == "kafka":
+        _try_brokers(plan.options.get("kafka.bootstrap.servers", ""), (*plan.place, "servers"), document)
+    elif plan.url is not None and plan.table is not None:
+        try:
+            database = DatabaseSink(plan.url, plan.table, key=plan.key, password=plan.password).database
+            with database.connect():
+                pass
+        except SemistreamError as error:
+            document.note((*plan.place, "url"), str(error))
+    elif plan.path is not None and plan.format != "relation" and not is_address(plan.path):
+        _try_folder(Path(plan.path), (*plan.place, "path"), document)
+
+
+def _try_folder(path: Path | None, place: Place, document: Document) -> None:
+    """Note if a directory is none, or cannot be written; if it is not there, whether it can be made."""
+    if path is None:
+        return
+    nearest = path
+    while not nearest.exists() and nearest != nearest.parent:
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        document.note(place, f"{path} cannot be a directory: {nearest} is a file; give another path, or remove it")
+    elif not os.access(nearest, os.W_OK | os.X_OK):
+        what = "" if nearest == path else f", so {path} cannot be made"
+        document.note(place, f"{nearest} cannot be written by this user{what}; give another path, or the rights to it")
+
+
+def _try_brokers(servers: str, place: Place, document: Document) -> None:
+    """Note if none of Kafka's servers answers: one is enough to learn of the others."""
+    reasons: list[str] = []
+    for server in filter(None, (part.strip() for part in servers.split(","))):
+        host, _, port = server.rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), _SECONDS):
+                return
+        except ValueError:
+            reasons.append(f"{server} is no HOST:PORT")
+        except OSError as error:
+            reasons.append(f"{server}: {error.strerror or error}")
+    if reasons:
+        document.note(place, f"no broker answers ({'; '.join(reasons)}); start one, or give another")
