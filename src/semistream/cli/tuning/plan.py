@@ -50,7 +50,8 @@ def plan(
     Each shard is one task with a disk of its own, or with --cluster one of a machine's cores. Nothing is read: R need
     not exist.
     """
-    from semistream.cli.tuning.tune import rate_table, split_text
+    from semistream.cli.tuning.tune import costs_text, rate_table, split_text
+    from semistream.cli.tuning.words import words_of
     from semistream.costs import costs_of, load_constants
     from semistream.tuner import plan as find_plan
     from semistream.tuner.cluster_plan import Machines, parse_machines, parse_seconds
@@ -86,11 +87,17 @@ def plan(
     )
     table.add_row("memory", f"{format_bytes(found.memory_per_shard)} each, {format_bytes(found.memory)} in all")
     table.add_row("join", f"{best.algorithm}: {split_text(best)}")
-    table.add_row("hit ratio", f"{best.hit_ratio:.0%}")
+    table.add_row("hit ratio", f"{best.hit_ratio:.0%} of the stream is answered from memory")
     table.add_row("rate", f"{format_count(best.rate)}/s a shard, [bold]{format_count(found.rate)}/s[/bold] in all")
-    table.add_row("busiest shard", f"{found.busiest_share:.2%} of the stream")
-    table.add_row("costs", costs.name)
+    table.add_row(
+        "busiest shard",
+        f"{found.busiest_share:.2%} of the stream, for frequent keys fall unevenly; evenly it were "
+        f"{1 / found.shards:.2%}",
+    )
+    table.add_row("costs", costs_text(costs))
     for name, line in [] if machines is None else machines.lines(found, size):
         table.add_row(name, line)
     out.print(table)
+    out.print("\nOne shard, by each join at its best split:", style="dim")
     out.print(rate_table(found.tuning.predictions, best.algorithm))
+    out.print(words_of(found.tuning.predictions))

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from semistream.cli.console import errors, facts, out, print_json
 from semistream.cli.path_arguments import read_place
+from semistream.cli.tuning.words import words_of
 from semistream.core.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from semistream.relation.relation import Relation
     from semistream.tuner import Skew, Tuning
 
-__all__ = ["constants_table", "rate_table", "split_text", "tune"]
+__all__ = ["constants_table", "costs_text", "rate_table", "split_text", "tune"]
 
 _SYMBOLS = {
     "probe": ("c_H", "look a key up"),
@@ -236,9 +237,10 @@ def _show(relation: Relation, tuning: Tuning, on: list[str] | None) -> None:
     table.add_row("relation", f"{relation.row_count:,} rows, {format_bytes(relation.nbytes)}")
     table.add_row("memory", f"{format_bytes(tuning.memory)}, {tuning.memory / max(1, relation.nbytes):.2%} of R")
     table.add_row("stream", _stream_text(tuning))
-    table.add_row("costs", _costs_text(tuning.setting.constants))
+    table.add_row("costs", costs_text(tuning.setting.constants))
     out.print(table)
     out.print(rate_table(tuning.predictions, tuning.best.algorithm, tuning.measured))
+    out.print(words_of(tuning.predictions), "")
     if not tuning.measured and tuning.best.rate < tuning.predictions[0].rate:
         out.print(
             f"[dim]{tuning.best.algorithm} is recommended where the device does not seek: others reach their rates "
@@ -274,7 +276,8 @@ def _snippet(relation: Relation, tuning: Tuning, keys: list[str]) -> str:
     return "\n".join(["[[join]]", *(f"{name} = {value}" for name, value in lines.items())])
 
 
-def _costs_text(constants: Constants) -> str:
+def costs_text(constants: Constants) -> str:
+    """Say whose costs they are, and when they are not this machine's."""
     from semistream.costs.basis.constants import DEFAULT
 
     if constants.name != DEFAULT:
