@@ -75,7 +75,9 @@ def test_the_whole_command(spark: SparkSession, tmp_path: Path) -> None:
     (place,) = tmp_path.iterdir()
     for words in (
         "20,000 products, 4,000 customers", "6,000 sales in 2 micro-batches", "meshjoin, left", "6,000 rows",
-        "sales/s through three joins, Spark included", "stream-static joins, in this run", "25.0% of the products",
+        "sales/s through three joins, Spark included", "stream-static left joins of the same files, in this run",
+        "25.0% of the products",
+        "of micro-batches 2 to 2",
         "✓ the warehouse is exactly", f"semistream inspect {place}", "ratio", "Which categories earn most?", "Monday",
         "semistream demo --live",
     ):  # fmt: skip
@@ -107,7 +109,7 @@ def test_memory_and_counts_are_those_of_the_tasks(spark: SparkSession, tmp_path:
     plan = DemoPlan(rows=20_000, sales=6_000, batches=2, shards=2, memory="1MB", algorithm="hybridjoin")
     steps.write_masters(plan, tmp_path)
     steps.write_sales(plan, tmp_path)
-    with joining.build_relations(spark, plan, tmp_path):
+    with joining.build_relations(plan, tmp_path):
         rows = joining.enriched(joining.stream_of_sales(spark, tmp_path), plan, tmp_path)
         query = joining.start_into(rows, tmp_path, OURS)
         query.awaitTermination()

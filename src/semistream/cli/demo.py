@@ -42,9 +42,9 @@ _MASTER = "local[*,4]"
 
 
 def demo(
-    rows: Annotated[int, typer.Option(help="Products in the master table.")] = 500_000,
-    sales: Annotated[int, typer.Option(help="Sales in the stream.")] = 240_000,
-    batches: Annotated[int, typer.Option(help="Micro-batches, by stretches of time.")] = 6,
+    rows: Annotated[int, typer.Option(help="Products in the master table.")] = 2_000_000,
+    sales: Annotated[int, typer.Option(help="Sales in the stream.")] = 180_000,
+    batches: Annotated[int, typer.Option(help="Micro-batches, by stretches of time.")] = 3,
     algorithm: Annotated[
         str | None, typer.Option(help="Which join; see: semistream algorithms.", show_default="the best on Spark")
     ] = None,
@@ -172,22 +172,19 @@ def _page(spark: SparkSession, port: int, screen: Console, **options: Any) -> It
 
 
 def _run(plan: DemoPlan, place: Path, port: int) -> tuple[Relation, Outcome]:
-    from semistream.spark.demo.star_join import build_relations, enriched, plain, stream_of_sales
+    from semistream.spark.demo.star_join import enriched, plain, stream_of_sales
 
     outcome = Outcome()
     with contextlib.ExitStack() as stack:
         screen = stack.enter_context(_own_stderr())
         bars = stack.enter_context(progress(console=screen))
         aside = stack.enter_context(ThreadPoolExecutor(1))
-        # The JVM starts in a process of its own; the data is made meanwhile.
-        data = aside.submit(_make_data, bars, plan, place, outcome)
+        # The JVM starts in a process of its own; data and relations are made meanwhile.
+        made = aside.submit(_make_data, bars, plan, place, outcome)
         with step(bars, "Starting Spark"):
             spark = stack.enter_context(_started(place))
         page = stack.enter_context(_page(spark, port, screen))
-        data.result()
-        row_bytes = plan.master.row_bytes + 24  # key, flags and lengths beside the values
-        with growing(bars, place / "relations", lambda: plan.rows * row_bytes, "Building relations"):
-            relation = build_relations(spark, plan, place)
+        relation = made.result()
         outcome.ours = _stream(bars, plan, place, outcome, enriched(stream_of_sales(spark, place), plan, place))
         outcome.theirs = _stream(bars, plan, place, outcome, plain(stream_of_sales(spark, place), place))
         if page is not None:
@@ -204,17 +201,14 @@ _RATIO = "as many sales a second as Spark's own stream-static joins of the same 
 
 def _run_live(plan: DemoPlan, place: Path, port: int, compare: bool) -> None:
     from semistream.dashboard.demo_controls import LiveDemo
-    from semistream.spark.demo.star_join import build_relations
 
     outcome = Outcome()
     with contextlib.ExitStack() as stack:
         with progress(console=errors) as bars, ThreadPoolExecutor(1) as aside:
-            data = aside.submit(_make_data, bars, plan, place, outcome, live=True)
+            made = aside.submit(_make_data, bars, plan, place, outcome, live=True)
             with step(bars, "Starting Spark"):
                 spark = stack.enter_context(_started(place))
-            data.result()
-            with step(bars, "Building relations"):
-                build_relations(spark, plan, place).close()
+            made.result().close()
         show = LiveDemo(spark, plan, place)
         page = stack.enter_context(_page(spark, port, errors, controls=show.controls()))
         out.print("Ctrl-C ends it.")
@@ -222,23 +216,27 @@ def _run_live(plan: DemoPlan, place: Path, port: int, compare: bool) -> None:
             show.run(page, compare=compare)
 
 
-def _make_data(bars: Progress, plan: DemoPlan, place: Path, outcome: Outcome, live: bool = False) -> None:
+def _make_data(bars: Progress, plan: DemoPlan, place: Path, outcome: Outcome, live: bool = False) -> Relation:
+    """Make master tables, sales unless they come ``live``, and relations; return that of the products."""
+    from semistream.spark.demo.star_join import build_relations
     from semistream.spark.demo.star_schema import rehearse, write_masters, write_sales
 
     with step(bars, "Compiling", note="longer the first time"):
         rehearse(plan, place)
     with step(bars, "Making master tables", plan.rows, unit="products") as task:
         write_masters(plan, place, lambda made: bars.update(task, advance=made))
-    if live:
-        return
-    with step(bars, "Making sales", plan.sales, unit="rows") as task:
-        outcome.batch_rows = write_sales(plan, place, lambda made: bars.update(task, advance=made))
+    if not live:
+        with step(bars, "Making sales", plan.sales, unit="rows") as task:
+            outcome.batch_rows = write_sales(plan, place, lambda made: bars.update(task, advance=made))
+    row_bytes = plan.master.row_bytes + 24  # key, flags and lengths beside the values
+    with growing(bars, place / "relations" / "products", lambda: plan.rows * row_bytes, "Building relations"):
+        return build_relations(plan, place)
 
 
 def _stream(bars: Progress, plan: DemoPlan, place: Path, outcome: Outcome, rows: DataFrame) -> float:
     """Load a warehouse: first ours, then that of Spark's own joins; return the sales a second."""
     from semistream.spark import stream_statistics
-    from semistream.spark.demo.star_join import OURS, THEIRS, seconds_of, start_into
+    from semistream.spark.demo.star_join import OURS, THEIRS, broadcast_joins, seconds_of, start_into
     from semistream.spark.demo.star_schema import DIMENSIONS
 
     ours = not outcome.statistics
@@ -254,6 +252,8 @@ def _stream(bars: Progress, plan: DemoPlan, place: Path, outcome: Outcome, rows:
             query.awaitTermination()
         if ours:
             outcome.statistics = {name: stream_statistics(query, name) for name in DIMENSIONS}
+        else:
+            outcome.broadcast = broadcast_joins(query)
         # the first micro-batch pays for compiling, here and in the JVM
         sales, seconds = seconds_of(query, after=1 if len(outcome.batch_rows) > 1 else 0)
     return sales / seconds

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -13,11 +16,11 @@ from semistream.core.units import parse_bytes
 from semistream.relation.relation import Relation
 from semistream.spark.demo.star_schema import DIMENSIONS, DemoPlan
 from semistream.spark.joining.stream_join import join
-from semistream.spark.relations.build_job import build
 
 __all__ = [
     "OURS",
     "THEIRS",
+    "broadcast_joins",
     "build_relations",
     "count_differences",
     "enriched",
@@ -29,24 +32,24 @@ __all__ = [
 
 OURS, THEIRS = "warehouse", "warehouse-of-spark"
 """Where the rows of our joins go, and those of Spark's."""
+_WANTED = {"products": ["name", "category", "price"], "customers": ["segment", "country"], "stores": ["region"]}
 _LOADED = (
     "sale_id", "date_id", "product_id", "customer_id", "store_id", "quantity", "amount", "event_time",
-    "name", "category", "price", "segment", "country", "region",
+    *itertools.chain.from_iterable(_WANTED.values()),
 )  # fmt: skip
-_LEAST_MEMORY = 4_000_000
+_SMALL_MEMORY = (4_000_000, 16_000_000)
+"""What a small master table gets to be held whole: at least, and at most."""
 
 
-def build_relations(spark: SparkSession, plan: DemoPlan, directory: Path) -> Relation:
-    """Make each master table a relation, with a Spark job; return that of the products."""
-    for name, key in DIMENSIONS.items():
-        master = spark.read.parquet(str(directory / name))
-        shards = 1 if name == "stores" else plan.shards
-        relation = build(master, directory / "relations" / name, key=key, shards=shards)
-        if name == "products":
-            products = relation
-        else:
+def build_relations(plan: DemoPlan, directory: Path) -> Relation:
+    """Make each master table a relation, without Spark, which may start meanwhile; return that of the products."""
+    for name, key in reversed(DIMENSIONS.items()):
+        master = ds.dataset(directory / name).scanner().to_reader()
+        # as many shards of the few stores, too: the task of the last join is the one that writes the warehouse
+        relation = Relation.build(master, directory / "relations" / name, key=key, shards=plan.shards)
+        if name != "products":
             relation.close()
-    return products
+    return relation
 
 
 def stream_of_sales(spark: SparkSession, directory: Path, files: int | None = 1) -> DataFrame:
@@ -66,8 +69,13 @@ def enriched(sales: DataFrame, plan: DemoPlan, directory: Path) -> DataFrame:
         memory: str | int = plan.memory
         if name != "products":
             with Relation.open(path) as relation:
-                memory = max(_LEAST_MEMORY, parse_bytes(plan.memory, of=relation.nbytes))
-        sales = join(sales, path, on=key, how="left", memory=memory, algorithm=plan.algorithm, metrics=name)
+                least, most = _SMALL_MEMORY
+                whole = min(most, max(least, 3 * relation.nbytes))
+                memory = max(whole, parse_bytes(plan.memory, of=relation.nbytes))
+        sales = join(
+            sales, path, on=key, how="left", memory=memory, algorithm=plan.algorithm, columns=_WANTED[name],
+            metrics=name,
+        )  # fmt: skip
     return sales.select(*_LOADED)
 
 
@@ -86,6 +94,12 @@ def start_into(rows: DataFrame, directory: Path, name: str, every: str | None = 
     return writer.start()
 
 
+def broadcast_joins(query: StreamingQuery) -> int:
+    """Return how many joins of a query's last micro-batch Spark has done by broadcasting a table."""
+    told = str(query._jsq.explainInternal(False))  # what query.explain() prints
+    return told.partition("== Initial Plan ==")[0].count("BroadcastHashJoin")
+
+
 def seconds_of(query: StreamingQuery, *, after: int = 0) -> tuple[int, float]:
     """Return the rows of all micro-batches but the first ``after``, and how long they took, Spark's work included."""
     done = [part for part in query.recentProgress if part["numInputRows"]][after:]
@@ -99,8 +113,12 @@ def count_differences(spark: SparkSession, directory: Path, examples: int = 5) -
     Returns the rows of the warehouse, how many rows differ, and some of those; ``surplus`` says how many times more
     often than in the other a row is in ours.
     """
-    ours, theirs = (spark.read.parquet(str(directory / name)) for name in (OURS, THEIRS))
-    return _compare(ours, theirs, examples)
+    sides = [pq.read_table(directory / name) for name in (OURS, THEIRS)]
+    ours, theirs = (side.select(_LOADED).sort_by([(name, "ascending") for name in _LOADED]) for side in sides)
+    if ours.equals(theirs):
+        return ours.num_rows, 0, []
+    found, expected = (spark.read.parquet(str(directory / name)) for name in (OURS, THEIRS))
+    return _compare(found, expected, examples)
 
 
 def _compare(found: DataFrame, expected: DataFrame, examples: int) -> tuple[int, int, list[dict[str, Any]]]:

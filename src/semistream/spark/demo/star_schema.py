@@ -40,6 +40,7 @@ DIMENSIONS = {"products": "product_id", "customers": "customer_id", "stores": "s
 """The tables that sales are joined with, and their keys."""
 
 _MASTER_FILE_ROWS = 250_000
+_MOST_CUSTOMERS = 100_000
 _SALES_PER_SECOND = 20_000.0
 _FIRST_DAY = date(2026, 6, 1)
 _DAYS = 28
@@ -55,20 +56,21 @@ class DemoPlan:
     Parameters
     ----------
     rows, sales
-        Products in the master table, and sales in the stream. There are a fifth as many customers as products.
+        Products in the master table, and sales in the stream. There are a fifth as many customers as products, and
+        100,000 at most: like the stores, small enough for Spark to broadcast. The products are not.
     batches
         Stretches of time the stream is cut into. Fewer make larger micro-batches, in which more sales share a read.
     shards
         Parts of R, each joined by a task of its own: one for each core, and eight at most.
     memory, algorithm
-        As in `semistream.join`, for the products; customers and stores get as large a part of theirs, or 4 MB.
+        As in `semistream.join`, for the products; customers and stores may be held whole, as Spark does.
     exponent
         Skew of the products sold.
     """
 
-    rows: int = 500_000
-    sales: int = 240_000
-    batches: int = 6
+    rows: int = 2_000_000
+    sales: int = 180_000
+    batches: int = 3
     shards: int = field(default_factory=lambda: min(8, max(2, os.cpu_count() or 2)))
     memory: str = "5%"
     algorithm: str = ALGORITHM
@@ -83,7 +85,7 @@ class DemoPlan:
     @property
     def customers(self) -> int:
         """How many customers there are."""
-        return max(1, self.rows // 5)
+        return max(1, min(_MOST_CUSTOMERS, self.rows // 5))
 
     @property
     def master(self) -> MasterTable:
