@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from figures import FIGURES, svg
 from mkdocs.structure.files import File, Files
+from plots import plots
 
 from semistream.cli.algorithms import WHEN
 from semistream.core.errors import SemistreamError
@@ -51,7 +52,12 @@ def _algorithm_page(name: str) -> str:
     if (model := _cost_model(name)) is not None:
         parts += ["## Its cost model", model]
         parts.append("How all models are priced, and how near they come: [tuning](../tuning.md#the-models).")
-    parts.append("Measured beside all others: [service rates](../service-rates.md), [experiments](../experiments.md).")
+    parts.append("## Measured")
+    if drawn := plots(name):
+        parts.append(drawn)
+    pages = {"service rates": "service-rates", "beside others": "peers", "experiments": "experiments"}
+    listed = ", ".join(f"[{told}](../{page}.md)" for told, page in pages.items())
+    parts.append(f"How, and what it says: {listed}.")
     return "\n\n".join(parts)
 
 

@@ -1,49 +1,89 @@
-"""Draw docs/ratio.svg: our join on Spark beside Spark's own, from the raw results. Run it when they are new."""
+"""Draw docs/ratio.svg: our join beside Spark's own and DuckDB's, from the raw results. Run it when they are new."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any, NamedTuple
 
 DOCS = Path(__file__).parents[1]
-RESULTS = {"10 M products, 1.5 GB": "rows-10m.json", "40 M products, 6.1 GB": "rows-40m.json"}
-WIDTH, LEFT, LONGEST = 760, 224, 396
+WIDTH, LEFT, LONGEST = 760, 224, 380
+OURS, THEIRS = "#0f766e", "#94a3b8"
+
+
+class Pair(NamedTuple):
+    """Two rates that were measured in one run."""
+
+    label: str
+    other: str
+    ours: float
+    theirs: float
+
+
+def sections() -> dict[str, list[Pair]]:
+    """Return what is drawn: each section has a scale of its own."""
+    on_spark = {"10 M products, 1.5 GB": "rows-10m.json", "40 M products, 6.1 GB": "rows-40m.json"}
+    beside = {"batches of 100,000": "peers-100k.json", "batches of 1,000,000": "peers-1m.json"}
+    spark = {label: _read("results-spark", name) for label, name in on_spark.items()}
+    peers = {label: _read("results", name)["points"][0] for label, name in beside.items()}
+    return {
+        "Stream rows a second on Spark, micro-batches of 100,000": [
+            Pair(label, "Spark's stream-static join", one["ours"], one["stream_static"]) for label, one in spark.items()
+        ],
+        "and in one Python process, 10 M products": [
+            Pair(label, "DuckDB with R's Parquet", one["rates"]["adaptivejoin"], one["rates"]["duckdb"])
+            for label, one in peers.items()
+        ],
+    }
 
 
 def drawn() -> str:
     """Return the picture."""
-    measured = {label: json.loads((DOCS / "results-spark" / name).read_text()) for label, name in RESULTS.items()}
-    most = max(max(one["ours"], one["stream_static"]) for one in measured.values())
-    height = 62 + 92 * len(measured)
+    found = sections()
+    height = 24 + sum(38 + 84 * len(pairs) for pairs in found.values())
+    told = "; ".join(_told(pair) for pairs in found.values() for pair in pairs)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
         'font-family="system-ui, sans-serif">',
-        f"<title>{'; '.join(_told(label, one) for label, one in measured.items())}</title>",
+        f"<title>{told}</title>",
         f'<rect width="{WIDTH}" height="{height}" rx="12" fill="#ffffff"/>',
-        '<text x="18" y="30" font-size="17" font-weight="700" fill="#17212b">Stream rows a second on Spark, '
-        "two cores</text>",
     ]
-    for number, (label, one) in enumerate(measured.items()):
-        y = 62 + 92 * number
-        parts.append(f'<text x="18" y="{y}" font-size="14" fill="#566370">{label}</text>')
-        bars = (
-            ("semistream, 5 % of R in memory", "ours", "#0f766e"),
-            ("stream-static join", "stream_static", "#94a3b8"),
-        )
-        for row, (name, key, color) in enumerate(bars):
-            top, length = y + 10 + 26 * row, max(2.0, LONGEST * one[key] / most)
-            ratio = f" · {one['ratio']:.1f} ×" if key == "ours" else ""
-            parts.append(
-                f'<text x="{LEFT - 8}" y="{top + 15}" font-size="12.5" text-anchor="end" fill="#17212b">{name}</text>'
-                f'<rect x="{LEFT}" y="{top}" width="{length:.0f}" height="20" rx="4" fill="{color}"/>'
-                f'<text x="{LEFT + length + 8:.0f}" y="{top + 15}" font-size="13.5" font-weight="700" fill="#17212b">'
-                f"{one[key] / 1e3:.0f} k/s{ratio}</text>"
-            )
+    y = 30
+    for title, pairs in found.items():
+        parts.append(f'<text x="18" y="{y}" font-size="17" font-weight="700" fill="#17212b">{title}</text>')
+        y += 28
+        most = max(max(pair.ours, pair.theirs) for pair in pairs)
+        for pair in pairs:
+            parts.append(f'<text x="18" y="{y}" font-size="14" fill="#566370">{pair.label}</text>')
+            ratio = f" · {pair.ours / pair.theirs:.1f} ×"
+            parts += _bar(y + 10, "semistream, 5 % of R in memory", pair.ours, most, OURS, ratio)
+            parts += _bar(y + 36, pair.other, pair.theirs, most, THEIRS, "")
+            y += 84
+        y += 10
     return "".join([*parts, "</svg>\n"])
 
 
-def _told(label: str, one: dict[str, float]) -> str:
-    return f"{label}: {one['ours'] / 1e3:.0f} k rows/s, Spark's own join {one['stream_static'] / 1e3:.0f} k rows/s"
+def _bar(top: int, name: str, rate: float, most: float, color: str, ratio: str) -> list[str]:
+    length = max(2.0, LONGEST * rate / most)
+    return [
+        f'<text x="{LEFT - 8}" y="{top + 15}" font-size="12.5" text-anchor="end" fill="#17212b">{name}</text>',
+        f'<rect x="{LEFT}" y="{top}" width="{length:.0f}" height="20" rx="4" fill="{color}"/>',
+        f'<text x="{LEFT + length + 8:.0f}" y="{top + 15}" font-size="13.5" font-weight="700" fill="#17212b">'
+        f"{_rate(rate)}{ratio}</text>",
+    ]
+
+
+def _rate(rate: float) -> str:
+    return f"{rate / 1e6:.2f} M/s" if rate >= 1e6 else f"{rate / 1e3:.0f} k/s"
+
+
+def _told(pair: Pair) -> str:
+    return f"{pair.label}: {_rate(pair.ours)}, {pair.other} {_rate(pair.theirs)}"
+
+
+def _read(folder: str, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((DOCS / folder / name).read_text())
+    return found
 
 
 if __name__ == "__main__":

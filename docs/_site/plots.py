@@ -1,0 +1,65 @@
+"""Measured rates of a join beside all others, as a figure of its page; from the raw results, when the site is built."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["plots"]
+
+DOCS = Path(__file__).parents[1]
+WIDTH, LEFT, LONGEST, STEP = 640, 150, 380, 19
+
+
+class Run(NamedTuple):
+    """Rates that were measured in one run."""
+
+    told: str
+    rates: dict[str, float]
+    hits: dict[str, float]
+
+
+def _runs() -> list[Run]:
+    found = []
+    for name, where in (("random", "frequent keys anywhere in R"), ("noperm", "frequent keys together in R")):
+        raw = _read(f"service-rates-{name}.json")
+        hits = {join: one["hit_ratio"] for join, one in raw["joins"].items()}
+        found.append(Run(f"All joins of one run, {where}; {raw['when'][:10]}", raw["rates"], hits))
+    raw = _read("peers-100k.json")
+    found.append(Run(f"Beside other ways, in the same memory; {raw['when'][:10]}", raw["points"][0]["rates"], {}))
+    return found
+
+
+def _read(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((DOCS / "results" / name).read_text())
+    return found
+
+
+def plots(join: str) -> str:
+    """Return the figures of a join, as HTML: those of the runs that it was in, itself coloured."""
+    return "\n\n".join(_figure(join, run) for run in _runs() if join in run.rates)
+
+
+def _figure(join: str, run: Run) -> str:
+    ranked = sorted(run.rates.items(), key=lambda item: -item[1])
+    most = ranked[0][1]
+    place = [name for name, _ in ranked].index(join) + 1
+    hits = f", {run.hits[join]:.0%} answered from memory" if run.hits.get(join) else ""
+    told = f"{join}: {run.rates[join] / 1e3:.0f} k tuples/s, {place}. of {len(ranked)}{hits}"
+    height = STEP * len(ranked) + 12
+    parts = [
+        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{told}" font-family="system-ui, sans-serif">',
+        f'<rect width="{WIDTH}" height="{height}" rx="8" fill="#ffffff"/>',
+    ]
+    for number, (name, rate) in enumerate(ranked):
+        top, length = 6 + STEP * number, max(2.0, LONGEST * rate / most)
+        color, weight = ("#0f766e", "700") if name == join else ("#cbd5e1", "400")
+        parts.append(
+            f'<text x="{LEFT - 8}" y="{top + 12}" font-size="12" text-anchor="end" font-weight="{weight}" '
+            f'fill="#17212b">{name}</text>'
+            f'<rect x="{LEFT}" y="{top + 1}" width="{length:.0f}" height="{STEP - 5}" rx="3" fill="{color}"/>'
+            f'<text x="{LEFT + length + 6:.0f}" y="{top + 12}" font-size="11.5" font-weight="{weight}" '
+            f'fill="#17212b">{rate / 1e3:.0f} k/s</text>'
+        )
+    return f"<figure>{''.join(parts)}</svg><figcaption>{run.told}. {told}.</figcaption></figure>"
