@@ -116,6 +116,9 @@ def test_controls_act_and_say_what_is_wrong(page: Page, shown: Shown) -> None:
     shown.dashboard.tell("ratio", {"ours": 300.0, "theirs": 100.0, "note": "as many"})
     shown.dashboard.tell("answers", [{"question": "Who?", "rows": [["a", 3, "3"], ["b", 1, "1"]]}])
     expect(page.locator("#pitch")).to_contain_text("3.0 ×")
+    shown.dashboard.tell("ratio", {"ours": 0.5, "theirs": 2.0, "note": "sooner", "seconds": True})
+    expect(page.locator("#pitch")).to_contain_text("4.0 ×")
+    expect(page.locator("#pitch")).to_contain_text("500 ms")
     assert "Who?" in page.locator("#answers").inner_text()
 
 

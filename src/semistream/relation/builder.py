@@ -141,8 +141,9 @@ def build(
             null_keys, written = _fill(reader, held, codec, writers, spill, parse_bytes(memory), clustered)
             if unique and not all(shard.unique for shard in written):
                 raise RelationBuildError(
-                    f"{' and '.join(codec.names)} was asked to be unique, and some of its values have several rows; "
-                    "nothing was built: remove rows that are there twice, add a column to the key, or do not ask for it"
+                    f"{' and '.join(codec.names)} was asked to be unique, and some of its values have several rows"
+                    f"{_such_as(writers)}; nothing was built: remove rows that are there twice, add a column to the "
+                    "key, or do not ask for it"
                 )
             publish(made, path, [name for one in written for name in one.files])
             manifest = Manifest(
@@ -157,6 +158,14 @@ def build(
             for shard in writers:
                 shard.abandon()
     return path
+
+
+def _such_as(writers: list[ShardWriter]) -> str:
+    """Return one of the keys that several rows have, for a message."""
+    for found in (writer.repeated for writer in writers):
+        if found is not None:
+            return f", such as {', '.join(str(value) for value in found.to_pylist()[0].values())}"
+    return ""
 
 
 def _fill(

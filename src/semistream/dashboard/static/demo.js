@@ -1,5 +1,5 @@
 // What only the demo has: controls, the comparison with Spark's own join, and answers of the warehouse.
-import { count } from "./numbers.js";
+import { count, time } from "./numbers.js";
 
 const at = (id) => document.getElementById(id);
 
@@ -66,15 +66,16 @@ function bar(label, value, most, told, other) {
   return line;
 }
 
-// {ours, theirs: rows a second, note}
-export function fillPitch({ ours, theirs, note }) {
+// {ours, theirs: rows a second, or seconds, of which fewer are better; note}
+export function fillPitch({ ours, theirs, note, seconds = false }) {
   const strong = document.createElement("strong"), words = document.createElement("p"), bars = document.createElement("div");
-  strong.textContent = `${(ours / theirs).toFixed(1)} ×`;
+  const told = (value) => (seconds ? time(value) : `${count(value)}/s`);
+  strong.textContent = `${(seconds ? theirs / ours : ours / theirs).toFixed(1)} ×`;
   words.textContent = note;
   words.style.margin = 0;
   bars.className = "bars";
   const most = Math.max(ours, theirs);
-  bars.append(bar("semistream", ours, most, `${count(ours)}/s`), bar("Spark's own join", theirs, most, `${count(theirs)}/s`, true));
+  bars.append(bar("semistream", ours, most, told(ours)), bar("Spark's own join", theirs, most, told(theirs), true));
   at("pitch").replaceChildren(strong, words, bars);
   at("pitch").hidden = false;
 }

@@ -113,6 +113,8 @@ class ShardWriter:
         self._pages = 0
         self._rows = 0
         self._unique = True
+        self.repeated: pa.RecordBatch | None = None
+        """A key that has several rows, if R is in the order of its keys and one was seen."""
         self._first: list[Ints] = []
         self._continues: list[NDArray[np.bool_]] = []
         self._scattered_keys: list[Ints] = []
@@ -220,8 +222,9 @@ class ShardWriter:
         if np.any(keys[1:] < keys[:-1]) or (self._previous is not None and keys[0] < self._previous):
             raise RelationBuildError("rows of a clustered shard must come in key order; sort them first")
         continued = self._previous is not None and keys[0] == self._previous
-        if same.size or continued:
+        if (same.size or continued) and self._unique:
             self._unique = False
+            self.repeated = batch.select(list(self._key.names)).slice(0 if continued else int(same[0]), 1)
         if self._key.exact:
             return
         names = list(self._key.names)
