@@ -54,6 +54,15 @@ def test_few_are_kept_and_none_is_overstated() -> None:
     assert missing.most(1) == {"7": 250}
 
 
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.dictionary(pa.int8(), pa.string()), pa.large_binary()])
+def test_any_type_of_key(kind: pa.DataType) -> None:
+    missing = MissingKeys()
+    values = pa.array(["a", "b", None, "a"]).cast(kind)
+    missing.add(pa.record_batch({"id": values}), ["id"])
+    missing.add(pa.record_batch({"id": values.slice(3)}), ["id"])
+    assert list(missing.most().values()) == [3, 1]
+
+
 def test_keys_of_several_columns_and_long_ones_are_short_texts() -> None:
     missing = MissingKeys()
     missing.add(pa.record_batch({"a": ["x" * 500, "y", None], "b": [b"\xff\x00", b"", b"z"]}), ["a", "b"])

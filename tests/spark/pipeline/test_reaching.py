@@ -84,3 +84,9 @@ table = "facts"
     with socket.create_server(("127.0.0.1", 0)) as server:
         listening = text.replace(f"{closed_port},nowhere", f"{server.getsockname()[1]}")
         assert list(problems(tmp_path, listening)) == [9]
+
+
+def test_a_file_that_is_none(tmp_path: Path) -> None:
+    for path, words in ((tmp_path, "is a directory"), (tmp_path / "p.toml", "is not there")):
+        with pytest.raises(PipelineError, match=f"it {words}; a pipeline is a TOML file, and semistream init"):
+            load(path)

@@ -11,6 +11,8 @@ __all__ = ["MissingKeys"]
 
 _KEPT = 256
 _LONGEST = 60
+_PENDING_ROWS, _PENDING_BYTES = 4096, 1 << 17
+"""Keys that are put aside until counting them is worth a call: joins let few tuples leave at a time."""
 
 
 class MissingKeys:
@@ -28,21 +30,44 @@ class MissingKeys:
     def __init__(self, kept: int = _KEPT) -> None:
         self._kept = kept
         self._counts: dict[str, int] = {}
+        self._pending: list[list[pa.Array]] = []
+        self._pending_rows = self._pending_bytes = 0
 
     def __len__(self) -> int:
+        self._count_pending()
         return len(self._counts)
 
     def add(self, batch: pa.RecordBatch, on: Sequence[str]) -> None:
         """Count the keys of rows; a key with a NULL in it is none."""
-        keys = pa.table([batch.column(name) for name in on], names=[f"{number}" for number in range(len(on))])
-        found = keys.drop_null().group_by(keys.column_names, use_threads=False).aggregate([([], "count_all")])
+        keys = [_plain(batch.column(name)) for name in on]
+        if any(column.null_count for column in keys):
+            whole = np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in keys])
+            keys = [column.filter(pa.array(whole)) for column in keys]
+        rows = len(keys[0])
+        if rows == 0:
+            return
+        if rows < _PENDING_ROWS:  # a copy, for a slice would keep all of the batch that it is of
+            every = pa.array(np.arange(rows))
+            keys = [column.take(every) for column in keys]
+        self._pending.append(keys)
+        self._pending_rows += rows
+        self._pending_bytes += sum(column.nbytes for column in keys)
+        if self._pending_rows >= _PENDING_ROWS or self._pending_bytes >= _PENDING_BYTES:
+            self._count_pending()
+
+    def _count_pending(self) -> None:
+        if not self._pending:
+            return
+        names = [f"{number}" for number in range(len(self._pending[0]))]
+        keys = pa.table([pa.chunked_array(list(parts)) for parts in zip(*self._pending, strict=True)], names=names)
+        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
+        found = keys.group_by(names, use_threads=False).aggregate([([], "count_all")])
         counts = found.column("count_all").to_numpy()
         if counts.size > self._kept:  # texts are made of few
             top = np.argpartition(counts, counts.size - self._kept)[-self._kept :]
             found, counts = found.take(pa.array(top)), counts[top]
-        columns = [found.column(name).to_pylist() for name in keys.column_names]
-        texts = (", ".join(map(_text, key)) for key in zip(*columns, strict=True))
-        self._merge(zip(texts, counts.tolist(), strict=True))
+        columns = [found.column(name).to_pylist() for name in names]
+        self._merge(zip(map(_text_of, zip(*columns, strict=True)), counts.tolist(), strict=True))
 
     def add_counts(self, counts: Mapping[str, int]) -> None:
         """Add what others have counted."""
@@ -50,6 +75,7 @@ class MissingKeys:
 
     def most(self, count: int = _KEPT) -> dict[str, int]:
         """Return the most frequent keys as text, and how often each was missing at least; the most frequent first."""
+        self._count_pending()
         return dict(sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))[:count])
 
     def _merge(self, counts: Iterable[tuple[str, int]]) -> None:
@@ -57,6 +83,17 @@ class MissingKeys:
             self._counts[key] = self._counts.get(key, 0) + count
         if len(self._counts) > self._kept:
             self._counts = self.most(self._kept)
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Return a column as Arrow can filter and count it."""
+    if pa.types.is_string_view(column.type):
+        return column.cast(pa.string())
+    return column.cast(pa.binary()) if pa.types.is_binary_view(column.type) else column
+
+
+def _text_of(key: tuple[object, ...]) -> str:
+    return ", ".join(map(_text, key))
 
 
 def _text(value: object) -> str:

@@ -53,6 +53,11 @@ def load(
     path = local_path(path, "pipeline")
     try:
         text = path.read_text()
+    except (FileNotFoundError, IsADirectoryError) as error:
+        found = "is a directory" if isinstance(error, IsADirectoryError) else "is not there"
+        raise PipelineError(
+            path, [Problem(1, f"it {found}; a pipeline is a TOML file, and semistream init writes one to start from")]
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise PipelineError(path, [Problem(1, f"cannot be read: {error}")]) from None
     document = Document(path, text, environment)
