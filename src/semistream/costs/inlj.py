@@ -18,7 +18,6 @@ from semistream.costs.basis.model import common_memory
 from semistream.costs.basis.popularity import KeyClasses
 from semistream.costs.basis.served import DiskCosts, Served, matched_in_passes
 from semistream.costs.basis.setting import Setting
-from semistream.joins.families.front_stage import PORTION
 from semistream.joins.shares import Lending
 
 __all__ = ["COSTS", "InljCosts"]
@@ -45,7 +44,7 @@ class InljCosts(DiskCosts):
         if setting.lent.lending is Lending.NOTHING:
             together = min(self._together(parts.pairs, buffered), arriving)
         else:
-            together = self._handed_on(parts.pairs, buffered, keys.miss_share)
+            together = self._handed_on(parts.pairs, buffered, setting.lent.portion, keys.miss_share)
         pages_a_key = 1.0 + (setting.rows_per_key - 1.0) / setting.rows_per_page
         units = keys.units(setting, 1)
         saved = units.adjacent(-np.expm1(-units.popularity * together)) / together
@@ -78,7 +77,7 @@ class InljCosts(DiskCosts):
         return float(max(1.0, (one**2 + (pairs - one) ** 2) / pairs))
 
     @staticmethod
-    def _handed_on(pairs: float, buffered: float, missed: float) -> float:
+    def _handed_on(pairs: float, buffered: float, portion: float, missed: float) -> float:
         """Return how many tuples are looked up together behind a cache, on average over tuples.
 
         What a cache lets pass of a portion comes together and stays so. Portions are as large as what waits behind
@@ -87,7 +86,7 @@ class InljCosts(DiskCosts):
         waiting: deque[float] = deque()
         tuples = squares = 0.0
         for _ in range(_PORTIONS):
-            waiting.append(min(PORTION, buffered - sum(waiting)) * missed)
+            waiting.append(min(portion, buffered - sum(waiting)) * missed)
             room = pairs if 2.0 * sum(waiting) > buffered else 0.0
             while room > 0.0 and waiting:
                 part = waiting.popleft()

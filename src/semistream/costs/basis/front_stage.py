@@ -31,7 +31,7 @@ from semistream.costs.basis.queue_steady_state import root
 from semistream.costs.basis.served import DiskCosts, Served
 from semistream.costs.basis.setting import LentParts, Setting
 from semistream.joins import find
-from semistream.joins.families.front_stage import FrontStage
+from semistream.joins.families.front_stage import PORTION, FrontStage
 from semistream.joins.shares import Lending, cache_share_for_zipf, cached_tuples, least_cache
 from semistream.structures.hot.hot_tuples import HotTuples
 from semistream.workloads.keys.zipf import harmonic
@@ -216,16 +216,24 @@ class FrontCosts(Costs):
     def _least_behind(self, setting: Setting, **options: Any) -> int:
         return self.behind.least_memory(setting.replace(lent=LentParts(self.lends)), **options)
 
-    def _lent(self, parts: Memory) -> LentParts:
+    def _lent(self, setting: Setting, parts: Memory, missed: float) -> LentParts:
         """Return what the join behind has of this stage."""
-        return LentParts(self.lends, parts.inbox, parts.pairs if self.lends is Lending.ALL else 0)
+        pairs = parts.pairs if self.lends is Lending.ALL else 0
+        return LentParts(self.lends, parts.inbox, pairs, self._portion(setting, parts, missed))
+
+    @staticmethod
+    def _portion(setting: Setting, parts: Memory, missed: float) -> float:
+        """Return the tuples that are looked up at once: as many as fit, and have hits for a batch of results."""
+        row = setting.buffered_bytes + setting.page_bytes / setting.rows_per_page
+        results = parts.parts["results"] / row / max(1.0 - missed, 1e-9)
+        return max(1.0, min(PORTION, parts.inbox / setting.buffered_bytes, results))
 
     def _before(self, setting: Setting, parts: Memory, **options: Any) -> None:
         """Give memory to what comes before the cache."""
 
     def _behind(self, setting: Setting, parts: Memory, keys: KeyClasses, **options: Any) -> Served:
         options = {name: value for name, value in options.items() if name not in ("threshold", "cache_share")}
-        setting = setting.replace(lent=self._lent(parts))
+        setting = setting.replace(lent=self._lent(setting, parts, keys.miss_share))
         return self.behind.serve(setting, parts.parts["join behind"], keys, **options)
 
     def _default_share(self, setting: Setting, room: int) -> float:

@@ -26,7 +26,6 @@ from semistream.costs.basis.model import Memory
 from semistream.costs.basis.popularity import KeyClasses
 from semistream.costs.basis.served import Served
 from semistream.costs.basis.setting import LentParts, Setting
-from semistream.joins.families.front_stage import PORTION
 from semistream.joins.shares import parts_between
 
 __all__ = ["ParallelFrontCosts"]
@@ -43,13 +42,11 @@ class ParallelFrontCosts(FrontCosts):
     def _behind(self, setting: Setting, parts: Memory, keys: KeyClasses, **options: Any) -> Served:
         most = parts.parts["intermediate buffer"] / setting.buffered_bytes
         options = {name: value for name, value in options.items() if name not in ("buffer_share", "threads")}
-        missed = min(keys.miss_share, 1.0 - 1e-9)
-        row = setting.buffered_bytes + setting.page_bytes / setting.rows_per_page
-        # a portion of the stream has hits for a batch of results
-        portion = min(PORTION, parts.inbox / setting.buffered_bytes, parts.parts["results"] / row / (1.0 - missed))
-        return super()._behind(setting, parts, keys, most=most, piece=max(1.0, portion * missed), **options)
+        missed = keys.miss_share
+        piece = max(1.0, self._portion(setting, parts, missed) * missed)
+        return super()._behind(setting, parts, keys, most=most, piece=piece, **options)
 
-    def _lent(self, parts: Memory) -> LentParts:
+    def _lent(self, setting: Setting, parts: Memory, missed: float) -> LentParts:
         return LentParts(self.lends, parts.parts["intermediate buffer"])
 
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:

@@ -33,6 +33,8 @@ class LentParts:
     lending: Lending = Lending.NOTHING
     inbox: int = 0
     pairs: int = 0
+    portion: float = math.inf
+    """Tuples that the stage looks up at once: they have hits for a batch of results."""
 
 
 _NOTHING = LentParts()
