@@ -244,8 +244,8 @@ def test_small_budgets_read_many_pages_at_a_call():
     frames = [PageFetch.frames_for(spare, 8192, 10**6, 2e-6) for spare in (0, 60_000, 400_000, 6_000_000, 10**8)]
     assert frames[:2] == [1, 2]
     assert frames[2] == 1 + 100_000 // 8200, "a fourth of a few hundred KB"
-    assert frames[3] == 1 + 600_000 // 8200
-    assert frames[4] == 1 + 10**8 // 12 // 8200
+    assert frames[3] == 1 + 1_200_000 // 8200, "a fifth of a few MB"
+    assert frames[4] == 1 + 10**8 // 16 // 8200
     assert PageFetch.frames_for(10**8, 8192, 9, 2e-6) == 9, "no more than R has pages"
     assert PageFetch.frames_for(400_000, 8192, 10**6, 1e-4) == 6, "a slow disk has no use for long calls"
 

@@ -110,8 +110,8 @@ class AdaptiveJoinCosts(DiskCosts):
         row, key = self._row_and_key(setting)
         frames = PageFetch.frames_for(spare, frame, setting.pages, setting.transfer)
         wanted = adaptive.LEAST_KEYS + PageFetch.wanted_for(spare)
-        taken = wanted * PageFetch.bytes_per_key + PageFetch.fixed_bytes()
-        parts.give("frames", frames * (frame + PageFetch.bytes_per_frame) + taken)
+        results = parts.parts["matches"] + parts.parts["results"]
+        parts.give("frames", PageFetch.bytes_for(frames, frame, wanted, results))
         room = parts.free + parts.parts.pop("stream buffer") - HotRows.fixed_bytes()
         tuple_bytes = setting.arrow_bytes + Window.bytes_per_tuple
         least_window = adaptive.LEAST_WINDOW + adaptive.LEAST_TUPLES * Window.bytes_per_tuple

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections import deque
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from semistream.core.arrays import Bytes, Ints
-from semistream.joins.adaptive.adaptive_split import Split, best_window
+from semistream.core.arrays import Bytes
+from semistream.joins.adaptive.adaptive_split import Split
 from semistream.joins.adaptive.page_fetch import PageFetch, read_costs
 from semistream.joins.adaptive.window import Window
-from semistream.joins.interface.following import Undo
 from semistream.joins.interface.join import Join
+from semistream.joins.shares import PAIR_BYTES
 from semistream.relation.pages.page_layout import page_keys
 from semistream.relation.relation import Relation
 from semistream.relation.rows.row_gather import RowGather
 from semistream.structures.array_source import ArraySource, in_memory
 from semistream.structures.hot.hot_rows import HotRows
-
-if TYPE_CHECKING:
-    from semistream.relation.changes.patch import Patch
 
 __all__ = ["AdaptiveMemory", "tuple_bytes"]
 
@@ -34,7 +28,7 @@ LEAST_TUPLES = 16
 LEAST_WINDOW = 4096
 MOST_RESULTS = 1 << 16
 MOST_RESULT_BYTES = 1 << 24
-KEYS_A_ROW = 1.25
+KEYS_A_ROW = 1.125
 """Places for keys for each row: those of keys that R does not have, or that are not read yet."""
 FILES_WINDOW_SHARE = 0.15
 """The window's share where the arena lies in files, whose size must not change."""
@@ -43,18 +37,10 @@ _SMALL = 256
 """Pages of an R that is held whole from the start, if it fits; a larger one when as many pages have been read."""
 _MOST_WHOLE = 1 << 17
 """Tuples of a window where R is held whole: there are no reads to share."""
-_DRIFT = 0.7
-_OTHER = 0.4
-_FORGET = 6
-"""Shares of the keys known that there usually are, below which the stream is taken to have moved, or to be another."""
-_USUAL, _READ, _TRIED = 0, 1, 2
+USUAL, READ, _TRIED = 0, 1, 2
 """What has been learned: the share of keys known that there usually is, pages read, whether R was tried to be held."""
-_BATCHES = 8
-"""Micro-batches whose sizes are remembered: memory for the longest of them is kept."""
 _UPDATED_PAGE_BYTES = 26
 """Of the index, for each page of an R that has been updated."""
-_WORTH_IT = 1.2
-"""Memory moves when the window that it should be is longer, or shorter, by this factor."""
 
 
 def _coarse(size: int, *, up: bool = False) -> int:
@@ -90,9 +76,6 @@ class AdaptiveMemory(Join):
         self._window_wish = window
         self._aging = aging
         self._arrays = arrays
-        self._exponent = 1.0
-        self._batch = 0
-        self._batches: deque[int] = deque(maxlen=_BATCHES)
         self._laid_out_for: float | None = None  # bytes of a row of R, as it was when the arena was made
         super().__init__(relation, **common)
 
@@ -104,6 +87,11 @@ class AdaptiveMemory(Join):
             return float(self.relation.codec.stride)
         room = self.relation.page_bytes / max(1.0, self.relation.rows_per_page) - _BESIDE_ROW
         return min(max(room, float(self.relation.codec.stride)), float(self.relation.page_bytes))
+
+    def _bytes_held(self, *, lent: bool) -> float:
+        """Return what a tuple takes in the window, where those of a batch are lent, or not."""
+        assert self.schema is not None
+        return float(Window.bytes_per_tuple) if lent else tuple_bytes(self.schema, self._row_bytes)
 
     def _row_and_key(self) -> tuple[int, int]:
         """Return what a row and a key cost in the arena."""
@@ -130,10 +118,9 @@ class AdaptiveMemory(Join):
         frames = PageFetch.frames_for(spare, frame, relation.page_count, read_costs(relation)[1])
         wanted = LEAST_KEYS + PageFetch.wanted_for(spare)
         self._fetch = PageFetch(relation, frames, wanted)
-        self.budget.reserve(
-            "frames",
-            frames * (frame + PageFetch.bytes_per_frame) + wanted * PageFetch.bytes_per_key + PageFetch.fixed_bytes(),
-        )
+        # results are made when all has been read, and the frames have been let go
+        results = self._cap * PAIR_BYTES + self._result_bytes
+        self.budget.reserve("frames", PageFetch.bytes_for(frames, frame, wanted, results))
         self._open_arena()
         self._gather = RowGather(relation.codec, [field.name for field in self.condition.fields])
         self._gather_key = RowGather(relation.codec, [] if relation.key.exact else list(relation.key.names))
@@ -146,7 +133,6 @@ class AdaptiveMemory(Join):
         assert self.schema is not None
         self._laid_out_for = self._stored_row_bytes()
         row, key = self._row_and_key()
-        self._tuple_bytes = tuple_bytes(self.schema, self._row_bytes)
         self._room = self.budget.free + self._inbox.bytes - HotRows.fixed_bytes()
         least = LEAST_WINDOW + LEAST_TUPLES * Window.bytes_per_tuple
         rows_of_r = relation.row_count
@@ -166,19 +152,20 @@ class AdaptiveMemory(Join):
             self._keys = max(LEAST_KEYS, min(most, 2 * rows_of_r + 1024))
         if self.condition.name == "between":
             self._keys, self._fits, self._most_rows = LEAST_KEYS, False, LEAST_KEYS  # no row is kept
+        each = self._bytes_held(lent=False)
         seek, transfer = read_costs(relation)
         self._split = Split(
             self._room - self._keys * key, max(1, relation.row_count), max(1, relation.page_count),
-            self._tuple_bytes, row, seek, transfer,
+            each, row, seek, transfer,
         )  # fmt: skip
         if self._window_wish is not None:
             tuples = self._window_wish
         elif self.condition.name == "between":
-            tuples = int(self._room / self._tuple_bytes)
+            tuples = int(self._room / each)
         elif self._arrays is not None:
-            tuples = int(FILES_WINDOW_SHARE * self._room / self._tuple_bytes)
+            tuples = int(FILES_WINDOW_SHARE * self._room / each)
         else:
-            tuples = self._split.best(self._exponent, _MOST_WHOLE if self._fits else math.inf)
+            tuples = self._split.best(1.0, _MOST_WHOLE if self._fits else math.inf)
         window, tuples, rows = self._parts_for(tuples)
         layout = f"{HotRows.FORMAT}; {self._keys} keys, {rows} rows of {row} B; "
         arrays = None if self._arrays is None else self._arrays(layout + str(relation.codec.schema))
@@ -199,71 +186,14 @@ class AdaptiveMemory(Join):
         room = self._room - self._keys * key
         least = LEAST_WINDOW + LEAST_TUPLES * Window.bytes_per_tuple
         most = max(least, room - (self._most_rows or LEAST_KEYS) * row)
-        window = min(max(least, int(tuples * self._tuple_bytes)), most)
-        each = max(1.0, self._tuple_bytes)
-        tuples = max(LEAST_TUPLES, int(window / each))
+        each = self._split.tuple_bytes
+        # where all tuples are lent, there is still room for some that are not
+        own = LEAST_WINDOW if each <= Window.bytes_per_tuple else 0
+        window = min(max(least, own + int(tuples * each)), most)
+        tuples = max(LEAST_TUPLES, int((window - own) / each))
         window -= tuples * Window.bytes_per_tuple
         rows = int((room - window - tuples * Window.bytes_per_tuple) // row)
         return window, tuples, max(LEAST_KEYS, rows if self._most_rows is None else min(rows, self._most_rows))
-
-    # -- moving it ----------------------------------------------------------------------------------------
-
-    def _follow_stream(self, tuples: int, distinct: int, missing: int, *, drained: bool) -> None:
-        """Learn from a window that has been served, and move memory to where it is worth more now.
-
-        Of its ``distinct`` keys so many were ``missing`` in the arena. When far more are than usual, the stream asks
-        for other keys than it did, and those that were frequent must not stay for that.
-        """
-        self._batch += tuples
-        before, self._read_before = self._read_before, (self.relation.counters - self._counters).pages
-        self._learned[_READ] += self._read_before - before
-        if distinct >= 64:
-            known = 1.0 - missing / distinct
-            usual = self._learned[_USUAL]
-            if known < _DRIFT * usual:
-                self._arena.age(1 if known > _OTHER * usual else _FORGET)
-                usual = known  # it takes some time to learn: that is no other change
-            self._learned[_USUAL] = usual + (0.5 if known > usual else 0.05) * (known - usual)
-        if drained:
-            self._batches.append(self._batch)
-            self._batch = 0
-        if tuples >= 256:
-            seen = self._split.exponent_of(tuples, distinct)
-            # a little more or less is left alone: it would only make memory move to and fro
-            if abs(seen - self._exponent) > 0.02:
-                self._exponent += 0.5 * (seen - self._exponent)
-        if self._arrays is not None or self._window_wish is not None or len(self._window) or self._fits:
-            return
-        # what updates of R hold is not in the split: memory stays where it is
-        if self._arena.whole or self._updates_part.bytes:
-            return
-        most = max(self._batches, default=0)
-        # a stream that goes on, or a batch longer than all before, may have any length
-        batch = math.inf if self._batch > 2 * most else float(max(most, 1))
-        best = best_window(self._split, round(self._exponent, 2), batch)
-        best += best // 32
-        if not 1 / _WORTH_IT < best / self._window.tuples < _WORTH_IT:
-            self._move(best)
-
-    def _move(self, tuples: int) -> bool:
-        """Make the window so long, and the arena as large as that leaves; return False if too much is in use for it."""
-        # updates of R may have taken what was free when the room was reckoned
-        there = self._inbox.bytes + self._arena_part.bytes + self.budget.free - HotRows.fixed_bytes()
-        if there < self._room:
-            self._have(there, self._most_rows)
-        window, tuples, rows = self._parts_for(tuples)
-        taken = window + tuples * Window.bytes_per_tuple
-        if rows < self._arena.capacity and not self._arena.resize(rows):
-            return False
-        self._arena_part.resize(min(self._arena_part.bytes, self._arena.nbytes))
-        if not self._window.resize(window, tuples):
-            return False
-        self._inbox.resize(min(self._inbox.bytes, taken))
-        if rows > self._arena.capacity:
-            self._arena.resize(rows)
-        self._arena_part.resize(self._arena.nbytes)
-        self._inbox.resize(taken)
-        return True
 
     # -- an R that fits -----------------------------------------------------------------------------------
 
@@ -271,7 +201,7 @@ class AdaptiveMemory(Join):
         """Whether R fits and enough of it has been read for reading all of it to pay."""
         if not self._fits or self._arena.whole:
             return False
-        return self.relation.page_count <= _SMALL or self._learned[_READ] >= self.relation.page_count
+        return self.relation.page_count <= _SMALL or self._learned[READ] >= self.relation.page_count
 
     def _hold_all(self) -> None:
         """Read all of R into the arena, or leave it at that if it turns out not to fit."""
@@ -298,46 +228,6 @@ class AdaptiveMemory(Join):
         numbers = np.empty(keys.size, np.int32)
         done, _ = self._arena.number(keys, np.ones(keys.size, np.bool_), numbers)
         return done == keys.size and self._arena.attach(numbers, self._fetch.rows_at(frames.reshape(-1), starts))
-
-    # -- updates of R -------------------------------------------------------------------------------------
-
-    def _forget(self, keys: Ints) -> None:
-        """Forget what is known of keys that an update has changed."""
-        self._arena.forget(keys)
-
-    def _give_up(self, lacking: int, patch: Patch) -> Undo:
-        """Do with less: a shorter window and fewer rows."""
-        before = self._room, self._window.tuples, self._most_rows
-        row, key = self._row_and_key()
-        least = LEAST_WINDOW + LEAST_TUPLES * Window.bytes_per_tuple + LEAST_KEYS * row + self._keys * key
-        taken = self._inbox.bytes + self._arena_part.bytes - HotRows.fixed_bytes()
-        if self._arrays is not None or taken - lacking < least:
-            raise self._too_large(lacking - max(0, taken - least), patch)
-        held = max(len(self._window), math.ceil(self._window.nbytes / self._tuple_bytes))
-        needed, room = self.budget.free + lacking, taken - lacking
-        while self.budget.free < needed:
-            if room < least:
-                self._take_back(*before)
-                raise self._too_large(least - room, patch)
-            self._have(room, self._most_rows)
-            shorter = int(self._window.tuples * self._room / taken)
-            if not self._move(max(held + held // 16, shorter)):
-                self._take_back(*before)
-                raise self._must_drain(self.pending)
-            room -= max(0, needed - self.budget.free)  # arrays are a little larger than reckoned
-        return partial(self._take_back, *before)
-
-    def _take_back(self, room: int, tuples: int, most_rows: int | None) -> None:
-        self._have(room, most_rows)
-        self._move(tuples)
-
-    def _have(self, room: int, most_rows: int | None) -> None:
-        """Share so many bytes out from now on; all rows of R are to fit only if they do."""
-        key = HotRows.bytes_per_key()
-        least = LEAST_WINDOW + LEAST_TUPLES * Window.bytes_per_tuple
-        fits = most_rows is not None and most_rows * self._row_and_key()[0] + self._keys * key + least <= room
-        self._room, self._most_rows = room, most_rows if fits else None
-        self._split = dataclasses.replace(self._split, room=room - self._keys * key)
 
     def _check(self) -> None:
         self._window.check()

@@ -119,8 +119,7 @@ class AdaptiveRanges(AdaptiveSchedule):
         frames = 1 + min(spare // _FRAMES_PART // frame, MOST_FRAMES, max(relation.page_count - 1, 0))
         self._most_intervals = LEAST_TUPLES + min(spare // _INTERVALS_PART // each, _MOST_INTERVALS)
         self._fetch = PageFetch(relation, frames, LEAST_KEYS)
-        taken = LEAST_KEYS * PageFetch.bytes_per_key + PageFetch.fixed_bytes()
-        self.budget.reserve("frames", frames * frame + taken)
+        self.budget.reserve("frames", PageFetch.bytes_for(frames, relation.device.frame_bytes, LEAST_KEYS))
         self.budget.reserve("intervals", self._most_intervals * each)
         self._open_arena()
 

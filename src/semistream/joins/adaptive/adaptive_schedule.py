@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from semistream.core.arrays import Floats
 from semistream.core.clock import Clock, RealClock
-from semistream.joins.adaptive.adaptive_memory import AdaptiveMemory
+from semistream.joins.adaptive.adaptive_moving import AdaptiveMoving
 from semistream.relation.relation import Relation
 
 __all__ = ["SHED", "AdaptiveSchedule", "parse_wait"]
@@ -43,7 +43,7 @@ def parse_wait(wait: float | str | None) -> float | None:
     return float(seconds)
 
 
-class AdaptiveSchedule(AdaptiveMemory):
+class AdaptiveSchedule(AdaptiveMoving):
     """The part of ADAPTIVEJOIN that knows deadlines.
 
     What a window takes is estimated from what those before it took for a tuple.

@@ -39,7 +39,7 @@ _LEAST_WINDOW = 64.0
 _STEPS_AN_OCTAVE = 4
 _PARTS_OF_A_STEP = 8
 _MOST_EXPONENT = 3.0
-_FILL = 0.97
+_FILL = 0.985
 """Share of the arena that the keys of a window may take: more would be cut in two too often."""
 
 

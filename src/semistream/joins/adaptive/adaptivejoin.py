@@ -70,6 +70,7 @@ class AdaptiveJoin(AdaptiveRanges):
 
     def __init__(self, relation: Relation, *, apart: bool = False, **options: Any) -> None:
         self._apart = apart
+        self._absent = 0.0  # share of the keys that were looked for and that R lacks
         super().__init__(relation, **options)
 
     # -- tuples come in -----------------------------------------------------------------------------------
@@ -79,7 +80,9 @@ class AdaptiveJoin(AdaptiveRanges):
             return self._offer_ranges(batch)
         if self._in_turn:
             return 0  # amid a turn the numbers of the window stand for what they stood for when it began
-        count = min(self._window.room(batch), _ENCODED)
+        # no row of a lent batch takes more than the memory, or it is found out here
+        lent = self._on_loan
+        count = min(self._window.room(batch.slice(0, _ENCODED), self.budget.total if lent else None), _ENCODED)
         if count == 0:
             return 0
         batch = batch.slice(0, count)
@@ -90,7 +93,7 @@ class AdaptiveJoin(AdaptiveRanges):
         done, hits = self._arena.number(keys, valid, numbers)
         if done < count:
             batch, valid = batch.slice(0, done), valid[:done]
-        self._window.append(batch, self._due_of(batch))
+        self._window.append(batch, self._due_of(batch), lent=lent)
         null = done - int(np.count_nonzero(valid))
         self._stats.rows_in += done
         self._stats.null_keys += null
@@ -110,19 +113,33 @@ class AdaptiveJoin(AdaptiveRanges):
             yield from self._serve_ranges()
             self._took(self.clock.now() - began, tuples - len(self._window))
             return
-        tuples, distinct, missing = len(self._window), self._arena.pinned, self._arena.unknown().size
+        if self._should_hold_all():
+            self._hold_all()
+        tuples, count = len(self._window), self._fitting()
+        distinct, missing = self._arena.pinned[0], self._arena.unknown().size
         try:
-            yield from self._serve()
+            yield from self._serve(count)
         finally:
+            self._fetch.let_go()
             self._arena.unpin()
             self._arena.pin(self._window.numbers)
         self._took(self.clock.now() - began, tuples - len(self._window))
-        self._follow_stream(tuples - len(self._window), distinct, missing, drained=self._closing)
+        self._follow_stream(tuples - len(self._window), distinct, missing)
 
-    def _serve(self) -> Iterator[pa.RecordBatch]:
+    def _fitting(self) -> int:
+        """Pin only the first tuples of the window, so many as rows of their keys will fit; return how many."""
         count = len(self._window)
-        if self._should_hold_all():
-            self._hold_all()
+        while True:
+            pinned, absent = self._arena.pinned
+            unknown = self._arena.unknown().size
+            needed = pinned - absent - int(self._absent * unknown)
+            if needed <= self._arena.capacity or count <= 1:
+                return count
+            # as many tuples fewer have not as many keys fewer: this goes on until it is enough
+            count = max(1, min(count - 1, int(count * self._arena.capacity / needed)))
+            self._arena.pin_only(self._window.numbers[:count])
+
+    def _serve(self, count: int) -> Iterator[pa.RecordBatch]:
         while not self._resolve():
             # the rows of so many tuples do not fit: half of them first
             count //= 2
@@ -130,6 +147,7 @@ class AdaptiveJoin(AdaptiveRanges):
                 yield from self._serve_alone()
                 return
             self._arena.pin_only(self._window.numbers[:count])
+        self._fetch.let_go()
         while count > 0:
             batch, numbers, due = self._window.take(min(count, self._most_results))
             count -= batch.num_rows
@@ -159,9 +177,13 @@ class AdaptiveJoin(AdaptiveRanges):
         self._stats.probes += unknown.size
         before = self._fetch.pages_wanted
         try:
-            return self._fetch.bring(self._arena, unknown)
+            fitted = self._fetch.bring(self._arena, unknown)
         finally:
             self._stats.pages_useful += self._fetch.pages_wanted - before
+        if fitted and unknown.size:
+            absent = self._arena.first_rows(unknown)[1] / unknown.size
+            self._absent += 0.25 * (absent - self._absent)
+        return fitted
 
     # -- results ------------------------------------------------------------------------------------------
 

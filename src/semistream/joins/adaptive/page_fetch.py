@@ -31,10 +31,10 @@ _LEAST_AHEAD = 32
 """Frames of a set at least: handing fewer over to a thread costs more than it saves."""
 MOST_FRAMES = 1024
 MOST_WANTED = 1 << 16
-_WANTED_PART, _FEW_WANTED = 32, 1 << 16
-_FRAMES_PART = 12
+_WANTED_PART, _FEW_WANTED, _FEW_WANTED_PART = 48, 1 << 16, 12
+_FRAMES_PART = 16
 """Of what is left beside the least memory, one part is for frames."""
-_FEW_FRAMES = ((24, 4), (128, 10))
+_FEW_FRAMES = ((24, 4), (192, 5))
 """But so many in any case, if they take no more than such a part: a call costs as much as many a page,"""
 _WORTHWHILE_CALL = 5e-4
 """unless it takes longer than this, in seconds."""
@@ -69,12 +69,9 @@ class PageFetch:
         # virtual time goes by while pages are read, and must not do so behind the join's back
         sets = 1 if relation.device.simulated else max(1, min(_SETS, frames // _LEAST_AHEAD))
         each = frames // sets
-        self._block = relation.frames(frames)
-        listed = np.empty(frames, np.int64)
-        self._sets = [
-            _Frames(listed[begin : begin + each], self._block[begin : begin + each])
-            for begin in range(0, each * sets, each)
-        ]
+        self._count, self._each = frames, each
+        self._listed = np.empty(frames, np.int64)
+        self._block: Bytes | None = None
         self._helpers = ThreadPoolExecutor(sets - 1, "semistream-fetch") if sets > 1 else None
         seek, transfer = read_costs(relation)
         # the last pages of some keys are still being read when the next keys are looked for
@@ -99,8 +96,14 @@ class PageFetch:
     def wanted_for(cls, spare: int) -> int:
         """Return how many keys to look for together with ``spare`` bytes beside the least."""
         return min(
-            max(spare // _WANTED_PART, min(spare // _FRAMES_PART, _FEW_WANTED)) // cls.bytes_per_key, MOST_WANTED
+            max(spare // _WANTED_PART, min(spare // _FEW_WANTED_PART, _FEW_WANTED)) // cls.bytes_per_key, MOST_WANTED
         )
+
+    @classmethod
+    def bytes_for(cls, frames: int, frame_bytes: int, wanted: int, results: int = 0) -> int:
+        """Return what it takes beside ``results`` bytes, which are in use only while no frames are: see `let_go`."""
+        held = frames * cls.bytes_per_frame + wanted * cls.bytes_per_key + cls.fixed_bytes()
+        return held + max(0, frames * frame_bytes - results)
 
     @staticmethod
     def fixed_bytes(max_scan: int = 256) -> int:
@@ -114,13 +117,27 @@ class PageFetch:
 
     @property
     def frames(self) -> Bytes:
-        """All frames, for who reads by himself."""
+        """All frames, for who reads by himself; they are there until `let_go`."""
+        if self._block is None:
+            self._block = self._relation.frames(self._count)
         return self._block
+
+    @property
+    def _sets(self) -> list[_Frames]:
+        frames, each = self.frames, self._each
+        return [
+            _Frames(self._listed[begin : begin + each], frames[begin : begin + each])
+            for begin in range(0, self._count - each + 1, each)
+        ]
+
+    def let_go(self) -> None:
+        """Give the frames back, for as long as nothing is read."""
+        self._block = None
 
     @property
     def nbytes(self) -> int:
         """Bytes of frames and plan."""
-        return self._block.nbytes + self._sets[0].listed.nbytes * len(self._sets) + self._planner.nbytes
+        return self.frames.nbytes + self._listed.nbytes + self._planner.nbytes
 
     def bring(self, arena: HotRows, unknown: Slots) -> bool:
         """Bring all rows of unknown keys into an arena, each page read once; return False if they do not fit.
@@ -145,10 +162,11 @@ class PageFetch:
         """Cut unknown keys into parts that can be looked for together, in the order of the keys."""
         keys = arena.keys_of(unknown)
         order = np.argsort(keys)
-        unknown, keys = unknown[order], keys[order]
+        unknown = unknown[order]
+        del keys, order
         at = 0
         while at < unknown.size:
-            wanted = self.locate(keys[at : at + self.capacity])
+            wanted = self.locate(arena.keys_of(unknown[at : at + self.capacity]))
             self.pages_wanted += int(np.count_nonzero(np.diff(wanted.pages, prepend=-1)))
             yield unknown[at : at + wanted.keys.size], wanted
             at += wanted.keys.size
@@ -172,10 +190,10 @@ class PageFetch:
 
     def all_pages(self) -> Iterator[tuple[Ints, Bytes]]:
         """Yield all of R, some pages at a time."""
-        each = len(self._sets[0].frames)
+        each = self._each
         for begin in range(0, self._relation.page_count, each):
             pages = np.arange(begin, min(begin + each, self._relation.page_count))
-            frames = self._sets[0].frames[: pages.size]
+            frames = self.frames[: pages.size]
             self._relation.read(pages, frames)
             yield pages, frames
 

@@ -1,10 +1,15 @@
-"""The window: stream tuples that are joined together, as they came."""
+"""The window: stream tuples that are joined together, as they came.
+
+Tuples may be *lent*: of a batch that whoever gave it has for as long as it is joined. Slices of it are views, so of a
+lent tuple the window holds nothing but its number.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import deque
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +20,14 @@ from semistream.relation.rows.row_sizes import BatchBytes
 __all__ = ["Window"]
 
 
+class _Part(NamedTuple):
+    batch: pa.RecordBatch
+    size: int
+    """Bytes that count; none, if it is lent."""
+    due: float
+    lent: bool
+
+
 class Window:
     """Batches of the stream in the order of their arrival, and a number for each tuple.
 
@@ -23,7 +36,7 @@ class Window:
     schema
         Of the stream.
     limit
-        Bytes of tuples at most, but for a single row that is longer; numbers are not among them.
+        Bytes of tuples at most, but for a single row that is longer; numbers are not among them, nor what is lent.
     tuples
         Tuples at most.
 
@@ -47,12 +60,12 @@ class Window:
         self.limit = limit
         self.size_of = BatchBytes(schema)
         self.nbytes = 0
-        """Bytes of the tuples."""
+        """Bytes of the tuples, but for those lent."""
         self._columns = len(schema)
         self._numbers: Slots = np.empty(tuples, np.int32)
         self._begin = 0
         self._end = 0
-        self._batches: deque[tuple[pa.RecordBatch, int, float]] = deque()
+        self._batches: deque[_Part] = deque()
 
     def __len__(self) -> int:
         return self._end - self._begin
@@ -73,12 +86,15 @@ class Window:
         self._numbers, self._begin, self._end = numbers, 0, held
         return True
 
-    def room(self, batch: pa.RecordBatch) -> int:
-        """Return how many rows, from the first on, there is room for; one, if the window is empty."""
+    def room(self, batch: pa.RecordBatch, lent: int | None = None) -> int:
+        """Return how many rows, from the first on, there is room for; one, if the window is empty.
+
+        If they are ``lent``, so many as take no more than that number of bytes.
+        """
         if len(self) == 0:
             self._begin = self._end = 0
         count = min(int(batch.num_rows), self.tuples - self._end)
-        room = self.limit - self.nbytes
+        room = self.limit - self.nbytes if lent is None else lent
         size = self.size_of(batch.slice(0, count))
         if size > room:
             count = int(count * max(room, 0) / size)
@@ -90,12 +106,25 @@ class Window:
         """Return where the numbers of the next ``count`` tuples are to be written."""
         return self._numbers[self._end : self._end + count]
 
-    def append(self, batch: pa.RecordBatch, due: float = math.inf) -> None:
+    def append(self, batch: pa.RecordBatch, due: float = math.inf, *, lent: bool = False) -> None:
         """Append tuples whose numbers have been written, and that are to leave by ``due``."""
-        size = self.size_of(batch)
-        self._batches.append((batch, size, due))
+        size = 0 if lent else self.size_of(batch)
+        self._batches.append(_Part(batch, size, due, lent))
         self._end += batch.num_rows
         self.nbytes += size
+
+    def keep(self) -> bool:
+        """Count what was lent from now on; return False, and change nothing, if there is not room for it."""
+        if not any(part.lent for part in self._batches):
+            return True
+        parts = [
+            part._replace(size=self.size_of(part.batch), lent=False) if part.lent else part for part in self._batches
+        ]
+        size = sum(part.size for part in parts)
+        if size > self.limit and len(self) > 1:
+            return False
+        self._batches, self.nbytes = deque(parts), size
+        return True
 
     @property
     def numbers(self) -> Slots:
@@ -105,18 +134,18 @@ class Window:
     def parts(self) -> Iterator[tuple[pa.RecordBatch, Slots, float]]:
         """Yield what is in the window: batches, the numbers of their tuples, and when they are due."""
         begin = self._begin
-        for batch, _, due in self._batches:
+        for batch, _, due, _ in self._batches:
             yield batch, self._numbers[begin : begin + batch.num_rows], due
             begin += batch.num_rows
 
     def take(self, most: int) -> tuple[pa.RecordBatch, Slots, float]:
         """Take tuples of one batch out, up to ``most`` from the first on, their numbers, and when they are due."""
-        batch, size, due = self._batches.popleft()
+        batch, size, due, lent = self._batches.popleft()
         self.nbytes -= size
         if batch.num_rows > most:
             rest = batch.slice(most)
-            size = self.size_of(rest)
-            self._batches.appendleft((rest, size, due))
+            size = 0 if lent else self.size_of(rest)
+            self._batches.appendleft(_Part(rest, size, due, lent))
             self.nbytes += size
             batch = batch.slice(0, most)
         begin, self._begin = self._begin, self._begin + int(batch.num_rows)
@@ -124,8 +153,9 @@ class Window:
 
     def check(self) -> None:
         """Assert all invariants."""
-        assert sum(batch.num_rows for batch, _, _ in self._batches) == len(self)
-        assert sum(size for _, size, _ in self._batches) == self.nbytes
+        assert sum(part.batch.num_rows for part in self._batches) == len(self)
+        assert sum(part.size for part in self._batches) == self.nbytes
+        assert all(part.size == 0 for part in self._batches if part.lent)
         assert 0 <= self._begin <= self._end <= self.tuples
         most = self.limit + len(self._batches) * (8 + 2 * self._columns)
         assert self.nbytes <= most or len(self) == 1, f"{self.nbytes} B in a window of {self.limit} B"

@@ -121,9 +121,10 @@ class HotRows:
         return int(self._t.state[kernels.KEYS])
 
     @property
-    def pinned(self) -> int:
-        """Keys that are pinned."""
-        return int(np.count_nonzero(self._t.known & np.uint8(PINNED)))
+    def pinned(self) -> tuple[int, int]:
+        """Keys that are pinned, and those of them that R is known to lack."""
+        known = self._t.known & np.uint8(KNOWN | PINNED)
+        return int(np.count_nonzero(known >= PINNED)), int(np.count_nonzero(known == (ABSENT | PINNED)))
 
     @property
     def whole(self) -> bool:
@@ -274,10 +275,10 @@ class HotRows:
         before = self.capacity
         if rows < before:
             self.make_room(before - rows)
-            lacking = self._rows.segments_for(before) - self._rows.segments_for(rows) - self._rows.free_segments
-            while lacking > 0 and self._let_go(0, max(1, self.capacity // 64)):
-                lacking = self._rows.segments_for(before) - self._rows.segments_for(rows) - self._rows.free_segments
-            if len(self) > rows or lacking > 0:
+            fewer = self._rows.segments_for(before) - self._rows.segments_for(rows)
+            while fewer > self._rows.free_segments and self._let_go(0, max(1, self.capacity // 64)):
+                pass
+            if len(self) > rows or fewer > self._rows.free_segments:
                 return False
             sources, targets = np.empty(before - rows, np.int32), np.empty(before - rows, np.int32)
             moved = int(walks.draw_in(self._t, rows, sources, targets))
@@ -295,9 +296,8 @@ class HotRows:
     # -- inside -------------------------------------------------------------------------------------------
 
     def _make_place(self, keys: int) -> bool:
-        before = self.key_count
         self._let_go(keys, 0)
-        return self.key_count < before
+        return int(self._t.state[kernels.FREE_KEY]) >= 0
 
     def _let_go(self, keys: int, rows: int) -> bool:
         before = self.key_count

@@ -1,0 +1,114 @@
+"""ADAPTIVEJOIN and batches that stay with whoever gives them: one window each, and nothing counted that is not held."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import semistream
+from semistream.joins.adaptive.window import Window
+from semistream.relation.relation import Relation
+from semistream.workloads import ZipfKeys
+
+ROWS = 20_000
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("batches")
+    table = pa.table({"id": np.arange(ROWS), "name": [f"name {i}" for i in range(ROWS)]})
+    Relation.build(table, folder / "r", key="id").close()
+    return folder / "r"
+
+
+def stream(rows: int, seed: int, exponent: float = 1.6) -> pa.RecordBatch:
+    drawn = ZipfKeys(ROWS + 100, exponent, "random", seed=seed).keys(0, rows)
+    return pa.record_batch({"id": drawn, "at": np.arange(rows), "more": np.full(rows, 7), "yet": np.full(rows, 1.5)})
+
+
+def right(batch: pa.RecordBatch, found: list[pa.RecordBatch]) -> bool:
+    table = pa.Table.from_batches(found)
+    names = [f"name {key}" if key < ROWS else None for key in batch["id"].to_pylist()]
+    return table["at"].equals(pa.chunked_array([batch["at"]])) and table["name"].to_pylist() == names
+
+
+def test_a_batch_larger_than_the_memory_is_one_window_if_the_rows_of_its_keys_fit(path):
+    with Relation.open(path) as relation:
+        join = semistream.create("adaptivejoin", relation, on="id", memory="40%")
+        for number in range(5):
+            batch, before = stream(15_000, number), join.stats
+            assert batch.nbytes > 1.5 * join.budget.total
+            assert right(batch, list(join.process([batch])))
+            join.check()
+            assert join.budget.peak <= join.budget.total
+        assert join.stats.since(before).steps == 1
+
+
+def test_what_stays_when_a_batch_is_over_is_counted_and_served(path):
+    with Relation.open(path) as relation:
+        join = semistream.create("adaptivejoin", relation, on="id", memory="40%", wait="60s")
+        for rows in (200, 20_000, 200, 200):
+            batch = stream(rows, rows)
+            found = list(join.feed(batch))
+            assert join._window.nbytes <= join._window.limit
+            assert not any(part.lent for part in join._window._batches)
+            join.check()
+            found += join.drain()
+            assert right(batch, found)
+
+
+def test_after_batches_that_were_drained_a_stream_goes_on(path):
+    with Relation.open(path) as relation:
+        join = semistream.create("adaptivejoin", relation, on="id", memory="20%")
+        for number in range(3):
+            list(join.process([stream(4_000, number)]))
+        assert join._window.limit <= 8192, "tuples are the caller's"
+        before, batches = join.stats, [stream(100, number, 0.0) for number in range(120)]
+        found = list(join.process(batches))
+        assert pa.Table.from_batches(found)["id"].to_pylist() == [
+            key for one in batches for key in one["id"].to_pylist()
+        ]
+        assert join.stats.since(before).steps < len(batches) / 2, "tuples of several batches share a window again"
+        join.check()
+
+
+def test_rows_that_do_not_fit_are_found_out_before_pages_are_read(path):
+    with Relation.open(path) as relation:
+        join = semistream.create("adaptivejoin", relation, on="id", memory="30%", window=6_000)
+        batch = stream(6_000, 1, 0.0)
+        before = join.stats.pages_read
+        assert right(batch, list(join.process([batch])))
+        windows = join.stats.steps
+        assert windows > 1
+        assert join.stats.pages_read - before <= windows * relation.page_count
+        join.check()
+
+
+def test_a_part_of_a_lent_batch_that_is_left_half_way_stays_in_order(path):
+    with Relation.open(path) as relation:
+        join = semistream.create("adaptivejoin", relation, on="id", memory="40%")
+        batch = stream(20_000, 5)
+        results = join.process([batch])
+        found = [next(results)]
+        results.close()
+        join.check()
+        found += join.drain()
+        ats = pa.Table.from_batches(found)["at"].to_pylist()
+        assert ats == sorted(ats)
+        assert join.pending == 0
+
+
+def test_a_window_counts_what_is_not_lent():
+    batch = pa.record_batch({"id": np.arange(100)})
+    window = Window(batch.schema, 400, 1000)
+    assert window.room(batch) < 50
+    assert window.room(batch, 10_000) == 100
+    window.numbers_of_next(100)[:] = 0
+    window.append(batch, lent=True)
+    assert window.nbytes == 0
+    assert not window.keep()
+    window.take(70)
+    assert window.keep()
+    assert 0 < window.nbytes <= 400
+    window.check()
