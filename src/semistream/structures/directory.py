@@ -27,7 +27,19 @@ from numpy.typing import NDArray
 from semistream.core.arrays import Ints
 from semistream.core.compiled import Int, kernel
 
-__all__ = ["ENTRY_BYTES", "entries_for", "erase", "find", "home", "mix", "position_at", "put", "repoint", "warm"]
+__all__ = [
+    "ENTRY_BYTES",
+    "entries_for",
+    "entry_for",
+    "erase",
+    "find",
+    "home",
+    "mix",
+    "position_at",
+    "put",
+    "repoint",
+    "warm",
+]
 
 Entries = NDArray[np.uint64]
 
@@ -55,7 +67,7 @@ def mix(key: Int) -> np.uint64:
 
 @kernel
 def home(hashed: np.uint64, size: int) -> Int:
-    """Return the entry where a hash would like to be."""
+    """Return the entry where a hash, or what is in the table of it, would like to be."""
     return np.int64(((hashed >> _HALF) * np.uint64(size)) >> _HALF)
 
 
@@ -71,7 +83,7 @@ def find(entries: Entries, keys: Ints, key: Int) -> Int:
     hashed = mix(key)
     size = entries.size
     at = home(hashed, size)
-    tag = hashed << _HALF
+    tag = hashed & ~_LOW
     while entries[at] != _NONE:
         entry = entries[at]
         if (entry & ~_LOW) == tag and keys[np.int64(entry & _LOW) - 1] == key:
@@ -94,10 +106,16 @@ def warm(entries: Entries, keys: Ints, near: Entries) -> None:
 
 
 @kernel
+def entry_for(key: Int, position: Int) -> np.uint64:
+    """Return the entry of a key at a position: the half of the hash that says where it would like to be, and that."""
+    return (mix(key) & ~_LOW) | np.uint64(position + 1)
+
+
+@kernel
 def put(entries: Entries, keys: Ints, position: Int) -> None:
     """Enter ``keys[position]``, which is not in the table yet."""
     at = find(entries, keys, keys[position])
-    entries[-1 - at] = (mix(keys[position]) << _HALF) | np.uint64(position + 1)
+    entries[-1 - at] = entry_for(keys[position], position)
 
 
 @kernel
@@ -107,8 +125,8 @@ def repoint(entries: Entries, at: Int, position: Int) -> None:
 
 
 @kernel
-def erase(entries: Entries, keys: Ints, at: Int) -> None:
-    """Empty an entry and move up those that had to go past it; their keys must still be where they were."""
+def erase(entries: Entries, at: Int) -> None:
+    """Empty an entry and move up those that had to go past it."""
     size = entries.size
     hole = at
     probe = at
@@ -119,7 +137,7 @@ def erase(entries: Entries, keys: Ints, at: Int) -> None:
         entry = entries[probe]
         if entry == _NONE:
             break
-        wish = home(mix(keys[np.int64(entry & _LOW) - 1]), size)
+        wish = home(np.uint64(entry), size)
         # the entry may fill the hole unless its home lies after the hole, cyclically up to the probe
         past, gap = probe - wish, probe - hole
         if past < 0:

@@ -64,9 +64,9 @@ def withdraw(t: Pinned, frame_bytes: int, frame: Int) -> Int:
     withdrawn = 0
     for row in range(n):
         if (t.frames[base + HEADER + 8 * n + row] & ENTERED) == ENTERED:
-            erase(t.rows, t.words, find(t.rows, t.words, t.words[first + row]))
+            erase(t.rows, find(t.rows, t.words, t.words[first + row]))
             withdrawn += 1
-    erase(t.pages, t.page, find(t.pages, t.page, t.page[frame]))
+    erase(t.pages, find(t.pages, t.page, t.page[frame]))
     t.page[frame] = -1
     return withdrawn
 

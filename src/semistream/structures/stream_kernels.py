@@ -95,7 +95,7 @@ def take_oldest(t: Table, count: int) -> Slots:
         at = find(t.entries, t.key, t.key[slot])
         follower = t.chain[slot]
         if follower < 0:
-            erase(t.entries, t.key, at)
+            erase(t.entries, at)
             t.state[KEYS] -= 1
         else:
             t.tail[follower] = t.tail[slot]
@@ -114,7 +114,7 @@ def take_keys(t: Table, keys: Ints) -> Slots:
         if at < 0:
             continue
         slot = np.int32(position_at(t.entries, at))
-        erase(t.entries, t.key, at)
+        erase(t.entries, at)
         t.state[KEYS] -= 1
         while slot >= 0:
             if count == taken.size:
@@ -202,7 +202,7 @@ def probe(
                 if at >= 0:
                     slot = position_at(t.entries, at)
                     if leaves:
-                        erase(t.entries, t.key, at)
+                        erase(t.entries, at)
                         t.state[KEYS] -= 1
             if slot >= 0:
                 start = row_start(flat, frame * frames.shape[1], n, row, stride)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from semistream.core.arrays import Bytes, Ints, Slots
 from semistream.core.compiled import Int, inner_kernel, kernel
-from semistream.structures.directory import erase, find, home, mix, position_at
+from semistream.structures.directory import entry_for, erase, find, home, mix, position_at
 from semistream.structures.hot.admission import MOST, recall, remember
 
 __all__ = [
@@ -106,7 +106,7 @@ def number(
             first[place] = -1
             known[place] = UNKNOWN | _IN_USE
             count[place] = 1 + recall(sketch, keys[i])
-            entries[-1 - at] = (mix(keys[i]) << np.uint64(32)) | np.uint64(place + 1)
+            entries[-1 - at] = entry_for(keys[i], place)
             numbers[i] = place
     if near == np.uint64(1):
         state[SEEN] += 0
@@ -141,7 +141,7 @@ def _free_rows(after: Slots, first: Slots, state: Ints, place: Int, freed: Slots
 def _free_key(
     key: Ints, first: Slots, known: Bytes, count: Bytes, entries: NDArray[np.uint64], state: Ints, place: Int
 ) -> None:
-    erase(entries, key, find(entries, key, key[place]))
+    erase(entries, find(entries, key, key[place]))
     known[place] = FREE
     count[place] = 0
     first[place] = state[FREE_KEY]
@@ -304,5 +304,5 @@ def forget(t: HotTable, keys: Ints, whole: bool) -> tuple[Slots, bool]:
             t.first[place] = -1
             t.known[place] = UNKNOWN
             t.often[place] = 0
-            t.entries[-1 - entry] = (mix(keys[i]) << np.uint64(32)) | np.uint64(place + 1)
+            t.entries[-1 - entry] = entry_for(keys[i], place)
     return freed[:at].copy(), True

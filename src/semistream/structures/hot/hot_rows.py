@@ -55,7 +55,7 @@ class HotRows:
         Where the arrays live, if not in this process; an arena left in mapped files is taken up as it was.
     """
 
-    FORMAT = "hot rows 2"
+    FORMAT = "hot rows 3"
     """Changes with the arrays and their meaning, so that an arena in files is not taken for another."""
 
     def __init__(
@@ -69,11 +69,10 @@ class HotRows:
         aging: float = 48.0,
         arrays: Arrays | None = None,
     ) -> None:
-        self._elastic = ElasticArrays() if arrays is None else None
-        arrays = arrays or self._elastic
-        assert arrays is not None
-        self.keys, self.capacity = keys, rows
-        self.unique = unique
+        own = ElasticArrays()
+        self._elastic = own if arrays is None else None
+        arrays = arrays or own
+        self.keys, self.capacity, self.unique = keys, rows, unique
         self._aging = max(1, int(aging * rows))
         self._rows = RowStore(codec, rows, row_bytes, arrays)
         self._sketch: Bytes = arrays("sketch", keys * SKETCH_BYTES, np.uint8)
@@ -151,8 +150,9 @@ class HotRows:
         while True:
             count, known = kernels.number(self._t, keys[done:], valid[done:], self.whole, self._sketch, numbers[done:])
             done, hits = done + int(count), hits + int(known)
-            if done == keys.size or not self._make_place(min(keys.size - done, self.keys // 16 + 1)):
+            if done == keys.size or not self._make_place(min(keys.size - done, self._going)):
                 break
+            self._going *= 2  # the more new keys have come, the more are to be expected
         self._grow_older(done)
         return done, hits
 
@@ -167,6 +167,7 @@ class HotRows:
 
     def unpin(self) -> None:
         """Let all keys go when room is needed; numbers given out are void."""
+        self._going = self.keys // 16 + 1
         self._t.known[:] &= np.uint8(KNOWN)
 
     # -- rows come in -------------------------------------------------------------------------------------
@@ -339,10 +340,8 @@ class HotRows:
                 used.append(row)
                 row = int(t.after[row])
         assert len(used) == len(set(used)) == len(self) <= self.capacity, (len(used), len(self), self.capacity)
-        for links, head, free in (
-            (t.after, kernels.FREE_ROW, self.capacity - len(used)),
-            (t.first, kernels.FREE_KEY, self.keys - places.size),
-        ):
+        rows, keys = self.capacity - len(used), self.keys - places.size
+        for links, head, free in ((t.after, kernels.FREE_ROW, rows), (t.first, kernels.FREE_KEY, keys)):
             count, at = 0, int(t.state[head])
             while at >= 0:
                 count, at = count + 1, int(links[at])

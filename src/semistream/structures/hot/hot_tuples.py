@@ -100,7 +100,7 @@ def _remove(t: _Table, keys: Ints) -> Slots:
         if at < 0:
             continue
         slot = position_at(t.entries, at)
-        erase(t.entries, t.key, at)
+        erase(t.entries, at)
         t.state[_KEYS] -= 1
         while slot >= 0:
             freed[count] = slot
@@ -152,7 +152,7 @@ class HotTuples:
         Where the arrays live; a cache left in mapped files is taken up as it was.
     """
 
-    FORMAT = "hot tuples 1"
+    FORMAT = "hot tuples 2"
     """Changes with the arrays and their meaning, so that a cache in files is not taken for another."""
 
     def __init__(
