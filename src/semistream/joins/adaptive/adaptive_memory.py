@@ -214,6 +214,7 @@ class AdaptiveMemory(Join):
             fitted = all(self._take_page(frames) for _, frames in self._fetch.all_pages())
             arena.whole = fitted and arena.evictions == before
         finally:
+            self._fetch.let_go()
             if arena.whole:
                 arena.settle(arena.places())
             else:

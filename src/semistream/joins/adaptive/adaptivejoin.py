@@ -144,6 +144,7 @@ class AdaptiveJoin(AdaptiveRanges):
             # the rows of so many tuples do not fit: half of them first
             count //= 2
             if count == 0:
+                self._fetch.let_go()
                 yield from self._serve_alone()
                 return
             self._arena.pin_only(self._window.numbers[:count])
