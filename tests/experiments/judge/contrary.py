@@ -76,7 +76,7 @@ def up(x: float) -> float:
 
 
 def down(x: float) -> float:
-    return 1.0 / (1.0 + x)
+    return 100.0 / (1.0 + x)
 
 
 C, M, H, X, R = "CMESHJOIN", "MESHJOIN", "HYBRIDJOIN", "X-HYBRIDJOIN", "R-MESHJOIN"
@@ -85,7 +85,9 @@ FLAT = case(
     "MESHJOIN hardly changes", {M: up}, {M: down}, {M: lambda x: 1 + 0.3 * x}, agreeing={M: lambda x: 1 - 0.05 * x}
 )
 AT_ONCE = "OP-CACHEJOIN, as published, two loads at once"
-LARGEST_AT_LEAST = case("The gain is largest at small memory", {"SSIJ": up}, {}, agreeing={"SSIJ": down})
+LARGEST_AT_LEAST = case(
+    "The gain is largest at small memory", {"SSIJ": up}, {"SSIJ": lambda x: 0.5 / (1 + x)}, {}, agreeing={"SSIJ": down}
+)
 
 
 def slow(rate: float, tuples: float) -> dict[str, dict[str, Any]]:

@@ -51,6 +51,10 @@ HILL = ((1.0, 1.0), (2.0, 3.0), (3.0, 2.0))
         (claims.gain("a", "b", 3.0, x=3.0), {"a": UP, "b": ((3.0, 1.0),)}, False),  # and not more than a tenth above
         (claims.gain_goes("a", "b", way="up"), {"a": UP, "b": ((1.0, 1.0), (3.0, 1.0))}, True),
         (claims.gain_goes("a", "b", way="down"), {"a": UP, "b": ((1.0, 1.0), (3.0, 1.0))}, False),
+        (claims.gain_goes("b", "a", way="down"), {"a": UP, "b": ((1.0, 1.5), (3.0, 1.0))}, True),
+        (claims.gain_goes("b", "a", way="down"), {"a": UP, "b": ((1.0, 0.9), (3.0, 1.0))}, False),
+        (claims.ends_below("a"), {"a": HILL}, True),
+        (claims.ends_below("a"), {"a": UP}, False),
         (claims.flat("a", 0.1), {"a": ((1.0, 1.0), (2.0, 0.95))}, True),
         (claims.flat("a", 0.1), {"a": ((1.0, 1.0), (2.0, 1.2), (3.0, 1.0))}, False),
         (claims.gain_changes("a", "b", (1.0, 1.0), (3.0, 4.0)), {"a": UP, "b": ((1.0, 1.0), (3.0, 1.0))}, True),

@@ -136,6 +136,7 @@ def one_distribution(outcome: Outcome) -> str:
     return (
         "Stream and R have one distribution of longitudes: a longitude that the stream asks for twice as often has "
         "twice as many rows in R. So a cache that holds a share x of R answers x of the stream, whichever rows it "
-        f"holds, and takes more than that from waiting tuples. It answers {hits}. The paper does not say how its cache "
-        "treats keys with hundreds of rows in several pages; ours holds a key with all its rows or not at all."
+        f"holds, and takes more than that from waiting tuples. Ours answers {hits}: it holds a key with all its rows, "
+        "and only if they are on one page, which hundreds of rows are not. The paper does not say how its cache treats "
+        "such keys."
     )

@@ -261,7 +261,7 @@ def _most_at_least_memory(series: str) -> Judge:
         texts, holds = [], True
         for facet in outcome.facets():
             gains = [(x, a.y / b.y) for x, a, b in outcome.pairs(series, MESH, facet)]
-            holds = holds and len(gains) > 1 and all(gains[0][1] > gain for _, gain in gains[1:])
+            holds = holds and len(gains) > 1 and all(gains[0][1] > max(1.0, gain) for _, gain in gains[1:])
             texts.append(f"{facet}: {', '.join(f'{gain:.2f}× at {x:g} %' for x, gain in gains)}")
         reason = (
             "With little memory SSIJ's buffer of waiting tuples is short, and a join phase, which reads a large part "
