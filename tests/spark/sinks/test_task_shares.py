@@ -78,6 +78,25 @@ def test_delta_says_what_is_in_a_file(tmp_path: Path) -> None:
         assert table.to_pyarrow_table(filters=[("id", "=", wanted)])["id"].to_pylist() == [wanted]
 
 
+def test_delta_tables_are_made_by_several_queries_at_once(tmp_path: Path) -> None:
+    failed: list[BaseException] = []
+
+    def write(number: int, query: str) -> None:
+        try:
+            DeltaSink(tmp_path / f"{number}").write(batch().drop_columns(["part"]), query, 0)
+        except BaseException as error:
+            failed.append(error)
+
+    for number in range(5):  # others look, and make it, at the same time
+        threads = [threading.Thread(target=write, args=(number, query)) for query in "abcd"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failed
+        assert read(DeltaSink(tmp_path / f"{number}")).num_rows == 4 * 16
+
+
 def test_delta_tables_that_ask_more_are_refused(tmp_path: Path) -> None:
     from deltalake import DeltaTable
 

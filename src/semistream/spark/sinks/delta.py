@@ -78,10 +78,7 @@ class DeltaSink(BatchSink["DeltaStaging"]):
         table = self._table()
         if table is None:
             check_partitions(schema, self.partition_by)
-            table = self._deltalake.DeltaTable.create(
-                self.path, schema=pa.schema([part.with_nullable(True) for part in schema]), mode="ignore",
-                partition_by=self.partition_by or None, storage_options=self._storage,
-            )  # fmt: skip
+            table = self._made(schema)
         held = self._check_table(table, schema)
         return DeltaStaging(self.path, held, tuple(table.metadata().partition_columns), self._storage)
 
@@ -104,6 +101,19 @@ class DeltaSink(BatchSink["DeltaStaging"]):
             commit_properties=delta.CommitProperties(app_transactions=[delta.Transaction(_application(query), batch)]),
         )  # fmt: skip
         return True
+
+    def _made(self, schema: pa.Schema) -> Any:
+        """Make the table, or return the one that another query has just made."""
+        try:
+            return self._deltalake.DeltaTable.create(
+                self.path, schema=pa.schema([part.with_nullable(True) for part in schema]), mode="ignore",
+                partition_by=self.partition_by or None, storage_options=self._storage,
+            )  # fmt: skip
+        except self._deltalake.exceptions.CommitFailedError:
+            table = self._table()
+            if table is None:
+                raise
+            return table
 
     def _table(self) -> Any | None:
         delta = self._deltalake
