@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import subprocess
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,29 @@ def test_delta_says_what_is_in_a_file(tmp_path: Path) -> None:
     assert (action["min.note"], action["max.note"]) == ("n1", "n9")
     for wanted in range(16):
         assert table.to_pyarrow_table(filters=[("id", "=", wanted)])["id"].to_pylist() == [wanted]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"no memory file system can be mounted here: {mounted.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+@pytest.mark.parametrize("kind", [DeltaSink, ParquetSink])
+def test_a_full_disk_is_told_and_gets_its_room_back(small_disk: Path, kind: type[Any]) -> None:
+    """Also by the process that filled it, which Spark uses for the next try."""
+    sink, few = kind(small_disk / "facts"), batch().drop_columns(["part"])
+    assert sink.write(few, "q", 0)
+    noise = pa.array([os.urandom(30_000).hex() for _ in range(40)])
+    with pytest.raises(OSError, match="No space left on device"):
+        sink.write(pa.table({"id": range(40), "day": [None] * 40, "note": noise}).cast(few.schema), "q", 1)
+    assert sink.write(few, "q", 1)
+    assert rows_of(read(sink)) == sorted([*few.to_pylist()] * 2, key=lambda row: row["id"])
 
 
 def test_delta_tables_are_made_by_several_queries_at_once(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -166,10 +165,7 @@ class _DeltaShare(Share):
         return json.dumps([add_action(file) for file in self._files.close()])
 
     def abandon(self) -> None:
-        self._files.abandon()
-        for path in self._files.paths:
-            with suppress(OSError):
-                self._remove(path)
+        self._files.abandon(self._remove)
 
 
 def _folder(staging: DeltaStaging) -> tuple[Callable[[str], Any], Callable[[str], None]]:

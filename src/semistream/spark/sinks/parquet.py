@@ -147,12 +147,13 @@ class ParquetStaging(Staging):
     partition_by: tuple[str, ...]
 
     def open(self) -> Share:
-        return _ParquetShare(ParquetFiles(self.schema, self.partition_by, flushed_file(self.folder)))
+        return _ParquetShare(self)
 
 
 class _ParquetShare(Share):
-    def __init__(self, files: ParquetFiles) -> None:
-        self._files = files
+    def __init__(self, staging: ParquetStaging) -> None:
+        self._folder = Path(staging.folder)
+        self._files = ParquetFiles(staging.schema, staging.partition_by, flushed_file(staging.folder))
 
     def append(self, rows: pa.RecordBatch) -> None:
         self._files.append(rows)
@@ -161,7 +162,7 @@ class _ParquetShare(Share):
         return json.dumps([file.path for file in self._files.close()])
 
     def abandon(self) -> None:
-        self._files.abandon()
+        self._files.abandon(lambda path: (self._folder / path).unlink())
 
 
 def check_partitions(schema: pa.Schema, partition_by: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -64,9 +65,11 @@ class FileOnDisk:
 
     def close(self) -> None:
         if not self._file.closed:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
+            try:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+            finally:  # on a full disk, too: a file that stays open keeps its room
+                self._file.close()
 
 
 def flushed_file(folder: str) -> Callable[[str], FileOnDisk]:
@@ -121,11 +124,16 @@ class ParquetFiles:
             self._finish(next(iter(self._parts.values())))
         return self._written
 
-    def abandon(self) -> None:
-        """Close files as they are."""
+    def abandon(self, remove: Callable[[str], None]) -> None:
+        """Close files as they are, and remove all that were begun; what fails now has been told."""
         for part in self._parts.values():
-            if part.target is not None:
-                part.target.close()
+            for opened in (part.writer, part.target):
+                with suppress(Exception):
+                    if opened is not None:
+                        opened.close()
+        for path in self.paths:
+            with suppress(OSError):
+                remove(path)
 
     def _split(self, rows: pa.RecordBatch) -> list[tuple[dict[str, Any], pa.RecordBatch]]:
         inside = rows.select(self._inside.names)
