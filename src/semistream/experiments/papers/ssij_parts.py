@@ -245,7 +245,10 @@ def _no_fall(outcome: Outcome) -> str:
         f"answers {hits}: waiting tuples that share a pass over R make up for the pages they push out."
     )
     if len(full) > 1:
-        text += f" From {full[0]:,.0f} on the tuples that fit are fewer than the threshold, so it changes nothing."
+        text += (
+            f" From {full[0]:,.0f} on fewer tuples fit than the threshold asks for, and it changes nothing: a join "
+            "phase begins as soon as no more come in. The paper's is delayed until tuples that arrive find no room."
+        )
     return text
 
 
