@@ -11,12 +11,9 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-import semistream
 from semistream.cli import app
 from semistream.joins import algorithms
 
@@ -121,48 +118,6 @@ def test_python_of_how_to_pages(page: Path, spark: Any, tmp_path: Path, monkeypa
             spark.streams.removeListener(listening)
             for report in listening.reports:
                 report.close()
-
-
-@pytest.mark.slow
-@pytest.mark.spark
-def test_python_of_reference_pages(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What stands outside of tutorial and how-to pages, in the order of the pages."""
-    pytest.importorskip("deltalake")
-    pytest.importorskip("obstore")
-    monkeypatch.chdir(tmp_path)
-    products = pa.table({"product_id": [1, 2, 3], "name": ["a", "b", "c"]})
-    for place in (tmp_path / "data" / "products", "memory://warehouse/products"):
-        semistream.Relation.build(products, place, key="product_id", shards=2).close()
-    sold = pa.table({"sale": [1, 2], "product_id": [2, 9]})
-    Path("sales").mkdir()
-    pq.write_table(sold, "sales/0.parquet")
-    others = [page for page in sorted((ROOT / "docs").glob("*.md")) if page not in PAGES]
-    python = {page.stem: [text for language, text in blocks(page) if language == "python"] for page in others}
-    assert {stem for stem, found in python.items() if found} == {"object-stores", "pipeline", "tuning"}
-    paths = {
-        "s3://": "memory://",
-        '"relation"': '"/data/products"',
-        '"id"': '"product_id"',
-        '"5%"': '"1MB"',
-        '"/data/products"': f'"{tmp_path}/data/products"',
-    } | {f'"{name}"': f'"{tmp_path}/{name}"' for name in ("facts", "unknown_products", "check")}
-    with semistream.Relation.open(tmp_path / "data" / "products") as relation:
-        sales = spark.readStream.schema("sale long, product_id long").parquet(str(tmp_path / "sales"))
-        names: dict[str, Any] = {
-            "semistream": semistream, "spark": spark, "sales": sales, "stream_df": sales, "relation": relation,
-            "first_batches": sold.to_batches(), "gone": spark.createDataFrame([(1,)], "product_id long"),
-            "changes": spark.createDataFrame([(3, "d")], "product_id long, name string"),
-        }  # fmt: skip
-        for text in (text for found in python.values() for text in found):
-            for theirs, ours in paths.items():
-                text = text.replace(theirs, ours)
-            exec(compile(text, "docs", "exec"), names)
-            for query in spark.streams.active:
-                query.processAllAvailable()
-                query.stop()
-    with semistream.Relation.open(tmp_path / "data" / "products") as newest:
-        assert newest.to_table().sort_by("product_id").to_pydict() == {"product_id": [2, 3], "name": ["b", "d"]}
-    assert pq.read_table(tmp_path / "unknown_products")["sale"].to_pylist() == [2]
 
 
 @pytest.mark.slow
