@@ -136,7 +136,7 @@ def _gain_grows(facet: str) -> Judge:
         ends = [_best_other(outcome, x, facet) for x in (places[0], places[-1])]
         gains = [a.y / b.y for a, b in ends]
         noise = sum(a.interval / a.y + b.interval / b.y for a, b in ends)
-        holds = gains[1] > gains[0] + noise
+        holds = gains[1] > max(1.0, gains[0] + noise)  # a loss that becomes smaller is no gain
         reason = (
             "The gain is over the best of the others, and which that is changes with memory: as soon as a twentieth of "
             "R fits into the fixed share for pages, a fixed split loses little."
