@@ -113,6 +113,7 @@ def test_the_report_is_one_page_that_asks_nothing_of_a_network(measured: Path, t
     assert (tmp_path / f"{QUICK}.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_report_begins_with_a_summary_and_leaves_out_what_was_not_run(measured: Path, tmp_path: Path) -> None:
     assert run("report", *options(measured), "--output", tmp_path).exit_code == 0
     page, text = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()

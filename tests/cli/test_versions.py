@@ -48,6 +48,7 @@ def test_upsert_delete_history_compact_vacuum(tmp_path):
     assert len(json.loads(semistream("history", path, "--json").stdout)) == 1, "the query will not come back"
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_said_in_one_message(tmp_path):
     pq.write_table(pa.table({"other": [1]}), tmp_path / "new.parquet")
     refused = semistream("upsert", tmp_path / "new.parquet", tmp_path / "nothing")

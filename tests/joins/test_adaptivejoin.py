@@ -250,6 +250,7 @@ def test_small_budgets_read_many_pages_at_a_call():
     assert PageFetch.frames_for(400_000, 8192, 10**6, 1e-4) == 6, "a slow disk has no use for long calls"
 
 
+@pytest.mark.slow
 def test_text_keys_of_which_a_third_is_absent_in_little_memory(tmp_path):
     """The likeness of a shop: a budget of a few pages, where a call for each page or absent key is what costs."""
     generator = np.random.default_rng(5)

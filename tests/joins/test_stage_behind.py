@@ -153,6 +153,7 @@ def test_a_stream_that_goes_on_never_stops_where_both_share_one_buffer(algorithm
 
 
 @pytest.mark.parametrize("algorithm", ["cachejoin", "cmeshjoin", "front+x_hybridjoin", "front+ssij"])
+@pytest.mark.slow
 def test_a_long_row_waits_for_the_room_that_others_have_behind(algorithm: str, relation: Relation) -> None:
     least = find(algorithm).minimum_memory(relation, STREAM, on="id")
     front = find(algorithm)(relation, on="id", memory=2 * least, schema=STREAM)

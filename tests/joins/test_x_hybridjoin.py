@@ -125,6 +125,7 @@ def test_measured_frequency_comes_near_the_true_one(folder: Path, ranked: Ints, 
     assert hits > 0.9 * best * 20_000
 
 
+@pytest.mark.slow
 def test_pinning_follows_a_hot_set_that_moves(folder: Path, ranked: Ints) -> None:
     relation = Relation.open(folder / "by key")
     join = made(relation, pinned_pages=60)
@@ -148,6 +149,7 @@ def test_pinning_follows_a_hot_set_that_moves(folder: Path, ranked: Ints) -> Non
     join.check()
 
 
+@pytest.mark.slow
 def test_without_pinned_pages_it_is_hybridjoin(folder: Path, ranked: Ints) -> None:
     keys = zipf(ranked, 5_000)
     common = {"in_flight": 1, "partition_pages": 1}

@@ -44,6 +44,7 @@ def test_every_stream_tuple_has_its_master_tuple(make, directory: Path) -> None:
     assert stream.size > 5 * master.size
 
 
+@pytest.mark.slow
 def test_sizes_follow_the_scale_factor(directory: Path) -> None:
     assert TpchTable("customer", 0.01, directory).row_count == 1_500
     assert TpchTable("customer", 0.02, directory).row_count == 3_000
@@ -74,6 +75,7 @@ def test_few_rows_are_made_from_a_small_part(directory: Path) -> None:
     assert small.stat().st_size < whole.stat().st_size
 
 
+@pytest.mark.slow
 def test_a_table_is_made_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = TpchTable("supplier", 0.01, directory).table()
     monkeypatch.setattr(subprocess, "run", None)

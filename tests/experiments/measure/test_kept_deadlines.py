@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from semistream.experiments.measure.tasks import measure
 from semistream.experiments.spec import Point, Workload
 
@@ -20,6 +22,7 @@ def late_at(deadline: float, tuples: int) -> dict[str, float]:
     return measure(point, "simulated", Path())
 
 
+@pytest.mark.slow
 def test_tuples_are_late_if_the_deadline_is_shorter_than_a_read_and_not_if_it_is_long():
     assert late_at(1e-5, 100)["late"] > 0
     assert late_at(0.5, 6000)["late"] == 0

@@ -80,6 +80,7 @@ models = st.dictionaries(keys, values, max_size=40)
     shards=st.integers(1, 3),
     fill=st.sampled_from([0.5, 0.8, 1.0]),
 )
+@pytest.mark.slow
 def test_updates_do_what_a_dictionary_does(
     tmp_path_factory: pytest.TempPathFactory,
     start: Model,

@@ -66,6 +66,7 @@ def test_all_of_it_comes_if_it_fits_and_nothing_is_asked_again(s3: S3Server, tie
     assert not [key for _, key in s3.requests[asked:] if not (key == "" or "manifest" in key)], "nor the indexes"
 
 
+@pytest.mark.slow
 def test_it_stays_within_its_bytes_and_keeps_what_is_asked_for(s3: S3Server, tier: Path) -> None:
     generator = np.random.default_rng(0)
     with Relation.open(R, local=BUDGET) as relation:
@@ -95,6 +96,7 @@ def test_what_reads_cost_is_known_before_there_are_any(s3: S3Server, tier: Path)
     assert costs[2] < 0.005
 
 
+@pytest.mark.slow
 def test_joins_are_exact_with_a_small_tier(s3: S3Server, tier: Path) -> None:
     keys = np.random.default_rng(1).zipf(1.2, 6_000) % ROWS
     stream = pa.table({"id": keys})
@@ -142,6 +144,7 @@ def test_damage_to_the_tier_is_found_and_made_good(s3: S3Server, tier: Path) -> 
         assert relation.to_table().sort_by("id").equals(table())
 
 
+@pytest.mark.slow
 def test_a_kill_leaves_a_tier_that_can_be_trusted(s3: S3Server, tier: Path) -> None:
     code = f"""
 import os, signal, threading, numpy as np
@@ -175,6 +178,7 @@ def _reads(seed: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_processes_share_it(s3: S3Server, tier: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         assert all(pool.map(_reads, range(2)))

@@ -131,6 +131,7 @@ def test_errors_that_pass_are_not_seen(s3: S3Server) -> None:
     assert len(contents(R)) == 2000
 
 
+@pytest.mark.slow
 def test_a_store_that_stays_away_is_said(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_store, "_PATIENCE", timedelta(seconds=0.5))
     object_store._opened.clear()
@@ -153,6 +154,7 @@ def test_a_store_that_stays_away_is_said(s3: S3Server, monkeypatch: pytest.Monke
             relation.read(np.array([1, 9]), frames)
 
 
+@pytest.mark.slow
 def test_silence_of_seconds_is_waited_for(s3: S3Server) -> None:
     with Relation.build(master(2000), R, key="id", page_size=512) as relation:
         s3.delay = 2.0
@@ -202,6 +204,7 @@ def test_secrets_stay_where_they_are(s3: S3Server, monkeypatch: pytest.MonkeyPat
     assert pickle.loads(pickle.dumps(place)) == place
 
 
+@pytest.mark.slow
 def test_what_a_killed_writer_left_goes_with_vacuum(s3: S3Server) -> None:
     Relation.build(master(300), R, key="id").close()
     before = set(s3.objects)
