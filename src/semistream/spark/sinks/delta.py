@@ -22,6 +22,9 @@ from semistream.spark.sinks.sink import BatchSink, Share, SinkError, Staging
 
 __all__ = ["DeltaSink"]
 
+_TRIES = 5
+"""Commits of a micro-batch at most, where others come in between."""
+
 
 class DeltaSink(BatchSink["DeltaStaging"]):
     """Append micro-batches to a Delta table, each once.
@@ -82,24 +85,44 @@ class DeltaSink(BatchSink["DeltaStaging"]):
         return DeltaStaging(self.path, held, tuple(table.metadata().partition_columns), self._storage)
 
     def commit(self, staging: DeltaStaging, receipts: Sequence[str], query: str, batch: int) -> bool:
+        for left in reversed(range(_TRIES)):
+            table = self._table()
+            if table is None:
+                raise SinkError(f"{self.path} was a Delta table when the micro-batch began, and is none now")
+            if self._has(table, query, batch):
+                return False
+            try:
+                self._append(table, receipts, query, batch)
+            except self._deltalake.exceptions.CommitFailedError:
+                # Another query has just made the table a second time: it is the same, and the files still fit.
+                # Another driver of this query, or a table of other columns, is told.
+                if left == 0 or not self._still_fits(staging, query, batch):
+                    raise
+            else:
+                return True
+        return False
+
+    def _append(self, table: Any, receipts: Sequence[str], query: str, batch: int) -> None:
+        """Name the files in one commit on the table as it was looked at: who came in between makes it fail."""
         delta = self._deltalake
-        table = self._table()
-        if table is None:
-            raise SinkError(f"{self.path} was a Delta table when the micro-batch began, and is none now")
-        if self._has(table, query, batch):
-            return False
         now = int(time.time() * 1000)
         actions = [
             delta.transaction.AddAction(modification_time=now, data_change=True, **found)
             for receipt in receipts
             for found in json.loads(receipt)
         ]
-        # On the table as it was looked at: if another commit of this query came in between, this one fails.
         table.create_write_transaction(
             actions, "append", table.schema(), table.metadata().partition_columns,
             commit_properties=delta.CommitProperties(app_transactions=[delta.Transaction(_application(query), batch)]),
         )  # fmt: skip
-        return True
+
+    def _still_fits(self, staging: DeltaStaging, query: str, batch: int) -> bool:
+        table = self._table()
+        if table is None or self._has(table, query, batch):
+            return False
+        if tuple(table.metadata().partition_columns) != staging.partition_by:
+            return False
+        return bool(self._check_table(table, staging.schema) == staging.schema)
 
     def _made(self, schema: pa.Schema) -> Any:
         """Make the table, or return the one that another query has just made."""
