@@ -67,3 +67,27 @@ def test_keys_of_several_columns_and_long_ones_are_short_texts() -> None:
     missing = MissingKeys()
     missing.add(pa.record_batch({"a": ["x" * 500, "y", None], "b": [b"\xff\x00", b"", b"z"]}), ["a", "b"])
     assert missing.most() == {f"{'x' * 59}…, ff00": 1, "y, ": 1}
+
+
+_NOT_UTF8 = pa.Array.from_buffers(
+    pa.string(), 2, [None, pa.py_buffer(np.array([0, 2, 3], np.int32)), pa.py_buffer(b"\xff\xfea")]
+)
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ([_NOT_UTF8], {"a": 1, "\ufffd\ufffd": 1}),
+        ([pa.array([1 << 62], pa.timestamp("us"))], {"<value out of range: 4611686018427387904>": 1}),
+        ([pa.array([5], pa.timestamp("us", "Nowhere/Else"))], {"5": 1}),
+        ([pa.array([1 << 30], pa.int32()).view(pa.date32())], {"<value out of range: 1073741824>": 1}),
+        ([pa.array(["a", "b"]).dictionary_encode(), pa.array(["b"]).dictionary_encode()], {"b": 2, "a": 1}),
+        ([pa.RunEndEncodedArray.from_arrays([2, 3], ["a", "b"])], {"a": 2, "b": 1}),
+        ([pa.array(["\x1b[2J\n"])], {"\\x1b[2J\\n": 1}),
+    ],
+)
+def test_no_value_stops_the_count(parts: list[pa.Array], expected: dict[str, int]) -> None:
+    missing = MissingKeys()
+    for part in parts:
+        missing.add(pa.record_batch({"id": part}), ["id"])
+    assert missing.most() == expected

@@ -6,19 +6,21 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 __all__ = ["MissingKeys"]
 
 _KEPT = 256
 _LONGEST = 60
-_PENDING_ROWS, _PENDING_BYTES = 4096, 1 << 17
+_PENDING_ROWS, _PENDING_BYTES = 4096, 1 << 15
 """Keys that are put aside until counting them is worth a call: joins let few tuples leave at a time."""
 
 
 class MissingKeys:
     """Counts keys without a partner, and keeps the ``kept`` most frequent.
 
-    A count is never too high. It may be too low: a key is forgotten when others are more frequent, and begins again.
+    A count may be too low: a key is forgotten when others are more frequent, and begins again. It is too high only
+    where several keys have one text, as long ones do that begin alike.
 
     >>> missing = MissingKeys(kept=2)
     >>> missing.add(pa.record_batch({"id": [7, 7, 8, None, 9, 9, 9]}), ["id"])
@@ -46,12 +48,13 @@ class MissingKeys:
         rows = len(keys[0])
         if rows == 0:
             return
-        if rows < _PENDING_ROWS:  # a copy, for a slice would keep all of the batch that it is of
+        size = sum(column.nbytes for column in keys)
+        if rows < _PENDING_ROWS and size < _PENDING_BYTES:  # a copy, for a slice would keep all of its batch
             every = pa.array(np.arange(rows))
             keys = [column.take(every) for column in keys]
         self._pending.append(keys)
         self._pending_rows += rows
-        self._pending_bytes += sum(column.nbytes for column in keys)
+        self._pending_bytes += size
         if self._pending_rows >= _PENDING_ROWS or self._pending_bytes >= _PENDING_BYTES:
             self._count_pending()
 
@@ -66,8 +69,8 @@ class MissingKeys:
         if counts.size > self._kept:  # texts are made of few
             top = np.argpartition(counts, counts.size - self._kept)[-self._kept :]
             found, counts = found.take(pa.array(top)), counts[top]
-        columns = [found.column(name).to_pylist() for name in names]
-        self._merge(zip(map(_text_of, zip(*columns, strict=True)), counts.tolist(), strict=True))
+        columns = [_texts(found.column(name)) for name in names]
+        self._merge(zip(map(", ".join, zip(*columns, strict=True)), counts.tolist(), strict=True))
 
     def add_counts(self, counts: Mapping[str, int]) -> None:
         """Add what others have counted."""
@@ -87,15 +90,31 @@ class MissingKeys:
 
 def _plain(column: pa.Array) -> pa.Array:
     """Return a column as Arrow can filter and count it."""
+    if pa.types.is_dictionary(column.type):
+        return _plain(column.dictionary_decode())
+    if pa.types.is_run_end_encoded(column.type):
+        return _plain(pc.run_end_decode(column))
     if pa.types.is_string_view(column.type):
         return column.cast(pa.string())
     return column.cast(pa.binary()) if pa.types.is_binary_view(column.type) else column
 
 
-def _text_of(key: tuple[object, ...]) -> str:
-    return ", ".join(map(_text, key))
+def _texts(column: pa.ChunkedArray) -> list[str]:
+    """Return values as a person may read them, whatever they are: counting must not stop a query."""
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        binary = pa.binary() if pa.types.is_string(kind) else pa.large_binary()
+        texts = [value.decode("utf-8", "replace") for value in column.cast(binary).to_pylist()]
+    elif pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        texts = [value.hex() for value in column.to_pylist()]
+    else:
+        try:
+            texts = column.cast(pa.string()).to_pylist()  # Python has no year 10,000, Arrow has a text for it
+        except pa.ArrowException:  # such as a time zone that this machine does not know
+            texts = [scalar.value for chunk in column.chunks for scalar in chunk]
+    return [_short(str(text)) for text in texts]
 
 
-def _text(value: object) -> str:
-    text = value.hex() if isinstance(value, bytes) else str(value)
+def _short(text: str) -> str:
+    text = text if text.isprintable() else repr(text)[1:-1]
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

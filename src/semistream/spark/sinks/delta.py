@@ -85,7 +85,8 @@ class DeltaSink(BatchSink["DeltaStaging"]):
         return DeltaStaging(self.path, held, tuple(table.metadata().partition_columns), self._storage)
 
     def commit(self, staging: DeltaStaging, receipts: Sequence[str], query: str, batch: int) -> bool:
-        for left in reversed(range(_TRIES)):
+        tries = 0
+        while True:
             table = self._table()
             if table is None:
                 raise SinkError(f"{self.path} was a Delta table when the micro-batch began, and is none now")
@@ -96,11 +97,11 @@ class DeltaSink(BatchSink["DeltaStaging"]):
             except self._deltalake.exceptions.CommitFailedError:
                 # Another query has just made the table a second time: it is the same, and the files still fit.
                 # Another driver of this query, or a table of other columns, is told.
-                if left == 0 or not self._still_fits(staging, query, batch):
+                tries += 1
+                if tries == _TRIES or not self._still_fits(staging, query, batch):
                     raise
             else:
                 return True
-        return False
 
     def _append(self, table: Any, receipts: Sequence[str], query: str, batch: int) -> None:
         """Name the files in one commit on the table as it was looked at: who came in between makes it fail."""
