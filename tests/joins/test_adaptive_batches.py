@@ -51,8 +51,9 @@ def test_what_stays_when_a_batch_is_over_is_counted_and_served(path):
         for rows in (200, 20_000, 200, 200):
             batch = stream(rows, rows)
             found = list(join.feed(batch))
-            assert join._window.nbytes <= join._window.limit
-            assert not any(part.lent for part in join._window._batches)
+            view = join.view()
+            assert view.window_bytes <= view.window_limit
+            assert view.lent == 0
             join.check()
             found += join.drain()
             assert right(batch, found)
@@ -63,7 +64,7 @@ def test_after_batches_that_were_drained_a_stream_goes_on(path):
         join = semistream.create("adaptivejoin", relation, on="id", memory="20%")
         for number in range(3):
             list(join.process([stream(4_000, number)]))
-        assert join._window.limit <= 8192, "tuples are the caller's"
+        assert join.view().window_limit <= 8192, "tuples are the caller's"
         before, batches = join.stats, [stream(100, number, 0.0) for number in range(120)]
         found = list(join.process(batches))
         assert pa.Table.from_batches(found)["id"].to_pylist() == [

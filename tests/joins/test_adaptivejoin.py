@@ -99,13 +99,13 @@ def test_memory_moves_with_the_batches(path):
         join = semistream.create("adaptivejoin", relation, on="id", memory="40%", schema=stream(1).schema)
         for number in range(6):
             served(join, [stream(500, number)])
-        short, rows = join._window.tuples, join._arena.capacity
+        short, rows = join.view().window_tuples, join.view().rows
         assert short < 1_000
         join.check()
         for number in range(6):
             served(join, [stream(15_000, number)])
-        assert join._window.tuples > 2 * short
-        assert join._arena.capacity < rows
+        assert join.view().window_tuples > 2 * short
+        assert join.view().rows < rows
         assert join.budget.peak <= join.budget.total
         join.check()
 
@@ -121,7 +121,7 @@ def test_a_hot_set_that_changes_is_followed():
         served(join, [pa.record_batch({"id": keys.keys(number * rows, rows)})])
         ratios.append(join.stats.since(before).hit_ratio)
     steady = np.mean(ratios[30:40])
-    fulls = -(-5 * join._arena.capacity // rows)
+    fulls = -(-5 * join.view().rows // rows)
     assert np.mean(ratios[40 + fulls : 40 + fulls + 5]) >= 0.95 * steady, (steady, ratios[38 : 50 + fulls])
 
 

@@ -282,7 +282,7 @@ def test_an_update_amid_a_turn_is_refused(tmp_path: Path, algorithm: str) -> Non
     client.offer(list(range(1000, 2400)), model)
     turn = join.drain()
     client.take([next(turn)])
-    if not join._amid_turn and not (isinstance(join, FrontStage) and join.inner._amid_turn):
+    if not join.amid_turn and not (isinstance(join, FrontStage) and join.inner.amid_turn):
         pytest.skip("this turn was at its end")
     with pytest.raises(UpdateRefusedError, match="amid a turn"):
         relation.apply(table({1: (9,)}))

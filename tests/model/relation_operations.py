@@ -176,7 +176,7 @@ class RelationOperations:
             handle.reads_until_fault = None
         if handle.relation.version != before:
             handle.history.append(changed(handle.contents, changes))
-        for watched in [join for join in handle.joins if join.join._broken is not None]:
+        for watched in [join for join in handle.joins if join.join.broken is not None]:
             with pytest.raises(BrokenJoinError):
                 watched.join.offer(self.shape.batch([1], 0))
             watched.retire()

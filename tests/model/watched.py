@@ -221,7 +221,7 @@ class WatchedJoin:
 
     def check(self) -> None:
         """Assert invariants between turns, and that no result is one too many."""
-        assert self.join._broken is None, f"{self.join.id} could not follow an update: {self.join._broken!r}"
+        assert self.join.broken is None, f"{self.join.id} could not follow an update: {self.join.broken!r}"
         if self.turn is None:
             self.join.check()
         if self.join.bounded:

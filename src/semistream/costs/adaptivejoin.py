@@ -29,7 +29,7 @@ from semistream.costs.basis.planned_reads import planned_reads
 from semistream.costs.basis.popularity import KeyClasses
 from semistream.costs.basis.served import DiskCosts, Served, matched_in_passes
 from semistream.costs.basis.setting import Setting
-from semistream.joins.adaptive import adaptive_memory as adaptive
+from semistream.joins.adaptive.adaptive_layout import LEAST_KEYS, AdaptiveLayout, least_bytes
 from semistream.joins.adaptive.adaptive_split import Split
 from semistream.joins.adaptive.page_fetch import PageFetch
 from semistream.joins.adaptive.window import Window
@@ -80,25 +80,16 @@ class AdaptiveJoinCosts(DiskCosts):
         )
 
     def least(self, setting: Setting, **options: Any) -> int:
-        row, key = self._row_and_key(setting)
-        return (
-            adaptive.LEAST_TUPLES * Window.bytes_per_tuple
-            + adaptive.LEAST_KEYS * (row + 2 * key)
-            + HotRows.fixed_bytes()
-            + setting.frame_bytes
-            + PageFetch.bytes_per_frame
-            + adaptive.LEAST_KEYS * PageFetch.bytes_per_key
-            + PageFetch.fixed_bytes()
-        )
+        return least_bytes(setting.frame_bytes, self._row_in_arena(setting))
 
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
         """Return nothing to choose: memory moves by itself."""
         return {}
 
     @staticmethod
-    def _row_and_key(setting: Setting) -> tuple[int, int]:
-        """Return what a row and a key cost in the arena; a tuple of the front stage has its row, too."""
-        return setting.cached_bytes - HotTuples.bytes_beside_row() + HotRows.bytes_beside_row(), HotRows.bytes_per_key()
+    def _row_in_arena(setting: Setting) -> int:
+        """Return what a row takes in the arena; a tuple of the front stage has its row, too."""
+        return setting.cached_bytes - HotTuples.bytes_beside_row() + HotRows.bytes_beside_row()
 
     def _split(self, setting: Setting, total: int, window: int | None) -> tuple[Memory, float, int, int]:
         """Give the memory out as `AdaptiveMemory` does; return parts, tuples of a window, rows of the arena, frames."""
@@ -107,32 +98,19 @@ class AdaptiveJoinCosts(DiskCosts):
         spare = parts.free - least
         if spare < 0:
             raise self._too_small(setting, parts, least)
-        row, key = self._row_and_key(setting)
         frames = PageFetch.frames_for(spare, frame, setting.pages, setting.transfer)
-        wanted = adaptive.LEAST_KEYS + PageFetch.wanted_for(spare)
+        wanted = LEAST_KEYS + PageFetch.wanted_for(spare)
         results = parts.parts["matches"] + parts.parts["results"]
         parts.give("frames", PageFetch.bytes_for(frames, frame, wanted, results))
         room = parts.free + parts.parts.pop("stream buffer") - HotRows.fixed_bytes()
-        tuple_bytes = setting.arrow_bytes + Window.bytes_per_tuple
-        least_window = adaptive.LEAST_WINDOW + adaptive.LEAST_TUPLES * Window.bytes_per_tuple
-        a_row = row + adaptive.KEYS_A_ROW * key
-        keys = max(adaptive.LEAST_KEYS, int(int((room - least_window) / a_row) * adaptive.KEYS_A_ROW))
-        fits = setting.rows * row + (setting.rows + adaptive.LEAST_KEYS) * key + 2 * least_window <= room
-        most_rows = max(adaptive.LEAST_KEYS, setting.rows) if fits else None
-        if most_rows is not None:
-            most = (room - 2 * least_window - most_rows * row) // key
-            keys = max(adaptive.LEAST_KEYS, min(most, 2 * setting.rows + 1024))
-        room -= keys * key
-        split = Split(room, setting.rows, setting.pages, tuple_bytes, row, setting.queued_seek, setting.transfer)
-        tuples = split.best(setting.exponent) if window is None else window
-        most = max(least_window, room - (most_rows or adaptive.LEAST_KEYS) * row)
-        taken = min(max(least_window, int(tuples * tuple_bytes)), most)
-        tuples = max(adaptive.LEAST_TUPLES, int(taken / tuple_bytes))
-        rows = max(adaptive.LEAST_KEYS, (room - taken) // row)
-        rows = rows if most_rows is None else min(rows, most_rows)
-        parts.give("stream buffer", taken)
-        parts.give("arena", rows * row + keys * key + HotRows.fixed_bytes())
-        return parts, float(tuples), rows, frames
+        layout = AdaptiveLayout.of(room, self._row_in_arena(setting), setting.rows)
+        each = setting.arrow_bytes + Window.bytes_per_tuple
+        split = Split(layout.free, setting.rows, setting.pages, each, layout.row, setting.queued_seek, setting.transfer)
+        given = layout.parts(split.best(setting.exponent) if window is None else window, each)
+        parts.give("stream buffer", given.taken)
+        arena = given.rows * layout.row + layout.keys * HotRows.bytes_per_key() + HotRows.fixed_bytes()
+        parts.give("arena", arena)
+        return parts, float(given.tuples), given.rows, frames
 
 
 COSTS = (AdaptiveJoinCosts(),)

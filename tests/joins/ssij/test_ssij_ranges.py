@@ -21,6 +21,7 @@ from semistream.core.errors import (
     KeyTypeError,
     UnsupportedJoinError,
 )
+from semistream.joins.adaptive.range_sweep import bytes_per_interval
 from semistream.joins.interface.join import Join
 from semistream.joins.ssij.ssij import Ssij
 from semistream.relation.relation import Relation
@@ -90,7 +91,8 @@ def test_ranges_share_pages_and_come_with_r_in_any_state(folder: Path) -> None:
     with Relation.build(master, folder / "r", "id", page_size=1024) as relation:
         join = semistream.create("adaptivejoin", relation, memory="60%", schema=stream.schema, **BETWEEN)
         check_ranges(join, stream, master, 3000)
-        sweeps = join.stats.steps + stream.num_rows // join._most_intervals
+        at_once = join.view().parts["intervals"] // bytes_per_interval(relation)
+        sweeps = join.stats.steps + stream.num_rows // at_once
         assert join.stats.pages_read <= sweeps * relation.page_count < stream.num_rows
         relation.apply(pa.table({"id": np.arange(1, 400, 2), "value": np.arange(200)}), deletes=pa.array([0, 2, 4]))
         found = run(join, stream.slice(0, 500).to_batches()).table

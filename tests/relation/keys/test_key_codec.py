@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raw_keys import codec, encode, from_raw
 from semistream.core.errors import KeyColumnError, KeyTypeError
 from semistream.relation.keys.key_codec import KeyCodec
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 UNITS = ("s", "ms", "us", "ns")
 INTEGERS = [getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)]
@@ -29,17 +30,6 @@ SMALL_DECIMALS = [
 ]  # fmt: skip
 
 
-def codec(type_: pa.DataType) -> KeyCodec:
-    return KeyCodec.for_schema(pa.schema([("key", type_)]), "key")
-
-
-def encode(codec_: KeyCodec, array: pa.Array) -> tuple[list[int], list[bool]]:
-    keys, valid = codec_.encode(pa.record_batch([array], ["it"]), on=["it"])
-    assert keys.dtype == np.int64
-    assert valid.dtype == np.bool_
-    return keys.tolist(), valid.tolist()
-
-
 def raw_values(type_: pa.DataType) -> st.SearchStrategy[int]:
     """Any number that an exact type may hold."""
     if pa.types.is_decimal(type_):
@@ -49,14 +39,6 @@ def raw_values(type_: pa.DataType) -> st.SearchStrategy[int]:
     if pa.types.is_unsigned_integer(type_):
         return st.integers(0, 2**type_.bit_width - 1)
     return st.integers(-(2 ** (type_.bit_width - 1)), 2 ** (type_.bit_width - 1) - 1)
-
-
-def from_raw(values: list[int], type_: pa.DataType) -> pa.Array:
-    if pa.types.is_boolean(type_):
-        return pa.array([bool(value) for value in values], type_)
-    signed = not pa.types.is_unsigned_integer(type_)
-    data = b"".join(value.to_bytes(type_.bit_width // 8, "little", signed=signed) for value in values)
-    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(data)])
 
 
 @pytest.mark.parametrize("type_", [*INTEGERS, pa.bool_(), *TICKS, *SMALL_DECIMALS], ids=str)
@@ -354,74 +336,3 @@ def test_shards_must_be_some() -> None:
 
 def test_repr_says_what_it_is() -> None:
     assert repr(codec(pa.int64())) == "KeyCodec(key: int64; exact)"
-
-
-SPARK_COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
-    "tiny": (pa.int8(), [-128, 127, 0]),
-    "small": (pa.int16(), [-(2**15), 2**15 - 1, 5]),
-    "whole": (pa.int32(), [-(2**31), 2**31 - 1, 17]),
-    "big": (pa.int64(), [-(2**63), 2**63 - 1, 17]),
-    "flag": (pa.bool_(), [True, False, True]),
-    "day": (pa.date32(), [dt.date(1969, 12, 31), dt.date(2024, 2, 29), dt.date(1970, 1, 1)]),
-    "moment": (pa.timestamp("us", "UTC"), [dt.datetime(1969, 12, 31, 23, 59, 59, 999999, dt.UTC)] * 3),
-    "clock": (pa.timestamp("us"), [dt.datetime(2024, 2, 29, 1, 2, 3, 4), dt.datetime(1900, 1, 1), dt.datetime.min]),
-    "lapse": (pa.duration("us"), [dt.timedelta(days=-3, microseconds=5), dt.timedelta(0), dt.timedelta(days=400)]),
-    "price": (pa.decimal128(18, 4), [number("-1.2345"), number("0"), number("99999999999999.9999")]),
-    "sum": (pa.decimal128(38, 4), [number("-1.2345"), number("0"), number("9999999999999999999999999999999999.9999")]),
-    "name": (pa.string(), ["", "Ünïcödé", "x" * 100]),
-    "blob": (pa.binary(), [b"", b"\x00\xff", b"y" * 33]),
-}  # fmt: skip
-
-
-@pytest.mark.spark
-def test_keys_and_shards_are_sparks(spark: SparkSession) -> None:
-    """Spark, reading each column as the codec says, computes the same shards and the same hashed keys."""
-    table = pa.table({name: pa.array([*values, None], type_) for name, (type_, values) in SPARK_COLUMNS.items()})
-    (batch,) = table.to_batches()
-    frame = spark.createDataFrame(table).coalesce(1)
-    keys = [[name] for name in SPARK_COLUMNS] + [["big", "name"], list(SPARK_COLUMNS)]
-    expressions = []
-    for i, names in enumerate(keys):
-        codec_ = KeyCodec.for_schema(table.schema, names)
-        columns = ", ".join(f"try_cast({name} as {sql})" for name, sql in zip(names, codec_.sql_types, strict=True))
-        expressions += [f"xxhash64({columns}) as hash{i}", f"pmod(xxhash64({columns}), 13) as shard{i}"]
-    answers = frame.selectExpr(*expressions).toArrow()
-    for i, names in enumerate(keys):
-        codec_ = KeyCodec.for_schema(table.schema, names)
-        encoded, valid = codec_.encode(batch)
-        assert valid.tolist() == [True, True, True, False]
-        assert codec_.shards(encoded, 13)[:3].tolist() == answers[f"shard{i}"].to_pylist()[:3], names
-        if not codec_.exact:
-            assert encoded[:3].tolist() == answers[f"hash{i}"].to_pylist()[:3], names
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize(
-    ("type_", "raw", "sql"),
-    [
-        (pa.uint8(), [0, 255], ["0", "255"]),
-        (pa.uint16(), [0, 65535], ["0", "65535"]),
-        (pa.uint32(), [0, 2**32 - 1], ["0L", "4294967295L"]),
-        (pa.uint64(), [0, 200, 2**64 - 1], ["0", "200", "18446744073709551615"]),
-        (pa.date64(), [86_400_000, -86_400_000], ["date'1970-01-02'", "date'1969-12-31'"]),
-        (pa.timestamp("s"), [1], ["timestamp_ntz'1970-01-01 00:00:01'"]),
-        (pa.timestamp("ms", "UTC"), [-1], ["timestamp'1969-12-31 23:59:59.999'"]),
-        (pa.timestamp("ns"), [1000], ["timestamp_ntz'1970-01-01 00:00:00.000001'"]),
-        (pa.time32("s"), [45296], ["time'12:34:56'"]),
-        (pa.time64("us"), [45296123456], ["time'12:34:56.123456'"]),
-        (pa.duration("s"), [86400], ["interval '1' day"]),
-    ],
-    ids=str,
-)
-def test_types_that_spark_lacks_shard_as_what_it_reads_them_as(
-    spark: SparkSession, type_: pa.DataType, raw: list[int], sql: list[str]
-) -> None:
-    key = codec(type_)
-    keys, _ = encode(key, from_raw(raw, type_))
-    casts = ", ".join(f"pmod(xxhash64(cast({literal} as {key.sql_types[0]})), 101)" for literal in sql)
-    spark.conf.set("spark.sql.timeType.enabled", "true")  # off unless asked for, in this version
-    try:
-        answers = list(spark.sql(f"select {casts}").first())
-    finally:
-        spark.conf.unset("spark.sql.timeType.enabled")
-    assert key.shards(np.array(keys), 101).tolist() == answers

@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.core.arrays import Bytes
+from semistream.core.budget import MemoryBudget, Reservation
+from semistream.joins.adaptive.adaptive_layout import (
+    LEAST_KEYS,
+    LEAST_TUPLES,
+    AdaptiveLayout,
+    WindowParts,
+    least_bytes,
+    tuple_bytes,
+)
 from semistream.joins.adaptive.adaptive_split import Split
-from semistream.joins.adaptive.page_fetch import PageFetch, read_costs
+from semistream.joins.adaptive.page_fetch import MOST_FRAMES, PageFetch, read_costs
+from semistream.joins.adaptive.range_sweep import bytes_per_interval
 from semistream.joins.adaptive.window import Window
-from semistream.joins.interface.join import Join
-from semistream.joins.shares import PAIR_BYTES
+from semistream.joins.interface.following import Undo
 from semistream.relation.pages.page_layout import page_keys
 from semistream.relation.relation import Relation
-from semistream.relation.rows.row_gather import RowGather
 from semistream.structures.array_source import ArraySource, in_memory
 from semistream.structures.hot.hot_rows import HotRows
 
-__all__ = ["AdaptiveMemory", "tuple_bytes"]
+__all__ = ["AdaptiveMemory", "AdaptiveOptions", "TooFewBytes", "least_memory"]
 
-
-LEAST_KEYS = 16
-LEAST_TUPLES = 16
-LEAST_WINDOW = 4096
-MOST_RESULTS = 1 << 16
-MOST_RESULT_BYTES = 1 << 24
-KEYS_A_ROW = 1.125
-"""Places for keys for each row: those of keys that R does not have, or that are not read yet."""
-FILES_WINDOW_SHARE = 0.15
+_FILES_WINDOW_SHARE = 0.15
 """The window's share where the arena lies in files, whose size must not change."""
 _BESIDE_ROW = 13.0
 _SMALL = 256
@@ -41,6 +43,40 @@ USUAL, READ, _TRIED = 0, 1, 2
 """What has been learned: the share of keys known that there usually is, pages read, whether R was tried to be held."""
 _UPDATED_PAGE_BYTES = 26
 """Of the index, for each page of an R that has been updated."""
+_FRAMES_PART, _INTERVALS_PART = 4, 2
+_MOST_INTERVALS = 1 << 17
+"""On ranges: parts of the memory for frames and for what is known of intervals, and how many at most."""
+
+
+@dataclass(frozen=True)
+class AdaptiveOptions:
+    """What the user says of the memory; see `AdaptiveJoin`."""
+
+    window: int | None
+    aging: float
+    arrays: ArraySource | None
+    ranged: bool
+
+    def __post_init__(self) -> None:
+        if self.window is not None and self.window < 1:
+            raise ValueError(f"window must be at least 1 tuple, not {self.window}; None lets memory move")
+
+
+class TooFewBytes(Exception):
+    """Memory cannot be given up: so many bytes are lacking."""
+
+    def __init__(self, lacking: int) -> None:
+        super().__init__(lacking)
+        self.lacking = lacking
+
+
+def _stored_row_bytes(relation: Relation) -> float:
+    """Return the bytes of a row of R, on average, as its pages tell: a row has key, flag and start beside it."""
+    codec = relation.codec
+    if not codec.variable:
+        return float(codec.stride)
+    room = relation.page_bytes / max(1.0, relation.rows_per_page) - _BESIDE_ROW
+    return min(max(room, float(codec.stride)), float(relation.page_bytes))
 
 
 def _coarse(size: int, *, up: bool = False) -> int:
@@ -49,187 +85,232 @@ def _coarse(size: int, *, up: bool = False) -> int:
     return (size // step + up) * step
 
 
-def tuple_bytes(schema: pa.Schema, stored: float) -> float:
-    """Return what a tuple takes in the window; where types vary in length, about what it takes when stored."""
-    try:
-        return float(sum(field.type.bit_width for field in schema) / 8) + Window.bytes_per_tuple
-    except ValueError:
-        return stored + 4.0 * len(schema) + Window.bytes_per_tuple
+def least_memory(relation: Relation, *, ranged: bool) -> int:
+    """Return the least that all parts need."""
+    row = HotRows.bytes_per_row(relation.codec, _stored_row_bytes(relation))
+    more = LEAST_TUPLES * bytes_per_interval(relation) if ranged else 0
+    return least_bytes(relation.device.frame_bytes, row) + more
 
 
-class AdaptiveMemory(Join):
-    """The parts of the memory, how they are laid out, and how they move; `AdaptiveJoin` has the algorithm."""
+class AdaptiveMemory:
+    """The parts of the memory, how they are laid out, and how they move.
 
-    keeps_cache = True
+    Parameters
+    ----------
+    relation, options
+        R, and what the user wants.
+    budget
+        Of which all that is free is taken.
+    inbox, updates
+        What every join has for tuples that came, which becomes the window's; and what updates of R take.
+    schema, row_bytes
+        Of the stream; bytes of a row of it when stored.
+    results
+        Bytes of results, which are made when all has been read and the frames have been let go.
+    """
 
     def __init__(
         self,
         relation: Relation,
-        *,
-        window: int | None = None,
-        aging: float = 48.0,
-        arrays: ArraySource | None = None,
-        **common: Any,
+        options: AdaptiveOptions,
+        budget: MemoryBudget,
+        inbox: Reservation,
+        updates: Reservation,
+        schema: pa.Schema,
+        row_bytes: float,
+        results: int,
     ) -> None:
-        if window is not None and window < 1:
-            raise ValueError(f"window must be at least 1 tuple, not {window}; None lets memory move")
-        self._window_wish = window
-        self._aging = aging
-        self._arrays = arrays
-        self._laid_out_for: float | None = None  # bytes of a row of R, as it was when the arena was made
-        super().__init__(relation, **common)
-
-    def _stored_row_bytes(self) -> float:
-        """Return the bytes of a row of R, on average, as its pages tell: a row has key, flag and start beside it."""
-        if self._laid_out_for is not None:
-            return self._laid_out_for
-        if not self.relation.codec.variable:
-            return float(self.relation.codec.stride)
-        room = self.relation.page_bytes / max(1.0, self.relation.rows_per_page) - _BESIDE_ROW
-        return min(max(room, float(self.relation.codec.stride)), float(self.relation.page_bytes))
-
-    def _bytes_held(self, *, lent: bool) -> float:
-        """Return what a tuple takes in the window, where those of a batch are lent, or not."""
-        assert self.schema is not None
-        return float(Window.bytes_per_tuple) if lent else tuple_bytes(self.schema, self._row_bytes)
-
-    def _row_and_key(self) -> tuple[int, int]:
-        """Return what a row and a key cost in the arena."""
-        return HotRows.bytes_per_row(self.relation.codec, self._stored_row_bytes()), HotRows.bytes_per_key()
-
-    def _minimum(self) -> int:
-        row, key = self._row_and_key()
-        return (
-            LEAST_TUPLES * Window.bytes_per_tuple
-            + LEAST_KEYS * (row + 2 * key)
-            + HotRows.fixed_bytes()
-            + self.relation.device.frame_bytes
-            + PageFetch.bytes_per_frame
-            + LEAST_KEYS * PageFetch.bytes_per_key
-            + PageFetch.fixed_bytes()
-        )
+        self.relation = relation
+        self.options = options
+        self._budget = budget
+        self._inbox = inbox
+        self._updates = updates
+        self._tuple_bytes = tuple_bytes(schema, row_bytes)
+        self.stored_row_bytes = _stored_row_bytes(relation)
+        """Bytes of a row of R, as it was when this was laid out."""
+        self.most_intervals = 0
+        """On ranges, tuples that are swept at once."""
+        self._take_frames(results)
+        self._lay_out()
+        self._open_arena(schema)
 
     # -- taking it ----------------------------------------------------------------------------------------
 
-    def _open(self) -> None:
+    def _take_frames(self, results: int) -> None:
         relation, frame = self.relation, self.relation.device.frame_bytes
-        assert self.schema is not None
-        spare = self.budget.free - self._minimum()
-        frames = PageFetch.frames_for(spare, frame, relation.page_count, read_costs(relation)[1])
-        wanted = LEAST_KEYS + PageFetch.wanted_for(spare)
-        self._fetch = PageFetch(relation, frames, wanted)
-        # results are made when all has been read, and the frames have been let go
-        results = self._cap * PAIR_BYTES + self._result_bytes
-        self.budget.reserve("frames", PageFetch.bytes_for(frames, frame, wanted, results))
-        self._open_arena()
-        self._gather = RowGather(relation.codec, [field.name for field in self.condition.fields])
-        self._gather_key = RowGather(relation.codec, [] if relation.key.exact else list(relation.key.names))
-        row = self._stored_row_bytes() + self._row_bytes
-        self._most_results = max(1, min(self._cap, MOST_RESULTS, int(MOST_RESULT_BYTES / row)))
+        spare = self._budget.free - least_memory(relation, ranged=self.options.ranged)
+        if not self.options.ranged:
+            frames = PageFetch.frames_for(spare, frame, relation.page_count, read_costs(relation)[1])
+            wanted = LEAST_KEYS + PageFetch.wanted_for(spare)
+            self._budget.reserve("frames", PageFetch.bytes_for(frames, frame, wanted, results))
+        else:
+            each, most = frame + PageFetch.bytes_per_frame, max(relation.page_count - 1, 0)
+            frames, wanted = 1 + min(spare // _FRAMES_PART // each, MOST_FRAMES, most), LEAST_KEYS
+            self._budget.reserve("frames", PageFetch.bytes_for(frames, frame, wanted))
+            interval = bytes_per_interval(relation)
+            self.most_intervals = LEAST_TUPLES + min(spare // _INTERVALS_PART // interval, _MOST_INTERVALS)
+            self._budget.reserve("intervals", self.most_intervals * interval)
+        self.fetch = PageFetch(relation, frames, wanted)
 
-    def _open_arena(self) -> None:
-        """Share what is free out between window and arena."""
+    def _lay_out(self) -> None:
+        """Say what window and arena share."""
         relation = self.relation
-        assert self.schema is not None
-        self._laid_out_for = self._stored_row_bytes()
-        row, key = self._row_and_key()
-        self._room = self.budget.free + self._inbox.bytes - HotRows.fixed_bytes()
-        least = LEAST_WINDOW + LEAST_TUPLES * Window.bytes_per_tuple
+        row = HotRows.bytes_per_row(relation.codec, self.stored_row_bytes)
+        room = self._budget.free + self._inbox.bytes - HotRows.fixed_bytes()
         rows_of_r = relation.row_count
-        if self._arrays is not None:
+        if self.options.arrays is not None:
             # sizes stay as they are when R is updated a little, or what was left in files would be of no use
             more = _UPDATED_PAGE_BYTES * relation.page_count - relation.index_bytes
-            smaller = max(_coarse(self._room - max(0, more)), least + LEAST_KEYS * (row + 2 * key))
-            self._room, rows_of_r = min(self._room, smaller), _coarse(rows_of_r, up=True)
-        rows = int((self._room - least) / (row + KEYS_A_ROW * key))
-        self._keys = max(LEAST_KEYS, int(rows * KEYS_A_ROW))
-        # rows that vary in length do not fill their segments evenly
-        every = rows_of_r + (rows_of_r // 8 + 16 if relation.codec.variable else 0)
-        self._fits = every * row + (rows_of_r + LEAST_KEYS) * key + 2 * least <= self._room
-        self._most_rows = max(LEAST_KEYS, every) if self._fits else None
-        if self._most_rows is not None:
-            most = (self._room - 2 * least - self._most_rows * row) // key
-            self._keys = max(LEAST_KEYS, min(most, 2 * rows_of_r + 1024))
-        if self.condition.name == "between":
-            self._keys, self._fits, self._most_rows = LEAST_KEYS, False, LEAST_KEYS  # no row is kept
-        each = self._bytes_held(lent=False)
-        seek, transfer = read_costs(relation)
-        self._split = Split(
-            self._room - self._keys * key, max(1, relation.row_count), max(1, relation.page_count),
-            each, row, seek, transfer,
-        )  # fmt: skip
-        if self._window_wish is not None:
-            tuples = self._window_wish
-        elif self.condition.name == "between":
-            tuples = int(self._room / each)
-        elif self._arrays is not None:
-            tuples = int(FILES_WINDOW_SHARE * self._room / each)
+            smaller = max(_coarse(room - max(0, more)), AdaptiveLayout.least_room(row))
+            room, rows_of_r = min(room, smaller), _coarse(rows_of_r, up=True)
+        if self.options.ranged:
+            self.layout = AdaptiveLayout.of_ranges(room, row)
         else:
-            tuples = self._split.best(1.0, _MOST_WHOLE if self._fits else math.inf)
-        window, tuples, rows = self._parts_for(tuples)
-        layout = f"{HotRows.FORMAT}; {self._keys} keys, {rows} rows of {row} B; "
-        arrays = None if self._arrays is None else self._arrays(layout + str(relation.codec.schema))
-        self._inbox.resize(window + tuples * Window.bytes_per_tuple)
-        self._window = Window(self.schema, window, tuples)
-        self._arena = HotRows(
-            relation.codec, self._keys, rows, self._stored_row_bytes(),
-            unique=relation.unique, aging=self._aging, arrays=arrays,
+            # rows that vary in length do not fill their segments evenly
+            uneven = rows_of_r // 8 + 16 if relation.codec.variable else 0
+            self.layout = AdaptiveLayout.of(room, row, rows_of_r, uneven)
+        seek, transfer = read_costs(relation)
+        self.split = Split(
+            self.layout.free, max(1, relation.row_count), max(1, relation.page_count),
+            self._tuple_bytes, row, seek, transfer,
         )  # fmt: skip
-        self._learned = (arrays or in_memory)("learned", 3, np.float64)
-        self._fits = self._fits and not self._learned[_TRIED]
-        self._read_before = 0
-        self._arena_part = self.budget.reserve("arena", self._arena.nbytes)
 
-    def _parts_for(self, tuples: int) -> tuple[int, int, int]:
-        """Return bytes and tuples of a window, and the rows of the arena that are left beside it."""
-        row, key = self._row_and_key()
-        room = self._room - self._keys * key
-        least = LEAST_WINDOW + LEAST_TUPLES * Window.bytes_per_tuple
-        most = max(least, room - (self._most_rows or LEAST_KEYS) * row)
-        each = self._split.tuple_bytes
-        # where all tuples are lent, there is still room for some that are not
-        own = LEAST_WINDOW if each <= Window.bytes_per_tuple else 0
-        window = min(max(least, own + int(tuples * each)), most)
-        tuples = max(LEAST_TUPLES, int((window - own) / each))
-        window -= tuples * Window.bytes_per_tuple
-        rows = int((room - window - tuples * Window.bytes_per_tuple) // row)
-        return window, tuples, max(LEAST_KEYS, rows if self._most_rows is None else min(rows, self._most_rows))
+    def _open_arena(self, schema: pa.Schema) -> None:
+        """Share what is free out between window and arena."""
+        relation, layout = self.relation, self.layout
+        parts = layout.parts(self._first_window(), self._tuple_bytes)
+        named = f"{HotRows.FORMAT}; {layout.keys} keys, {parts.rows} rows of {layout.row} B; "
+        arrays = None if self.options.arrays is None else self.options.arrays(named + str(relation.codec.schema))
+        self._inbox.resize(parts.taken)
+        self.window = Window(schema, parts.limit, parts.tuples)
+        self.arena = HotRows(
+            relation.codec, layout.keys, parts.rows, self.stored_row_bytes,
+            unique=relation.unique, aging=self.options.aging, arrays=arrays,
+        )  # fmt: skip
+        self.learned = (arrays or in_memory)("learned", 3, np.float64)
+        self.may_hold_all = layout.most_rows is not None and not self.options.ranged and not self.learned[_TRIED]
+        """Whether R may yet be held whole."""
+        self._arena_part = self._budget.reserve("arena", self.arena.nbytes)
+
+    def _first_window(self) -> float:
+        """Return the tuples of the window as long as the stream is not known."""
+        if self.options.window is not None:
+            return self.options.window
+        if self.options.ranged:
+            return self.layout.room / self._tuple_bytes
+        if self.options.arrays is not None:
+            return int(_FILES_WINDOW_SHARE * self.layout.room / self._tuple_bytes)
+        return self.split.best(1.0, math.inf if self.layout.most_rows is None else _MOST_WHOLE)
 
     # -- an R that fits -----------------------------------------------------------------------------------
 
-    def _should_hold_all(self) -> bool:
+    def should_hold_all(self) -> bool:
         """Whether R fits and enough of it has been read for reading all of it to pay."""
-        if not self._fits or self._arena.whole:
+        if not self.may_hold_all or self.arena.whole:
             return False
-        return self.relation.page_count <= _SMALL or self._learned[READ] >= self.relation.page_count
+        return self.relation.page_count <= _SMALL or self.learned[READ] >= self.relation.page_count
 
-    def _hold_all(self) -> None:
+    def hold_all(self) -> None:
         """Read all of R into the arena, or leave it at that if it turns out not to fit."""
-        arena = self._arena
-        self._fits = False  # tried once
-        self._learned[_TRIED] = 1
+        arena = self.arena
+        self.may_hold_all = False  # tried once
+        self.learned[_TRIED] = 1
         arena.reset(arena.places())
         try:
             before = arena.evictions
-            fitted = all(self._take_page(frames) for _, frames in self._fetch.all_pages())
+            fitted = all(self._take_page(frames) for _, frames in self.fetch.all_pages())
             arena.whole = fitted and arena.evictions == before
         finally:
-            self._fetch.let_go()
+            self.fetch.let_go()
             if arena.whole:
                 arena.settle(arena.places())
             else:
-                self._most_rows = None
+                self.layout = dataclasses.replace(self.layout, most_rows=None)
                 arena.reset(arena.places())
             arena.unpin()
-            arena.pin(self._window.numbers)
+            arena.pin(self.window.numbers)
 
     def _take_page(self, frames: Bytes) -> bool:
         """Put all rows of some pages into the arena; return whether they fit."""
         keys, _, starts = page_keys(frames, self.relation.layout.stride)
         numbers = np.empty(keys.size, np.int32)
-        done, _ = self._arena.number(keys, np.ones(keys.size, np.bool_), numbers)
-        return done == keys.size and self._arena.attach(numbers, self._fetch.rows_at(frames.reshape(-1), starts))
+        done, _ = self.arena.number(keys, np.ones(keys.size, np.bool_), numbers)
+        return done == keys.size and self.arena.attach(numbers, self.fetch.rows_at(frames.reshape(-1), starts))
 
-    def _check(self) -> None:
-        self._window.check()
-        self._arena.check()
+    # -- moving it ----------------------------------------------------------------------------------------
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether memory stays where it is: as the user says, in files, or until R is held whole."""
+        options = self.options
+        if options.arrays is not None or options.window is not None or options.ranged:
+            return True
+        # what updates of R hold is not in the split
+        return self.may_hold_all or self.arena.whole or self._updates.bytes > 0
+
+    def bytes_held(self, *, lent: bool) -> float:
+        """Return what a tuple takes in the window, where those of a batch are lent, or not."""
+        return float(Window.bytes_per_tuple) if lent else self._tuple_bytes
+
+    def move(self, tuples: float) -> bool:
+        """Make the window so long, and the arena as large as that leaves; return False if too much is in use for it."""
+        # updates of R may have taken what was free when the room was reckoned
+        there = self._taken + self._budget.free
+        if there < self.layout.room:
+            self._have(self.layout.within(there))
+        parts = self.layout.parts(tuples, self.split.tuple_bytes)
+        if parts.rows < self.arena.capacity and not self.arena.resize(parts.rows):
+            return False
+        self._arena_part.resize(min(self._arena_part.bytes, self.arena.nbytes))
+        if not self.window.resize(parts.limit, parts.tuples):
+            return False
+        self._settle(parts)
+        return True
+
+    def _settle(self, parts: WindowParts) -> None:
+        self._inbox.resize(min(self._inbox.bytes, parts.taken))
+        if parts.rows > self.arena.capacity:
+            self.arena.resize(parts.rows)
+        self._arena_part.resize(self.arena.nbytes)
+        self._inbox.resize(parts.taken)
+
+    def lend(self, lacking: int) -> Undo | None:
+        """Do with so many bytes less, a shorter window and fewer rows; return what takes them back.
+
+        Returns None if they are in use; raises `TooFewBytes` if they cannot be done without.
+        """
+        before, least, taken = (self.layout, self.window.tuples), self.layout.least, self._taken
+        if self.options.arrays is not None or taken - lacking < least:
+            raise TooFewBytes(lacking - max(0, taken - least))
+        held = max(len(self.window), math.ceil(self.window.nbytes / self.split.tuple_bytes))
+        needed, room = self._budget.free + lacking, taken - lacking
+        while self._budget.free < needed:
+            if room < least:
+                self._take_back(*before)
+                raise TooFewBytes(least - room)
+            self._have(self.layout.within(room))
+            shorter = int(self.window.tuples * room / taken)
+            if not self.move(max(held + held // 16, shorter)):
+                self._take_back(*before)
+                return None
+            room -= max(0, needed - self._budget.free)  # arrays are a little larger than reckoned
+        return partial(self._take_back, *before)
+
+    def _take_back(self, layout: AdaptiveLayout, tuples: int) -> None:
+        self._have(layout)
+        self.move(tuples)
+
+    def _have(self, layout: AdaptiveLayout) -> None:
+        """Share out as this says from now on."""
+        self.layout = layout
+        self.split = dataclasses.replace(self.split, room=layout.free)
+
+    @property
+    def _taken(self) -> int:
+        """Bytes that window and arena have."""
+        return self._inbox.bytes + self._arena_part.bytes - HotRows.fixed_bytes()
+
+    def check(self) -> None:
+        """Assert all invariants."""
+        self.window.check()
+        self.arena.check()

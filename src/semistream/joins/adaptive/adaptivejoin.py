@@ -3,28 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.core.arrays import Ints, Slots
-from semistream.joins.adaptive.adaptive_ranges import AdaptiveRanges
-from semistream.joins.adaptive.adaptive_schedule import SHED
+from semistream.core.clock import Clock
+from semistream.joins.adaptive.adaptive_memory import AdaptiveMemory, AdaptiveOptions, TooFewBytes, least_memory
+from semistream.joins.adaptive.adaptive_view import AdaptiveView
+from semistream.joins.adaptive.range_sweep import sweep
+from semistream.joins.adaptive.row_finder import RowFinder
+from semistream.joins.adaptive.stream_follower import StreamFollower
+from semistream.joins.adaptive.window_schedule import SHED, WindowSchedule
+from semistream.joins.interface.conditions import ConditionName
+from semistream.joins.interface.following import Undo
+from semistream.joins.interface.join import Join
 from semistream.joins.interface.leaving import Leaving, portions
+from semistream.joins.interface.progress import Progress
 from semistream.joins.interface.stream_buffer import Tuples
+from semistream.joins.shares import PAIR_BYTES
 from semistream.relation.changes.overlay import Change
 from semistream.relation.relation import Relation
+from semistream.relation.rows.row_gather import RowGather
 from semistream.relation.rows.selection import keep_rows, take_rows
+from semistream.structures.array_source import ArraySource
+
+if TYPE_CHECKING:
+    from semistream.relation.changes.patch import Patch
 
 __all__ = ["AdaptiveJoin"]
 
 
 _ENCODED = 1 << 16
 """Tuples whose keys are made at once."""
+_MOST_RESULTS = 1 << 16
+_MOST_RESULT_BYTES = 1 << 24
 
 
-class AdaptiveJoin(AdaptiveRanges):
+class AdaptiveJoin(Join):
     """Tuples wait as they came, each distinct key is looked up once, and results leave in the order of the stream.
 
     A window of the stream is held as Arrow batches. Each tuple becomes the number of its key in the arena of R's rows;
@@ -67,22 +84,103 @@ class AdaptiveJoin(AdaptiveRanges):
     conditions = ("equal", "between")
     in_order = True
     stands_behind = False  # tuples go past the stream buffer
+    keeps_cache = True
 
-    def __init__(self, relation: Relation, *, apart: bool = False, **options: Any) -> None:
+    _memory: AdaptiveMemory
+    _follower: StreamFollower
+
+    def __init__(
+        self,
+        relation: Relation,
+        *,
+        window: int | None = None,
+        wait: float | str | None = None,
+        deadline: str | None = None,
+        on_overload: Literal["block", "shed"] = "block",
+        clock: Clock | None = None,
+        aging: float = 48.0,
+        arrays: ArraySource | None = None,
+        apart: bool = False,
+        condition: ConditionName = "equal",
+        **common: Any,
+    ) -> None:
+        self._options = AdaptiveOptions(window, aging, arrays, ranged=condition == "between")
+        self._schedule = WindowSchedule(wait, deadline, on_overload, clock)
         self._apart = apart
-        self._absent = 0.0  # share of the keys that were looked for and that R lacks
-        super().__init__(relation, **options)
+        self._on_loan = False
+        super().__init__(relation, condition=condition, **common)
+
+    def _minimum(self) -> int:
+        return least_memory(self.relation, ranged=self._options.ranged)
+
+    def _open(self) -> None:
+        relation = self.relation
+        assert self.schema is not None
+        self._memory = memory = AdaptiveMemory(
+            relation, self._options, self.budget, self._inbox, self._updates_part, self.schema, self._row_bytes,
+            self._cap * PAIR_BYTES + self._result_bytes,
+        )  # fmt: skip
+        self._window, self._arena = memory.window, memory.arena
+        self._finder, self._follower = RowFinder(memory, self._stats), StreamFollower(memory)
+        self._gather = RowGather(relation.codec, [field.name for field in self.condition.fields])
+        self._gather_key = RowGather(relation.codec, [] if relation.key.exact else list(relation.key.names))
+        row = memory.stored_row_bytes + self._row_bytes
+        self._most_results = max(1, min(self._cap, _MOST_RESULTS, int(_MOST_RESULT_BYTES / row)))
+
+    # -- what can be seen of it ---------------------------------------------------------------------------
+
+    @property
+    def due(self) -> float | None:
+        """The moment by which `step` must be called for all waiting tuples to leave in time; None if any time."""
+        return self._schedule.due(self.pending)
+
+    @property
+    def missed_deadlines(self) -> int:
+        """Tuples that left after their deadline."""
+        return self._schedule.missed
+
+    @property
+    def shed_tuples(self) -> int:
+        """Tuples that were not served, because their deadline had passed when their turn came."""
+        return self._schedule.shed
+
+    def view(self) -> AdaptiveView:
+        window = self._window
+        return AdaptiveView(
+            **vars(super().view()), window_tuples=window.tuples, window_limit=window.limit, window_bytes=window.nbytes,
+            lent=window.lent, rows=self._arena.capacity,
+        )  # fmt: skip
 
     # -- tuples come in -----------------------------------------------------------------------------------
 
+    def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self._check_usable()
+        if not self._bound:
+            self.bind(batch.schema, batch)
+        self._on_loan = batch.schema == self.schema  # or a copy is made that fits
+        self._follower.piece_came()
+        try:
+            yield from super().feed(batch)
+            progress = Progress(self)
+            while not self._window.keep():
+                self._more_coming = True  # there is no room for tuples to wait
+                yield from self.step()
+                progress.turned()
+        finally:
+            self._on_loan = self._more_coming = False
+
+    def drain(self) -> Iterator[pa.RecordBatch]:
+        yield from super().drain()
+        if self._bound:
+            self._follower.drained()
+
     def _offer(self, batch: pa.RecordBatch) -> int:
-        if self._ranged:
-            return self._offer_ranges(batch)
         if self._in_turn:
             return 0  # amid a turn the numbers of the window stand for what they stood for when it began
         # no row of a lent batch takes more than the memory, or it is found out here
-        lent = self._on_loan
-        count = min(self._window.room(batch.slice(0, _ENCODED), self.budget.total if lent else None), _ENCODED)
+        ranged, lent = self._options.ranged, self._on_loan and not self._options.ranged
+        most = self._memory.most_intervals if ranged else _ENCODED
+        count = min(self._window.room(batch.slice(0, most), self.budget.total if lent else None), most)
         if count == 0:
             return 0
         batch = batch.slice(0, count)
@@ -90,79 +188,62 @@ class AdaptiveJoin(AdaptiveRanges):
             self._check_row(batch)
         keys, valid = self.condition.lows(batch)
         numbers = self._window.numbers_of_next(count)
-        done, hits = self._arena.number(keys, valid, numbers)
-        if done < count:
-            batch, valid = batch.slice(0, done), valid[:done]
-        self._window.append(batch, self._due_of(batch), lent=lent)
-        null = done - int(np.count_nonzero(valid))
-        self._stats.rows_in += done
+        if ranged:
+            numbers[:] = np.where(valid, 0, -1)  # which have no bounds: there is nothing else to know
+        else:
+            count, hits = self._arena.number(keys, valid, numbers)
+            batch, valid = batch.slice(0, count), valid[:count]
+            self._stats.cache_hits += hits
+        self._window.append(batch, self._schedule.came(batch), lent=lent)
+        null = count - int(np.count_nonzero(valid))
+        self._stats.rows_in += count
         self._stats.null_keys += null
-        self._stats.probes += done - null
-        self._stats.cache_hits += hits
-        return done
+        self._stats.probes += count - null
+        return count
 
     # -- one turn -----------------------------------------------------------------------------------------
 
     def _step(self) -> Iterator[pa.RecordBatch]:
-        if len(self._window) == 0 or self._may_wait():
+        schedule, window = self._schedule, self._window
+        must = self._closing or self._more_coming
+        if len(window) == 0 or (not must and schedule.may_wait(window)):
             return
-        began = self.clock.now()
-        self._shed_late()
-        if self._ranged:
-            tuples = len(self._window)
-            yield from self._serve_ranges()
-            self._took(self.clock.now() - began, tuples - len(self._window))
+        began, tuples = schedule.clock.now(), len(window)
+        if schedule.shed_late(window):
+            self._arena.pin_only(window.numbers)
+        if self._options.ranged:
+            yield from self._serve(tuples)
+            schedule.took(schedule.clock.now() - began, tuples, window)
             return
-        if self._should_hold_all():
-            self._hold_all()
-        tuples, count = len(self._window), self._fitting()
+        if self._memory.should_hold_all():
+            self._memory.hold_all()
+        count = self._finder.pin()
         distinct, missing = self._arena.pinned[0], self._arena.unknown().size
         try:
-            yield from self._serve(count)
+            count = self._finder.find(count)
+            yield from self._serve(count) if count else self._serve_alone()
         finally:
-            self._fetch.let_go()
-            self._arena.unpin()
-            self._arena.pin(self._window.numbers)
-        self._took(self.clock.now() - began, tuples - len(self._window))
-        self._follow_stream(tuples - len(self._window), distinct, missing)
-
-    def _fitting(self) -> int:
-        """Pin only the first tuples of the window, so many as rows of their keys will fit; return how many."""
-        count = len(self._window)
-        while True:
-            pinned, absent = self._arena.pinned
-            unknown = self._arena.unknown().size
-            needed = pinned - absent - int(self._absent * unknown)
-            if needed <= self._arena.capacity or count <= 1:
-                return count
-            # as many tuples fewer have not as many keys fewer: this goes on until it is enough
-            count = max(1, min(count - 1, int(count * self._arena.capacity / needed)))
-            self._arena.pin_only(self._window.numbers[:count])
+            self._finder.release()
+        schedule.took(schedule.clock.now() - began, tuples - len(window), window)
+        self._follower.served(tuples - len(window), distinct, missing)
 
     def _serve(self, count: int) -> Iterator[pa.RecordBatch]:
-        while not self._resolve():
-            # the rows of so many tuples do not fit: half of them first
-            count //= 2
-            if count == 0:
-                self._fetch.let_go()
-                yield from self._serve_alone()
-                return
-            self._arena.pin_only(self._window.numbers[:count])
-        self._fetch.let_go()
+        """Let the first tuples of the window leave, whose rows are in the arena, or that are ranges."""
+        most = self._memory.most_intervals or self._most_results
         while count > 0:
-            batch, numbers, due = self._window.take(min(count, self._most_results))
+            batch, numbers, due = self._window.take(min(count, most))
             count -= batch.num_rows
             if (numbers == SHED).any():
                 batch, numbers = self._without_shed(batch, numbers)
             if numbers.size:
-                yield from self._emit(batch, numbers)
-            self._left(batch, due)
+                yield from self._swept(batch, numbers) if self._options.ranged else self._emit(batch, numbers)
+            self._schedule.left(batch, due)
 
     def _without_shed(self, batch: pa.RecordBatch, numbers: Slots) -> tuple[pa.RecordBatch, Slots]:
         """Let tuples go that are not served, counted."""
         served = numbers != SHED
         shed = int(numbers.size - np.count_nonzero(served))
-        self.shed_tuples += shed
+        self._schedule.shed += shed
         self._stats.rows_done += shed
         return keep_rows(batch, served), numbers[served]
 
@@ -171,20 +252,6 @@ class AdaptiveJoin(AdaptiveRanges):
         batch, _, _ = self._window.take(1)
         keys, _ = self.condition.lows(batch)
         yield from self._looked_up(Tuples(keys, batch), self._single)
-
-    def _resolve(self) -> bool:
-        """Read the rows of all pinned keys that are not known; return False if they do not fit."""
-        unknown = self._arena.unknown()
-        self._stats.probes += unknown.size
-        before = self._fetch.pages_wanted
-        try:
-            fitted = self._fetch.bring(self._arena, unknown)
-        finally:
-            self._stats.pages_useful += self._fetch.pages_wanted - before
-        if fitted and unknown.size:
-            absent = self._arena.first_rows(unknown)[1] / unknown.size
-            self._absent += 0.25 * (absent - self._absent)
-        return fitted
 
     # -- results ------------------------------------------------------------------------------------------
 
@@ -211,6 +278,20 @@ class AdaptiveJoin(AdaptiveRanges):
         while begin < numbers.size:
             positions, rows, begin, row = self._arena.expand(numbers, begin, row, self._most_results, alone=True)
             yield from self._beside(stream.at(positions), rows)
+
+    def _swept(self, batch: pa.RecordBatch, numbers: Slots) -> Iterator[pa.RecordBatch]:
+        """Join on ranges: in the order of R, each page read once for all tuples."""
+        low, _ = self.condition.lows(batch)
+        high = self.condition.highs(batch, low)
+        served = np.flatnonzero(numbers >= 0)
+        rows, matched = self._rows_of(batch), np.zeros(numbers.size, np.bool_)
+        frames = self._memory.fetch.frames
+        for positions, keys, starts, flags in sweep(self.relation, low[served], high[served], frames, self._cap):
+            positions = served[positions]
+            matched[positions] = True
+            yield from self._joined(keys, rows.at(positions), frames.reshape(-1), starts, flags)
+        self._stats.rows_done += batch.num_rows
+        yield from self._without_partner(rows.at(np.flatnonzero(~matched)))
 
     def _beside(self, stream: Leaving, rows: Slots) -> Iterator[pa.RecordBatch]:
         """Yield tuples with the columns of a row of R each, NULL where there is none."""
@@ -240,11 +321,26 @@ class AdaptiveJoin(AdaptiveRanges):
         """Forget the keys that were changed; tuples that wait will have them read anew."""
         if self._bound:
             self._arena.unique = self.relation.unique
-            self._forget(change.keys)
+            self._arena.forget(change.keys)
 
     def forget_rows(self, keys: Ints) -> None:
-        self._forget(keys)
+        self._arena.forget(keys)
+
+    def _give_up(self, lacking: int, patch: Patch) -> Undo:
+        """Do with less: a shorter window and fewer rows."""
+        try:
+            undo = self._memory.lend(lacking)
+        except TooFewBytes as short:
+            raise self._too_large(short.lacking, patch) from None
+        if undo is None:
+            raise self._must_drain(self.pending)
+        return undo
+
+    # -- inside -------------------------------------------------------------------------------------------
 
     @property
     def _waiting(self) -> int:
         return len(self._window) if self._bound else 0
+
+    def _check(self) -> None:
+        self._memory.check()

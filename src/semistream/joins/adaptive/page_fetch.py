@@ -134,11 +134,6 @@ class PageFetch:
         """Give the frames back, for as long as nothing is read."""
         self._block = None
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of frames and plan."""
-        return self.frames.nbytes + self._listed.nbytes + self._planner.nbytes
-
     def bring(self, arena: HotRows, unknown: Slots) -> bool:
         """Bring all rows of unknown keys into an arena, each page read once; return False if they do not fit.
 

@@ -75,6 +75,11 @@ class Window:
         """Tuples at most."""
         return self._numbers.size
 
+    @property
+    def lent(self) -> int:
+        """Tuples in it that are lent."""
+        return sum(part.batch.num_rows for part in self._batches if part.lent)
+
     def resize(self, limit: int, tuples: int) -> bool:
         """Have other limits; return False, and change nothing, if more is in the window."""
         held = len(self)
@@ -115,7 +120,7 @@ class Window:
 
     def keep(self) -> bool:
         """Count what was lent from now on; return False, and change nothing, if there is not room for it."""
-        if not any(part.lent for part in self._batches):
+        if not self.lent:
             return True
         parts = [
             part._replace(size=self.size_of(part.batch), lent=False) if part.lent else part for part in self._batches

@@ -256,7 +256,7 @@ class ParallelFrontStage(FrontStage):
     # -- updates of R -------------------------------------------------------------------------------------
 
     @property
-    def _amid_turn(self) -> bool:
+    def amid_turn(self) -> bool:
         return False  # the turns that matter are those behind, between two of which the update waits
 
     def before_update(self, patch: Patch, undo: list[Undo]) -> None:

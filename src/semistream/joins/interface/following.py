@@ -36,18 +36,19 @@ class FollowsUpdates:
     _index_bytes: int
     """Of R's index when the memory was taken; what it grows by counts as an update."""
     _in_turn = False
-    _broken: BaseException | None = None
+    broken: BaseException | None = None
+    """Why it could not follow an update, and serves nothing any more."""
 
     def prepare_update(self, patch: Patch) -> JoinAgreement:
         """Agree to an update of R, or raise; see `Listener`."""
-        if self._amid_turn:
+        if self.amid_turn:
             raise UpdateRefusedError(
                 f"R cannot change amid a turn of {self.id}: iterate step(), or drain() and process() which call it, "
                 "to the end, then update R"
             )
         undo: list[Undo] = []
         try:
-            if self._broken is None:
+            if self.broken is None:
                 self.before_update(patch, undo)
         except BaseException:
             _undo(undo)
@@ -113,16 +114,16 @@ class FollowsUpdates:
     # -- inside -------------------------------------------------------------------------------------------
 
     @property
-    def _amid_turn(self) -> bool:
+    def amid_turn(self) -> bool:
         """Whether a turn has begun and is not at its end, so that R must not change."""
         return self._in_turn
 
     def _check_usable(self) -> None:
-        if self._broken is not None:
+        if self.broken is not None:
             raise BrokenJoinError(
-                f"{self.id} could not follow an update of R ({type(self._broken).__name__}: {self._broken}) and may "
+                f"{self.id} could not follow an update of R ({type(self.broken).__name__}: {self.broken}) and may "
                 "hold rows of before it; make a new join, and report this: it should not happen"
-            ) from self._broken
+            ) from self.broken
 
 
 class JoinAgreement:
@@ -134,7 +135,7 @@ class JoinAgreement:
 
     def commit(self, change: Change) -> None:
         """Let the join forget what has changed."""
-        if self._join._broken is None:
+        if self._join.broken is None:
             self._join.after_update(change)
 
     def cancel(self) -> None:
@@ -143,7 +144,7 @@ class JoinAgreement:
 
     def failed(self, error: BaseException) -> None:
         """Let the join serve nothing any more."""
-        self._join._broken = error
+        self._join.broken = error
 
 
 def _undo(steps: list[Undo]) -> None:

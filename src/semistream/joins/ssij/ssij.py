@@ -298,7 +298,7 @@ class Ssij(Join):
                 done.set_exception(error)
 
     @property
-    def _amid_turn(self) -> bool:
+    def amid_turn(self) -> bool:
         return self._phase is not Phase.PENDING  # its own updates come between the phases of a turn
 
     def before_update(self, patch: Patch, undo: list[Undo]) -> None:

@@ -1,0 +1,143 @@
+"""How ADAPTIVEJOIN lays its memory out: the window, the arena of rows, and the frames that pages are read into.
+
+Said once, for the join and for its cost model; nothing here holds anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from semistream.joins.adaptive.page_fetch import PageFetch
+from semistream.joins.adaptive.window import Window
+from semistream.structures.hot.hot_rows import HotRows
+
+__all__ = ["LEAST_KEYS", "LEAST_TUPLES", "AdaptiveLayout", "WindowParts", "least_bytes", "tuple_bytes"]
+
+LEAST_KEYS = 16
+LEAST_TUPLES = 16
+LEAST_WINDOW = 4096
+_KEYS_A_ROW = 1.125
+"""Places for keys for each row: those of keys that R does not have, or that are not read yet."""
+_LEAST_TAKEN = LEAST_WINDOW + LEAST_TUPLES * Window.bytes_per_tuple
+
+
+def least_bytes(frame_bytes: int, row: int) -> int:
+    """Return the least that all parts need, with frames of so many bytes and rows that take ``row`` in the arena."""
+    return (
+        LEAST_TUPLES * Window.bytes_per_tuple
+        + LEAST_KEYS * (row + 2 * HotRows.bytes_per_key())
+        + HotRows.fixed_bytes()
+        + frame_bytes
+        + PageFetch.bytes_per_frame
+        + LEAST_KEYS * PageFetch.bytes_per_key
+        + PageFetch.fixed_bytes()
+    )
+
+
+def tuple_bytes(schema: pa.Schema, stored: float) -> float:
+    """Return what a tuple takes in the window; where types vary in length, about what it takes when stored."""
+    try:
+        return float(sum(field.type.bit_width for field in schema) / 8) + Window.bytes_per_tuple
+    except ValueError:
+        return stored + 4.0 * len(schema) + Window.bytes_per_tuple
+
+
+@dataclass(frozen=True)
+class WindowParts:
+    """A window, and the rows that are left beside it."""
+
+    limit: int
+    """Bytes of tuples in the window."""
+    tuples: int
+    """Tuples of it, each of which has a number too."""
+    rows: int
+    """Rows of the arena."""
+
+    @property
+    def taken(self) -> int:
+        """Bytes of the window with its numbers."""
+        return self.limit + self.tuples * Window.bytes_per_tuple
+
+
+@dataclass(frozen=True)
+class AdaptiveLayout:
+    """What window and arena share.
+
+    Parameters
+    ----------
+    room
+        Bytes of both together, but for what the arena takes without any row.
+    row
+        What a row takes in the arena.
+    keys
+        Places for keys in the arena.
+    most_rows
+        Rows that are enough for all of R, if they fit; else None.
+
+    Examples
+    --------
+    >>> layout = AdaptiveLayout.of(1_000_000, row=150, rows_of_r=1_000_000)
+    >>> parts = layout.parts(10_000, each=20.0)
+    >>> parts.tuples, parts.taken + parts.rows * layout.row <= layout.free
+    (10000, True)
+    >>> AdaptiveLayout.of(1_000_000, row=150, rows_of_r=1000).most_rows
+    1000
+    """
+
+    room: int
+    row: int
+    keys: int
+    most_rows: int | None
+
+    @classmethod
+    def of(cls, room: int, row: int, rows_of_r: int, uneven: int = 0) -> AdaptiveLayout:
+        """Lay out ``room`` for an R of so many rows; ``uneven``: rows more that it may take, as they vary in length."""
+        key, most_rows = HotRows.bytes_per_key(), None
+        keys = max(LEAST_KEYS, int(int((room - _LEAST_TAKEN) / (row + _KEYS_A_ROW * key)) * _KEYS_A_ROW))
+        every = rows_of_r + uneven
+        if every * row + (rows_of_r + LEAST_KEYS) * key + 2 * _LEAST_TAKEN <= room:
+            most_rows = max(LEAST_KEYS, every)
+            most = (room - 2 * _LEAST_TAKEN - most_rows * row) // key
+            keys = max(LEAST_KEYS, min(most, 2 * rows_of_r + 1024))
+        return cls(room, row, keys, most_rows)
+
+    @classmethod
+    def of_ranges(cls, room: int, row: int) -> AdaptiveLayout:
+        """Lay out ``room`` where no row is kept."""
+        return cls(room, row, LEAST_KEYS, LEAST_KEYS)
+
+    @property
+    def free(self) -> int:
+        """Bytes for tuples and rows: the room without places for keys."""
+        return self.room - self.keys * HotRows.bytes_per_key()
+
+    @property
+    def least(self) -> int:
+        """The smallest room with as many places for keys."""
+        return _LEAST_TAKEN + LEAST_KEYS * self.row + self.keys * HotRows.bytes_per_key()
+
+    @staticmethod
+    def least_room(row: int) -> int:
+        """Return the smallest room of all."""
+        return _LEAST_TAKEN + LEAST_KEYS * (row + 2 * HotRows.bytes_per_key())
+
+    def within(self, room: int) -> AdaptiveLayout:
+        """Return this with another room; all rows of R are to fit only if they do."""
+        key, most_rows = HotRows.bytes_per_key(), self.most_rows
+        if most_rows is not None and most_rows * self.row + self.keys * key + _LEAST_TAKEN > room:
+            most_rows = None
+        return dataclasses.replace(self, room=room, most_rows=most_rows)
+
+    def parts(self, tuples: float, each: float) -> WindowParts:
+        """Return a window of ``tuples``, or as many as fit, that take ``each`` bytes with their numbers."""
+        most = max(_LEAST_TAKEN, self.free - (self.most_rows or LEAST_KEYS) * self.row)
+        # where all tuples are lent, there is still room for some that are not
+        own = LEAST_WINDOW if each <= Window.bytes_per_tuple else 0
+        taken = min(max(_LEAST_TAKEN, own + int(tuples * each)), most)
+        held = max(LEAST_TUPLES, int((taken - own) / each))
+        rows = max(LEAST_KEYS, int((self.free - taken) // self.row))
+        limit = taken - held * Window.bytes_per_tuple
+        return WindowParts(limit, held, rows if self.most_rows is None else min(rows, self.most_rows))

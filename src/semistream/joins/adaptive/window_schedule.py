@@ -1,0 +1,134 @@
+"""When a window of ADAPTIVEJOIN is served: at once, or as late as its tuples may wait, so that more share a page."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.core.arrays import Floats
+from semistream.core.clock import Clock, RealClock
+from semistream.joins.adaptive.window import Window
+
+__all__ = ["SHED", "WindowSchedule", "parse_wait"]
+
+SHED = -2
+"""The number of a tuple that is not served because its deadline has passed."""
+
+_UNITS = {"ms": 1e-3, "s": 1.0, "min": 60.0}
+_MARGIN = 1.3
+"""A window may take longer than those before it by this factor, and its tuples still leave in time."""
+
+
+def parse_wait(wait: float | str | None) -> float | None:
+    """Return seconds: a number, or text such as ``"2s"`` and ``"500ms"``.
+
+    >>> parse_wait("500ms"), parse_wait("2 s"), parse_wait(0.1), parse_wait(None)
+    (0.5, 2.0, 0.1, None)
+    """
+    if wait is None:
+        return None
+    seconds = wait
+    if isinstance(wait, str):
+        unit = next((unit for unit in ("ms", "min", "s") if wait.strip().endswith(unit)), "")
+        try:
+            seconds = float(wait.strip().removesuffix(unit)) * _UNITS[unit]
+        except (KeyError, ValueError):
+            raise ValueError(f"wait must be seconds, or text such as '2s', '500ms' or '1min', not {wait!r}") from None
+    if isinstance(seconds, str) or not 0 < seconds < math.inf:
+        raise ValueError(f"wait must be a positive time, not {wait!r}")
+    return float(seconds)
+
+
+class WindowSchedule:
+    """Knows by when tuples are to leave, and what a window takes: what those before it took for a tuple.
+
+    Parameters
+    ----------
+    wait, deadline
+        How long each tuple may wait, or the stream's column with the moment by which it is to leave; not both.
+    on_overload
+        ``"shed"``: tuples whose deadline has passed when their turn begins are not served.
+    clock
+        What deadlines are measured with; the machine's if None.
+    """
+
+    def __init__(
+        self,
+        wait: float | str | None,
+        deadline: str | None,
+        on_overload: Literal["block", "shed"],
+        clock: Clock | None,
+    ) -> None:
+        if on_overload not in ("block", "shed"):
+            raise ValueError(f"on_overload must be 'block' or 'shed', not {on_overload!r}")
+        if wait is not None and deadline is not None:
+            raise ValueError(f"give wait={wait!r} or deadline={deadline!r}, not both")
+        self._wait = parse_wait(wait)
+        self._deadline = deadline
+        self._sheds = on_overload == "shed"
+        self.clock: Clock = clock if clock is not None else RealClock()
+        self.missed = 0
+        """Tuples that left after their deadline."""
+        self.shed = 0
+        """Tuples that were not served, because their deadline had passed when their turn came."""
+        self._due = math.inf
+        self._seconds_a_tuple = 0.0
+
+    @property
+    def timed(self) -> bool:
+        """Whether tuples are to leave by some moment."""
+        return self._wait is not None or self._deadline is not None
+
+    def due(self, tuples: int) -> float | None:
+        """Return when ``tuples`` that wait must begin to be served so that all leave in time; None if any time."""
+        if not self.timed or self._due == math.inf:
+            return None
+        return self._due - _MARGIN * self._seconds_a_tuple * tuples
+
+    def may_wait(self, window: Window) -> bool:
+        """Whether there are neither as many tuples as there is room for, nor any that are due."""
+        if not self.timed or len(window) >= window.tuples:
+            return False
+        due = self.due(len(window))
+        return due is None or self.clock.now() < due
+
+    def came(self, batch: pa.RecordBatch) -> float:
+        """Reckon with tuples that come now; return the moment by which they are to leave, as the window keeps it."""
+        if not self.timed:
+            return math.inf
+        due = float(self._dues(batch, self.clock.now() + (self._wait or 0.0)).min(initial=math.inf))
+        self._due = min(self._due, due)
+        return due if self._wait is not None else math.inf
+
+    def shed_late(self, window: Window) -> bool:
+        """Mark tuples whose deadline has passed, where that is the rule, as not to be served; say if it is."""
+        if not (self.timed and self._sheds):
+            return False
+        now = self.clock.now()
+        for batch, numbers, due in window.parts():
+            numbers[self._dues(batch, due) < now] = SHED
+        return True
+
+    def left(self, batch: pa.RecordBatch, due: float) -> None:
+        """Count the tuples that leave too late."""
+        if self.timed:
+            self.missed += int(np.count_nonzero(self._dues(batch, due) < self.clock.now()))
+
+    def took(self, seconds: float, tuples: int, window: Window) -> None:
+        """Learn what so many tuples took, and when those still in the window are due."""
+        if tuples:
+            self._seconds_a_tuple = max(seconds / tuples, 0.7 * self._seconds_a_tuple)
+        self._due = min(
+            (float(self._dues(batch, due).min(initial=math.inf)) for batch, _, due in window.parts()), default=math.inf
+        )
+
+    def _dues(self, batch: pa.RecordBatch, due: float) -> Floats:
+        """Return when each tuple is to leave; ``due`` where all may wait as long."""
+        if self._deadline is None:
+            return np.full(batch.num_rows, due)
+        column = batch.column(self._deadline).cast(pa.float64()).fill_null(math.inf)
+        dues: Floats = column.to_numpy(zero_copy_only=False)
+        return dues
