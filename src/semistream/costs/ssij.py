@@ -107,10 +107,11 @@ class SsijCosts(DiskCosts):
         state = self._steady(setting, split, items, replacement, utility_kept, cache_share)
         chosen = split.thresholds(split.frames)
         waiting, missed, wanting = state.waiting, state.missed, state.waiting / state.missed
-        density = (1.0 - state.shares) * -np.expm1(-items.demand * wanting)
-        runs, pages, wanted = planned_reads(setting, items, density, split.scan, split.read)
+        runs, pages, wanted = planned_reads(
+            setting, items, items.density(state.shares, wanting), split.scan, split.read, state.shares, wanting
+        )
         # keys on cached pages are matched with each portion, the others with each join phase
-        held = items.of_keys(state.shares)
+        held = items.of_keys(state.shares[0])
         comes = max(keys.miss_share, 1e-12)
         events = held * matched_in_passes(keys, items.together / comes)
         events += (1.0 - held) * matched_in_passes(keys, wanting / comes)
@@ -141,7 +142,7 @@ class SsijCosts(DiskCosts):
     ) -> _State:  # fmt: skip
         """Return what the join comes to: pages that tuples leave room for, and tuples that these pages let wait."""
         kept = utility_kept if replacement == "utility" else 0.0
-        shares = np.zeros(items.count.size)
+        shares = kept_pages(items, 0.0, 0.0, kept)
         waiting = leaders = float(split.thresholds(split.frames).buffer_tuples)
         missed, wanted = 1.0, 0.0
         cached = -1.0
@@ -157,8 +158,8 @@ class SsijCosts(DiskCosts):
             held = inputs * split.record + self._held(split, items, waiting, leaders)
             left = 0.0 if replacement == "none" else self._cached(setting, split, lent, held, wanted, cache_share)
             before, cached = cached, left if cached < 0 else cached + (left - cached) / max(2, turn - 4)
-            shares = kept_pages(items, cached, cycle, kept) if cached >= 1 else np.zeros(items.count.size)
-            hit = float(np.dot(items.count * items.popularity, shares))
+            shares = kept_pages(items, cached, cycle, kept)
+            hit = float(np.dot(items.count * items.popularity, shares[0]))
             if cache_share is None:
                 hit *= self._steadiness(split, cached)
             missed = max(1.0 - hit, 1e-3)
@@ -233,13 +234,16 @@ class SsijCosts(DiskCosts):
     def _cached(
         self, setting: Setting, split: _Split, lent: int, held: float, wanted: float, cache_share: float | None
     ) -> float:
-        """Return the pages that are cached on average: what tuples leave, and half of what is kept free for them."""
+        """Return the pages that are cached on average: what tuples leave, and half of what is kept free for them.
+
+        The other half is theirs even where tuples take all that is left.
+        """
         if cache_share is not None:
             return int(split.frames * cache_share)
         frames = split.frames - lent
         held += wanted * ENTRY_BYTES
         spare = max(3, frames // 16)
-        return max(0.0, min(frames - held / setting.frame_bytes - spare / 2 - 2, setting.pages))
+        return max(0.0, min(max(frames - held / setting.frame_bytes - spare / 2, spare / 2) - 2, setting.pages))
 
     @staticmethod
     def _steadiness(split: _Split, cached: float) -> float:
@@ -278,16 +282,19 @@ def _looked_up(thresholds: Thresholds, portion: float, missed: float) -> float:
     """Return the tuples that are looked up until a join phase begins, if a share of them has to wait.
 
     Whether it begins is seen after each portion; the input buffer is looked up portion by portion, its last one being
-    what is left. How many have to wait varies by some percent, so that near a border both counts of portions occur.
+    what is left. How many have to wait varies with those that do not, so that near a border both counts occur.
     """
     gathered = thresholds.input_tuples
     enough = thresholds.buffer_tuples / missed
-    before = math.ceil(enough / gathered) - 1
-    portions = (enough - before * gathered) / portion
-    below = math.floor(portions + _VARIES)
-    more = min(1.0, (portions + _VARIES - below) / (2.0 * _VARIES))
-    first, second = (min(max(1.0, count) * portion, gathered) for count in (below, below + 1))
-    return before * gathered + first + more * (second - first)
+    spread = min(_VARIES * portion, enough * (1.0 - missed) + 1.0)
+
+    def seen(count: float) -> float:
+        """Return after how many it is seen that ``count`` have been looked up."""
+        before = max(0, math.ceil(count / gathered) - 1)
+        return before * gathered + min(max(1, math.ceil((count - before * gathered) / portion)) * portion, gathered)
+
+    low, high = seen(enough - spread), seen(enough + spread)
+    return low + (high - low) * min(1.0, max(0.0, (enough + spread - low) / (2.0 * spread)))
 
 
 COSTS = (SsijCosts(),)

@@ -18,56 +18,77 @@ _STRETCH = 8192
 
 
 def planned_reads(
-    setting: Setting, items: PageClasses, density: Floats, scan: int, read: int
-) -> tuple[float, float, float]:
+    setting: Setting, items: PageClasses, density: Floats, scan: int, read: int, shares: Floats | None = None,
+    cycle: float = 0.0,
+) -> tuple[float, float, float]:  # fmt: skip
     """Return runs, pages read and pages wanted, if of each class of pages a share of ``density`` is wanted.
 
-    A run has ``scan`` pages at most, and ``read`` pages are read together.
+    A run has ``scan`` pages at most, and ``read`` pages are read together. With ``shares`` of the pages cached, which
+    keys are wanted in a ``cycle`` is known from that; else it follows from the pages.
     """
     ratio = setting.queued_seek / setting.transfer
+    there = np.zeros(density.size)
+    if shares is not None and items.each > 1.0:
+        chances = items.chances(shares, cycle)
+        there = shares[-1] if len(shares) > 1 else there
+    else:  # a page is wanted with any key that has rows on it
+        chances = 1.0 - (1.0 - density) ** (items.each / items.pages_a_key) if items.each > 1.0 else density
+    columns = np.stack([density, chances, there * density])
     if setting.shape == "random":
-        mean = float(np.dot(items.count, density) / items.count.sum())
-        stretches = [(float(items.count.sum()), mean)]
+        whole = float(items.count.sum())
+        stretches = [(whole, columns @ items.count / whole)]
     else:
-        stretches = _merged(items.count, density)
+        stretches = _merged(items.count, columns)
     runs = pages = wanted = 0.0
-    for count, share in stretches:
+    for count, (share, chance, cached) in stretches:
         keys = max(1, round(min(count, _STRETCH) / items.each))
-        # a page is wanted with any key that has rows on it
-        chance = 1.0 - (1.0 - share) ** (items.each / items.pages_a_key) if items.each > 1.0 else share
-        found = _planned(keys, float(f"{chance:.3g}"), round(items.each, 3), round(ratio, 3), scan, read)
+        found = _planned(
+            keys, float(f"{chance:.3g}"), round(items.each, 3), round(ratio, 3), scan, read,
+            float(round(cached / max(share, 1e-9), 2)),
+        )  # fmt: skip
         runs += found[0] * count / (keys * items.each)
         pages += found[1] * count / (keys * items.each)
         wanted += count * share
     return max(runs, 1e-9), pages, wanted
 
 
-def _merged(count: Floats, density: Floats) -> list[tuple[float, float]]:
-    """Return stretches of R with about the same density each, neighbouring classes taken together."""
-    stretches: list[tuple[float, float]] = []
-    held, wanted, first = 0.0, 0.0, float(density[0])
-    for pages, share in zip(count.tolist(), density.tolist(), strict=True):
-        if held >= 256 and abs(share - first) > 0.05 * max(first, 0.02):
-            stretches.append((held, wanted / held))
-            held, wanted, first = 0.0, 0.0, share
+def _merged(count: Floats, columns: Floats) -> list[tuple[float, Floats]]:
+    """Return stretches of R with about the same density each, the first of ``columns``, and the means of all of these.
+
+    Neighbouring classes are taken together.
+    """
+    stretches: list[tuple[float, Floats]] = []
+    held, sums, first = 0.0, np.zeros(len(columns)), float(columns[0, 0])
+    for pages, values in zip(count.tolist(), columns.T, strict=True):
+        if held >= 256 and abs(values[0] - first) > 0.05 * max(first, 0.02):
+            stretches.append((held, sums / held))
+            held, sums, first = 0.0, np.zeros(len(columns)), float(values[0])
         held += pages
-        wanted += pages * share
-    stretches.append((held, wanted / held))
+        sums = sums + pages * values
+    stretches.append((held, sums / held))
     return stretches
 
 
 @functools.lru_cache(maxsize=4096)
-def _planned(keys: int, chance: float, each: float, ratio: float, scan: int, read: int) -> tuple[float, float]:
+def _planned(
+    keys: int, chance: float, each: float, ratio: float, scan: int, read: int, cached: float = 0.0
+) -> tuple[float, float]:
     """Return runs and pages of a plan for a stretch of R in which a share of the keys is wanted.
 
-    A key has ``each`` pages, and where it begins or ends in the middle of one, its neighbour has the rest of that.
+    A key has ``each`` pages, and where it begins or ends in the middle of one, its neighbour has the rest of that. Of
+    these pages a share is ``cached``.
     """
-    drawn = np.flatnonzero(np.random.default_rng(7).random(keys) < chance)
+    random = np.random.default_rng(7)
+    drawn = np.flatnonzero(random.random(keys) < chance)
     if drawn.size == 0:
         return chance * keys, chance * keys * each
     begin, end = np.floor(drawn * each).astype(np.int64), np.ceil((drawn + 1) * each - 1e-9).astype(np.int64)
     chosen = np.unique(np.concatenate([begin + i for i in range(int(np.max(end - begin)))]))
     chosen = chosen[_covered(chosen, begin, end)].astype(np.int32)
+    if cached > 0.0:
+        borders = np.floor(np.arange(1, keys) * each).astype(np.int32)
+        left = np.setdiff1d(chosen, borders[random.random(borders.size) < cached])
+        chosen = left if left.size else chosen[:1]
     plan = ReadPlanner(chosen.size, seek=ratio, transfer=1.0, max_scan=scan).plan(chosen)
     listed = np.empty(max(read, scan), np.int64)
     runs = total = at = 0

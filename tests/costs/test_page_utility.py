@@ -1,0 +1,59 @@
+"""Pages of R that have rows of two keys: how many there are, and that they are cached before others."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from semistream.costs import Setting, load_constants
+from semistream.costs.basis.page_utility import PageClasses, kept_pages
+from semistream.costs.basis.popularity import key_classes
+from semistream.costs.ssij import _looked_up
+from semistream.joins.ssij.ssij_layout import Thresholds
+
+
+def pages(fill: float, rows_per_key: int = 320, exponent: float = 0.0, shape: str = "noperm") -> PageClasses:
+    setting = Setting.planned(
+        400_000, 128, fill=fill, rows_per_key=rows_per_key, exponent=exponent, shape=shape,
+        constants=load_constants("disk-2010"),
+    )  # fmt: skip
+    return PageClasses.of(setting, key_classes(setting), 1000)
+
+
+@pytest.mark.parametrize("shape", ["noperm", "random"])
+def test_of_an_even_stream_only_pages_of_two_keys_are_cached_as_long_as_there_are_some(shape):
+    found = pages(0.8, shape=shape)
+    two = found.shared * found.count.sum()
+    one, both = kept_pages(found, two / 2, cycle=50_000.0, kept=0.0)
+    assert both.max() > 0.4
+    assert one.max() < 0.01
+    one, both = kept_pages(found, 4 * two, cycle=50_000.0, kept=0.0)
+    assert both.min() > 0.99
+    assert float((found.count * one).sum()) * (1 - found.shared) == pytest.approx(3 * two, rel=0.02)
+
+
+def test_keys_that_begin_with_pages_share_none():
+    found = pages(1.0)
+    a_page = round(400_000 / found.count.sum())
+    if 320 % a_page == 0:
+        assert found.pages_a_key == found.each
+    aligned = pages(1.0, rows_per_key=a_page * 5)
+    assert aligned.pages_a_key == pytest.approx(5.0, rel=0.01)
+    assert aligned.shared == pytest.approx(0.0, abs=0.01)
+    assert pages(1.0, rows_per_key=a_page * 5 + 1).pages_a_key == pytest.approx(6.0, rel=0.01)
+
+
+def test_frequent_keys_anywhere_in_r_have_pages_with_two_others():
+    found = pages(0.8, exponent=1.0, shape="random")
+    held = (found.count * found.shared * found.hotter).sum()
+    assert held == pytest.approx(found.shared * found.count.sum(), rel=1e-6)
+    assert found.hotter[0] == pytest.approx(2.0, abs=0.05)
+    assert found.hotter[-1] < 1.0
+
+
+@pytest.mark.parametrize(("missed", "looked_up"), [(1.0, 54_000), (0.999, 58_000), (0.8, 66_500), (0.78, 70_500)])
+def test_a_phase_begins_with_one_batch_more_or_less_near_a_border(missed, looked_up):
+    found = _looked_up(Thresholds(12_500, 50_000, 12_500), 8_000.0, missed)
+    assert found == pytest.approx(looked_up, rel=0.01)
+    assert math.isfinite(found)
