@@ -19,11 +19,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from semistream.core.units import format_bytes
 from semistream.experiments.measure.both_sides import open_sides
 from semistream.experiments.measure.windows import Run
 from semistream.experiments.spec import Point, Workload
@@ -35,9 +37,12 @@ Record = dict[str, Any]
 
 _STUDENT_TWO = 4.30
 _FILLER = 120
-_BESIDE = 64_000_000
-"""What a server takes beside its pool and half as much of page cache."""
-_GROUPS = (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max"))
+_BESIDE = {"sqlite": 64_000_000, "postgresql": 64_000_000, "mariadb": 160_000_000}
+"""What a server takes beside its pool and half as much of page cache; MariaDB's is 80 MB before its first table."""
+_GROUPS = (
+    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.oom_control"),
+    ("/sys/fs/cgroup", "memory.max", "memory.events"),
+)
 _JOIN = "SELECT COUNT(*), SUM(LENGTH(r.filler)) FROM s JOIN r ON s.k = r.k"
 
 
@@ -53,11 +58,20 @@ def join_rate(point: Point, directory: Path) -> Record:
     measure = {"sqlite": _sqlite, "postgresql": _postgresql, "mariadb": _mariadb}[system]
     directory.mkdir(parents=True, exist_ok=True)
     # in a process of its own: what is bounded must not be the rest of this one
+    most = int(1.5 * point.settings["pool"]) + _BESIDE[system]
     with (
-        _bounded(int(1.5 * point.settings["pool"]) + _BESIDE) as group,
+        _bounded(most) as group,
         ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _enter, (group,)) as alone,
     ):
-        found = alone.submit(measure, point, directory).result()
+        try:
+            found = alone.submit(measure, point, directory).result()
+        except (DatabaseError, BrokenProcessPool) as error:
+            if killed := _killed(group):
+                raise DatabaseError(
+                    f"{system} needs more memory than the {format_bytes(most)} that it is bounded to (a pool of "
+                    f"{format_bytes(point.settings['pool'])} and the rest): the system ended {killed} of its processes"
+                ) from error
+            raise
     if isinstance(found, str):
         return {"skipped": found}
     rates = [point.settings["tuples"] / seconds for seconds in found]
@@ -70,7 +84,7 @@ def join_rate(point: Point, directory: Path) -> Record:
 def _bounded(most: int) -> Iterator[str]:
     """Make a control group whose memory is bounded, page cache included; an empty name if that cannot be done."""
     group = ""
-    for root, limit in _GROUPS:
+    for root, limit, _ in _GROUPS:
         if not (Path(root) / "cgroup.procs").exists():
             continue
         try:
@@ -89,6 +103,15 @@ def _bounded(most: int) -> Iterator[str]:
         if group:
             with contextlib.suppress(OSError):  # a process that has not quite ended
                 os.rmdir(group)
+
+
+def _killed(group: str) -> int:
+    """Return how many processes of a control group the system has ended for want of memory."""
+    for root, _, events in _GROUPS:
+        if group and Path(group).parent == Path(root):
+            counts = dict(line.split() for line in (Path(group) / events).read_text().splitlines())
+            return int(counts.get("oom_kill", 0))
+    return 0
 
 
 def _enter(group: str) -> None:
@@ -234,21 +257,8 @@ def _postgresql(point: Point, directory: Path) -> list[float] | str:
         settings = {"listen_addresses": "", "unix_socket_directories": str(place), "shared_buffers": shared,
                     "fsync": "off", "autovacuum": "off"}  # fmt: skip
         command = [postgres, "-D", str(data), *(part for pair in settings.items() for part in ("-c", "=".join(pair)))]
-        client = [
-            psql,
-            "-X",
-            "-q",
-            "-A",
-            "-t",
-            "-h",
-            str(place),
-            "-U",
-            "postgres",
-            "-d",
-            "postgres",
-            "-v",
-            "ON_ERROR_STOP=1",
-        ]
+        client = [psql, "-X", "-q", "-A", "-t", "-h", str(place), "-U", "postgres", "-d", "postgres",
+                  "-v", "ON_ERROR_STOP=1"]  # fmt: skip
         with _server(command, [*client, "-c", "SELECT 1"], place, identity):
             keys = "\n".join(map(str, _keys(workload, tuples)))
             _client(client, f"""
@@ -297,7 +307,8 @@ def _mariadb(point: Point, directory: Path) -> list[float] | str:
         pool = f"--innodb-buffer-pool-size={max(8, point.settings['pool'] // 1_000_000)}M"
         command = [str(server), "--no-defaults", f"--datadir={data}", f"--socket={socket}", "--skip-networking", pool,
                    "--max-heap-table-size=1G", "--skip-log-bin", "--innodb-flush-log-at-trx-commit=0",
-                   *owner]  # fmt: skip
+                   # buffers of other engines than the one that is measured
+                   "--key-buffer-size=8M", "--aria-pagecache-buffer-size=8M", *owner]  # fmt: skip
         client = [str(client_program), "--no-defaults", f"--socket={socket}", "-u", "root", "-N", "-B"]
         with _server(command, [*client, "-e", "SELECT 1"], place, {}):
             keys = _keys(workload, tuples)

@@ -49,7 +49,7 @@ def experiments(size: Size) -> list[Experiment]:
             notes="Real time on whatever device: databases are not simulated. Sizes are a tenth of the paper's.",
             taken=(
                 Taken("the databases' page cache", "half of the pool where the system lets the memory of some "
-                      "processes be bounded, else as the system has it",
+                      "processes be bounded, else as the system has it; MariaDB reads past it",
                       "since the paper says nothing of it, and its R of up to 1.5 GB does not fit into the pool"),
             ),
         )
