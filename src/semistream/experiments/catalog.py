@@ -17,6 +17,7 @@ from semistream.experiments.papers import (
     ssij_deadlines,
     ssij_parts,
     ssij_rates,
+    ssij_thresholds,
     xhybrid,
     xhybrid_grid,
 )
@@ -26,8 +27,8 @@ from semistream.experiments.spec import DeviceKind, Scale
 __all__ = ["UnknownExperimentError", "catalog", "choose"]
 
 _PAPERS = (
-    cmesh, cachejoins, ssij_rates, ssij_databases, ssij_parts, ssij_deadlines, hybrid, hybrid_rates, xhybrid,
-    xhybrid_grid,
+    cmesh, cachejoins, ssij_rates, ssij_databases, ssij_parts, ssij_thresholds, ssij_deadlines, hybrid, hybrid_rates,
+    xhybrid, xhybrid_grid,
 )  # fmt: skip
 
 

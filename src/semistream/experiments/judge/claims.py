@@ -306,11 +306,11 @@ def rises_then_falls(series: str, *, facet: str = "", because: Because = "") -> 
     return judge
 
 
-def ends_below(series: str, *, because: Because = "") -> Judge:
+def ends_below(series: str, *, facet: str = "", because: Because = "") -> Judge:
     """Judge that a line ends below its highest point, by more than the noise."""
 
     def judge(outcome: Outcome) -> Verdict:
-        line = outcome.line(series)
+        line = outcome.line(series, facet)
         best, last = max(line, key=lambda one: one.y), line[-1]
         text = f"{format_count(best.y)} at {best.x:g}, {format_count(last.y)} at {last.x:g}"
         return _verdict(best.y - best.interval > last.y + last.interval, text, because, outcome, series)

@@ -1,7 +1,8 @@
 """SSIJ under a stream of constant rate (§VI): the highest it sustains, with deadlines, and in bursts.
 
 The paper raises the arrival rate until memory overflows. Here the same is found by bisection: a rate is sustained if
-every tuple that arrives finds room until the end of the run, and leaves by its deadline if it has one.
+every tuple that arrives finds room until the end of the run, and leaves by its deadline if it has one. Deadlines count
+from the moment of arrival, not from that at which the join takes a tuple in, which may be a join phase later.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from semistream.experiments.measure.both_sides import Sides, open_sides
-from semistream.experiments.measure.windows import Run
+from semistream.experiments.measure.windows import Feed, Run
 from semistream.experiments.spec import Point
 from semistream.joins.ssij.ssij import Ssij
 from semistream.relation.devices.simulated_device import SimulatedDevice
@@ -22,6 +25,26 @@ Record = dict[str, Any]
 
 _TRIALS = 7
 _PATIENCE = 64
+_DUE = "due"
+
+
+class DueFeed(Feed):
+    """A stream at a constant rate whose tuples have the moment by which they are to leave instead of their number."""
+
+    def __init__(self, sides: Sides, deadline: float) -> None:
+        super().__init__(sides)
+        self.deadline = deadline
+        self._began, self._first, self._rate = 0.0, 0, 1.0
+
+    def arrive(self, began: float, rate: float) -> None:
+        """Let the next tuples arrive at ``rate`` from the moment ``began`` on."""
+        self._began, self._first, self._rate = began, self.offered, rate
+
+    def offered_as(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        numbers = batch.column("number").to_numpy()
+        due = self._began + (numbers - self._first + 1) / self._rate + self.deadline
+        at = batch.schema.get_field_index("number")
+        return batch.set_column(at, pa.field(_DUE, pa.float64()), pa.array(due))
 
 
 class DrivenRun(Run):
@@ -33,9 +56,20 @@ class DrivenRun(Run):
         device = sides.relation.device
         assert isinstance(device, SimulatedDevice)
         self.clock = device.clock
-        if point.options.get("deadline") is not None:
-            point = dataclasses.replace(point, options={**point.options, "clock": self.clock})
+        self.deadline: float | None = point.options.get("deadline")
+        """Seconds from the arrival of a tuple to the moment by which it is to leave; None if there is none."""
+        if self.deadline is not None:
+            point = dataclasses.replace(point, options={**point.options, "clock": self.clock, "deadline": _DUE})
         super().__init__(point, sides)
+        if self.deadline is not None:
+            self.feed = DueFeed(sides, self.deadline)
+
+    @property
+    def schema(self) -> pa.Schema:
+        schema = super().schema
+        if self.deadline is None:
+            return schema
+        return schema.set(schema.get_field_index("number"), pa.field(_DUE, pa.float64()))
 
     def turn(self) -> float:
         """Let the join take a turn, and time pass for what it did; return how much."""
@@ -50,22 +84,34 @@ class DrivenRun(Run):
         """Let ``tuples`` more arrive at ``rate``; False as soon as one finds no room."""
         began, first = self.clock.now(), self.feed.offered
         least = max(1, min(tuples, self.join.input_tuples) // _PATIENCE)
-        deadline = self.point.options.get("deadline")
-        if deadline is not None:
-            least = max(1, min(least, int(deadline * rate / 16)))
+        if isinstance(self.feed, DueFeed):
+            self.feed.arrive(began, rate)
+            least = max(1, min(least, int(self.feed.deadline * rate / 16)))
         while (taken := self.feed.offered - first) < tuples:
             come = min(tuples, int((self.clock.now() - began) * rate))
-            # Reading a tuple in takes its time too; tuples that come meanwhile come with the next ones.
-            before = self.join.stats
-            if come > taken and not self.feed.offer(self.join, come - taken):
-                self.turn()  # what lies in the stream buffer may only have waited for its turn
-                if self.feed.offered - first < come and not self.feed.offer(self.join, come - taken):
-                    return False
-            done = self.join.stats.since(before)
-            self.clock.advance(max(0.0, self.seconds(done) - done.io_seconds))
+            if come > taken and not self._take_in(first + come):
+                return False
             if self.turn() == 0.0 and come == taken:
                 self._wait(rate, least)
         return True
+
+    def _take_in(self, upto: int) -> bool:
+        """Offer what has come of the stream, ``upto`` tuples in all; False if there is no room for some of it.
+
+        Looking tuples up may make room. Who is outside when a join phase begins has found none.
+        """
+        phases = self.join.join_phases
+        while True:
+            before = self.join.stats
+            complete = self.feed.offer(self.join, upto - self.feed.offered)
+            # reading a tuple in takes its time too; tuples that come meanwhile come with the next ones
+            done = self.join.stats.since(before)
+            self.clock.advance(max(0.0, self.seconds(done) - done.io_seconds))
+            if complete:
+                return True
+            idle = self.turn() == 0.0 and done.buffered == 0
+            if idle or self.join.join_phases > phases:
+                return False
 
     def _wait(self, rate: float, least: int) -> None:
         """Nothing to do: let time pass until some more tuples have come, or a deadline presses."""

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from semistream.costs import Setting
+from semistream.costs.basis.model import common_memory
 from semistream.joins.families.front_stage import FrontStage
 from semistream.joins.interface.join import Join
 
-__all__ = ["PaperBytes", "published_budget"]
+__all__ = ["PaperBytes", "published_budget", "published_setting"]
 
 Opened = Callable[[int, dict[str, Any]], Join]
 
@@ -36,6 +37,18 @@ class PaperBytes:
     def as_dict(self) -> dict[str, float]:
         """Return it as the settings of a point."""
         return dataclasses.asdict(self)
+
+
+def published_setting(setting: Setting, memory: int, of: PaperBytes) -> tuple[Setting, int]:
+    """Return what to tell a cost model that splits ``memory`` as a paper does: its bytes, and a budget for them.
+
+    The budget is larger by what papers do not count, so that pages and tuples have all of the paper's memory.
+    """
+    bytes_there = dataclasses.replace(setting, waiting_bytes=round(of.waiting), cached_bytes=round(of.cached))
+    budget = memory
+    for _ in range(_ROUNDS):
+        budget += memory - common_memory(bytes_there, budget, index=True).free
+    return bytes_there, budget
 
 
 def published_budget(

@@ -16,7 +16,7 @@ from semistream.costs import Constants, Setting, costs_of, load_constants, model
 from semistream.costs.basis.constants import DEFAULT
 from semistream.costs.basis.front_stage import FrontCosts
 from semistream.experiments.measure.both_sides import KEY, Sides, stream_schema
-from semistream.experiments.measure.published_bytes import PaperBytes, published_budget
+from semistream.experiments.measure.published_bytes import PaperBytes, published_budget, published_setting
 from semistream.experiments.measure.settled_cache import arrived, missed_by, warm_front_stage
 from semistream.experiments.measure.settled_queue import (
     fill_queue,
@@ -42,6 +42,7 @@ _PORTION = 2048
 _WITH_PARTNERS = ("zipf", "one-to-many", "locality")
 """Streams each of whose tuples has as many partners as R has rows for a key."""
 _FIRST_TURNS = 8
+_MOST_ROUNDS = 8
 _REAL_WINDOW_SECONDS = 0.25
 _REAL_LAP_SECONDS = 1.5
 _REAL_WARM_SECONDS = 1.0
@@ -75,13 +76,17 @@ class Feed:
             if self._at == self._batch.num_rows:
                 self._batch, self._at = next(self._batches), 0
             rest = self._batch.slice(self._at, most)
-            taken = join.offer(rest)
+            taken = join.offer(self.offered_as(rest))
             self._at += taken
             self.offered += taken
             most -= taken
             if taken < rest.num_rows:
                 return False
         return True
+
+    def offered_as(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return tuples of the stream as they are offered."""
+        return batch
 
 
 @dataclass(frozen=True)
@@ -122,9 +127,6 @@ class Run:
         self.options = self._options()
         if (paper := point.settings.get("bytes")) is not None:
             of = PaperBytes(**paper)
-            if point.tuned:  # what suits so many tuples, not so many bytes
-                self.memory, _ = published_budget(self._opened, self.setting, point.memory, self.options, of)
-                self.options = self._options()
             self.memory, self.options = published_budget(self._opened, self.setting, point.memory, self.options, of)
         algorithm = find(point.algorithm)
         self.join: Join = self._opened(self.memory, self.options)
@@ -139,8 +141,12 @@ class Run:
         algorithm = find(self.point.algorithm)
         if self.simulated and not self.point.settings.get("results"):
             algorithm = silent(algorithm)
-        schema = stream_schema(self.sides.workload.stream_bytes)
-        return algorithm(self.sides.relation, on=KEY, memory=memory, schema=schema, how="inner", **options)
+        return algorithm(self.sides.relation, on=KEY, memory=memory, schema=self.schema, how="inner", **options)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of a stream tuple."""
+        return stream_schema(self.sides.workload.stream_bytes)
 
     def _options(self) -> dict[str, Any]:
         """Return the point's options, with those to be tuned chosen by the cost model."""
@@ -148,9 +154,10 @@ class Run:
         if self.simulated and find(self.point.algorithm).overlap is not Overlap.NOTHING:
             options["threads"] = False
         if self.point.tuned:
-            options |= best_options(dataclasses.replace(self.point, memory=self.memory), self.setting)
-        if self.point.settings.get("pinned") == "as partition":  # X-HYBRIDJOIN untuned: both parts alike
-            options["pinned_pages"] = options["partition_pages"]
+            setting, memory = self.setting, self.memory
+            if (paper := self.point.settings.get("bytes")) is not None:  # a page has as many tuples' room as there
+                setting, memory = published_setting(setting, memory, PaperBytes(**paper))
+            options |= best_options(dataclasses.replace(self.point, memory=memory), setting)
         return options
 
     def advance(self) -> Iterator[pa.RecordBatch]:
@@ -205,9 +212,14 @@ class Run:
         self.sides.blankable.blank = False
         # other tuples than those that wait: a cache would know the keys it meets again
         self.feed = Feed(self.sides, self.feed.offered)
-        before = self.join.stats
-        while not self._far_enough(self.join.stats.since(before), 2 * self.point.passes, self.point.probes):
-            self._discard()
+        held, rounds = -1, 0
+        # behind a cache, until the stream buffer there is full: while it fills, more of the stream passes the cache
+        while arrived(self.join) > 1.01 * held and rounds < _MOST_ROUNDS:
+            held, rounds, before = arrived(self.join), rounds + 1, self.join.stats
+            while not self._far_enough(self.join.stats.since(before), 2 * self.point.passes, self.point.probes):
+                self._discard()
+            if not isinstance(self.join, FrontStage):
+                break
 
     def _turn_over(self) -> None:
         """Read as much as all of R, some times over, unless that takes too many look-ups."""

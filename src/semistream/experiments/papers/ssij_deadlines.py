@@ -12,11 +12,20 @@ from semistream.experiments.judge.outcome import Outcome
 from semistream.experiments.papers.ssij_setups import PAPER, SHORTER, locality, table_two
 from semistream.experiments.scales import Size
 from semistream.experiments.spec import Axis, Point, Sample, Taken, Verdict, Workload
+from semistream.joins.ssij.ssij_layout import READ_EXTRA
 
 __all__ = ["experiments"]
 
 PUBLISHED_RATES = {10.0: 550.0, 60.0: 5500.0, 120.0: 22_000.0}
 """Arrivals that the paper reports to be served within a deadline, by the deadline."""
+_SCAN = 200
+"""Pages of the longest read (Table II)."""
+_SCALED = (
+    "R, memory, thresholds and deadlines are {part:g} of the paper's; rates are then the paper's own. SSIJ has its "
+    "seek and maxScan, since few tuples share a phase, and each key wanted alone costs a seek; the read buffer, "
+    "next to nothing of the paper's memory, is added to ours. The others read large parts of R at once: their seek is "
+    "{part:g} of the paper's, as their buffers are."
+)
 _SLOW, _PARTITIONED = "MESHJOIN at its highest rate", "partition-based join at 5500/s"
 
 
@@ -26,15 +35,19 @@ def experiments(size: Size) -> list[Experiment]:
 
 
 def _driven(workload: Workload, memory: float, part: float, deadline: float, **settings: object) -> Point:
-    options = {**table_two(part, memory, workload), "input_limit": int(memory / 40), "deadline": deadline * part}
+    """Return a point of SSIJ with a deadline, on the paper's disk: what a deadline allows for is so many seeks."""
+    options = {
+        **table_two(part, memory, workload), "max_scan": _SCAN, "input_limit": int(memory / 40),
+        "deadline": deadline * part,
+    }  # fmt: skip
     return Point(
-        task="sustained", workload=workload, algorithm="ssij", memory=int(memory), options=options,
-        seek_seconds=0.0085 * part, settings=dict(settings),
+        task="sustained", workload=workload, algorithm="ssij", memory=int(memory) + _SCAN * (8192 + READ_EXTRA),
+        options=options, settings=dict(settings),
     )  # fmt: skip
 
 
 def _deadlines(size: Size) -> Experiment:
-    part = size.pick(0.025, 0.005, 0.0125)
+    part = size.pick(0.1, 0.005, 0.0125)
     workload = Workload(rows=int(40_000_000 * part), row_bytes=128, fill=0.8, rows_per_key=160)
     memory = 0.075 * workload.nbytes
     deadlines = size.pick([10.0, 20.0, 30.0, 60.0, 90.0, 120.0], [20.0, 60.0], [20.0, 60.0])
@@ -55,7 +68,7 @@ def _deadlines(size: Size) -> Experiment:
         setup=f"R {workload.rows / 1e6:g} M tuples, 160 of a key, memory 7.5 % of R, skew 1.",
         x=Axis(f"deadline [s, × {part:g}]", format="~g"), y=Axis("highest rate that meets all deadlines [tuples/s]"),
         samples=(
-            *(Sample("SSIJ", deadline, _driven(workload, memory, part, deadline, tuples=tuples, between=[50.0, 5e5],
+            *(Sample("SSIJ", deadline, _driven(workload, memory, part, deadline, tuples=tuples, between=[100.0, 1e5],
                                                warm=0.4)) for deadline in deadlines),
             *(Sample(f"SSIJ at {rate:g}/s", deadline, dataclasses.replace(
                 _driven(workload, memory, part, deadline, tuples=tuples, rate=rate, warm=0.4), task="kept deadlines"
@@ -75,8 +88,7 @@ def _deadlines(size: Size) -> Experiment:
                   _even_longer),
         ),
         metric="sustained", modelled=False,
-        notes=f"R, memory, seek and deadlines are {part:g} of the paper's; rates are then the paper's own."
-        if size.published else "",
+        notes=_SCALED.format(part=part) if size.published else "",
         taken=(Taken("keys of R", "250 000, so 160 tuples of a key", "as in Table II, with R of 5 GB"),
                Taken("bytes of a waiting tuple", "ours for SSIJ, 164 for MESHJOIN",
                      "since MESHJOIN's delay at its highest rate, one pass over R, does not depend on them")),
@@ -193,7 +205,8 @@ def _bursts(size: Size) -> Experiment:
             for burst in bursts
         ),
         claims=(
-            Claim("Bursts are sustained for as long as published.", "700, 562, 400, 225 ms at +10, 25, 50, 70 %",
+            Claim("Bursts are sustained for at least as long as published.",
+                  "700, 562, 400, 225 ms at +10, 25, 50, 70 %",
                   as_long),
             Claim("The time shrinks with the burst.", "700 ms to 225 ms", falls("dynamic memory"),
                   standing="assumption"),

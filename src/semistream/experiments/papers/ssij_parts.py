@@ -1,4 +1,4 @@
-"""SSIJ §VI-D: what its parts and parameters do, Figures 10 to 15."""
+"""SSIJ §VI-D: what its parts do, Figures 10, 11 and 14."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from semistream.core.units import format_count
 from semistream.experiments.experiment import Claim, Experiment
-from semistream.experiments.judge.claims import SIGNIFICANTLY, Judge, above, ends_below, rises, rises_then_falls
+from semistream.experiments.judge.claims import SIGNIFICANTLY, Judge, above, rises
 from semistream.experiments.judge.outcome import Found, Outcome
 from semistream.experiments.papers.cmesh import MEMORY, RATE
 from semistream.experiments.papers.settings import both_settings
@@ -21,14 +20,12 @@ from semistream.experiments.papers.ssij_setups import (
     locality,
     published_join,
     relation,
-    share,
     table_two,
 )
 from semistream.experiments.scales import Size
-from semistream.experiments.spec import Axis, Point, Sample, Taken, Verdict
-from semistream.joins.ssij.ssij_layout import READ_EXTRA
+from semistream.experiments.spec import Axis, Point, Sample, Verdict
 
-__all__ = ["experiments"]
+__all__ = ["ENDLESS", "OVERFLOW", "RAISED", "both_ways", "experiments"]
 
 DYNAMIC = "dynamic memory"
 _SPLITS: dict[str, dict[str, object]] = {
@@ -39,11 +36,15 @@ _SPLITS: dict[str, dict[str, object]] = {
     "no cache": {"replacement": "none"},
 }
 OVERFLOW, ENDLESS = "arrivals raised until memory overflows", "service rate of an endless stream"
+RAISED = (
+    "As published: the highest constant arrival rate at which memory does not overflow before the stream is over, all "
+    "of the join's memory beside what it needs free for tuples that come in a join phase."
+)
 
 
 def experiments(size: Size) -> list[Experiment]:
     """Describe the experiments."""
-    return [_dynamic(size), _replacement(size), *_thresholds(size), _fill(size)]
+    return [_dynamic(size), _replacement(size), _fill(size)]
 
 
 def _dynamic(size: Size) -> Experiment:
@@ -63,7 +64,8 @@ def _dynamic(size: Size) -> Experiment:
     def driven(part: float, options: dict[str, object]) -> Point:
         made = point(part, options)
         # as in the paper, the stream is over after 20 intervals, and what memory holds of it then need not be served
-        settings = {"tuples": 20 * workload.interval_rows, "between": [1e4, 1e6], "trials": 6}
+        between = size.pick([2e4, 5e5], [1e4, 1e6], [])
+        settings = {"tuples": 20 * workload.interval_rows, "between": between, "trials": size.pick(7, 6, 0)}
         limit = int((1.0 - float(str(options.get("cache_share", 0.0)))) * made.memory / 40)  # what tuples may take
         return dataclasses.replace(
             made, task="sustained", settings=settings, options={"input_limit": limit, **made.options}
@@ -81,21 +83,19 @@ def _dynamic(size: Size) -> Experiment:
         ),
         claims=(
             Claim("More memory for pages is better: 70 % above 50 % above 20 % above none.", "increasing throughput",
-                  **_both_ways(size, lambda facet: above(*list(_SPLITS)[1:], facets=(facet,), because=_few_tuples))),
+                  **both_ways(size, lambda facet: above(*list(_SPLITS)[1:], facets=(facet,), because=_few_tuples))),
             Claim("Dynamic memory is above every fixed split and above no cache.", "significantly higher",
-                  **_both_ways(size, lambda facet: above(*_SPLITS, of_all=True, facets=(facet,), factor=SIGNIFICANTLY,
+                  **both_ways(size, lambda facet: above(*_SPLITS, of_all=True, facets=(facet,), factor=SIGNIFICANTLY,
                                                         because=_same_reads))),
             Claim("The gain of dynamic memory grows with memory.", "increases with memory",
-                  **_both_ways(size, _gain_grows)),
+                  **both_ways(size, _gain_grows)),
         ),
         modelled=False,
-        notes=f"{SHORTER} As published: the highest constant arrival rate at which memory does not overflow before the "
-        "stream is over, all of the join's memory beside what it needs free for tuples that come in a join phase."
-        if size.published else "",
+        notes=f"{SHORTER} {RAISED}" if size.published else "",
     )  # fmt: skip
 
 
-def _both_ways(size: Size, judge: Callable[[str], Judge]) -> dict[str, Any]:
+def both_ways(size: Size, judge: Callable[[str], Judge]) -> dict[str, Any]:
     """Return a judge of what was measured as published, and one of the endless stream."""
     if not size.simulated:
         return {"judge": judge(ENDLESS)}
@@ -166,137 +166,6 @@ def _replacement(size: Size) -> Experiment:
         ),
         notes=LESS if size.published else "",
     )  # fmt: skip
-
-
-def _thresholds(size: Size) -> list[Experiment]:
-    part = share(size)
-    workload = relation(size)
-    local = locality(size)
-    inputs = size.pick([10, 100, 1000, 6000, 25_000], [20, 500, 5000], [100, 1000, 10_000])
-    buffers = size.pick(
-        [0.01, 0.03, 0.1, 0.3, 0.6, 0.9, 1.3, 1.7], [0.02, 0.3, 1.7], [0.05, 0.4, 0.8]
-    )  # of the memory, at 80 bytes a waiting tuple; one that follows another of its key takes about half of that
-    scans = size.pick([1, 2, 5, 10, 20, 50, 100, 200, 500], [1, 10, 200], [1, 20, 200])
-    little = size.pick(0.01, 0.05, 0.02) * workload.nbytes
-    setup = (
-        f"R {workload.rows / 1e6:g} M tuples, {KEY_ROWS} of a key, skew 1, memory {little / workload.nbytes:.0%} of R."
-    )
-
-    def looked_up(count: int) -> Point:
-        made = published_join(size, local, 0.1 * local.nbytes)
-        table = table_two(local.rows / 80e6, made.memory, local)
-        return dataclasses.replace(
-            made, options={**table, "input_tuples": count}, seek_seconds=0.0085 * local.rows / 80e6,
-            probes=size.pick(1_000_000, 100_000, 1 << 40),
-        )  # fmt: skip
-
-    def long(made: Point) -> Point:
-        # a fall of a few percent shows only in many windows
-        return dataclasses.replace(made, windows=size.pick(8, 2, 5), passes=2.0) if size.simulated else made
-
-    return [
-        Experiment(
-            id="ssij-12", paper=PAPER, figure="Figure 12", title="Tuples looked up together (IB_thresh)",
-            setup=f"R {local.rows / 1e6:g} M tuples, 16 of a key; a stream with locality; memory 10 % of R.",
-            x=Axis("IB_thresh [tuples]", log=True, format="~s"), y=RATE,
-            samples=tuple(Sample("SSIJ", count, looked_up(count)) for count in inputs),
-            claims=(Claim("Throughput rises with the batch, up to a point.", "can significantly improve",
-                          rises("SSIJ", at_least=SIGNIFICANTLY, because=_no_batch_cost)),),
-            notes=SHORTER if size.published else "", modelled=False,
-            taken=(Taken("a turn of the join with one descent of the index", "10 µs", "about a system call and some "
-                         "misses of the processor's cache, in 2010"),) if size.simulated else (),
-        ),
-        Experiment(
-            id="ssij-13", paper=PAPER, figure="Figure 13", title="Waiting tuples that start a join phase (SB_thresh)",
-            setup=setup, x=Axis("SB_thresh [tuples]", log=True, format="~s"), y=RATE,
-            samples=tuple(
-                Sample("SSIJ", int(of * little / 80),
-                       long(published_join(size, workload, little, buffer_tuples=max(16, int(of * little / 80)))))
-                for of in buffers
-            ),
-            claims=(Claim("Throughput rises, is level, and falls when tuples take the memory of pages.",
-                          "rise, plateau, fall", rises_then_falls("SSIJ", because=_no_fall)),),
-            notes=LESS if size.published else "",
-        ),
-        Experiment(
-            id="ssij-15", paper=PAPER, figure="Figure 15", title="The longest read (maxScan)",
-            setup=setup, x=Axis(f"maxScan [pages; {part:g} of the paper's]", log=True, format="~g"), y=RATE,
-            samples=tuple(
-                Sample("SSIJ", pages, published_join(size, workload, little, max_scan=pages)) for pages in scans
-            ),
-            claims=(
-                Claim("Throughput is poor at small maxScan and rises.", "rises", _rises_at_first),
-                Claim("Very long reads make it fall.", "falls at the end",
-                      ends_below("SSIJ", because=_own_buffer)),
-            ),
-            notes=LESS if size.published else "",
-        ),
-    ]  # fmt: skip
-
-
-def _no_fall(outcome: Outcome) -> str:
-    line = outcome.line("SSIJ")
-    best = max(line, key=lambda found: found.y)
-    widths = f"±{best.interval / best.y:.1%} and ±{line[-1].interval / best.y:.1%}"
-    hits = ", ".join(f"{found.record['hit_ratio']:.0%} at {found.x:,.0f}" for found in (line[0], best, line[-1]))
-    full = [found.x for found in line if found.y == line[-1].y]
-    text = (
-        f"The last point is {line[-1].y / best.y - 1:+.1%} from the highest (intervals {widths}), while the cache "
-        f"answers {hits}: waiting tuples that share a pass over R make up for the pages they push out."
-    )
-    if len(full) > 1:
-        text += (
-            f" From {full[0]:,.0f} on fewer tuples fit than the threshold asks for, and it changes nothing: a join "
-            "phase begins as soon as no more come in. The paper's is delayed until tuples that arrive find no room."
-        )
-    return text
-
-
-def _rises_at_first(outcome: Outcome) -> Verdict:
-    line = outcome.line("SSIJ")
-    best = max(line, key=lambda found: found.y)
-    text = f"{best.y / line[0].y:.1f}× from {line[0].x:g} to {best.x:g} pages"
-    holds = best.y > 1.2 * line[0].y
-    return Verdict(holds, text, "" if holds else _neighbours(outcome, line[0]))
-
-
-def _neighbours(outcome: Outcome, first: Found) -> str:
-    """Say why the shortest reads are hardly slower, and what they would be if each had a seek."""
-    if outcome.real:
-        return (
-            "On this disk a read that begins anew costs hardly more than a page more in the last one, so long reads "
-            "gain little over single pages."
-        )
-    counts, point = first.record["counts"], outcome.experiment.samples[0].point
-    lone = counts["rows_done"] / first.y + point.seek_seconds * (counts["pages_read"] - counts["reads"])
-    return (
-        "The rows of a key lie on pages next to each other, and those take one seek however they are asked for: even "
-        f"at maxScan {first.x:g} {counts['pages_read'] / max(1, counts['reads']):.0f} pages come with a seek. The "
-        "paper's cost, S + T·i for each scan, has a seek for each; with that it would be "
-        f"{format_count(counts['rows_done'] / lone)} tuples/s there. maxScan only bounds how far a read goes on over "
-        "pages that nobody wants."
-    )
-
-
-def _no_batch_cost(_: Outcome) -> str:
-    return (
-        "A larger batch saves turns, look-ups of keys that are in it twice, and nothing else here: simulated time "
-        "prices each look-up alike, while on a real processor the sorted look-ups of a large batch touch the index "
-        "in order, which the run on a real device shows."
-    )
-
-
-def _own_buffer(outcome: Outcome) -> str:
-    line = outcome.line("SSIJ")
-    best = max(line, key=lambda found: found.y)
-    # on a real device the next pages are read while these are joined: half of the buffer for each
-    read = line[-1].record["memory_parts"]["read buffer"] // (8192 + READ_EXTRA)
-    longest = read // 2 if outcome.real else read
-    return (
-        f"It is highest at {best.x:g} pages. No read is longer than the read buffer, {longest} pages at this memory, "
-        f"so larger values change nothing. Here pages are read into a buffer of their own, and those between "
-        "wanted ones never push out cached pages; the paper reads into the memory of the cache."
-    )
 
 
 def _fill(size: Size) -> Experiment:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
 
 from semistream.core.units import format_count
+from semistream.costs import Setting, costs_of, load_constants
+from semistream.costs.basis.constants import DEFAULT
 from semistream.experiments.experiment import Claim, Experiment
 from semistream.experiments.judge.claims import SIGNIFICANTLY, Judge, above, flat, gain, gain_goes, rises
 from semistream.experiments.judge.outcome import Outcome
@@ -13,6 +17,7 @@ from semistream.experiments.papers.ssij_setups import (
     AUTHORS,
     BYTES,
     FILL,
+    KEY_ROWS,
     LESS,
     MESH,
     PAPER,
@@ -23,9 +28,11 @@ from semistream.experiments.papers.ssij_setups import (
     mesh,
     published_join,
     relation,
+    table_two,
 )
 from semistream.experiments.scales import Size
 from semistream.experiments.spec import Axis, Point, Sample, Verdict, Workload
+from semistream.workloads.keys.key_source import Shape
 
 __all__ = ["experiments"]
 
@@ -84,7 +91,7 @@ def _memory(size: Size) -> list[Experiment]:
             for part in fractions
             for name, point in (
                 (SSIJ, published_join(size, skewed, part * base.nbytes)),
-                (f"{SSIJ}, skew 0", published_join(size, base, part * base.nbytes)),
+                (f"{SSIJ}, skew 0", _many_phases(size, published_join(size, base, part * base.nbytes))),
                 (TUNED_SSIJ, index_join(size, skewed, part * base.nbytes)),
                 (MESH, mesh(size, base, part * base.nbytes)),
                 (AUTHORS, mesh(size, base, part * base.nbytes, authors=True)),
@@ -92,10 +99,10 @@ def _memory(size: Size) -> list[Experiment]:
         )
         least = 100 * fractions[0]
         claims = [
-            Claim("Up to 6 times MESHJOIN.", "6×", _beside(gain(SSIJ, MESH, 6.0, because=_phases), SSIJ),
+            Claim("Up to 6 times MESHJOIN.", "6×", _beside(gain(SSIJ, MESH, 6.0, because=_at_the_papers_size), SSIJ),
                   _beside(gain(TUNED_SSIJ, MESH, 6.0), TUNED_SSIJ)),
             Claim("SSIJ is above MESHJOIN at skew 1 whatever the memory.", "substantially outperforms",
-                  _beside(above(SSIJ, MESH, factor=SIGNIFICANTLY, because=_phases), SSIJ),
+                  _beside(above(SSIJ, MESH, factor=SIGNIFICANTLY, because=_at_the_papers_size), SSIJ),
                   _beside(above(TUNED_SSIJ, MESH, factor=SIGNIFICANTLY), TUNED_SSIJ)),
         ]  # fmt: skip
         if number == "5":
@@ -113,6 +120,11 @@ def _memory(size: Size) -> list[Experiment]:
     return made
 
 
+def _many_phases(size: Size, point: Point) -> Point:
+    """Without skew phases begin with one batch more or less, by a few hits: only many of them tell how often."""
+    return dataclasses.replace(point, windows=size.pick(15, 2, 5))
+
+
 def _at_least(series: str, x: float, published: float) -> Judge:
     def judge(outcome: Outcome) -> Verdict:
         found = outcome.at(series, x)
@@ -123,10 +135,10 @@ def _at_least(series: str, x: float, published: float) -> Judge:
     return judge
 
 
-def _phases(outcome: Outcome) -> str:
+def _phases(outcome: Outcome, facet: str | None = None) -> str:
     """Say what a join phase of SSIJ and a pass of MESHJOIN serve, and what each reads."""
     parts = []
-    facet = outcome.facets()[-1]
+    facet = outcome.facets()[-1] if facet is None else facet
     for name in (SSIJ, MESH):
         line = outcome.line(name, facet)
         for found in (line[0], line[-1]):
@@ -139,6 +151,57 @@ def _phases(outcome: Outcome) -> str:
         "lets all of its memory share one pass over R. What is not reading is mostly results, which cost both joins "
         "the same."
     )
+
+
+def _at_the_papers_size(outcome: Outcome) -> str:
+    """Say what phases do, and what the models give for the paper's own R, memory and disk."""
+    shape = outcome.experiment.samples[0].point.workload.shape
+    line = outcome.line(SSIJ)
+    found = {found.x: _papers_size(found.x / 100, shape) for found in (line[0], line[-1])}
+    rates = "; ".join(
+        f"{ssij / mesh:.2f}× at {x:g} %, {format_count(ssij)} and {format_count(mesh)} tuples/s"
+        for x, (ssij, mesh) in found.items()
+    )
+    return f"{_phases(outcome)} At the paper's own size, 80 M tuples and a seek of 8.5 ms, the models give {rates}."
+
+
+@functools.cache
+def _papers_size(fraction: float, shape: Shape) -> tuple[float, float]:
+    """Return the rates that the models give to SSIJ, with Table II and skew 1, and to MESHJOIN for R of 10 GB."""
+    base = Workload(rows=80_000_000, row_bytes=128)
+    constants, memory = load_constants(DEFAULT), int(fraction * base.nbytes)
+
+    def setting(exponent: float) -> Setting:
+        return Setting.planned(
+            base.rows, base.row_bytes, fill=FILL, rows_per_key=KEY_ROWS, exponent=exponent, shape=shape,
+            constants=constants,
+        )  # fmt: skip
+
+    ssij = costs_of("ssij").rate(setting(1.0), memory, **table_two(1.0, memory, base))
+    return ssij, costs_of("meshjoin").rate(setting(0.0), memory, seek_pages=103.76)
+
+
+def _no_favourites(facet: str) -> Callable[[Outcome], str]:
+    """Say why keys without favourites leave SSIJ nothing to gain, and what of its memory pages and tuples have."""
+
+    def because(outcome: Outcome) -> str:
+        first, last = outcome.line(SSIJ, facet)[0], outcome.line(SSIJ, facet)[-1]
+        parts, budget, shares = first.record["memory_parts"], first.record.get("budget"), ""
+        if budget:
+            noted = sum(parts.get(name, 0) for name in ("page map", "read plan"))
+            shares = (
+                f" With {first.x:g} % memory, {parts.get('pages and tuples', 0) / budget:.0%} of it hold pages and "
+                f"tuples; the index has {parts.get('index', 0) / budget:.0%}, as in the paper (13 MB for 10 GB), and "
+                f"{noted / budget:.0%} say of each page of R where it is, and of each wanted one when it is read."
+            )
+        return (
+            f"{_phases(outcome, facet)} No key is asked for much more often than others: the cache answers "
+            f"{first.record['hit_ratio']:.1%} to {last.record['hit_ratio']:.1%}, a join phase "
+            "wants most pages of R, and MESHJOIN's pass is the cheapest way to read those. The paper's own worst case "
+            f"(§V) is MESHJOIN's rate.{shares}"
+        )
+
+    return because
 
 
 def _beside(judge: Judge, series: str) -> Judge:
@@ -236,7 +299,8 @@ def _other_data(size: Size) -> Experiment:
         claims=(
             *(
                 Claim(f"SSIJ is above MESHJOIN on {words}.", "very significant benefits",
-                      _beside(above(SSIJ, MESH, facets=(facet,), factor=SIGNIFICANTLY, because=_phases), SSIJ),
+                      _beside(above(SSIJ, MESH, facets=(facet,), factor=SIGNIFICANTLY, because=_no_favourites(facet)),
+                              SSIJ),
                       _beside(above(TUNED_SSIJ, MESH, facets=(facet,), factor=SIGNIFICANTLY), TUNED_SSIJ))
                 for facet, words in (("TPC-H", "TPC-H"), ("weather", "weather reports"))
             ),
