@@ -57,3 +57,14 @@ def test_what_is_tuned_is_tuned_for_the_tuples_that_there_are():
     as_published, ours = run_of("hybridjoin", tuned=True, in_flight=1), run_of("hybridjoin", in_flight=1)
     assert as_published.options["partition_pages"] >= 1
     assert as_published.join.table.capacity == pytest.approx(ours.join.table.capacity, rel=0.1)
+
+
+def test_pages_are_weighed_against_tuples_of_the_papers_bytes():
+    """A page takes as many tuples' room as in the paper, so the split found is the best of those that hold as much."""
+    way = {"in_flight": 1, "by_frequency": True, "scan_pinned": True}
+    found = run_of("x_hybridjoin", tuned=True, **way)
+    rates = {}
+    for pages in (20, 41, 82):
+        for pinned in (41, 82, 164):
+            rates[pages, pinned] = run_of("x_hybridjoin", partition_pages=pages, pinned_pages=pinned, **way).predicted()
+    assert found.predicted() >= 0.99 * max(rates.values()), (found.options, rates)

@@ -10,6 +10,13 @@ table, and reading costs ``t`` seconds a tuple at full memory, MESHJOIN takes ``
 ``(1 - p)·(t·M / (M - u·h) + c)``. Whatever ``c`` is, the gain stays below ``1 / (1 - p(M / u))``: all memory spent on
 the cache, and waiting tuples for free. What every tuple costs in both joins, ``e`` seconds to read and emit it, is
 added to both and brings their ratio towards 1.
+
+X-HYBRIDJOIN §6.3. With ``n`` partitions of what is not pinned, ``p_N`` the share of the stream that is, ``w`` tuples
+entering in a turn and ``h_S`` waiting, the paper has for the matches of a turn (Eq. 9)
+
+    ``w = (h_S - w)·p_old·(1 - p_old) + w·p_new·(1 - p_new)``,   ``p_old = 1/n``,   ``p_new = p_N + (1 - p_N)/n``
+
+which are the variances of binomial counts; their means have no ``1 - p``.
 """
 
 from __future__ import annotations
@@ -23,7 +30,7 @@ import numpy as np
 from semistream.core.arrays import Floats
 from semistream.workloads.keys.zipf import ZipfLaw
 
-__all__ = ["FrontStageGain", "NearestCosts", "nearest_costs"]
+__all__ = ["FrontStageGain", "NearestCosts", "PinnedTurn", "nearest_costs"]
 
 
 _CACHED = 128
@@ -138,3 +145,37 @@ def nearest_costs(models: tuple[FrontStageGain, FrontStageGain], published: tupl
         return NearestCosts(hash_seconds, every_seconds, (first, second), apart)
 
     return min((at(of_waiting, of_all) for of_waiting in times for of_all in times), key=lambda found: found.apart)
+
+
+@dataclass(frozen=True)
+class PinnedTurn:
+    """A turn of X-HYBRIDJOIN by its paper's formulas: tuples that wait, rows that are pinned and read, rows of R.
+
+    >>> turn = PinnedTurn(251_000, 28_400, 28_400, 2_000_000)
+    >>> round(turn.matches), round(turn.expected)
+    (4345, 12265)
+    """
+
+    waiting: float
+    pinned: float
+    swapped: float
+    rows: int
+
+    @property
+    def _chances(self) -> tuple[float, float]:
+        """``p_old`` and ``p_new``."""
+        share = ZipfLaw(self.rows, 1.0).share(int(self.pinned))
+        one = self.swapped / (self.rows - self.pinned)
+        return one, share + (1.0 - share) * one
+
+    @property
+    def matches(self) -> float:
+        """``w`` as printed (Eq. 9)."""
+        old, new = (chance * (1.0 - chance) for chance in self._chances)
+        return self.waiting * old / (1.0 + old - new)
+
+    @property
+    def expected(self) -> float:
+        """``w`` with means for variances."""
+        old, new = self._chances
+        return self.waiting * old / (1.0 + old - new)

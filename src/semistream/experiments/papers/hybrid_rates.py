@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from semistream.experiments.experiment import Claim, Experiment
-from semistream.experiments.judge.claims import above, gain_goes, model_within, rises
+from semistream.experiments.judge.claims import SIGNIFICANTLY, above, gain_goes, model_within, rises
 from semistream.experiments.judge.outcome import Outcome
 from semistream.experiments.papers.cmesh import RATE
 from semistream.experiments.papers.hybrid import (
@@ -37,7 +37,7 @@ def _delayed(size: Size, workload: Workload, algorithm: str, rate: float) -> Poi
     memory = budget(size, 50)
     point = paper(size, workload, memory, algorithm)
     # MESHJOIN's tuples stay until so many others have come as fit into memory, from the first one on
-    tuples = {"meshjoin": int(1.15 * memory / 172), "inlj": 2000}.get(algorithm, int(60 * rate) + 3000)
+    tuples = {"meshjoin": int(1.15 * memory / 172), "inlj": int(20 * rate) + 1000}.get(algorithm, int(60 * rate) + 3000)
     settings = {**point.settings, "rate": rate, "arrivals": "bursty", "tuples": tuples, "results": True}
     if algorithm == "meshjoin":
         settings["window"] = [0.01, 0.1]
@@ -57,8 +57,9 @@ def _processing(size: Size) -> Experiment:
             for name, algorithm in (("HYBRIDJOIN", "hybridjoin"), ("MESHJOIN", "meshjoin"))
         ),
         claims=(
-            Claim("HYBRIDJOIN's processing time is far below MESHJOIN's at all sizes.", "significantly smaller",
-                  above("MESHJOIN", "HYBRIDJOIN", factor=2.0, because=_fast_arrivals)),
+            Claim("HYBRIDJOIN's processing time is significantly below MESHJOIN's at all sizes.",
+                  "significantly smaller",
+                  above("MESHJOIN", "HYBRIDJOIN", factor=SIGNIFICANTLY, because=_fast_arrivals)),
         ),
         metric="processing", modelled=False,
         notes="Processing time: what the join works between taking a tuple in and its result.",
@@ -84,7 +85,8 @@ def _fast_arrivals(outcome: Outcome) -> str:
 
 
 def _waiting(size: Size) -> Experiment:
-    rates = size.pick([125.0, 250.0, 500.0, 1000.0, 2000.0], [125.0, 2000.0], [125.0, 2000.0])
+    # the paper's are from 125 on; INLJ keeps up only with fewer on this disk
+    rates = size.pick([62.5, 125.0, 250.0, 500.0, 1000.0, 2000.0], [125.0, 2000.0], [125.0, 2000.0])
     four = {
         "HYBRIDJOIN": "hybridjoin", "MESHJOIN": "meshjoin", "INLJ": "inlj", "Partition-based join": "partitioned_join"
     }  # fmt: skip
@@ -101,25 +103,36 @@ def _waiting(size: Size) -> Experiment:
             Claim("HYBRIDJOIN's waiting time is below MESHJOIN's at all rates.", "below",
                   above("MESHJOIN", "HYBRIDJOIN")),
             Claim("INLJ's waiting time grows steeply with the arrival rate.", "exponentially",
-                  rises("INLJ", at_least=4.0)),
+                  rises("INLJ", at_least=rates[-1] / rates[0], because=_in_proportion)),
             Claim("Below 150 tuples/s INLJ waits less than HYBRIDJOIN.", "less, below 150/s",
                   above("HYBRIDJOIN", "INLJ", but=tuple(rate for rate in rates if rate > 150), because=_backlog)),
         ),
         metric="waiting", modelled=False,
         notes="Waiting time: before the join takes a tuple in, and while it waits for others to arrive. INLJ cannot "
-        "keep up beyond about 116 tuples/s: its backlog grows, and is shown for the first 2000 tuples. The "
+        "keep up beyond about 116 tuples/s: its backlog grows, and is shown for a stream of 20 seconds. The "
         "partition-based join is not in the paper's figure; it shows what the rule of the fullest partition makes of "
         "waiting.",
         taken=(DISK_BUFFER,),
     )  # fmt: skip
 
 
-def _backlog(outcome: Outcome) -> str:
-    first, other = outcome.at("HYBRIDJOIN", outcome.line("INLJ")[0].x), outcome.line("INLJ")[0]
+def _in_proportion(outcome: Outcome) -> str:
+    line = outcome.line("INLJ")
     return (
-        f"At {other.x:g} tuples/s INLJ waits {other.y:.3g} s and HYBRIDJOIN {first.y:.3g} s. One read for each tuple "
-        "takes 8.6 ms, so INLJ serves 116 tuples a second and already has a backlog at 125 in bursts; HYBRIDJOIN "
-        "begins with what has come, and waits for nothing."
+        f"INLJ waits {', '.join(f'{found.y:.3g} s at {found.x:g}' for found in line)} tuples/s: not more than in "
+        "proportion to what arrives."
+    )
+
+
+def _backlog(outcome: Outcome) -> str:
+    pairs = [
+        f"{inlj.y:.3g} s and {ours.y:.3g} s at {x:g}"
+        for x, ours, inlj in outcome.pairs("HYBRIDJOIN", "INLJ") if x <= 150
+    ]  # fmt: skip
+    return (
+        f"INLJ and HYBRIDJOIN wait {', '.join(pairs)} tuples/s. One read for each tuple takes 8.6 ms, so INLJ serves "
+        "116 tuples a second and has a backlog at 125, and below that in every burst; HYBRIDJOIN begins with what has "
+        "come, and waits for nothing."
     )
 
 
