@@ -154,7 +154,8 @@ def _overlap(outcome: Outcome) -> str:
 
 def _buffer(size: Size) -> Experiment:
     workload, memory = zipf(size), budget(size, 100)
-    sizes = size.pick([0.25, 0.5, 1.0, 2.0, 8.0, 32.0], [0.5, 2.0, 8.0, 32.0], [0.5, 2.0, 30.0])
+    # from less than a read serves to a third of the memory
+    sizes = size.pick([0.004, 0.03, 0.25, 2.0, 8.0, 32.0], [0.5, 2.0, 8.0, 32.0], [0.5, 2.0, 30.0])
     return Experiment(
         id="pcache-3", paper=PAPER, figure="Figure 3", title="Tuning the intermediate buffer",
         setup=f"R {workload.rows / 1e6:g} M tuples, memory {memory / 1e6:g} MB, skew 1.",
