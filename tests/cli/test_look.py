@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
@@ -62,6 +63,25 @@ def test_a_key_asked_to_be_unique(tmp_path: Path) -> None:
     assert "several rows, such as 2; nothing was built" in str(outcome.exception)
     assert not (tmp_path / "r").exists(), "nothing is left"
     assert run("build", tmp_path / "t.csv", tmp_path / "r", "--key", "id", "--key", "name", "--unique").exit_code == 0
+
+
+def test_values_that_python_has_none_for(tmp_path: Path) -> None:
+    """Bytes that are no text, and years beyond Python's: shown, and named in messages, like any other."""
+    broken = pa.Array.from_buffers(
+        pa.string(), 2, [None, pa.py_buffer(np.array([0, 2, 4], np.int32)), pa.py_buffer(b"\xff\xfe" * 2)]
+    )
+    far = pa.array([1 << 62] * 2, pa.timestamp("us"))
+    table = pa.table({"id": broken, "at": far, "lists": pa.array([[1], None]), "raw": [b"\xff", b"\x1b"]})
+    for key, told in (("id", "\ufffd\ufffd"), ("at", "out of range")):
+        with pytest.raises(RelationBuildError, match=f"such as .*{told}.*; nothing was built"):
+            semistream.Relation.build(table, tmp_path / "r", key, unique=True)
+    semistream.Relation.build(table, tmp_path / "r", "id").close()
+    shown = run("head", tmp_path / "r")
+    assert shown.exit_code == 0, shown.exception
+    for text in ("\ufffd\ufffd", "out of range", "[1]", "1b"):
+        assert text in shown.stdout
+    semistream.Relation.build(pa.table({"id": ["\x1b[2J"]}), tmp_path / "s", "id").close()
+    assert "\\x1b[2J" in run("head", tmp_path / "s").stdout, "no command for the terminal"
 
 
 def test_errors_speak_the_command_lines_language(

@@ -16,6 +16,7 @@ import pyarrow as pa
 from semistream.core.arguments import check_at_least
 from semistream.core.errors import RelationBuildError, SemistreamError
 from semistream.core.units import parse_bytes
+from semistream.core.value_texts import short, value_texts
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.pages.shard_writer import PAGE_BYTES, ShardWriter, check_page_bytes
 from semistream.relation.pages.sorter import KeySorter
@@ -164,7 +165,8 @@ def _such_as(writers: list[ShardWriter]) -> str:
     """Return one of the keys that several rows have, for a message."""
     for found in (writer.repeated for writer in writers):
         if found is not None:
-            return f", such as {', '.join(str(value) for value in found.to_pylist()[0].values())}"
+            texts = [value_texts(column)[0] for column in found.columns]
+            return f", such as {', '.join(short(str(text)) for text in texts)}"
     return ""
 
 

@@ -90,10 +90,12 @@ def _first(batches: object, schema: pa.Schema, rows: int) -> pa.Table:
 def _shown(found: pa.Table) -> Table:
     import pyarrow as pa
 
+    from semistream.core.value_texts import value_texts
+
     table = Table(show_edge=False, pad_edge=False)
     for part in found.schema:
         number = pa.types.is_integer(part.type) or pa.types.is_floating(part.type) or pa.types.is_decimal(part.type)
         table.add_column(part.name, justify="right" if number else "left", overflow="fold")
-    for row in found.to_pylist():
-        table.add_row(*("[dim]NULL[/dim]" if value is None else escape(str(value)) for value in row.values()))
+    for row in zip(*(value_texts(column) for column in found.columns), strict=True):
+        table.add_row(*("[dim]NULL[/dim]" if text is None else escape(text) for text in row))
     return table

@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from semistream.core.value_texts import short, value_texts
+
 __all__ = ["MissingKeys"]
 
 _KEPT = 256
-_LONGEST = 60
 _PENDING_ROWS, _PENDING_BYTES = 4096, 1 << 15
 """Keys that are put aside until counting them is worth a call: joins let few tuples leave at a time."""
 
@@ -69,7 +70,7 @@ class MissingKeys:
         if counts.size > self._kept:  # texts are made of few
             top = np.argpartition(counts, counts.size - self._kept)[-self._kept :]
             found, counts = found.take(pa.array(top)), counts[top]
-        columns = [_texts(found.column(name)) for name in names]
+        columns = [[short(str(text)) for text in value_texts(found.column(name))] for name in names]
         self._merge(zip(map(", ".join, zip(*columns, strict=True)), counts.tolist(), strict=True))
 
     def add_counts(self, counts: Mapping[str, int]) -> None:
@@ -97,24 +98,3 @@ def _plain(column: pa.Array) -> pa.Array:
     if pa.types.is_string_view(column.type):
         return column.cast(pa.string())
     return column.cast(pa.binary()) if pa.types.is_binary_view(column.type) else column
-
-
-def _texts(column: pa.ChunkedArray) -> list[str]:
-    """Return values as a person may read them, whatever they are: counting must not stop a query."""
-    kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        binary = pa.binary() if pa.types.is_string(kind) else pa.large_binary()
-        texts = [value.decode("utf-8", "replace") for value in column.cast(binary).to_pylist()]
-    elif pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        texts = [value.hex() for value in column.to_pylist()]
-    else:
-        try:
-            texts = column.cast(pa.string()).to_pylist()  # Python has no year 10,000, Arrow has a text for it
-        except pa.ArrowException:  # such as a time zone that this machine does not know
-            texts = [scalar.value for chunk in column.chunks for scalar in chunk]
-    return [_short(str(text)) for text in texts]
-
-
-def _short(text: str) -> str:
-    text = text if text.isprintable() else repr(text)[1:-1]
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
