@@ -60,7 +60,7 @@ def test_the_same_rows_and_counters_as_of_whole_rows(
         assert plan_join(sales, relation, **given, apart=False).by_key is False
         more = {} if by_key else {"apart": on_missing == "dead_letter"}
         assert plan_join(sales, relation, **given, **more).by_key == by_key
-        joined = semistream.join(sales, relation, **given, **more, metrics=told)
+        joined = semistream.join(sales, relation, **given, **more, metrics=told, missing_keys=on_missing != "drop")
         twice = semistream.join(
             joined, relation, on=["code", "kind"], memory="3MB", columns=["price"], suffix="_2", **more
         )
@@ -77,6 +77,7 @@ def test_the_same_rows_and_counters_as_of_whole_rows(
     assert rows2 == expected2
     for name in ("rows_in", "rows_done", "null_keys", "unmatched", "tasks"):
         assert counted[name] == other_counted[name], name
+    assert bool(counted["missing"]) == bool(other_counted["missing"]) == (on_missing != "drop")
 
 
 def test_parts_go_by_their_own_number(spark: SparkSession, sales: DataFrame, relation: Path) -> None:

@@ -81,6 +81,7 @@ tabel = "facts"
 
 [statistics]
 port = 99999
+missing_keys = "no"
 """
     )
     expected = {
@@ -101,6 +102,7 @@ port = 99999
         32: "url has a password in it",
         33: "[sink] has no 'tabel'; did you mean 'table'?",
         36: "port must be at most 65535, not 99999",
+        37: "missing_keys must be true or false, not text",
     }
     assert problems.keys() == expected.keys()
     for line, message in expected.items():

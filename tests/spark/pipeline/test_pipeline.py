@@ -127,6 +127,7 @@ def test_example_of_orders(spark: SparkSession, tmp_path: Path) -> None:
     assert totals.rows == 64
     assert set(totals.joins) == {"products", "customers", "stores"}
     assert totals.joins["products"].totals.rows_in == 60
+    assert totals.joins["products"].missing.most()
     lines = [json.loads(line) for line in (place / "out/statistics.jsonl").read_text().splitlines()]
     assert sum(line["rows"] for line in lines) == 64
     assert sum(line["joins"].get("stores", {}).get("rows_out", 0) for line in lines) == 60
@@ -143,8 +144,12 @@ def test_dead_letters_are_the_rows_that_came_in(spark: SparkSession, tmp_path: P
         'columns = ["name", "price"]', 'columns = ["name", "price"]\non_missing = "dead_letter"'
     )
     text = text.replace('columns = ["city"]  ', 'columns = ["city"]\non_missing = "drop"  ').replace("delta", "parquet")
+    text = text.replace("[statistics]\n", "[statistics]\nmissing_keys = false\n")
     path.write_text(text + '[dead_letters]\nformat = "delta"\npath = "out/letters"\n')
-    run(path)
+    _, totals = run(path)
+    assert totals.joins["products"].totals.unmatched > 0
+    assert totals.joins["products"].missing.most() == {}, "whose keys they were is nobody's business here"
+    assert '"missing": {"' not in (place / "out/statistics.jsonl").read_text()
     from deltalake import DeltaTable
 
     stores = rows_of(place / "data/stores.csv")

@@ -108,6 +108,8 @@ class PlannedJoin:
     """Name of the cache that is kept between micro-batches: one for joins that would fill it alike."""
     local: int | float | str | None = None
     """What a machine may keep of a relation that is in a store."""
+    missing_keys: bool = True
+    """Whether counters name keys that R does not have."""
 
     @property
     def shards(self) -> int:
@@ -157,6 +159,7 @@ def plan_join(
     metrics: str | Observation | None = None,
     pins: str | os.PathLike[str] | None = None,
     local: int | float | str | None = None,
+    missing_keys: bool = True,
     **options: Any,
 ) -> PlannedJoin:
     """Settle what `semistream.spark.join`, whose parameters these are, will do; or raise what it raises."""
@@ -222,7 +225,7 @@ def plan_join(
         stream, schema, given, by_key, path, manifest, key,
         manifest.most_shards if version is None else _most_shards(path, manifest), algorithm, settings, budget.total,
         share, least, parked_share, result, tuple(values), surrogate, unknown, rule, park_idle, marker, keep_mark,
-        metrics, _elsewhere(stream, path, pins), cache, local,
+        metrics, _elsewhere(stream, path, pins), cache, local, missing_keys,
     )  # fmt: skip
 
 

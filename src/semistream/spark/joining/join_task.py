@@ -72,6 +72,8 @@ class JoinTask:
     """Where pins are if the relation's directory cannot be written."""
     local: int | float | str | None = None
     """What a machine may keep of a relation that is in a store."""
+    missing_keys: bool = True
+    """Whether the counters name keys that R does not have."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         arrivals: list[Arrival] = []
@@ -138,7 +140,7 @@ class JoinTask:
         """Return the join, ready for its first rows; with a cache of its own if the warm one is not to be had."""
         options = self.settings if warm is None else {**self.settings, "arrays": warm}
         joined = create(self.algorithm, relation, memory=self.memory, **options)
-        if self.counted:
+        if self.counted and self.missing_keys:
             joined.watch_missing(MissingKeys(_MISSING))
         if self.results:
             joined.budget.reserve("results put together", self.results)

@@ -92,6 +92,9 @@ def join(*given: Any, **named: Any) -> DataFrame:
         A name under which every micro-batch's progress shows what the joins did: pages read, bytes held and so on, as
         ``query.lastProgress["observedMetrics"][name]["totals"]``; `semistream.spark.stream_statistics` adds them up.
         For a batch DataFrame an ``Observation``.
+    missing_keys
+        False keeps the keys that the relation does not have, of which the most frequent are else told as text with the
+        ``metrics``, out of Spark's progress and its event log. How many rows have no partner is counted all the same.
     pins
         A directory for notes of which version a micro-batch reads, if the relation's own cannot be written: one that
         the driver and all executors see, such as one beside the checkpoint. By default, with a local master, one of the
@@ -149,7 +152,7 @@ def _rows(plan: PlannedJoin) -> DataFrame:
         str(plan.path), plan.manifest.version, plan.algorithm, share, tuple(plan.given.names),
         plan.added_schema, plan.settings, counted=plan.metrics is not None, shards=plan.shards,
         stored=plan.manifest.schema, key=plan.manifest.key, cache=plan.cache, timed=stream.isStreaming, pins=plan.pins,
-        local=plan.local,
+        local=plan.local, missing_keys=plan.missing_keys,
         results=max(0, min(share // 16, _MOST_RESULTS, (share - plan.least) * 3 // 4)), marker=plan.marker,
     )  # fmt: skip
     shard = shard_of(stream, plan.on, plan.key, plan.shards)

@@ -193,7 +193,7 @@ class _Assembly:
                 frame, plan.relation, on=plan.on, how=plan.how, on_missing=plan.on_missing, park_for=plan.park_for,
                 after_park=plan.after_park, park_idle=pipeline.trigger != AVAILABLE_NOW, suffix=plan.suffix,
                 metrics=plan.name, pins=pins, columns=plan.columns, surrogate=plan.surrogate, unknown=plan.unknown,
-                **settings, **plan.options,
+                missing_keys=pipeline.statistics.missing_keys, **settings, **plan.options,
             )  # fmt: skip
             return joined(planned)
 

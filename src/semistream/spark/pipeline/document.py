@@ -173,6 +173,11 @@ class Section:
             return default
         return default if found is None else found
 
+    def flag(self, name: str, default: bool) -> bool:
+        """Return true or false."""
+        found = self._get(name, bool, False)
+        return default if found is None else found
+
     def texts(self, name: str, *, required: bool = False) -> tuple[str, ...]:
         """Return a list of texts; a single text is a list of one."""
         if isinstance(self._values.get(name), str):

@@ -121,6 +121,8 @@ class StatisticsPlan:
 
     file: Path | None = None
     port: int | None = None
+    missing_keys: bool = True
+    """Whether keys that relations do not have are named in them."""
 
 
 @dataclass(frozen=True)

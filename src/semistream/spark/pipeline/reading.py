@@ -292,8 +292,9 @@ class _Reader:
         file, port = self._path(section, "file"), section.integer("port", least=0)
         if port is not None and port > 65_535:
             section.note(f"port must be at most 65535, not {port}", "port")
+        missing_keys = section.flag("missing_keys", True)
         section.finish()
-        return StatisticsPlan(file, port)
+        return StatisticsPlan(file, port, missing_keys)
 
     def _spark(self) -> tuple[str, str, dict[str, str]]:
         section = self.root.section("spark")
