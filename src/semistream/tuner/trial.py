@@ -46,13 +46,19 @@ def rate_on(
     relation: Relation, prediction: Prediction, sample: Sequence[pa.RecordBatch], on: Sequence[str], memory: int,
     seconds: float = 1.0,
 ) -> float:  # fmt: skip
-    """Return the tuples a second that a join serves of a sample, again and again; as long before, to warm up."""
+    """Return the tuples a second that a join serves of a sample, again and again; as long before, to warm up.
+
+    The first batch is never measured: kernels that this machine has not used before are compiled in it, for seconds.
+    """
     join = create(
         prediction.algorithm, relation, on=list(on), memory=memory, schema=sample[0].schema, **prediction.options
     )
+    batches = cycle(sample)
+    for _ in join.process([next(batches)]):
+        pass
     began = time.perf_counter()
     rows, since = 0, began
-    for batch in cycle(sample):
+    for batch in batches:
         for _ in join.process([batch]):
             pass
         now = time.perf_counter()

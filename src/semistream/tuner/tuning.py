@@ -180,7 +180,7 @@ def compare(
         least = min(refused.values(), key=lambda error: error.minimum)
         raise BudgetTooSmallError(
             f"memory of {total:,} B is too small for every algorithm with this relation of {setting.pages:,} pages; "
-            f"the least that one of them needs is about {least.minimum:,} B",
+            f"the least that one of them needs is about {least.minimum:,} B: give at least that",
             least.minimum,
         )
     predictions.sort(key=lambda found: -found.rate)
