@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from pyspark.sql import SparkSession
 import semistream
 from semistream.spark.monitoring.listening import BatchReport, BatchTotals, StatisticsListener, backlog_of
 from semistream.spark.monitoring.metrics import SPLIT
+from semistream.spark.monitoring.prometheus import PrometheusPage
 
 
 class Kept(BatchReport):
@@ -69,6 +73,23 @@ def test_shards_memory_parked_and_dead(spark: SparkSession, tmp_path: Path) -> N
     assert next(iter(found["missing"].items())) == ("1197", 3)
     assert totals.joins["products"].missing.most(1) == {"1197": 3}
     assert batch["dead"] == totals.dead == found["null_keys"] == 2
+
+
+def test_a_query_that_no_rows_come_to_is_alive() -> None:
+    """By its name, which Spark tells only when the query begins."""
+    page = PrometheusPage(0)
+    try:
+        listener = StatisticsListener([Kept(), page])
+        listener.onQueryStarted(SimpleNamespace(runId="r", id="i", name="sales"))  # type: ignore[arg-type]
+        assert "semistream_alive_time_seconds{" not in page.text()
+        before = time.time()
+        listener.onQueryIdle(SimpleNamespace(runId="r", id="i"))  # type: ignore[arg-type]
+        found = re.search(r'semistream_alive_time_seconds\{query="sales"\} (\S+)', page.text())
+        assert found is not None
+        assert before <= float(found[1]) <= time.time()
+        assert 'semistream_batches_total{query="sales"} 0.0' in page.text()
+    finally:
+        page.close()
 
 
 def test_what_a_source_still_has() -> None:

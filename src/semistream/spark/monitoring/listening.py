@@ -13,11 +13,12 @@ import math
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
@@ -59,6 +60,9 @@ class BatchReport(ABC):
         each, its ``shards`` and, where rows wait, ``parked``.
         """
 
+    def alive(self, query: str) -> None:
+        """Take note that a query waits for rows: Spark says so now and then while none come."""
+
     def close(self) -> None:
         """Let go of files and ports."""
 
@@ -72,6 +76,8 @@ class StatisticsListener(StreamingQueryListener):
         Such as `JsonLines` and `PrometheusPage`.
     letters
         Joins whose rows without a partner become dead letters, at once or when they have been parked in vain.
+    files_left
+        For queries by name: how many files wait, where the source itself does not tell.
 
     Examples
     --------
@@ -79,14 +85,21 @@ class StatisticsListener(StreamingQueryListener):
     >>> spark.streams.addListener(listener)                                                 # doctest: +SKIP
     """
 
-    def __init__(self, reports: Iterable[BatchReport], letters: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        reports: Iterable[BatchReport],
+        letters: Collection[str] = (),
+        files_left: Mapping[str, Callable[[], int | None]] | None = None,
+    ) -> None:
         self.reports = list(reports)
+        self._files_left = files_left or {}
         self._letters = frozenset(letters)
         self._ended: set[str] = set()
+        self._names: dict[str, str] = {}
         self._changed = threading.Condition()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        pass
+        self._names[str(event.runId)] = event.name or str(event.id)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress
@@ -109,7 +122,7 @@ class StatisticsListener(StreamingQueryListener):
             "seconds": {name: milliseconds / 1e3 for name, milliseconds in progress.durationMs.items()},
             "arrival_rate": _finite(progress.inputRowsPerSecond),
             "service_rate": _finite(progress.processedRowsPerSecond),
-            "backlog": backlog_of(progress.sources),
+            "backlog": backlog_of(progress.sources) or self._files(progress.name),
             "malformed": malformed,
             "dead": sum(_dead(counters) for name, counters in joins.items() if name in self._letters)
             + (malformed if SOURCE in self._letters else 0),
@@ -118,8 +131,13 @@ class StatisticsListener(StreamingQueryListener):
         for report in self.reports:
             report.add(batch)
 
-    def onQueryIdle(self, event: Any) -> None:
-        pass
+    def _files(self, query: str | None) -> dict[str, int] | None:
+        counted = self._files_left.get(query or "", lambda: None)()
+        return None if counted is None else {"files": counted}
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        for report in self.reports:
+            report.alive(self._names.get(str(event.runId), str(event.id)))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         with self._changed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,7 @@ from semistream.core.statistics import JoinStatistics
 from semistream.spark.monitoring.listening import BatchReport, add_parked
 from semistream.spark.monitoring.metrics import SPLIT, StreamStatistics
 
-__all__ = ["PortTakenError", "PrometheusPage"]
+__all__ = ["PortTakenError", "PrometheusPage", "check_port"]
 
 _LOOPBACK = "127.0.0.1"
 _QUERY_COUNTERS = {
@@ -31,6 +32,7 @@ _QUERY_GAUGES = {
     "last_batch": "Number of the last micro-batch.",
     "last_batch_seconds": "Time that the last micro-batch took, in seconds.",
     "last_batch_time_seconds": "When the last micro-batch was reported, in seconds since 1970.",
+    "alive_time_seconds": "When the query last gave a sign of life, a micro-batch or that no rows come, since 1970.",
     "arrival_rate": "Rows a second that came in, as of the last micro-batch.",
     "service_rate": "Rows a second that the last micro-batch served.",
 }
@@ -73,6 +75,21 @@ class PortTakenError(SemistreamError, OSError):
     """A port that another process has."""
 
 
+def check_port(port: int, use: str) -> None:
+    """Raise `PortTakenError` if a port of the loopback address is another's; 0 is any, and never is."""
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((_LOOPBACK, port))
+        except OSError as error:
+            raise PortTakenError(_taken(port, use, error)) from None
+
+
+def _taken(port: int, use: str, error: OSError) -> str:
+    reason = error.strerror or error
+    return f"port {port} of the loopback address cannot be had for {use}: {reason}; give another, or 0 for any"
+
+
 class PrometheusPage(BatchReport, Collector):
     """Totals of all micro-batches since the start, as Prometheus reads them, on the loopback address.
 
@@ -94,10 +111,7 @@ class PrometheusPage(BatchReport, Collector):
         try:
             self._server, self._thread = start_http_server(port, _LOOPBACK, self._registry)
         except OSError as error:
-            raise PortTakenError(
-                f"port {port} of the loopback address cannot be had for statistics: {error.strerror}; give another, "
-                "or 0 for any"
-            ) from None
+            raise PortTakenError(_taken(port, "statistics", error)) from None
         self.port = int(self._server.server_port)
 
     def add(self, batch: Mapping[str, Any]) -> None:
@@ -110,7 +124,9 @@ class PrometheusPage(BatchReport, Collector):
             query["malformed_rows"] += batch["malformed"]
             query["dead_rows"] += batch.get("dead", 0)
             query["batch_seconds"] += took
-            query |= {"last_batch": batch["batch"], "last_batch_seconds": took, "last_batch_time_seconds": time.time()}
+            now = time.time()
+            query |= {"last_batch": batch["batch"], "last_batch_seconds": took}
+            query |= {"last_batch_time_seconds": now, "alive_time_seconds": now}
             query |= {rate: batch[rate] for rate in ("arrival_rate", "service_rate") if batch.get(rate) is not None}
             for unit, behind in (batch.get("backlog") or {}).items():
                 self._backlogs[name, unit] = behind
@@ -121,6 +137,10 @@ class PrometheusPage(BatchReport, Collector):
                     self._last[key] = counters
                 if (now := counters.get("parked")) is not None:
                     add_parked(self._parked.setdefault(key, {}), now)
+
+    def alive(self, query: str) -> None:
+        with self._lock:
+            self._queries.setdefault(query, dict.fromkeys(_QUERY_COUNTERS, 0.0))["alive_time_seconds"] = time.time()
 
     def collect(self) -> Iterator[Metric]:
         """Yield all series, as the registry asks for them."""
