@@ -12,12 +12,13 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from semistream.cli.console import debugging, facts, out
+from semistream.cli.console import debugging, errors, facts, out
 from semistream.cli.path_arguments import read_path
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from semistream.spark.monitoring.files_left import FilesLeft
     from semistream.spark.monitoring.listening import BatchReport, BatchTotals, StatisticsListener
     from semistream.spark.pipeline.plan import PipelinePlan
 
@@ -44,11 +45,17 @@ def run(
     then, and the sink has it once.
     """
     from semistream.spark.monitoring.listening import BatchTotals
+    from semistream.spark.monitoring.prometheus import check_port
     from semistream.spark.pipeline import load, start
 
+    if dashboard and not check:  # Spark takes its time to start
+        import semistream.dashboard  # noqa: F401 - says which extra it needs
+
+        check_port(port, "the page (--port)")
     # Spark logs each failure several times, hundreds of lines; what it comes to is told once, as one message.
     quiet = {} if debugging.on else {"spark.log.level": "FATAL"}
-    pipeline = load(path, adopt=adopt, settings=quiet)
+    with errors.status(f"Checking {escape(str(path))}, and starting Spark"):
+        pipeline = load(path, adopt=adopt, settings=quiet)
     try:
         if check:
             out.print(f"[green]{path} is right[/green]: {', '.join(pipeline.rows.columns)}", soft_wrap=True)
@@ -57,6 +64,7 @@ def run(
         with _statistics(pipeline.plan, totals, port if dashboard else None) as listener:
             pipeline.spark.streams.addListener(listener)
             query = start(pipeline)
+            out.print(_begun(pipeline.plan), soft_wrap=True)
             _await(query)
             listener.wait_for(query.runId)
             pipeline.spark.streams.removeListener(listener)
@@ -84,12 +92,20 @@ def _statistics(plan: PipelinePlan, totals: BatchTotals, port: int | None) -> It
     letters = [join.name for join in plan.joins if join.has_dead_letters]
     if plan.source is not None and plan.source.on_malformed == "dead_letter":
         letters.append(SOURCE)
-    listener = StatisticsListener(reports, letters)
+    listener = StatisticsListener(reports, letters, _files_left(plan))
     try:
         yield listener
     finally:
         for report in reports:
             report.close()
+
+
+def _files_left(plan: PipelinePlan) -> dict[str, FilesLeft]:
+    from semistream.spark.monitoring.files_left import FilesLeft
+
+    if plan.source is None or plan.source.path is None or plan.checkpoint is None:
+        return {}
+    return {plan.name: FilesLeft(plan.source.path, plan.checkpoint, plan.source.options.get("pathGlobFilter"))}
 
 
 def _live_page(plan: PipelinePlan, port: int) -> BatchReport:
@@ -99,6 +115,15 @@ def _live_page(plan: PipelinePlan, port: int) -> BatchReport:
     page = Dashboard(plan.name, port, history=plan.checkpoint.with_name(f"{plan.checkpoint.name}-history.jsonl"))
     out.print(f"Live page at {page.url}")
     return page
+
+
+def _begun(plan: PipelinePlan) -> str:
+    from semistream.spark.pipeline.plan import AVAILABLE_NOW
+
+    until = "until all that is there now is done" if plan.trigger == AVAILABLE_NOW else "until Ctrl-C"
+    return (
+        f"{escape(plan.name)} runs {until}, and goes on from {escape(str(plan.checkpoint))} when it is started again."
+    )
 
 
 def _await(query: StreamingQuery) -> None:

@@ -10,6 +10,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from typer.testing import CliRunner
+
+from semistream.cli import app
+from semistream.spark.monitoring.prometheus import PortTakenError
 from semistream.spark.pipeline import PipelineError, load
 from semistream.spark.pipeline.document import Document
 from semistream.spark.pipeline.reaching import check_reachable
@@ -84,6 +88,20 @@ table = "facts"
     with socket.create_server(("127.0.0.1", 0)) as server:
         listening = text.replace(f"{closed_port},nowhere", f"{server.getsockname()[1]}")
         assert list(problems(tmp_path, listening)) == [9]
+
+
+def test_ports_that_are_taken(tmp_path: Path) -> None:
+    """Told before Spark starts: of statistics with the line, of the live page at once."""
+    pytest.importorskip("starlette")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        lines = ('checkpoint = "check"', "[source]", 'format = "rate"', "[sink]", 'format = "console"', "[statistics]")
+        text = "\n".join([*lines, f"port = {port}"])
+        assert f"port {port} of the loopback address cannot be had for statistics" in problems(tmp_path, text)[7]
+        outcome = CliRunner().invoke(app, ["run", str(tmp_path / "p.toml"), "--dashboard", "--port", str(port)])
+        assert isinstance(outcome.exception, PortTakenError)
+        assert "for the page (--port): Address already in use; give another, or 0 for any" in str(outcome.exception)
+    assert problems(tmp_path, text) == {}
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:

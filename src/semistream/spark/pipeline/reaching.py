@@ -9,6 +9,7 @@ from pathlib import Path
 
 from semistream.core.errors import SemistreamError
 from semistream.core.paths import is_address
+from semistream.spark.monitoring.prometheus import PortTakenError, check_port
 from semistream.spark.pipeline.document import Document, Place
 from semistream.spark.pipeline.plan import PipelinePlan, SinkPlan, SourcePlan
 from semistream.spark.sinks import DatabaseSink
@@ -26,6 +27,11 @@ def check_reachable(plan: PipelinePlan, document: Document) -> None:
     _try_folder(plan.checkpoint, ("checkpoint",), document)
     if plan.statistics.file is not None:
         _try_folder(plan.statistics.file.parent, ("statistics", "file"), document)
+    if plan.statistics.port is not None:
+        try:
+            check_port(plan.statistics.port, "statistics")
+        except PortTakenError as error:
+            document.note(("statistics", "port"), str(error))
     for sink in (plan.sink, plan.dead_letters):
         if sink is not None:
             _try_sink(sink, document)
