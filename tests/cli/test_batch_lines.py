@@ -16,8 +16,9 @@ from made_batches import batch
 from semistream.cli.batch_lines import BatchLines
 
 
-def lines(terminal: bool, *batches: dict[str, Any], trigger: str | None = "100 milliseconds") -> list[str]:
-    plan: Any = SimpleNamespace(joins=[SimpleNamespace(name="products")], trigger=trigger)
+def lines(terminal: bool, *batches: dict[str, Any], letters: bool = False) -> list[str]:
+    joins = [SimpleNamespace(name="products")]
+    plan: Any = SimpleNamespace(joins=joins, trigger="100 milliseconds", has_dead_letters=letters)
     screen = io.StringIO()
     report = BatchLines(plan, Console(file=screen, force_terminal=terminal, width=200, color_system=None))
     for one in batches:
@@ -29,10 +30,11 @@ def test_sentences() -> None:
     first, second = lines(False, batch(0), batch(1, version=3, parked=12))
     assert first == (
         "batch 0: 1,000 rows, 20 k rows/s, 70 left, 0.10 s; products: 75% from memory, 124 pages read, "
-        "100 without a partner, version 1"
+        "90 without a partner, 10 with a NULL key, version 1"
     )
     assert "0.11 s, later than every 0.1 s; products" in second
     assert "12 parked, version 3" in second
+    assert "0.10 s, 3 dead letters; products" in lines(False, batch(0), letters=True)[0]
 
 
 def test_columns() -> None:
@@ -40,8 +42,12 @@ def test_columns() -> None:
     assert len(shown) == 31 + 2 * 2, "headings come again, and micro-batches without rows do not"
     assert shown[0].split() == ["│", "products"]
     assert shown[1].split() == [
-        "batch", "rows", "rows/s", "left", "seconds", "│", "memory", "pages", "nobody", "parked", "v",
+        "batch", "rows", "rows/s", "left", "seconds", "│", "memory", "pages", "nobody", "NULL", "parked", "v",
     ]  # fmt: skip
     assert shown[4].split()[:6] == ["2", "1,000", "20", "k", "70", "0.12!"]
     assert shown[4].index("│") == shown[1].index("│")
-    assert shown[4].split()[-1] == "2"
+    assert shown[4].split()[-4:] == ["90", "10", "–", "2"]
+    above, headings, first = lines(True, batch(0), letters=True)
+    assert headings.split()[5] == "dead"
+    assert first.split()[6] == "3"
+    assert above.index("│") == headings.index("│") == first.index("│")

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["BatchLines"]
 
 _HEADINGS = f"{'batch':>6} {'rows':>9} {'rows/s':>8} {'left':>8} {'seconds':>9}"
-_OF_JOIN = f"{'memory':>7} {'pages':>7} {'nobody':>7} {'parked':>7} {'v':>3}"
+_DEAD = f" {'dead':>7}"
+_OF_JOIN = f"{'memory':>7} {'pages':>7} {'nobody':>7} {'NULL':>6} {'parked':>7} {'v':>3}"
 _REPEATED = 30
 """Lines after which headings come again, on a screen."""
 _SECONDS = {"millisecond": 1e-3, "second": 1.0, "minute": 60.0, "hour": 3600.0}
@@ -26,13 +27,15 @@ _SECONDS = {"millisecond": 1e-3, "second": 1.0, "minute": 60.0, "hour": 3600.0}
 class BatchLines(BatchReport):
     """Prints what a micro-batch did: rows, pace, what the source has left, seconds and, if there is one, the trigger's.
 
-    For each join: how much memory answered, pages read, rows without a partner, rows parked, and the version of R.
+    For each join: how much memory answered, pages read, rows without a partner, rows whose key is NULL, rows parked,
+    and the version of R; and dead letters, if there can be any.
     On a screen these are columns under headings; elsewhere each line says what its numbers are.
     """
 
     def __init__(self, plan: PipelinePlan, console: Console) -> None:
         self._console = console
         self._names = [join.name for join in plan.joins]
+        self._letters = plan.has_dead_letters
         self._every = _interval(plan.trigger)
         self._lines = 0
 
@@ -51,8 +54,10 @@ class BatchLines(BatchReport):
         self._console.print(line, soft_wrap=True, markup=False)
 
     def _headings(self) -> str:
-        above = " " * len(_HEADINGS) + "".join(f" │ {name[:35]:<35}" for name in self._names)
-        return f"{above}\n{_HEADINGS}" + f" │ {_OF_JOIN}" * len(self._names)
+        first = _HEADINGS + _DEAD * self._letters
+        width = len(_OF_JOIN)
+        above = " " * len(first) + "".join(f" │ {name[:width]:<{width}}" for name in self._names)
+        return f"{above}\n{first}" + f" │ {_OF_JOIN}" * len(self._names)
 
     def _columns(self, batch: Mapping[str, Any]) -> str:
         late = "!" if self._late(batch) else " "
@@ -60,14 +65,17 @@ class BatchLines(BatchReport):
             f"{batch['batch']:>6} {batch['rows']:>9,} {_count(batch.get('service_rate')):>8} "
             f"{_left(batch.get('backlog')):>8} {_seconds(batch):>8.2f}{late}"
         )
+        if self._letters:
+            line += f" {_count(batch.get('dead')):>7}"
         for name in self._names:
             one = batch["joins"].get(name)
             if one is None or not one.get("tasks"):
                 line += " │ " + " " * len(_OF_JOIN)
                 continue
             line += (
-                f" │ {_hits(one):>7} {_count(one['pages_read']):>7} {_count(one['unmatched']):>7} "
-                f"{_count((one.get('parked') or {}).get('waiting')):>7} {_version(one):>3}"
+                f" │ {_hits(one):>7} {_count(one['pages_read']):>7} {_count(one['unmatched'] - one['null_keys']):>7} "
+                f"{_count(one['null_keys']):>6} {_count((one.get('parked') or {}).get('waiting')):>7} "
+                f"{_version(one):>3}"
             )
         return line
 
@@ -76,13 +84,15 @@ class BatchLines(BatchReport):
         line = (
             f"batch {batch['batch']}: {batch['rows']:,} rows, {_count(batch.get('service_rate'))} rows/s, "
             f"{_left(batch.get('backlog'))} left, {_seconds(batch):.2f} s{late}"
+            + (f", {batch.get('dead', 0):,} dead letters" if self._letters else "")
         )
         for name, one in batch["joins"].items():
             if one.get("tasks"):
+                nulls = f", {one['null_keys']:,} with a NULL key" if one["null_keys"] else ""
                 parked = f", {one['parked']['waiting']:,} parked" if one.get("parked") else ""
                 line += (
-                    f"; {name}: {_hits(one)} from memory, {one['pages_read']:,} pages read, {one['unmatched']:,} "
-                    f"without a partner{parked}, version {_version(one)}"
+                    f"; {name}: {_hits(one)} from memory, {one['pages_read']:,} pages read, "
+                    f"{one['unmatched'] - one['null_keys']:,} without a partner{nulls}{parked}, version {_version(one)}"
                 )
         return line
 

@@ -1,7 +1,7 @@
 // The page: fetches what was, listens to what comes, and draws both.
 import { Chart } from "./charts.js";
 import { fillAnswers, fillControls, fillPitch, say } from "./demo.js";
-import { PARTS, behind, bytes, chosen, clock, count, hits, percent, quantile, rates, ratio, rolling, tier, time } from "./numbers.js";
+import { PARTS, behind, bytes, chosen, clock, count, hits, percent, quantile, rates, ratio, rolling, strangers, tier, time } from "./numbers.js";
 
 const at = (id) => document.getElementById(id);
 const COLORS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6"];
@@ -50,7 +50,7 @@ function drawCharts(shown, join, shard) {
   ]);
   charts.pages.draw(shown, [of((one) => one.pages_read), of((one) => one.pages_useful || null)]);
   charts.memory.draw(shown, [...PARTS.map((part) => of((one) => one.split[part])), of((one) => one.memory)]);
-  charts.waiting.draw(shown, [shown.map(behind), shown.map((point) => point.parked), of((one) => one.unmatched), shown.map((point) => point.dead)]);
+  charts.waiting.draw(shown, [shown.map(behind), shown.map((point) => point.parked), of(strangers), shown.map((point) => point.dead)]);
 }
 
 function tile(name, value, unit, note) {
@@ -114,13 +114,13 @@ function drawTables(shown, join, shard) {
   const lines = Object.entries(last.joins).filter(([name]) => !join || name === join).flatMap(([name, one]) =>
     Object.entries(one.shards).filter(([number]) => shard === "" || number === shard).map(([number, s]) => [
       `${name} ${number}`, count(s.rows_in), percent(hits(s)), count(s.pages_read), s.pages_useful ? count(s.pages_useful) : "–",
-      count(s.unmatched - s.null_keys), count(s.null_keys), time(s.busy_seconds), filled(s.bytes_held, s.memory), s.version]));
+      count(strangers(s)), count(s.null_keys), time(s.busy_seconds), filled(s.bytes_held, s.memory), s.version]));
   table("shards", ["join, shard", "rows", "from memory", "pages read", "useful", "no partner", "NULL keys", "busy", "memory", "version"], lines);
-  table("batches", ["batch", "at", "rows", "rows/s", "took", "from memory", "pages read", "no partner", "parked", "dead", "left in the source"],
+  table("batches", ["batch", "at", "rows", "rows/s", "took", "from memory", "pages read", "no partner", "NULL keys", "parked", "dead", "left in the source"],
     shown.slice(-12).reverse().map((point) => {
       const one = chosen(point, join, shard);
       return [point.batch, clock(point.time), count(point.rows), count(point.service), time(point.seconds), percent(hits(one)),
-        count(one?.pages_read), count(one?.unmatched), count(point.parked), count(point.dead), count(behind(point))];
+        count(one?.pages_read), count(strangers(one)), count(one?.null_keys), count(point.parked), count(point.dead), count(behind(point))];
     }));
 }
 

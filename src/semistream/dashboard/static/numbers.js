@@ -25,6 +25,8 @@ export function chosen(point, join, shard) {
 }
 
 export const ratio = (part, whole) => (whole > 0 ? part / whole : null);
+// Rows whose key R does not have; a NULL is no key.
+export const strangers = (counters) => (counters ? counters.unmatched - counters.null_keys : null);
 export const hits = (counters) => counters && ratio(counters.cache_hits, counters.rows_done);
 // Of the pages that were wanted, those that the machine's own disk had; null where R is not in a store.
 export const tier = (counters) => counters && (counters.store_requests || counters.local_pages) ? ratio(counters.local_pages, counters.pages_read) : null;
