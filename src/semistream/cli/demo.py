@@ -72,7 +72,13 @@ def demo(
     check_memory(memory)
     if compare and not live:
         raise ValueError("--compare goes with --live; without it, the demo compares both joins anyway")
-    from semistream.spark.demo.star_schema import ALGORITHM, DemoPlan
+    try:
+        from semistream.spark.demo.star_schema import ALGORITHM, DemoPlan
+    except MissingExtraError as error:
+        raise MissingExtraError(error.package, "demo") from None  # which has Spark, and all else that it shows
+    from semistream.spark.monitoring.prometheus import check_port
+
+    check_port(port, "the page (--port)")
 
     plan = DemoPlan(rows=rows, sales=sales, batches=batches, memory=memory, algorithm=algorithm or ALGORITHM)
     began = time.perf_counter()
@@ -149,9 +155,10 @@ def _started(place: Path) -> Iterator[SparkSession]:
 
 
 @contextlib.contextmanager
-def _page(spark: SparkSession, port: int, screen: Console, **options: Any) -> Iterator[Dashboard | None]:
+def _page(spark: SparkSession, place: Path, port: int, screen: Console, **more: Any) -> Iterator[Dashboard | None]:
     """Serve the live page of our query; None without the extra that it needs."""
     from semistream.spark.demo.star_join import OURS
+    from semistream.spark.monitoring.files_left import FilesLeft
     from semistream.spark.monitoring.listening import StatisticsListener
 
     try:
@@ -160,8 +167,9 @@ def _page(spark: SparkSession, port: int, screen: Console, **options: Any) -> It
         screen.print(f"[dim]no live page: {error}[/dim]")
         yield None
         return
-    page = Dashboard(_TITLE, port, query=OURS, **options)
-    listener = StatisticsListener([page])
+    page = Dashboard(_TITLE, port, query=OURS, **more)
+    waiting = FilesLeft(str(place / "sales"), place / f"checkpoint-{OURS}")
+    listener = StatisticsListener([page], files_left={OURS: waiting})
     spark.streams.addListener(listener)
     screen.print(f"Live page while it runs: [bold]{page.url}[/bold]")
     try:
@@ -183,7 +191,7 @@ def _run(plan: DemoPlan, place: Path, port: int) -> tuple[Relation, Outcome]:
         made = aside.submit(_make_data, bars, plan, place, outcome)
         with step(bars, "Starting Spark"):
             spark = stack.enter_context(_started(place))
-        page = stack.enter_context(_page(spark, port, screen))
+        page = stack.enter_context(_page(spark, place, port, screen))
         relation = made.result()
         outcome.ours = _stream(bars, plan, place, outcome, enriched(stream_of_sales(spark, place), plan, place))
         outcome.theirs = _stream(bars, plan, place, outcome, plain(stream_of_sales(spark, place), place))
@@ -210,7 +218,7 @@ def _run_live(plan: DemoPlan, place: Path, port: int, compare: bool) -> None:
                 spark = stack.enter_context(_started(place))
             made.result().close()
         show = LiveDemo(spark, plan, place)
-        page = stack.enter_context(_page(spark, port, errors, controls=show.controls()))
+        page = stack.enter_context(_page(spark, place, port, errors, controls=show.controls()))
         out.print("Ctrl-C ends it.")
         with contextlib.suppress(KeyboardInterrupt):
             show.run(page, compare=compare)

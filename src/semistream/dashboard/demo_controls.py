@@ -23,6 +23,7 @@ from semistream.dashboard.web import Control
 from semistream.relation.updates import upsert
 from semistream.spark.demo.star_join import OURS, THEIRS, enriched, plain, start_into, stream_of_sales
 from semistream.spark.demo.star_schema import DemoPlan, sold
+from semistream.spark.demo.warehouse_questions import ask
 from semistream.workloads import ConstantArrivals, ZipfKeys
 
 __all__ = ["LiveDemo"]
@@ -50,6 +51,7 @@ class LiveDemo:
         self._sold = 0
         self._burst, self._burst_until = 1.0, 0.0
         self._updates = 0
+        self._page: Dashboard | None = None
 
     def controls(self) -> list[Control]:
         """Return the knobs, for the page."""
@@ -65,10 +67,12 @@ class LiveDemo:
             Control("upsert", f"Update {_UPDATED:,} products", self._upsert,
                     "A new version of R, which the next micro-batch reads"),
             Control("kill", "Kill a Python worker", self._kill, "Spark does its task again; no row is lost"),
+            Control("ask", "Ask the warehouse", self._ask, "DuckDB answers from what has been loaded so far"),
         ]  # fmt: skip
 
     def run(self, page: Dashboard | None, *, compare: bool = False) -> None:
         """Feed and join until interrupted."""
+        self._page = page
         (self._directory / "sales").mkdir(exist_ok=True)
         self._feed_once()
         feeder = threading.Thread(target=self._feed, name="semistream-demo-feeder", daemon=True)
@@ -179,6 +183,12 @@ class LiveDemo:
         names = pc.binary_join_element_wise(table["name"], f"({self._updates})", " ")
         version = upsert(path, table.set_column(table.schema.get_field_index("name"), "name", names))
         return f"{table.num_rows:,} of the products in fashion have new names: version {version} of R."
+
+    def _ask(self, _: float | None) -> str:
+        answers = ask(self._directory)
+        if self._page is not None:
+            self._page.tell("answers", [{"question": one.question, "rows": one.rows} for one in answers])
+        return "The warehouse has answered, below the charts."
 
     def _kill(self, _: float | None) -> str:
         for worker in _workers():

@@ -22,7 +22,7 @@ async function act(name, value) {
 
 function control(one) {
   const box = document.createElement("div"), hint = document.createElement("p");
-  box.className = "control";
+  box.className = `control ${one.kind}`;
   hint.id = `hint-${one.name}`;
   hint.textContent = one.hint;
   if (one.kind === "button") {

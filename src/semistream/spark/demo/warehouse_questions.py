@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from semistream.core.errors import MissingExtraError
 from semistream.core.units import format_count
 from semistream.spark.demo.star_join import OURS
 
-__all__ = ["Answer", "ask"]
+__all__ = ["Answer", "ask", "loaded"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,15 @@ _QUESTIONS = {
 }
 
 
+def loaded(folder: Path) -> list[Path]:
+    """Return the files that Spark's sink has committed: beside them there may be one that is being written."""
+    found: set[Path] = set()
+    for log in (folder / "_spark_metadata").glob("[0-9]*"):
+        lines = log.read_text(encoding="utf-8").splitlines()[1:]  # the first is the version of the log
+        found |= {Path(unquote(urlsplit(json.loads(line)["path"]).path)) for line in lines}
+    return sorted(found)
+
+
 def ask(directory: Path) -> list[Answer]:
     """Return the answers. Raise `MissingExtraError` where there is no DuckDB."""
     try:
@@ -39,9 +50,9 @@ def ask(directory: Path) -> list[Answer]:
     except ImportError:
         raise MissingExtraError("duckdb", "demo") from None
     with duckdb.connect() as warehouse:
-        for view, folder in (("sales", OURS), ("dates", "dates")):
-            files = str(directory / folder / "*.parquet").replace("'", "''")
-            warehouse.execute(f"CREATE VIEW {view} AS SELECT * FROM read_parquet('{files}')")
+        for view, files in (("sales", loaded(directory / OURS)), ("dates", sorted((directory / "dates").iterdir()))):
+            listed = ", ".join("'" + str(file).replace("'", "''") + "'" for file in files)
+            warehouse.execute(f"CREATE VIEW {view} AS SELECT * FROM read_parquet([{listed}])")
         return [
             Answer(question, [(str(label), float(value), format_count(float(value))) for label, value in found])
             for question, found in ((text, warehouse.execute(sql).fetchall()) for text, sql in _QUESTIONS.items())
