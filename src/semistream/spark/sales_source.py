@@ -29,6 +29,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from semistream.core.errors import SemistreamError
+from semistream.spark.relations.relation_source import RelationDataSource
 from semistream.spark.relations.types import spark_type
 from semistream.workloads import ArrivalCursor, Arrivals, BurstyArrivals, ConstantArrivals, SalesStream, ZipfKeys
 
@@ -44,7 +45,11 @@ class SourceOptionError(SemistreamError, ValueError):
 
 
 def register_sources(spark: SparkSession) -> None:
-    """Make ``format("semistream-sales")`` known to a session; `semistream.spark.session` does so by itself."""
+    """Make ``format("semistream")``, a relation, and ``format("semistream-sales")`` known to a session.
+
+    `semistream.spark.session` does so by itself.
+    """
+    spark.dataSource.register(RelationDataSource)
     spark.dataSource.register(SalesDataSource)
 
 
