@@ -59,7 +59,8 @@ def init(
         if key not in schema.names:
             raise ScaffoldError(f"the stream has no column {key!r}; it has {', '.join(schema.names)}")
     path.write_text(_text(stream, sample, format_, schema, list(zip(relations, keys, strict=True))), encoding="utf-8")
-    out.print(f"[green]Wrote[/green] {path}: {len(relations)} joins. Look it through, then:", soft_wrap=True)
+    count = "a join" if len(relations) == 1 else f"{len(relations)} joins"
+    out.print(f"[green]Wrote[/green] {path}: {count}. Look it through, then:", soft_wrap=True)
     out.print(f"  semistream run {path} --check\n  semistream run {path} --dashboard", soft_wrap=True)
 
 

@@ -51,7 +51,7 @@ def plan(
     not exist.
     """
     from semistream.cli.tuning.tune import costs_text, rate_table, split_text
-    from semistream.cli.tuning.words import words_of
+    from semistream.cli.tuning.words import wide_enough, words_of
     from semistream.costs import costs_of, load_constants
     from semistream.tuner import plan as find_plan
     from semistream.tuner.cluster_plan import Machines, parse_machines, parse_seconds
@@ -100,4 +100,4 @@ def plan(
     out.print(table)
     out.print("\nOne shard, by each join at its best split:", style="dim")
     out.print(rate_table(found.tuning.predictions, best.algorithm))
-    out.print(words_of(found.tuning.predictions))
+    out.print(words_of(found.tuning.predictions if wide_enough() else [best]))

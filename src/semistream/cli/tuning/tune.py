@@ -12,7 +12,7 @@ from rich.table import Table
 
 from semistream.cli.console import errors, facts, out, print_json
 from semistream.cli.path_arguments import read_place
-from semistream.cli.tuning.words import words_of
+from semistream.cli.tuning.words import wide_enough, words_of
 from semistream.core.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def _show(relation: Relation, tuning: Tuning, on: list[str] | None) -> None:
     table.add_row("costs", costs_text(tuning.setting.constants))
     out.print(table)
     out.print(rate_table(tuning.predictions, tuning.best.algorithm, tuning.measured))
-    out.print(words_of(tuning.predictions), "")
+    out.print(words_of(tuning.predictions if wide_enough() else [tuning.best], measured=bool(tuning.measured)), "")
     if not tuning.measured and tuning.best.rate < tuning.predictions[0].rate:
         out.print(
             f"[dim]{tuning.best.algorithm} is recommended where the device does not seek: others reach their rates "
@@ -307,13 +307,15 @@ def rate_table(predictions: list[Prediction], recommended: str, measured: dict[s
     table.add_column("join", style="cyan", no_wrap=True)
     for heading in ("tuples/s", *(["measured"] if measured else []), "hits", "tuples/read"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("split")
+    if wide_enough():
+        table.add_column("split")
     for found in predictions:
         mark = "[green]→[/green] " if found.algorithm == recommended else "  "
         table.add_row(
             mark + found.algorithm, f"[bold]{format_count(found.rate)}[/bold]", *_tried(found.algorithm, measured),
             f"{found.hit_ratio:.0%}",
-            format_count(1 / found.reads) if found.reads > 0 else "no reads", split_text(found),
+            format_count(1 / found.reads) if found.reads > 0 else "no reads",
+            *([split_text(found)] if wide_enough() else []),
         )  # fmt: skip
     return table
 

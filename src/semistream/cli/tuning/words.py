@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from semistream.cli.console import facts
+from semistream.cli.console import facts, out
 
 if TYPE_CHECKING:
     from semistream.costs import Prediction
 
-__all__ = ["words_of"]
+__all__ = ["wide_enough", "words_of"]
+
+_SPLIT_WIDTH = 100
+"""Columns of a terminal in which there is room for how each join divides its memory."""
 
 _ALWAYS = {
     "tuples/s": "rows of the stream a second that one task serves, by the cost model",
+    "measured": "the same, tried on the sample for a second, kernels warm",
     "hits": "share of them that is answered from memory, without a read",
     "tuples/read": "rows of the stream that one read of R serves",
     "split": "how the memory is divided, as options of the join:",
@@ -33,11 +37,18 @@ _OPTIONS = {
 }
 
 
-def words_of(predictions: Iterable[Prediction]) -> Table:
+def wide_enough() -> bool:
+    """Return whether a table of predictions has room for the options of each join; else there are those of the best."""
+    return out.width >= _SPLIT_WIDTH
+
+
+def words_of(predictions: Iterable[Prediction], *, measured: bool = False) -> Table:
     """Return what the words of a table of predictions mean, those of its options included."""
     used = {name for found in predictions for name, value in found.options.items() if value is not None}
     table = facts()
     for word, meaning in _ALWAYS.items():
+        if (word == "measured" and not measured) or (word == "split" and not used):
+            continue
         table.add_row(f"[dim]{word}[/dim]", f"[dim]{meaning}[/dim]")
     for option, meaning in _OPTIONS.items():
         if option in used:
