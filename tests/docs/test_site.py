@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import threading
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+import semistream
 from semistream.cli import app
 from semistream.joins import algorithms
+from semistream.workloads import ZipfKeys
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "docs" / "tutorial.md", *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
@@ -122,8 +128,53 @@ def test_python_of_how_to_pages(page: Path, spark: Any, tmp_path: Path, monkeypa
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every command as it stands there; those that start Spark in a process of their own."""
+def test_python_of_reference_pages(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands outside of tutorial and how-to pages, in the order of the pages."""
+    pytest.importorskip("deltalake")
+    pytest.importorskip("obstore")
+    monkeypatch.chdir(tmp_path)
+    products = pa.table({"product_id": range(1, 2001), "name": [f"article {number}" for number in range(1, 2001)]})
+    for place in (tmp_path / "data" / "products", "memory://warehouse/products"):
+        semistream.Relation.build(products, place, key="product_id", shards=2).close()
+    sold = pa.table({"sale": [1, 2], "product_id": [2, 9999]})
+    often = pa.table({"sale": range(2000), "product_id": ZipfKeys(2000, 1.0, "random", seed=3).keys(0, 2000)})
+    Path("sales").mkdir()
+    pq.write_table(sold, "sales/0.parquet")
+    others = [page for page in sorted((ROOT / "docs").glob("*.md")) if page not in PAGES]
+    python = {page.stem: [text for language, text in blocks(page) if language == "python"] for page in others}
+    assert {stem for stem, found in python.items() if found} == {"object-stores", "pipeline", "tuning"}
+    paths = {
+        "s3://": "memory://",
+        '"relation"': '"/data/products"',
+        '"id"': '"product_id"',
+        '"5%"': '"1MB"',
+        '"/data/products"': f'"{tmp_path}/data/products"',
+    } | {f'"{name}"': f'"{tmp_path}/{name}"' for name in ("facts", "unknown_products", "check")}
+    with semistream.Relation.open(tmp_path / "data" / "products") as relation:
+        sales = spark.readStream.schema("sale long, product_id long").parquet(str(tmp_path / "sales"))
+        names: dict[str, Any] = {
+            "semistream": semistream, "spark": spark, "sales": sales, "stream_df": sales, "relation": relation,
+            "first_batches": often.to_batches(), "gone": spark.createDataFrame([(1,)], "product_id long"),
+            "changes": spark.createDataFrame([(3, "d")], "product_id long, name string"),
+        }  # fmt: skip
+        for text in (text for found in python.values() for text in found):
+            for theirs, ours in paths.items():
+                text = text.replace(theirs, ours)
+            exec(compile(text, "docs", "exec"), names)
+            for query in spark.streams.active:
+                query.processAllAvailable()
+                query.stop()
+    with semistream.Relation.open(tmp_path / "data" / "products") as newest:
+        rows = newest.to_table().sort_by("product_id").slice(0, 2)
+        assert rows.to_pydict() == {"product_id": [2, 3], "name": ["article 2", "d"]}
+    assert pq.read_table(tmp_path / "unknown_products")["sale"].to_pylist() == [2]
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.server
+def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Every command as it stands there; those that start Spark in a process of their own, with the live page."""
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     printed = ""
@@ -137,11 +188,9 @@ def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             if arguments[0] == "run" and "--check" in arguments:
                 continue  # what it says, the next command says too
             if arguments[0] == "run":
-                command = [sys.executable, "-c", "from semistream.cli import main; main()", *arguments]
-                done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-                assert done.returncode == 0, done.stderr[-2000:]
-                printed += done.stdout
-                assert "batch 3: 10,000 rows" in done.stdout, "a line for each micro-batch"
+                told = _watched([*arguments, "--dashboard", "--port", "0"], request)
+                assert "batch 3: 10,000 rows" in told, "a line for each micro-batch"
+                printed += told
                 continue
             outcome = CliRunner().invoke(app, arguments, env={"COLUMNS": "120"})
             assert outcome.exit_code == 0, (line, outcome.output, outcome.exception)
@@ -149,6 +198,36 @@ def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "40,000 rows in 4 micro-batches" in printed
     assert "[[join]]" in printed, "what tune recommends, for the file"
     assert "upsert" in printed, "history names what was done"
+
+
+def _watched(arguments: list[str], request: pytest.FixtureRequest) -> str:
+    """Run a pipeline to its end while a browser, if there is one, has its live page open; return what was printed."""
+    command = [sys.executable, "-c", "from semistream.cli import main; main()", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        stop = threading.Timer(300, process.kill)
+        stop.start()
+        told = ""
+        while "Live page at" not in told and (line := process.stdout.readline()):
+            told += line
+        errors: list[str] = []
+        if shutil.which("chromium") and "Live page at" in told:
+            context = request.getfixturevalue("chromium").new_context()
+            page = context.new_page()
+            page.on("console", lambda said: errors.append(said.text) if said.type in ("error", "warning") else None)
+            page.on("pageerror", lambda error: errors.append(str(error)))
+            page.goto(told.split()[-1])
+            page.locator("#batches tbody tr").nth(3).wait_for(timeout=200_000)
+            page.locator('#state[data-state="ended"]').wait_for(timeout=60_000)
+            assert "40K rows" in page.locator("#since").inner_text()
+            context.close()
+        told += process.stdout.read()
+        wrong = process.stderr.read()
+        assert process.wait() == 0, wrong[-2000:]
+        stop.cancel()
+    assert errors == []
+    return told
 
 
 def test_the_picture_is_of_the_committed_results() -> None:
