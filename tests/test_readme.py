@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,15 @@ def test_spark_example(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (2, 199_999, "product 199999"),
         (3, -1, None),
     ]
+
+
+def test_every_extra_is_in_the_table() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    section = README[README.index("## Install") : README.index("## More")]
+    rows = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == (
+        project["optional-dependencies"].keys() - {"docs", "dev"}
+    )
 
 
 def test_table_of_algorithms_is_the_registry() -> None:

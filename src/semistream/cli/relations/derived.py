@@ -39,7 +39,7 @@ def with_derived(
     try:
         import duckdb
     except ImportError:
-        raise MissingExtraError("duckdb", "demo") from None
+        raise MissingExtraError("duckdb", "query") from None
     names = rows.schema.names
     kept = list(columns) or [*names, *(name for name in derived if name not in names)]
     if missing := [name for name in kept if name not in names and name not in derived]:

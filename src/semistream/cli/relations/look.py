@@ -54,7 +54,7 @@ def query(
     try:
         import duckdb
     except ImportError:
-        raise MissingExtraError("duckdb", "demo") from None
+        raise MissingExtraError("duckdb", "query") from None
     import pyarrow as pa
 
     from semistream.relation.relation import Relation
