@@ -112,7 +112,15 @@ def test_controls_act_and_say_what_is_wrong(page: Page, shown: Shown) -> None:
     expect(page.locator("#said")).to_have_text("skew it is")
     page.get_by_role("button", name="Kill a worker").press("Enter")
     expect(page.locator("#said")).to_have_text("kill it is")
-    assert shown.done == [("skew", 0.5), ("kill", None)]
+    # another page shows what was done on this one, and so does this one when it is loaded again
+    other = page.context.new_page()
+    other.goto(shown.dashboard.url)
+    expect(other.get_by_role("slider", name="Skew")).to_have_value("0.5")
+    slider.press("End")
+    expect(other.get_by_role("slider", name="Skew")).to_have_value("2")
+    expect(other.locator("#said")).to_have_text("skew it is")
+    other.close()
+    assert shown.done == [("skew", 0.5), ("kill", None), ("skew", 2.0)]
     shown.dashboard.tell("ratio", {"ours": 300.0, "theirs": 100.0, "note": "as many"})
     shown.dashboard.tell("answers", [{"question": "Who?", "rows": [["a", 3, "3"], ["b", 1, "1"]]}])
     expect(page.locator("#pitch")).to_contain_text("3.0 ×")

@@ -60,7 +60,7 @@ class LiveDemo:
             Control("skew", "Skew of the products", self._skew, "Zipf's exponent: at 0 all sell alike",
                     "range", 0.0, 1.6, 0.1, self._plan.exponent),
             Control("burst", "Burst", self._start_burst, f"So many times more sales for {_BURST_SECONDS:.0f} seconds",
-                    "range", 1.0, 10.0, 1.0, 1.0, " ×"),
+                    "range", 1.0, 10.0, 1.0, 1.0, " ×", _BURST_SECONDS),
             Control("memory", "Memory", self._memory, "The query stops, and goes on from its checkpoint with this",
                     "range", 1.0, 50.0, 1.0, share, " % of R"),
             Control("hot", "Change the hot keys", self._change_hot, "Other products come into fashion"),

@@ -42,7 +42,7 @@ class Control:
     """Something that a person may do to what runs.
 
     ``kind`` is ``button``, or ``range`` with ``least``, ``most``, ``step`` and ``value``; ``act`` is called with the
-    value, or None of a button, and returns what to say.
+    value, or None of a button, and returns what to say. What lasts only ``seconds`` goes back to its value then.
     """
 
     name: str
@@ -55,6 +55,7 @@ class Control:
     step: float = 0.1
     value: float = 0.0
     unit: str = ""
+    seconds: float = 0.0
 
     def described(self) -> dict[str, Any]:
         """Return all but what it does, for the page."""
@@ -111,6 +112,7 @@ def application(
 ) -> Starlette:
     """Return the web application; ``extras`` are further data of the page, such as answers of the demo."""
     by_name = {control.name: control for control in controls}
+    moved: dict[str, float] = {}
 
     async def page(request: Request) -> Response:
         return FileResponse(_STATIC / "dashboard.html")
@@ -120,7 +122,9 @@ def application(
             {
                 "title": title,
                 "points": history.points(),
-                "controls": [control.described() for control in controls],
+                "controls": [
+                    control.described() | {"now": moved.get(control.name, control.value)} for control in controls
+                ],
                 "extras": dict(extras),
             }
         )
@@ -143,7 +147,9 @@ def application(
             said = await run_in_threadpool(control.act, value)
         except (SemistreamError, ValueError, TypeError, OSError) as error:
             return JSONResponse({"error": str(error)}, 400)
-        events.send("said", {"text": said})
+        if value is not None and not control.seconds:
+            moved[control.name] = value
+        events.send("said", {"text": said, "name": control.name, "value": value})
         return JSONResponse({"said": said})
 
     return Starlette(

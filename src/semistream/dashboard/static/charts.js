@@ -52,7 +52,7 @@ export class Chart {
       ],
       series: [{}, ...this.series.map((one) => ({
         label: one.label, stroke: css(one.color), width: one.stacked ? 1 : 2, dash: one.dashed ? [6, 4] : undefined,
-        fill: one.stacked ? `${css(one.color)}b0` : undefined, points: { show: false }, spanGaps: true,
+        fill: one.stacked ? `${css(one.color)}b0` : undefined, points: { show: (plot) => !one.stacked && plot.data[0].length < 8, size: 6 }, spanGaps: true,
       }))],
       hooks: { drawClear: [(plot) => this.restarts(plot)], setCursor: [(plot) => this.tell(plot.cursor.idx)] },
     }, [[0], ...this.series.map(() => [null])], this.place);

@@ -1,6 +1,6 @@
 // The page: fetches what was, listens to what comes, and draws both.
 import { Chart } from "./charts.js";
-import { fillAnswers, fillControls, fillPitch, say } from "./demo.js";
+import { fillAnswers, fillControls, fillPitch, move, say } from "./demo.js";
 import { PARTS, behind, bytes, chosen, clock, count, hits, percent, quantile, rates, ratio, rolling, strangers, tier, time } from "./numbers.js";
 
 const at = (id) => document.getElementById(id);
@@ -209,7 +209,7 @@ async function start() {
     if (!points.some((one) => one.run === point.run && one.batch === point.batch && one.time === point.time)) points.push(point);
     redraw();
   });
-  events.addEventListener("said", (event) => say(JSON.parse(event.data).text));
+  events.addEventListener("said", (event) => { const told = JSON.parse(event.data); say(told.text); move(told); });
   for (const [kind, act] of Object.entries(EXTRAS)) {
     events.addEventListener(kind, (event) => {
       over = kind === "state" && JSON.parse(event.data) === "ended";

@@ -8,7 +8,8 @@ export function say(text, wrong = false) {
   at("said").classList.toggle("wrong", wrong);
 }
 
-async function act(name, value) {
+async function act({ name, label }, value) {
+  say(`${label} …`);
   try {
     const answer = await fetch(`controls/${name}`, {
       method: "POST", headers: { "Content-Type": "application/json", "X-Semistream": "page" }, body: JSON.stringify({ value }),
@@ -18,6 +19,13 @@ async function act(name, value) {
   } catch {
     say("That did not reach the demo; has it ended?", true);
   }
+}
+
+// What puts a slider where somebody, perhaps on another page, has moved it to.
+const moved = new Map();
+
+export function move({ name, value }) {
+  if (value != null) moved.get(name)?.(value);
 }
 
 function control(one) {
@@ -30,19 +38,26 @@ function control(one) {
     button.type = "button";
     button.textContent = one.label;
     button.setAttribute("aria-describedby", hint.id);
-    button.onclick = () => act(one.name, null);
+    button.onclick = () => act(one, null);
     box.append(button, hint);
     return box;
   }
   const label = document.createElement("label"), input = document.createElement("input"), shown = document.createElement("output");
+  let back = 0;
   const show = () => { shown.textContent = `${Number(input.value)}${one.unit}`; };
   Object.assign(input, { type: "range", min: one.least, max: one.most, step: one.step, id: `control-${one.name}` });
-  input.value = one.value;
+  input.value = one.now;
   input.setAttribute("aria-describedby", hint.id);
   label.htmlFor = input.id;
   label.append(one.label, shown);
   input.oninput = show;
-  input.onchange = () => act(one.name, Number(input.value));
+  input.onchange = () => act(one, Number(input.value));
+  moved.set(one.name, (value) => {
+    input.value = value;
+    show();
+    clearTimeout(back);
+    if (one.seconds && value !== one.value) back = setTimeout(() => moved.get(one.name)(one.value), 1000 * one.seconds);
+  });
   show();
   box.append(label, input, hint);
   return box;

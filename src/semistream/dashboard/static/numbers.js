@@ -45,7 +45,7 @@ export function rolling(points, share) {
 }
 
 export function rates(point, join, shard) {
-  if (!join && shard === "") return [point.arrival, point.service];
+  if (!join && shard === "") return [point.arrival || null, point.service];  // of the first, Spark does not know how long it came
   const counters = chosen(point, join, shard);
   if (!counters) return [null, null];
   return [ratio(counters.rows_in, point.seconds), ratio(counters.rows_done, counters.busy_seconds)];
