@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo quick test bounds bounds-all soak lint clean
+.PHONY: help demo quick test bounds bounds-all soak kills lint clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make test    all tests"
 	@echo "make bounds  kernels that check bounds: structures, each join, some model and fuzz; bounds-all takes longer"
 	@echo "make soak    model and fuzz for hours: STEPS, TUPLES, SEED"
+	@echo "make kills   KILLS on a cluster, and of a driver whose relation changes as a stream: SEED"
 	@echo "make lint    ruff, mypy --strict, import layers"
 	@echo "make clean   remove the environment and everything that was made"
 
@@ -43,6 +44,11 @@ SEED ?= 1
 soak: $(STAMP)
 	$(BIN)/python tests/model/soak.py --steps $(STEPS) --seed $(SEED)
 	$(BIN)/python tests/differential/soak.py --tuples $(TUPLES) --seed $(SEED)
+
+KILLS ?= 20
+kills: $(STAMP)
+	SEMISTREAM_KILLS=$(KILLS) SEMISTREAM_SEED=$(SEED) $(BIN)/python -m pytest -q -s tests/spark/test_cluster.py
+	$(BIN)/python tests/spark/relations/kills_soak.py --kills $(KILLS) --seed $(SEED)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
