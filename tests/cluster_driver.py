@@ -44,7 +44,7 @@ def main(master: str, folder: Path) -> None:
             "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.task.maxFailures": "8",
             "spark.executor.extraJavaOptions": _FAST, "spark.driver.extraJavaOptions": _FAST,
             "spark.speculation": "true", "spark.speculation.quantile": "0.5", "spark.speculation.multiplier": "2",
-            "spark.speculation.minTaskRuntime": "2s", "spark.eventLog.enabled": "true",
+            "spark.speculation.minTaskRuntime": "3s", "spark.eventLog.enabled": "true",
             "spark.eventLog.dir": (folder / "events").as_uri(), "spark.eventLog.compress": "false",
             "spark.eventLog.rolling.enabled": "false",
         },

@@ -32,7 +32,7 @@ class StoreRelay:
         self._go_on = threading.Event()
         self._held = 0
         self._change = threading.Condition()
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self.http = _Server(("127.0.0.1", 0), _handler(self))
         self.http.daemon_threads = True
         threading.Thread(target=self.http.serve_forever, args=(0.05,), daemon=True).start()
 
@@ -73,6 +73,11 @@ class StoreRelay:
             if held:
                 self._go_on.wait()
         return None if self.fault is None else self.fault(request)
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        pass  # processes that ask are killed
 
 
 def _handler(relay: StoreRelay) -> type[BaseHTTPRequestHandler]:

@@ -155,7 +155,7 @@ def test_machines_executors_and_the_store_fail_and_no_row_does(relay: StoreRelay
         running.wait_for(1)
         relay.fault, relay.delay = None, 0.2
         tell("the store answered 500")
-        running.wait_for(1)
+        time.sleep(5)
         relay.delay = 0.0
         tell("the store was slow")
         with amid(lambda _: True):

@@ -172,12 +172,15 @@ class KeyCodec:
             raise ValueError(f"{count} shards: a relation has at least 1")
         if count == 1:
             return np.zeros(keys.size, dtype=np.int32)
-        hashes = keys
-        if self.exact:
-            running = start(keys.size)
-            self._columns[0].hash_numbers(keys, None, running)
-            hashes = running.view(np.int64)
-        return np.mod(hashes, count).astype(np.int32)
+        return np.mod(self.hashes(keys), count).astype(np.int32)
+
+    def hashes(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return Spark's ``xxhash64`` of the key that each key64 stands for."""
+        if not self.exact:
+            return keys
+        running = start(keys.size)
+        self._columns[0].hash_numbers(keys, None, running)
+        return running.view(np.int64)
 
     def verify(self, stream: pa.RecordBatch, on: Sequence[str], key_columns: pa.RecordBatch) -> NDArray[np.bool_]:
         """Say for each row whether the stream's key truly equals R's in the same row of ``key_columns``."""

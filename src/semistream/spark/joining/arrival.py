@@ -1,7 +1,8 @@
 """How rows arrive in a task: in which part of the stream, and at which time of the query.
 
-Both are in one column. A task cannot ask Spark which part it has: after a ``coalesce`` or a ``union`` of the results
-its number is another than that of the shuffle it reads, and one task may have several parts, one after the other.
+Both are in one column, which is negative for guests: rows of a hot key that another shard has. A task cannot ask Spark
+which part it has: after a ``coalesce`` or a ``union`` of the results its number is another than that of the shuffle it
+reads, and one task may have several parts, one after the other.
 """
 
 from __future__ import annotations
@@ -28,18 +29,22 @@ class Arrival:
 
     @classmethod
     def of(cls, column: pa.Array) -> Arrival:
-        """Return what a column says, whose values are all alike.
+        """Return what a column says, whose values are all alike, but for those of guests.
 
         >>> Arrival.of(pa.array([(1700000000000 << 20) | 3]))
         Arrival(part=3, moment=1700000000000)
         """
         value = column[0].as_py()
+        value = value if value >= 0 else ~value
         return cls(value & (1 << _BITS) - 1, value >> _BITS)
 
 
-def arrival(timed: bool) -> Column:
-    """Return the column, for rows right after their shuffle."""
+def arrival(timed: bool, home: Column | None = None) -> Column:
+    """Return the column, for rows right after their shuffle; those are guests that are not where they are at home."""
     # Spark replaces this by the time of the micro-batch, which a replay has too. Other than the query's id, it also
     # reaches what threads of a foreachBatch do with the frame.
     moment = F.unix_millis(F.current_timestamp()) if timed else F.lit(0).cast("bigint")
-    return F.shiftleft(moment, _BITS).bitwiseOR(F.spark_partition_id().cast("bigint"))
+    arrived = F.shiftleft(moment, _BITS).bitwiseOR(F.spark_partition_id().cast("bigint"))
+    if home is None:
+        return arrived
+    return F.when(home == F.spark_partition_id(), arrived).otherwise(F.bitwise_not(arrived))

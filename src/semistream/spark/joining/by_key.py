@@ -28,14 +28,27 @@ from semistream.spark.relations.key_expressions import by_position
 if TYPE_CHECKING:
     from semistream.spark.joining.join_plan import PlannedJoin
     from semistream.spark.joining.join_task import JoinTask
+    from semistream.spark.joining.spreading.hot_keys import HotKeys
 
 __all__ = ["answered_by_key"]
 
 _ANSWER = "answer"
 
 
-def answered_by_key(sharded: DataFrame, task: JoinTask, plan: PlannedJoin) -> DataFrame:
-    """Return the rows of a planned join; ``sharded`` is the stream, by position, one partition a shard."""
+def answered_by_key(sharded: DataFrame, task: JoinTask, plan: PlannedJoin, hot: HotKeys | None) -> DataFrame:
+    """Return the rows of a planned join.
+
+    Parameters
+    ----------
+    sharded
+        The stream, by position, one partition a shard.
+    task
+        The join.
+    plan
+        What it was made from.
+    hot
+        Who is told which keys are hot, if their rows are in any partition.
+    """
     names = plan.stream_schema.names
     width, flagged = len(names), plan.rule.way != "null"
     added = plan.result.fields[width:]
@@ -48,7 +61,7 @@ def answered_by_key(sharded: DataFrame, task: JoinTask, plan: PlannedJoin) -> Da
         warnings.simplefilter("ignore", UserWarning)  # of type hints, which a method of any number of columns has not
         # the stubs know no struct as what a function returns
         function: Any = arrow_udf(  # type: ignore[call-overload]
-            KeyTask(task, flagged, bool(marks)).answers,
+            KeyTask(task, flagged, bool(marks), None if hot is None else hot.told).answers,
             answer_type(st.StructType(added), flagged=flagged, counted=task.counted),
             ArrowUDFType.SCALAR_ITER,
         ).asNondeterministic()

@@ -74,6 +74,16 @@ class JoinTask:
     """What a machine may keep of a relation that is in a store."""
     missing_keys: bool = True
     """Whether the counters name keys that R does not have."""
+    guests: int = 0
+    look_up: int = 0
+    """Parts of the memory for rows of hot keys that other shards have, and to look them up; 0 if there are none."""
+
+    @property
+    def value_names(self) -> list[str]:
+        """R's columns that results have, as they are called there."""
+        assert self.stored is not None
+        columns = self.settings.get("columns")
+        return [name for name in self.stored.names if name not in self.key] if columns is None else list(columns)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         arrivals: list[Arrival] = []
@@ -144,6 +154,8 @@ class JoinTask:
             joined.watch_missing(MissingKeys(_MISSING))
         if self.results:
             joined.budget.reserve("results put together", self.results)
+        if self.guests:
+            joined.budget.reserve("rows of other shards", self.guests + self.look_up)
         changed = None
         if warm is not None and warm.left_by != warm.identity:
             place = place_of(self.path)
@@ -228,8 +240,7 @@ class JoinTask:
         if columns is not None:
             return None
         names = relation.value_schema.names
-        planned = [name for name in self.stored.names if name not in self.key]
-        return [*range(width), *(width + names.index(name) for name in planned)]
+        return [*range(width), *(width + names.index(name) for name in self.value_names)]
 
 
 @functools.cache

@@ -16,10 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyspark.sql.types as st
+from numpy.typing import NDArray
+from pyspark.accumulators import Accumulator
 
 from semistream.core.errors import UnsupportedJoinError
 from semistream.spark.joining.arrival import Arrival
 from semistream.spark.joining.join_task import JoinTask
+from semistream.spark.joining.spreading.guests import Guests
+from semistream.spark.joining.spreading.hot_keys import KeySample, Told
 from semistream.spark.monitoring.metrics import COUNTERS, counters, with_sentinel
 from semistream.spark.relations.types import fit, together
 
@@ -49,17 +53,22 @@ class KeyTask:
     """Whether to say which rows have a partner. The join is then an inner one."""
     marked: bool
     """Whether an array tells rows that an earlier join has marked; their keys are NULL."""
+    told: Accumulator[list[Told]] | None = None
+    """Where to tell which keys are hot, if those are spread."""
 
     def answers(self, arrays: Iterator[Any]) -> Iterator[pa.Array]:
         """Yield structs, as many as keys were given."""
         seen = _Seen()
         keys = self._keys(arrays, seen)
-        first = next(keys, None)
-        if first is None:
+        given = next(keys, None)
+        if given is None:
             return
         assert seen.arrival is not None
-        width, task = len(first.schema), self.task
+        first, task = given[0], self.task
+        width = len(first.schema)
         with task.at_work(seen.arrival, first) as (joined, order):
+            guests = Guests(task, joined.relation)
+            sample = None if self.told is None else KeySample(joined.relation.key, joined.on, task.shards, first)
             if not joined.relation.unique:
                 raise UnsupportedJoinError(
                     f"version {joined.relation.version} of {task.path} has several rows for a key, and when this query "
@@ -67,7 +76,7 @@ class KeyTask:
                 )
             late: pa.RecordBatch | None = None
             emitted = 0
-            for result in together(joined.process(chain([first], keys)), task.results // 2):
+            for result in together(guests.joined(joined, chain([given], keys)), task.results // 2):
                 if late is not None:
                     yield self._answers(late)
                 result = result if order is None else result.select(order)
@@ -75,21 +84,27 @@ class KeyTask:
                 if self.flagged:
                     late = self._spread(late, result.column(width - 1), emitted)
                 emitted += late.num_rows
+                late = guests.beside(late)
             if self.flagged and emitted < seen.rows:
                 if late is not None:
                     yield self._answers(late)
-                late = self._nobody(seen.rows - emitted)
+                late = guests.beside(self._nobody(seen.rows - emitted))
+            if self.told is not None and sample is not None:
+                self.told.add([sample.told(seen.arrival.part, seen.rows, guests.too_long)])
         assert late is not None
         if not task.counted:
             yield self._answers(late)
             return
-        # what passed the join by is none of its rows
+        # what passed the join by is none of its rows; guests are, and had a partner
         less = dict.fromkeys(("rows_in", "rows_done", "null_keys", "unmatched"), -seen.marked)
+        less |= {name: less[name] - guests.count for name in ("null_keys", "unmatched")}
+        less["rows_out"] = guests.count if self.flagged else 0
         told = counters(joined, seen.arrival.part, **less)
         yield self._answers(late.slice(0, late.num_rows - 1))
         yield self._answers(late.slice(late.num_rows - 1), told)
 
-    def _keys(self, arrays: Iterator[Any], seen: _Seen) -> Iterator[pa.RecordBatch]:
+    def _keys(self, arrays: Iterator[Any], seen: _Seen) -> Iterator[tuple[pa.RecordBatch, NDArray[np.bool_] | None]]:
+        """Yield batches of the join's stream, and which rows of them are guests if there are any."""
         names = list(self.task.names)
         for given in arrays:
             columns, count = list(given), len(given[0])
@@ -104,7 +119,8 @@ class KeyTask:
                 begin = seen.rows & 0xFFFFFFFF
                 columns.append(pa.array((np.arange(begin, begin + count) & 0xFFFFFFFF).astype(np.uint32)))
             seen.rows += count
-            yield pa.RecordBatch.from_arrays(columns, names=names)
+            guests = arrived.to_numpy() < 0 if self.task.guests else None
+            yield pa.RecordBatch.from_arrays(columns, names=names), guests
 
     def _spread(self, rows: pa.RecordBatch, numbers: pa.Array, emitted: int) -> pa.RecordBatch:
         """Return rows with their flag, and one of NULLs in the place of each that is not among the numbers."""

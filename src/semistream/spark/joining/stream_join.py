@@ -27,6 +27,7 @@ from semistream.spark.joining.join_plan import PlannedJoin, plan_join
 from semistream.spark.joining.join_task import JoinTask
 from semistream.spark.joining.missing import MISSING_IN
 from semistream.spark.joining.parking import parked
+from semistream.spark.joining.spreading.hot_keys import HotKeys
 from semistream.spark.joining.warm_cleanup import forget_when_ended
 from semistream.spark.monitoring.metrics import observed, with_sentinel
 from semistream.spark.relations.key_expressions import positional, quoted, shard_of
@@ -34,6 +35,7 @@ from semistream.spark.relations.key_expressions import positional, quoted, shard
 __all__ = ["join", "joined"]
 
 _MOST_RESULTS = 4 << 20
+_MOST_GUESTS = 256 << 10
 
 
 @arguments_of(plan_join)
@@ -143,9 +145,17 @@ def _with_surrogate(frame: DataFrame, plan: PlannedJoin) -> DataFrame:
     return frame.select(*kept, *(quoted(name) for part, name in plan.added.items() if part != plan.surrogate))
 
 
+def _for_guests(plan: PlannedJoin) -> int:
+    """Return the part of a task's memory for rows of hot keys of other shards; 0 if none are spread."""
+    room = max(4096, min(_MOST_GUESTS, plan.share // 16))
+    possible = plan.by_key and plan.shards > 1 and HotKeys.possible(plan.stream)
+    return room if possible and plan.share >= 4 * plan.least + 2 * room else 0
+
+
 def _rows(plan: PlannedJoin) -> DataFrame:
     """Return the stream's columns beside R's."""
-    stream, share = plan.stream, plan.share
+    stream, share, guests = plan.stream, plan.share, _for_guests(plan)
+    look_up = plan.least if guests else 0
     if plan.cache is not None and stream.isStreaming:
         forget_when_ended(stream.sparkSession)
     task = JoinTask(
@@ -153,13 +163,18 @@ def _rows(plan: PlannedJoin) -> DataFrame:
         plan.added_schema, plan.settings, counted=plan.metrics is not None, shards=plan.shards,
         stored=plan.manifest.schema, key=plan.manifest.key, cache=plan.cache, timed=stream.isStreaming, pins=plan.pins,
         local=plan.local, missing_keys=plan.missing_keys,
-        results=max(0, min(share // 16, _MOST_RESULTS, (share - plan.least) * 3 // 4)), marker=plan.marker,
+        results=max(0, min(share // 16, _MOST_RESULTS, (share - plan.least - guests - look_up) * 3 // 4)),
+        marker=plan.marker, guests=guests, look_up=look_up,
     )  # fmt: skip
-    shard = shard_of(stream, plan.on, plan.key, plan.shards)
-    sharded = positional(stream).repartitionById(plan.shards, shard)
-    sharded = sharded.select("*", arrival(stream.isStreaming).alias(ARRIVAL))
+    home = part = shard_of(stream, plan.on, plan.key, plan.shards)
+    hot = HotKeys(stream, plan.shards) if guests else None
+    if hot is not None:
+        part = hot.part_of(stream, plan.on, plan.key)
+    sharded = positional(stream).repartitionById(plan.shards, part)
+    arrived = arrival(stream.isStreaming, None if hot is None else home)
+    sharded = sharded.select("*", arrived.alias(ARRIVAL))
     if plan.by_key:
-        return answered_by_key(sharded, task, plan)
+        return answered_by_key(sharded, task, plan, hot)
     if plan.rule.park_for is not None:
         return parked(sharded, task, plan)
     if plan.metrics is None:

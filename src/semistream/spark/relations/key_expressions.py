@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from semistream.relation.keys.key_codec import KeyCodec
 
-__all__ = ["by_position", "key_order", "positional", "quoted", "shard_of"]
+__all__ = ["by_position", "key_hash", "key_order", "positional", "quoted", "shard_of"]
 
 
 def positional(df: DataFrame) -> DataFrame:
@@ -23,7 +23,7 @@ def positional(df: DataFrame) -> DataFrame:
 
 def shard_of(df: DataFrame, on: Sequence[str], codec: KeyCodec, shards: int) -> Column:
     """Return the shard of each row of `positional` ``df``, as `KeyCodec.shards` has it."""
-    return F.pmod(_key_hash(df, on, codec), F.lit(shards)).cast("int")
+    return F.pmod(key_hash(df, on, codec), F.lit(shards)).cast("int")
 
 
 def quoted(name: str) -> Column:
@@ -35,7 +35,7 @@ def key_order(df: DataFrame, codec: KeyCodec) -> Column:
     """Return an expression that orders the rows of `positional` ``df`` as their key64 does."""
     if codec.exact:
         return F.col(_name(df.columns.index(codec.names[0])))
-    return _key_hash(df, codec.names, codec)
+    return key_hash(df, codec.names, codec)
 
 
 def by_position(position: int) -> Column:
@@ -47,7 +47,7 @@ def _name(position: int) -> str:
     return f"c{position}"
 
 
-def _key_hash(df: DataFrame, on: Sequence[str], codec: KeyCodec) -> Column:
+def key_hash(df: DataFrame, on: Sequence[str], codec: KeyCodec) -> Column:
     """Return ``xxhash64`` of the key in the relation's types.
 
     A value that the relation's type cannot hold becomes NULL: it has no partner, so any shard will do.

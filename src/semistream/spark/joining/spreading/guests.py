@@ -1,0 +1,164 @@
+"""Rows of hot keys in a task whose shard does not have them: answered here, while the join answers all others.
+
+A guest's row of R is looked up once in a task, in the shard that has it. Its key is NULL for the join, which passes
+such rows by; the answer is put in their place among the results, which are in the order of the stream. Guests that R
+does not have are left to the join, which finds that out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from semistream.core.arrays import Ints
+from semistream.joins import Join
+from semistream.relation.relation import Relation
+from semistream.relation.rows.selection import take_rows
+from semistream.relation.versions.pins import Pin
+from semistream.spark.joining.join_task import JoinTask
+from semistream.spark.relations.types import fit
+
+__all__ = ["Guests"]
+
+_MOST = 255
+
+
+class Guests:
+    """The guests of one task.
+
+    Parameters
+    ----------
+    task
+        The task, of whose memory ``guests`` bytes are for rows of guests and for what tells them from others.
+    relation
+        Its own shard, of the version that it reads.
+    """
+
+    def __init__(self, task: JoinTask, relation: Relation) -> None:
+        self._task, self._own = task, relation
+        self._on: tuple[str, ...] = task.settings["on"]
+        self._known: dict[int, int] = {}  # places by key64, from 1 on; 0 if R does not have it
+        self._rows: pa.RecordBatch | None = None
+        self._keys: pa.RecordBatch | None = None
+        self._waiting: deque[int | NDArray[np.uint8]] = deque()  # places of rows that are in the join, or how many
+        self._held = 0
+        self.count = 0
+        """Rows that were answered here."""
+
+    @property
+    def too_long(self) -> Ints:
+        """Hashes of guests, if their rows together take more than there is room for."""
+        if self._rows is None or self._rows.nbytes <= self._task.guests // 2:
+            return np.empty(0, np.int64)
+        return self._own.key.hashes(np.array(list(self._known), np.int64))
+
+    def joined(
+        self, join: Join, rows: Iterable[tuple[pa.RecordBatch, NDArray[np.bool_] | None]]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield what the join answers rows with, of which some are guests."""
+        rest = iter(rows)
+        more = [True]
+
+        def some() -> Iterator[pa.RecordBatch]:
+            """Yield batches, until there is no room to remember guests by: then the join has to be drained."""
+            for batch, guests in rest:
+                yield self._admitted(batch, guests)
+                if self._held > self._task.guests // 2:
+                    return
+            more.clear()
+
+        while more:
+            yield from join.process(some())
+
+    def _admitted(self, batch: pa.RecordBatch, guests: NDArray[np.bool_] | None) -> pa.RecordBatch:
+        """Return a batch in which guests whose row is known have no key."""
+        places = None if guests is None else self._places(batch, guests)
+        if places is None or not places.any():
+            self._waiting.append(batch.num_rows)
+            return batch
+        self._waiting.append(places)
+        self._held += places.size
+        self.count += int(np.count_nonzero(places))
+        others = pa.array(places == 0)
+        columns = [
+            pc.if_else(others, column, pa.scalar(None, column.type)) if name in self._on else column
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+    def beside(self, answers: pa.RecordBatch) -> pa.RecordBatch:
+        """Return answers of the join, the next in the order of the stream, with those of guests among them."""
+        parts = []
+        left = answers.num_rows
+        while left:
+            next_ = self._waiting.popleft()
+            size = next_ if isinstance(next_, int) else next_.size
+            if size > left:
+                self._waiting.appendleft(size - left if isinstance(next_, int) else next_[left:])
+                size = left
+            parts.append(np.zeros(size, np.uint8) if isinstance(next_, int) else next_[:size])
+            self._held -= 0 if isinstance(next_, int) else size
+            left -= size
+        if not any(part.any() for part in parts):
+            return answers
+        assert self._rows is not None
+        places = np.concatenate(parts).astype(np.int64)
+        at = pa.array(np.where(places > 0, answers.num_rows + places - 1, np.arange(places.size)))
+        found = list(self._rows.columns)
+        if answers.num_columns > len(found):  # whether there is a partner
+            found.append(pa.repeat(pa.scalar(True), self._rows.num_rows))
+        columns = [
+            pa.concat_arrays([column, more]).take(at) for column, more in zip(answers.columns, found, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=answers.schema)
+
+    # -- inside -------------------------------------------------------------------------------------------
+
+    def _places(self, batch: pa.RecordBatch, guests: NDArray[np.bool_]) -> NDArray[np.uint8]:
+        """Return for each row the place of its row of R, from 1 on; 0 for those that are not answered here."""
+        at = np.flatnonzero(guests)
+        some = take_rows(batch, at)
+        keys, valid = self._own.key.encode(some, self._on)
+        at, keys = at[valid], keys[valid]
+        distinct, inverse = np.unique(keys, return_inverse=True)
+        for key in distinct.tolist():
+            if key not in self._known:
+                self._known[key] = self._looked_up(key)
+        found = np.array([self._known[key] for key in distinct.tolist()], np.int64)[inverse]
+        if not self._own.key.exact and found.any():  # R may have another key of the same hash
+            assert self._keys is not None
+            known = found > 0
+            ours = self._keys.take(pa.array(found[known] - 1))
+            same = self._own.key.verify(take_rows(batch, at[known]), self._on, ours)
+            found[np.flatnonzero(known)[~same]] = 0
+        places = np.zeros(batch.num_rows, np.uint8)
+        places[at] = found
+        return places
+
+    def _looked_up(self, key: int) -> int:
+        """Find the row of a key in the shard that has it; return its place."""
+        task, keys = self._task, np.array([key], np.int64)
+        home = int(self._own.key.shards(keys, task.shards)[0])
+        with task.opened(Pin(self._own.version), home) as relation:
+            frames = relation.frames(1)
+            for page in relation.locate(keys).pages:
+                there, rows = relation.decode(np.array([page]), frames)
+                at = np.flatnonzero(there == key)
+                if at.size:
+                    return self._keep(rows.slice(int(at[0]), 1))
+        return 0
+
+    def _keep(self, row: pa.RecordBatch) -> int:
+        """Keep a row of R, its key and what results have of it, as copies; return its place."""
+        row = row.take(pa.array([0]))  # of a slice, all of its page would be held
+        key, values = row.select(list(self._task.key)), fit(row.select(self._task.value_names), self._task.added)
+        if self._rows is not None:
+            key, values = pa.concat_batches([self._keys, key]), pa.concat_batches([self._rows, values])
+        self._keys, self._rows = key, values
+        assert values.num_rows <= _MOST
+        return int(values.num_rows)
