@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
+import time
 from pathlib import Path
 
 import semistream
@@ -36,7 +36,7 @@ def storage() -> dict[str, str]:
 
 
 def main(master: str, folder: Path) -> None:
-    """Tell counters of each micro-batch, as a line of JSON, until standard input ends."""
+    """Tell counters of each micro-batch, as a line of JSON, until somebody ends it."""
     (folder / "events").mkdir(exist_ok=True)
     spark = semistream.spark.session(
         "cluster", master=master, memory="512m",
@@ -62,22 +62,16 @@ def main(master: str, folder: Path) -> None:
         writer = write_stream(joined, DeltaSink(facts(how), storage_options=storage()))
         writer = writer.option("checkpointLocation", str(folder / f"checkpoint-{how}"))
         queries[how] = writer.trigger(processingTime="1 second").start()
-    ended = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
     told = dict.fromkeys(queries, -1)
-    while not ended.wait(0.1) and all(query.isActive for query in queries.values()):
+    while all(query.isActive for query in queries.values()):
+        time.sleep(0.1)
         for how, query in queries.items():
             for progress in query.recentProgress:
                 if progress["batchId"] > told[how] and progress["numInputRows"]:
                     told[how] = progress["batchId"]
                     counters = counters_of(progress["observedMetrics"].get("join"))
                     print(json.dumps([how, told[how], counters]), flush=True)
-    failures = [query.exception() for query in queries.values()]
-    for query in queries.values():
-        query.stop()
-    spark.stop()
-    if any(failures):
-        sys.exit("\n".join(map(str, filter(None, failures))))
+    sys.exit(f"a query has ended: {[query.exception() for query in queries.values()]}")
 
 
 if __name__ == "__main__":
