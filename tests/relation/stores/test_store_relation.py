@@ -64,6 +64,18 @@ def test_joins_are_exact(s3: S3Server, algorithm: str) -> None:
     assert got == Counter((at, f"{key:05d}" if key < 4000 else None) for at, key in enumerate(keys.tolist()))
 
 
+def test_a_join_brings_at_most_four_times_what_it_wants(s3: S3Server) -> None:
+    """Also where a request costs as much as the transfer of many pages: a plan for a disk would read all of R."""
+    table = pa.table({"id": np.arange(40_000), "name": [f"{number:090d}" for number in range(40_000)]})
+    with Relation.build(table, R, key="id", page_size=1024) as relation:
+        s3.delay = 0.004
+        join = semistream.create("adaptivejoin", relation, on="id", memory=relation.nbytes // 10)
+        keys = pa.record_batch({"id": np.arange(0, 40_000, 80)})
+        assert sum(result.num_rows for result in join.process([keys])) == 500
+        wanted = join.stats.pages_useful * relation.page_bytes
+        assert 0 < wanted <= join.stats.store_bytes <= 4 * wanted
+
+
 def test_versions_come_and_go(s3: S3Server) -> None:
     Relation.build(master(), R, key="id", page_size=512, shards=2).close()
     assert updates.upsert(R, pa.table({"id": [7, 9000], "name": ["seven", "new"]})) == 2

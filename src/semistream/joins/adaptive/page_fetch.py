@@ -74,6 +74,7 @@ class PageFetch:
         self._block: Bytes | None = None
         self._helpers = ThreadPoolExecutor(sets - 1, "semistream-fetch") if sets > 1 else None
         seek, transfer = read_costs(relation)
+        seek = 0.0 if relation.device.merges else seek
         # the last pages of some keys are still being read when the next keys are looked for
         most = max(1, wanted // 2) if sets > 1 else wanted
         self._planner = ReadPlanner(most, seek=seek, transfer=transfer, max_scan=max(1, min(max_scan, each)))

@@ -120,6 +120,9 @@ class Device(ABC):
         What has been read so far.
     simulated
         Whether its time is virtual: then it knows what reads cost, and nothing is gained by reading ahead.
+    merges
+        Whether it brings near pages together by itself, with what lies between: a plan that asks for that, too, would
+        have it bring more than it may, and what it has at hand already.
     """
 
     page_bytes: int
@@ -127,6 +130,7 @@ class Device(ABC):
     page_count: int
     counters: DeviceCounters
     simulated: bool = False
+    merges: bool = False
     _profile: DeviceProfile | None = None
 
     def allocate(self, frames: int) -> Frames:

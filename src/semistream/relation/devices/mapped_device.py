@@ -35,7 +35,7 @@ class MappedDevice(Device):
         self.page_bytes = device.page_bytes
         self.frame_bytes = device.frame_bytes
         self.counters = device.counters
-        self.simulated = device.simulated
+        self.simulated, self.merges = device.simulated, device.merges
         ids = np.cumsum([0, *(one.page_count for one in maps)])
         places = np.cumsum([0, *(one.file_pages + more for one, more in zip(maps, delta_pages, strict=True))])
         self.page_count = int(ids[-1])

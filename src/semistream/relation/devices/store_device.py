@@ -83,6 +83,8 @@ class StoreDevice(Device):
         self._lock = threading.Lock()
         self._closed = False
         self._tier = None if tier is None else MirroredFiles(tier, objects, page_bytes, bound, depth)
+        # what is all on the disk is read as from a disk
+        self.merges = tier is None or tier.budget < self.page_count * page_bytes
 
     def read(self, pages: Ints, frames: Frames) -> None:
         pages, frames = self._checked(pages, frames)
