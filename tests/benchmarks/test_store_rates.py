@@ -1,0 +1,36 @@
+"""`semistream bench store`, with a store in this process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from s3_server import S3Server
+from semistream.cli import app
+
+
+def test_a_store_is_measured_beside_a_directory(s3: S3Server, tmp_path: Path) -> None:
+    given = ["bench", "store", "s3://bucket/bench", "--rows", "60000", "--batch", "2000", "--batches", "2"]
+    given += ["--warm-up", "1", "--memory", "10%", "--dir", str(tmp_path), "--json"]
+    found = json.loads(CliRunner().invoke(app, given).stdout)
+    places = found["places"]
+    assert list(places) == ["a directory", "all", "a quarter", "nothing"]
+    assert places["a directory"]["times_directory"] == 1
+    assert places["all"]["requests"] == 0
+    assert places["nothing"]["local_pages"] == 0 < places["a quarter"]["local_pages"]
+    assert 1 <= places["nothing"]["fetched_of_wanted"] <= 4
+    assert not list(tmp_path.glob("tier-*"))
+    put = [request for request in s3.requests if request[0] in ("PUT", "POST")]
+    shown = CliRunner().invoke(app, [*given[:-1], "--tier", "nothing"], env={"COLUMNS": "200"}).stdout
+    assert "of wanted" in shown
+    assert [request for request in s3.requests if request[0] in ("PUT", "POST")] == put, "R is there"
+
+
+@pytest.mark.parametrize(("given", "says"), [(["memory"], "not in a store"), (["s3://b/x", "--tier", "half"], "half")])
+def test_bad_input_is_told(given: list[str], says: str, tmp_path: Path) -> None:
+    found = CliRunner().invoke(app, ["bench", "store", *given, "--rows", "2000", "--dir", str(tmp_path)])
+    assert found.exit_code == 1
+    assert says in str(found.exception)
