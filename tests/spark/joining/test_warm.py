@@ -18,7 +18,7 @@ import semistream
 from semistream.relation import updates
 from semistream.relation.storage import manifest as manifests
 from semistream.spark.joining import warm, warm_cleanup
-from semistream.spark.joining.join_task import JoinTask
+from semistream.spark.joining.join_task import JoinTask, parts_beside
 from semistream.spark.joining.warm import WarmShard, shard_identity
 from semistream.workloads import ZipfKeys
 
@@ -375,11 +375,14 @@ def test_without_room_for_the_files_a_task_uses_memory(
 
     allocate = os.posix_fallocate
     monkeypatch.setattr(os, "posix_fallocate", no_room)
-    task = JoinTask("", 1, "cachejoin", 400_000, ("key",), pa.schema([]), {"on": "key"}, results=20_000)
+    beside = parts_beside(400_000, 60_000, missing=True)
+    assert beside["missing"] >= 64 << 10, "keys put aside until they are counted, and those kept"
+    task = JoinTask("", 1, "cachejoin", 400_000, ("key",), pa.schema([]), {"on": "key"}, counted=True, **beside)
     with take() as cache:
         join = task._bound(relation, 0, stream(0), cache)
         assert sum(batch.num_rows for batch in join.process([stream(0)])) == 4000
-        assert join.budget.parts()["results put together"] == 20_000
+        assert join.budget.parts()["results put together"] == beside["results"] > 0
+        assert join.budget.parts()["missing keys"] == beside["missing"]
         cache.keep()
     assert len(calls) == 3
     assert list(place.rglob("*.array")) == []

@@ -15,6 +15,8 @@ __all__ = ["MissingKeys"]
 _KEPT = 256
 _PENDING_ROWS, _PENDING_BYTES = 4096, 1 << 15
 """Keys that are put aside until counting them is worth a call: joins let few tuples leave at a time."""
+_ENTRY = 256
+"""Bytes of a key that is counted, at most: its text, its count and their places."""
 
 
 class MissingKeys:
@@ -35,6 +37,11 @@ class MissingKeys:
         self._counts: dict[str, int] = {}
         self._pending: list[list[pa.Array]] = []
         self._pending_rows = self._pending_bytes = 0
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes that are held between two calls, at most: twice as many keys as are kept, and those put aside."""
+        return 2 * self._kept * _ENTRY + 2 * _PENDING_BYTES
 
     def __len__(self) -> int:
         self._count_pending()

@@ -37,10 +37,18 @@ from semistream.spark.joining.warm_cleanup import sweep_once
 from semistream.spark.monitoring.metrics import sentinel, without_counters
 from semistream.spark.relations.types import fit, together
 
-__all__ = ["JoinTask"]
+__all__ = ["JoinTask", "parts_beside"]
 
 _MISSING = 64
 """Missing keys that a task counts."""
+_MOST_RESULTS = 4 << 20
+
+
+def parts_beside(share: int, least: int, *, missing: bool) -> dict[str, int]:
+    """Return what a task takes of its memory beside what needs ``least``, by the names of `JoinTask`."""
+    spare = max(0, share - least) * 3 // 4
+    room = min(MissingKeys(_MISSING).most_bytes, spare // 2) if missing else 0
+    return {"missing": room, "results": min(share // 16, _MOST_RESULTS, spare - room)}
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,8 @@ class JoinTask:
     """Name of the cache that is kept between micro-batches."""
     results: int = 0
     """Part of the memory in which small results are put together to larger ones."""
+    missing: int = 0
+    """Part of the memory in which missing keys are counted."""
     marker: Marker | None = None
     """Where dead letters are marked, if they are."""
     timed: bool = False
@@ -152,6 +162,7 @@ class JoinTask:
         joined = create(self.algorithm, relation, memory=self.memory, **options)
         if self.counted and self.missing_keys:
             joined.watch_missing(MissingKeys(_MISSING))
+            joined.budget.reserve("missing keys", self.missing)
         if self.results:
             joined.budget.reserve("results put together", self.results)
         if self.guests:

@@ -24,7 +24,7 @@ from semistream.core.signatures import arguments_of
 from semistream.spark.joining.arrival import ARRIVAL, arrival
 from semistream.spark.joining.by_key import answered_by_key
 from semistream.spark.joining.join_plan import PlannedJoin, plan_join
-from semistream.spark.joining.join_task import JoinTask
+from semistream.spark.joining.join_task import JoinTask, parts_beside
 from semistream.spark.joining.missing import MISSING_IN
 from semistream.spark.joining.parking import parked
 from semistream.spark.joining.spreading.hot_keys import HotKeys
@@ -34,7 +34,6 @@ from semistream.spark.relations.key_expressions import positional, quoted, shard
 
 __all__ = ["join", "joined"]
 
-_MOST_RESULTS = 4 << 20
 _MOST_GUESTS = 256 << 10
 
 
@@ -162,9 +161,8 @@ def _rows(plan: PlannedJoin) -> DataFrame:
         str(plan.path), plan.manifest.version, plan.algorithm, share, tuple(plan.given.names),
         plan.added_schema, plan.settings, counted=plan.metrics is not None, shards=plan.shards,
         stored=plan.manifest.schema, key=plan.manifest.key, cache=plan.cache, timed=stream.isStreaming, pins=plan.pins,
-        local=plan.local, missing_keys=plan.missing_keys,
-        results=max(0, min(share // 16, _MOST_RESULTS, (share - plan.least - guests - look_up) * 3 // 4)),
-        marker=plan.marker, guests=guests, look_up=look_up,
+        local=plan.local, missing_keys=plan.missing_keys, marker=plan.marker, guests=guests, look_up=look_up,
+        **parts_beside(share, plan.least + guests + look_up, missing=plan.missing_keys and plan.metrics is not None),
     )  # fmt: skip
     home = part = shard_of(stream, plan.on, plan.key, plan.shards)
     hot = HotKeys(stream, plan.shards) if guests else None
