@@ -100,6 +100,42 @@ def test_a_part_of_a_lent_batch_that_is_left_half_way_stays_in_order(path):
         assert join.pending == 0
 
 
+def test_what_is_left_of_a_batch_that_nobody_gives_any_more_is_counted(path):
+    with Relation.open(path) as relation:
+        join = semistream.create("adaptivejoin", relation, on="id", memory="60%")
+        for number in range(3):
+            list(join.process([stream(3_000, number)]))
+        batch = stream(9_000, 5)
+        results = join.feed(batch)
+        # the whole batch is in one window; nobody takes its results to the end
+        found = [next(results)]
+        assert join.view().lent * 32 > join.view().window_limit
+        results.close()
+        view = join.view()
+        assert view.lent == 0
+        assert 0 < view.window_bytes <= view.window_limit <= join.budget.parts()["stream buffer"]
+        join.check()
+        found += join.drain()
+        ats = pa.Table.from_batches(found)["at"].to_pylist()
+        assert ats == sorted(ats)
+        assert join.pending == 0
+
+
+def test_frames_take_memory_that_the_rows_of_a_batch_do_not_need(path, monkeypatch):
+    monkeypatch.setattr("semistream.joins.adaptive.page_fetch._MORE_FRAMES_PART", 2)
+    taken = []
+    with Relation.open(path) as relation:
+        join = semistream.create("adaptivejoin", relation, on="id", memory="30%")
+        for rows, exponent in [(2_000, 1.6)] * 4 + [(12_000, 1.0)] * 4 + [(2_000, 1.6)] * 10:
+            batch = stream(rows, rows, exponent)
+            assert right(batch, list(join.process([batch])))
+            join.check()
+            taken.append(join.budget.parts()["frames"])
+        assert join.budget.peak <= join.budget.total
+    assert taken[3] > taken[7], "rows of so many keys come first"
+    assert taken[-1] == taken[3]
+
+
 def test_a_window_counts_what_is_not_lent():
     batch = pa.record_batch({"id": np.arange(100)})
     window = Window(batch.schema, 400, 1000)

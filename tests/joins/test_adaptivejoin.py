@@ -250,6 +250,13 @@ def test_small_budgets_read_many_pages_at_a_call():
     assert PageFetch.frames_for(400_000, 8192, 10**6, 1e-4) == 6, "a slow disk has no use for long calls"
 
 
+def test_more_frames_where_a_call_does_not_take_long_and_r_does_not_fit():
+    few, spare = 473, 62_000_000
+    assert PageFetch.more_frames_for(few, spare, 8192, 160_000, 2e-6) == spare // 8 // 8200
+    assert PageFetch.more_frames_for(few, spare, 8192, 160_000, 1e-4) == few
+    assert PageFetch.more_frames_for(few, spare, 8192, 7_000, 2e-6) == few
+
+
 @pytest.mark.slow
 def test_text_keys_of_which_a_third_is_absent_in_little_memory(tmp_path):
     """The likeness of a shop: a budget of a few pages, where a call for each page or absent key is what costs."""

@@ -127,3 +127,35 @@ def test_an_arena_in_files_is_taken_up(tmp_path):
     again.check()
     assert again.number(keys, np.ones(3, bool), numbers) == (3, 3)
     assert {k: len(v) for k, v in look(again, RowCodec(VARYING), numbers).items()} == {0: 2, 1: 3, 2: 0}
+
+
+@pytest.mark.parametrize("schema", [FIXED, VARYING], ids=["fixed", "varying"])
+def test_the_same_keys_go_bit_by_bit_as_at_once(schema, monkeypatch):
+    monkeypatch.setattr("semistream.structures.hot.hot_rows._AT_ONCE", 3)
+    left = []
+    for expected in (False, True):
+        rng = np.random.default_rng(5)
+        arena = HotRows(RowCodec(schema), 400, 300, 80.0)
+        for turn in range(12):
+            keys = np.unique(np.minimum(rng.zipf(1.3, 200), 3000)).astype(np.int64)
+            numbers = np.empty(keys.size, np.int32)
+            arena.number(keys, np.ones(keys.size, bool), numbers)
+            unknown = arena.unknown()
+            owners, rows = rows_of(arena.keys_of(unknown), schema)
+            before = arena.key_count
+            if expected and turn == 11:
+                arena.expect(owners.size)
+                assert arena.key_count == before, "nothing goes before something comes"
+                for at in range(0, owners.size, 10):
+                    part = Rows(rows.data, rows.starts[at : at + 10], rows.lengths[at : at + 10])
+                    assert arena.attach(unknown[owners[at : at + 10]], part)
+                    arena.check()
+            else:
+                assert arena.attach(unknown[owners], rows)
+            arena.settle(unknown)
+            arena.unpin()
+            arena.check()
+        assert arena.evictions > 100
+        left.append(set(arena.keys_of(arena.places()).tolist()))
+    assert left[0] <= left[1]
+    assert all(key % 4 == 0 for key in left[1] - left[0]), "keys without rows may stay: nobody needed their room"

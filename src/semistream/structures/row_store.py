@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from semistream.core.arrays import Bytes, Ints, Slots
-from semistream.core.compiled import Int, kernel
+from semistream.core.compiled import Int, copy_bytes, kernel
 from semistream.core.errors import SemistreamError
 from semistream.relation.rows.row_codec import RowCodec, Rows
 from semistream.structures.array_source import Arrays, in_memory
@@ -38,8 +38,7 @@ class _Segments(NamedTuple):
 @kernel
 def _put_fixed(store: Bytes, stride: int, slots: Slots, data: Bytes, starts: Ints) -> None:
     for i in range(slots.size):
-        at, start = np.int64(slots[i]) * stride, starts[i]
-        store[at : at + stride] = data[start : start + stride]
+        copy_bytes(store, np.int64(slots[i]) * stride, data, starts[i], stride)
 
 
 @kernel
@@ -51,8 +50,7 @@ def _put_segments(t: _Segments, width: int, slots: Slots, data: Bytes, starts: I
         t.first[slot] = segment
         while True:
             part = min(left, width)
-            at = segment * width
-            t.data[at : at + part] = data[start : start + part]
+            copy_bytes(t.data, segment * width, data, start, part)
             start += part
             left -= part
             t.state[_COUNT] += 1
@@ -90,7 +88,7 @@ def _gather_segments(t: _Segments, width: int, slots: Slots) -> tuple[Bytes, Int
         segment = np.int64(t.first[slots[i]])
         while left > 0:
             part = min(left, width)
-            data[at : at + part] = t.data[segment * width : segment * width + part]
+            copy_bytes(data, at, t.data, segment * width, part)
             at += part
             left -= part
             segment = np.int64(t.next[segment])

@@ -21,6 +21,7 @@ from semistream.joins.adaptive.adaptive_layout import (
     tuple_bytes,
 )
 from semistream.joins.adaptive.adaptive_split import Split
+from semistream.joins.adaptive.frame_memory import FrameMemory
 from semistream.joins.adaptive.page_fetch import MOST_FRAMES, PageFetch, read_costs
 from semistream.joins.adaptive.range_sweep import bytes_per_interval
 from semistream.joins.adaptive.window import Window
@@ -140,17 +141,16 @@ class AdaptiveMemory:
         relation, frame = self.relation, self.relation.device.frame_bytes
         spare = self._budget.free - least_memory(relation, ranged=self.options.ranged)
         if not self.options.ranged:
-            frames = PageFetch.frames_for(spare, frame, relation.page_count, read_costs(relation)[1])
-            wanted = LEAST_KEYS + PageFetch.wanted_for(spare)
-            self._budget.reserve("frames", PageFetch.bytes_for(frames, frame, wanted, results))
+            wanted, fixed = LEAST_KEYS + PageFetch.wanted_for(spare), self.options.arrays is not None
+            self._frames = FrameMemory.of(relation, self._budget, spare, wanted, results, fixed=fixed)
         else:
             each, most = frame + PageFetch.bytes_per_frame, max(relation.page_count - 1, 0)
-            frames, wanted = 1 + min(spare // _FRAMES_PART // each, MOST_FRAMES, most), LEAST_KEYS
-            self._budget.reserve("frames", PageFetch.bytes_for(frames, frame, wanted))
+            frames = 1 + min(spare // _FRAMES_PART // each, MOST_FRAMES, most)
+            self._frames = FrameMemory(relation, self._budget, frames, frames, LEAST_KEYS)
             interval = bytes_per_interval(relation)
             self.most_intervals = LEAST_TUPLES + min(spare // _INTERVALS_PART // interval, _MOST_INTERVALS)
             self._budget.reserve("intervals", self.most_intervals * interval)
-        self.fetch = PageFetch(relation, frames, wanted)
+        self.fetch = self._frames.fetch
 
     def _lay_out(self) -> None:
         """Say what window and arena share."""
@@ -252,7 +252,35 @@ class AdaptiveMemory:
         """Return what a tuple takes in the window, where those of a batch are lent, or not."""
         return float(Window.bytes_per_tuple) if lent else self._tuple_bytes
 
-    def move(self, tuples: float) -> bool:
+    def best_frames(self, split: Split, exponent: float, batch: float) -> tuple[Split, int]:
+        """Return the split and the frames for batches of so many; see `FrameMemory.best`."""
+        return self._frames.best(split, exponent, batch)
+
+    def move(self, tuples: float, frames: int | None = None) -> bool:
+        """Have a window so long and so many frames, the arena in what they leave; return False if that is in use."""
+        before, change = self.layout, self._frames.more_bytes(frames)
+        if frames is not None and change < 0:
+            self._frames.resize(frames)
+        if change:
+            self._have(before.within(before.room - change))
+        moved = self._move(tuples)
+        if frames is not None and change > 0:
+            if moved:
+                self._frames.resize(frames)
+            else:
+                self._have(before)
+        return moved
+
+    def own_lent(self) -> None:
+        """Count what is left of a batch whose giver has gone before its end, in memory that rows had."""
+        if self.window.keep() or self.options.arrays is not None:
+            return
+        self.split = dataclasses.replace(self.split, tuple_bytes=self._tuple_bytes)
+        needed = max(self.window.lent_bytes / self._tuple_bytes, float(len(self.window)))
+        if self._move(1.1 * needed + LEAST_TUPLES):
+            self.window.keep()
+
+    def _move(self, tuples: float) -> bool:
         """Make the window so long, and the arena as large as that leaves; return False if too much is in use for it."""
         # updates of R may have taken what was free when the room was reckoned
         there = self._taken + self._budget.free
@@ -290,7 +318,7 @@ class AdaptiveMemory:
                 raise TooFewBytes(least - room)
             self._have(self.layout.within(room))
             shorter = int(self.window.tuples * room / taken)
-            if not self.move(max(held + held // 16, shorter)):
+            if not self._move(max(held + held // 16, shorter)):
                 self._take_back(*before)
                 return None
             room -= max(0, needed - self._budget.free)  # arrays are a little larger than reckoned
@@ -298,7 +326,7 @@ class AdaptiveMemory:
 
     def _take_back(self, layout: AdaptiveLayout, tuples: int) -> None:
         self._have(layout)
-        self.move(tuples)
+        self._move(tuples)
 
     def _have(self, layout: AdaptiveLayout) -> None:
         """Share out as this says from now on."""

@@ -113,10 +113,14 @@ class Split:
             missing += 0.5 * (float(np.dot(asked, 1.0 - kept)) - missing)
         return missing
 
+    def fits(self, tuples: float, exponent: float, room: float | None = None) -> bool:
+        """Say whether the keys of a window fit into what it leaves of the room."""
+        held = ((self.room if room is None else room) - tuples * self.tuple_bytes) / self.key_bytes
+        return held * _FILL >= self.distinct(tuples, exponent)
+
     def seconds(self, tuples: float, exponent: float) -> float:
         """Return what a tuple costs in windows of so many; without end if their keys do not fit."""
-        held = (self.room - tuples * self.tuple_bytes) / self.key_bytes
-        if held * _FILL < self.distinct(tuples, exponent):
+        if not self.fits(tuples, exponent):
             return float("inf")
         pages = self.pages * -np.expm1(-self.missing(tuples, exponent) / self.pages)
         reading = min(pages * (self.seek + self.transfer), self.seek + self.pages * self.transfer)

@@ -168,6 +168,7 @@ class AdaptiveJoin(Join):
                 progress.turned()
         finally:
             self._on_loan = self._more_coming = False
+            self._memory.own_lent()
 
     def drain(self) -> Iterator[pa.RecordBatch]:
         yield from super().drain()

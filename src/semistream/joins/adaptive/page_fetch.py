@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 import numpy as np
 
 from semistream.core.arrays import Bytes, Ints, Slots
 from semistream.core.compiled import frozen
 from semistream.core.errors import CorruptPageError
+from semistream.joins.adaptive.fetching import Fetching, Frames
 from semistream.relation.devices.device import DeviceProfile
 from semistream.relation.relation import Relation
 from semistream.relation.rows.row_codec import Rows
@@ -20,31 +19,24 @@ from semistream.relation.rows.row_kernels import lengths_at
 from semistream.relation.spans import locate_spans
 from semistream.structures.hot.hot_rows import HotRows
 from semistream.structures.hot.row_search import WantedRows
-from semistream.structures.read_plan import ReadPlan, ReadPlanner
+from semistream.structures.read_plan import ReadPlanner
 
 __all__ = ["PageFetch", "read_costs"]
 
 
-_SETS = 3
-"""Sets of frames, a thread each: one is searched while two are read into, so the device never waits for a request."""
+_SETS = 4
+"""Sets of frames, a thread each: one is searched while others are read into, so the device waits for no request."""
 _LEAST_AHEAD = 32
 """Frames of a set at least: handing fewer over to a thread costs more than it saves."""
 MOST_FRAMES = 1024
 MOST_WANTED = 1 << 16
 _WANTED_PART, _FEW_WANTED, _FEW_WANTED_PART = 48, 1 << 16, 12
-_FRAMES_PART = 16
-"""Of what is left beside the least memory, one part is for frames."""
+_FRAMES_PART, _MORE_FRAMES_PART = 16, 8
+"""Of what is left beside the least memory, one part is for frames; a larger one, where rows can do with less."""
 _FEW_FRAMES = ((24, 4), (192, 5))
 """But so many in any case, if they take no more than such a part: a call costs as much as many a page,"""
 _WORTHWHILE_CALL = 5e-4
 """unless it takes longer than this, in seconds."""
-
-
-class _Frames(NamedTuple):
-    """Some frames, and room for the numbers of their pages."""
-
-    listed: Ints
-    frames: Bytes
 
 
 class PageFetch:
@@ -68,16 +60,20 @@ class PageFetch:
         """Pages that keys were looked for in, without those that a plan reads along."""
         # virtual time goes by while pages are read, and must not do so behind the join's back
         sets = 1 if relation.device.simulated else max(1, min(_SETS, frames // _LEAST_AHEAD))
-        each = frames // sets
-        self._count, self._each = frames, each
-        self._listed = np.empty(frames, np.int64)
-        self._block: Bytes | None = None
+        self._sets_count = sets
+        self.resize(frames)
         self._helpers = ThreadPoolExecutor(sets - 1, "semistream-fetch") if sets > 1 else None
         seek, transfer = read_costs(relation)
         seek = 0.0 if relation.device.merges else seek
         # the last pages of some keys are still being read when the next keys are looked for
         most = max(1, wanted // 2) if sets > 1 else wanted
-        self._planner = ReadPlanner(most, seek=seek, transfer=transfer, max_scan=max(1, min(max_scan, each)))
+        self._planner = ReadPlanner(most, seek=seek, transfer=transfer, max_scan=max(1, min(max_scan, self._each)))
+
+    def resize(self, frames: int) -> None:
+        """Have another number of frames, no fewer than at first."""
+        self.count, self._each = frames, frames // self._sets_count
+        self._listed = np.empty(frames, np.int64)
+        self._block: Bytes | None = None
 
     bytes_per_frame = 8
     """What a frame costs beside its bytes."""
@@ -92,6 +88,14 @@ class PageFetch:
             enough = 0  # R may fit, and is then read once
         few = [min(spare // part // each, frames, enough) for frames, part in _FEW_FRAMES]
         return 1 + min(max(spare // _FRAMES_PART // each, *few), MOST_FRAMES, max(pages - 1, 0))
+
+    @classmethod
+    def more_frames_for(cls, frames: int, spare: int, frame_bytes: int, pages: int, transfer: float) -> int:
+        """Return how many frames to have where rows can do with less memory: fewer calls, unless these take long."""
+        if spare > pages * frame_bytes:
+            return frames  # R may fit, and is then read once
+        more = min(spare // _MORE_FRAMES_PART // (frame_bytes + cls.bytes_per_frame), MOST_FRAMES, pages)
+        return max(frames, min(more, _SETS * int(_WORTHWHILE_CALL / max(transfer, 1e-7))))
 
     @classmethod
     def wanted_for(cls, spare: int) -> int:
@@ -120,15 +124,15 @@ class PageFetch:
     def frames(self) -> Bytes:
         """All frames, for who reads by himself; they are there until `let_go`."""
         if self._block is None:
-            self._block = self._relation.frames(self._count)
+            self._block = self._relation.frames(self.count)
         return self._block
 
     @property
-    def _sets(self) -> list[_Frames]:
+    def _sets(self) -> list[Frames]:
         frames, each = self.frames, self._each
         return [
-            _Frames(self._listed[begin : begin + each], frames[begin : begin + each])
-            for begin in range(0, self._count - each + 1, each)
+            Frames(self._listed[begin : begin + each], frames[begin : begin + each])
+            for begin in range(0, self.count - each + 1, each)
         ]
 
     def let_go(self) -> None:
@@ -142,12 +146,12 @@ class PageFetch:
         """
         if unknown.size == 0:
             return True
-        fetching = _Fetching(self._relation, self._planner, arena, self._wanted(arena, unknown))
+        fetching = Fetching(self._relation, self._planner, arena, self._wanted(arena, unknown))
         firsts = [(each, first) for each in self._sets if (first := fetching.following(each)) is not None]
         helpers = [self._helpers.submit(fetching.run, *one) for one in firsts[1:] if self._helpers is not None]
         try:
-            # room is made while the helpers' first pages are on their way
-            if fetching.make_room(min(unknown.size, arena.capacity)) and firsts:
+            # who goes for the rows that come is found while the helpers' first pages are on their way
+            if fetching.expect(min(unknown.size, arena.capacity)) and firsts:
                 fetching.run(*firsts[0])
         finally:
             for helper in helpers:  # frames must not be written to by a read that nobody waits for
@@ -199,130 +203,6 @@ class PageFetch:
         if not codec.variable:
             return Rows(data, starts, np.full(starts.size, codec.stride, np.int64))
         return Rows(data, starts, lengths_at(frozen(data), frozen(starts)))
-
-
-class _Part:
-    """Keys that are looked for together, and what is left to do for them."""
-
-    def __init__(self, numbers: Slots, wanted: WantedRows, plan: ReadPlan) -> None:
-        self.numbers = numbers
-        self.wanted = wanted
-        self.plan = plan
-        self.at = 0
-        """How far the plan has been listed."""
-        self.coming = 0
-        """Calls that have been listed and whose pages have not been searched."""
-
-
-class _Reading(NamedTuple):
-    """Pages that are read by one call."""
-
-    part: _Part
-    number: int
-    pages: Ints
-
-
-class _Fetching:
-    """What the threads of one call of `PageFetch.bring` share: each lists, reads and searches pages of its own frames.
-
-    Reading needs no lock. Searching changes the arena, so one does it at a time; if a key may have several rows, in the
-    order of the pages, for rows of a key lie in R's order.
-    """
-
-    def __init__(
-        self, relation: Relation, planner: ReadPlanner, arena: HotRows, wanted: Iterator[tuple[Slots, WantedRows]]
-    ) -> None:
-        self._relation, self._planner, self._arena = relation, planner, arena
-        self._parts = self._planned(wanted)
-        self._open: list[_Part] = []
-        self._listed = self._searched = 0
-        self._fitted = True
-        self._in_order = not relation.unique
-        self._turn = threading.Condition()
-        self._error: BaseException | None = None
-
-    def _planned(self, wanted: Iterator[tuple[Slots, WantedRows]]) -> Iterator[_Part]:
-        for numbers, found in wanted:
-            if numbers.size == 0:  # more pages than can be asked for, for a single key
-                self._fitted = False
-                return
-            pages = found.pages
-            first = np.flatnonzero(np.diff(pages, prepend=pages[0] - 1)) if pages.size else np.empty(0, np.int64)
-            distinct = self._planner.pages[: first.size]
-            distinct[:] = pages[first]
-            yield _Part(numbers, found, self._planner.plan(distinct))
-
-    def following(self, own: _Frames) -> _Reading | None:
-        """List the next pages to read; None if there are none. Called by one thread at a time."""
-        while self._fitted and self._error is None:
-            part = self._open[-1] if self._open else None
-            if part is None or part.at == part.plan.pages.size:
-                self._settle()
-                if (part := next(self._parts, None)) is None:
-                    return None
-                self._open.append(part)
-                continue
-            pages, part.at = part.plan.list_pages(part.at, own.listed)
-            part.coming += 1
-            self._listed += 1
-            return _Reading(part, self._listed - 1, pages)
-        return None
-
-    def make_room(self, rows: int) -> bool:
-        """Let rows go for those that come; return whether that went well."""
-        with self._turn:
-            try:
-                self._arena.make_room(rows)
-            except BaseException as error:
-                self._fail(error)
-        return self._error is None
-
-    def run(self, own: _Frames, reading: _Reading | None) -> None:
-        """Read and search until there is nothing left."""
-        try:
-            while reading is not None:
-                frames = own.frames[: reading.pages.size]
-                self._relation.read(reading.pages, frames)
-                with self._turn:
-                    while not self._may_search(reading.number):
-                        self._turn.wait()
-                    self._search(reading, frames)
-                    reading = self.following(own)
-                    self._turn.notify_all()
-        except BaseException as error:
-            with self._turn:
-                self._fail(error)
-
-    def end(self) -> bool:
-        """Return whether all rows are in the arena; keys of which not all may be there become unknown again."""
-        self._settle()
-        for part in self._open:
-            self._arena.reset(part.numbers)
-        if self._error is not None:
-            raise self._error
-        return self._fitted
-
-    def _may_search(self, number: int) -> bool:
-        return not self._in_order or number == self._searched or not self._fitted or self._error is not None
-
-    def _search(self, reading: _Reading, frames: Bytes) -> None:
-        if not self._fitted or self._error is not None:
-            return
-        part, pages = reading.part, reading.pages
-        begin = int(np.searchsorted(part.wanted.pages, pages[0]))
-        _, self._fitted = self._arena.bring(part.numbers, part.wanted, begin, pages, frames)
-        self._searched += 1
-        part.coming -= self._fitted
-
-    def _settle(self) -> None:
-        """Note what is known now of parts that are done."""
-        for part in [part for part in self._open if part.coming == 0 and part.at == part.plan.pages.size]:
-            self._arena.settle(part.numbers)
-            self._open.remove(part)
-
-    def _fail(self, error: BaseException) -> None:
-        self._error = self._error or error
-        self._turn.notify_all()
 
 
 def read_costs(relation: Relation) -> tuple[float, float]:

@@ -89,10 +89,11 @@ class StreamFollower:
         batch = math.inf if self._batch > 2 * most else float(max(most, 1))
         lent = most > 0 and self._pieces <= 1 and all(pieces == 1 for _, pieces in self._batches)
         each = memory.bytes_held(lent=lent and batch < math.inf)
-        split = dataclasses.replace(memory.split, tuple_bytes=each)
-        best = best_window(split, round(self._exponent, 2), batch)
+        split, exponent = dataclasses.replace(memory.split, tuple_bytes=each), round(self._exponent, 2)
+        split, frames = memory.best_frames(split, exponent, batch)
+        best = best_window(split, exponent, batch)
         best += best // 32
         moved = not 1 / _WORTH_IT < best / memory.window.tuples < _WORTH_IT
-        if moved or each != memory.split.tuple_bytes:
-            memory.split = split
-            memory.move(best)
+        if moved or each != memory.split.tuple_bytes or frames != memory.fetch.count:
+            memory.split = dataclasses.replace(memory.split, tuple_bytes=each)
+            memory.move(best, frames)

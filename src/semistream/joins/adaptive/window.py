@@ -80,6 +80,11 @@ class Window:
         """Tuples in it that are lent."""
         return sum(part.batch.num_rows for part in self._batches if part.lent)
 
+    @property
+    def lent_bytes(self) -> int:
+        """Bytes of those."""
+        return sum(self.size_of(part.batch) for part in self._batches if part.lent)
+
     def resize(self, limit: int, tuples: int) -> bool:
         """Have other limits; return False, and change nothing, if more is in the window."""
         held = len(self)

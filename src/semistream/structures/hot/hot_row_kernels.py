@@ -25,6 +25,7 @@ __all__ = [
     "forget",
     "number",
     "pin",
+    "plan_going",
     "reclaim",
     "reset",
     "settle",
@@ -40,6 +41,10 @@ _IN_USE = PINNED | HELD
 # Places in `HotTable.state`.
 FREE_KEY, FREE_ROW, KEYS, ROWS, HAND, READY, SEEN, GONE, WHOLE = range(9)
 STATE_WORDS = 9
+
+# Places in the plan of `plan_going`: the highest frequency that goes, how many keys and rows of it, and how far it is.
+_LIMIT, _LEFT_KEYS, _LEFT_ROWS, _PLACE, _STEPS = range(5)
+_PLAN_WORDS = 5
 
 _AHEAD = 64
 
@@ -182,11 +187,10 @@ def _let_go(t: HotTable, places: Ints, sketch: Bytes, freed: Slots, at: Int) -> 
 
 
 @kernel
-def reclaim(t: HotTable, keys: int, rows: int, unique: bool, sketch: Bytes) -> Slots:
-    """Let unpinned keys go, the least frequent first, until so many keys and rows more are free, or none is left.
+def plan_going(t: HotTable, keys: int, rows: int, unique: bool) -> Ints:
+    """Plan which unpinned keys go for so many more free keys and rows: the least frequent, for `reclaim`.
 
-    Keys that are held stay in the table, without what was known of them. Returns the rows that were given back. Among
-    keys of one frequency a hand goes round. ``unique`` says that no key has several rows.
+    Among keys of one frequency a hand goes round. ``unique`` says that no key has several rows.
     """
     first, known, count_of, after, state = t.first, t.known, t.often, t.after, t.state
     of_keys, of_rows = np.zeros(MOST + 2, np.int64), np.zeros(MOST + 2, np.int64)
@@ -203,31 +207,49 @@ def reclaim(t: HotTable, keys: int, rows: int, unique: bool, sketch: Bytes) -> S
         limit += 1
         some_keys += of_keys[limit]
         some_rows += of_rows[limit]
+    plan = np.empty(_PLAN_WORDS, np.int64)
+    plan[_LIMIT] = limit
+    plan[_LEFT_KEYS] = keys - (some_keys - of_keys[limit])
+    plan[_LEFT_ROWS] = rows - (some_rows - of_rows[limit])
+    plan[_PLACE] = state[HAND]
+    plan[_STEPS] = size
+    return plan
+
+
+@kernel
+def reclaim(t: HotTable, plan: Ints, keys: int, rows: int, unique: bool, sketch: Bytes) -> Slots:
+    """Let keys go by a plan, until so many keys and rows more are free or it is done; return the rows given back.
+
+    Keys that are held stay in the table, without what was known of them. The plan is gone on with by the next call, and
+    is good until tuples come or keys are unpinned.
+    """
+    first, known, count_of, after, state = t.first, t.known, t.often, t.after, t.state
+    limit, size = plan[_LIMIT], t.key.size
     freed = np.empty(state[ROWS], np.int32)
-    left_keys = keys - (some_keys - of_keys[limit])
-    left_rows = rows - (some_rows - of_rows[limit])
     going = np.empty(_AHEAD, np.int64)
     count: Int = 0
+    gone: Int = 0
     at: Int = 0
-    place = state[HAND]
-    stopped = place
-    for step in range(size):
+    place = plan[_PLACE]
+    while plan[_STEPS] > 0 and (gone < keys or at < rows):
         place = place + 1 if place + 1 < size else 0
+        plan[_STEPS] -= 1
         what = known[place]
         level = 0 if what == UNKNOWN else np.int64(count_of[place]) + 1
-        enough = level > limit or (level == limit and left_keys <= 0 and left_rows <= 0)
+        enough = level > limit or (level == limit and plan[_LEFT_KEYS] <= 0 and plan[_LEFT_ROWS] <= 0)
         if what != FREE and (what & PINNED) == 0 and not enough:
             if level == limit:
-                stopped = place
-                left_rows -= _rows_of(after, first, place, unique)
-                left_keys -= (what & HELD) == 0
+                state[HAND] = place
+                plan[_LEFT_ROWS] -= _rows_of(after, first, place, unique)
+                plan[_LEFT_KEYS] -= (what & HELD) == 0
             going[count] = place
             count += 1
-        if count == _AHEAD or step == size - 1:
+            gone += (what & HELD) == 0
+        if count == _AHEAD or plan[_STEPS] == 0:
             at = _let_go(t, going[:count], sketch, freed, at)
             count = 0
-    state[HAND] = stopped
-    return freed[:at].copy()
+    plan[_PLACE] = place
+    return freed[: _let_go(t, going[:count], sketch, freed, at)].copy()
 
 
 @kernel

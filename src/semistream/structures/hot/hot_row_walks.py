@@ -6,9 +6,21 @@ import numpy as np
 
 from semistream.core.arrays import Ints, Slots
 from semistream.core.compiled import Int, kernel
-from semistream.structures.hot.hot_row_kernels import FREE, FREE_ROW, HotTable
+from semistream.structures.directory import find, position_at
+from semistream.structures.hot.hot_row_kernels import (
+    ABSENT,
+    FREE,
+    FREE_KEY,
+    FREE_ROW,
+    KEYS,
+    KNOWN,
+    PRESENT,
+    ROWS,
+    UNKNOWN,
+    HotTable,
+)
 
-__all__ = ["draw_in", "expand", "first_rows"]
+__all__ = ["check_table", "draw_in", "expand", "first_rows"]
 
 
 @kernel
@@ -94,3 +106,28 @@ def draw_in(t: HotTable, limit: int, sources: Slots, targets: Slots) -> Int:
             row = np.int64(after[row])
     state[FREE_ROW] = free
     return moved
+
+
+def check_table(t: HotTable) -> Slots:
+    """Assert that keys, chains and free lists agree; return the rows in use."""
+    capacity, held = t.after.size, int(t.state[ROWS])
+    places = np.flatnonzero(t.known & np.uint8(KNOWN) != FREE)
+    assert places.size == t.state[KEYS] == np.count_nonzero(t.entries), (places.size, int(t.state[KEYS]))
+    used: list[int] = []
+    for place in places.tolist():
+        at = find(t.entries, t.key, t.key[place])
+        found = position_at(t.entries, at) if at >= 0 else -1
+        assert found == place, f"key {t.key[place]} is found at {found}, not where it is, {place}"
+        what, row = int(t.known[place]) & KNOWN, int(t.first[place])
+        assert (row >= 0) == (what == PRESENT), f"key {t.key[place]} is known as {what} and has row {row}"
+        assert what in (UNKNOWN, PRESENT, ABSENT), what
+        while row >= 0:
+            used.append(row)
+            row = int(t.after[row])
+    assert len(used) == len(set(used)) == held <= capacity, (len(used), held, capacity)
+    for links, head, free in ((t.after, FREE_ROW, capacity - len(used)), (t.first, FREE_KEY, t.key.size - places.size)):
+        count, at = 0, int(t.state[head])
+        while at >= 0:
+            count, at = count + 1, int(links[at])
+        assert count == free, f"{count} places are linked as free, {free} are"
+    return np.array(used, np.int32)

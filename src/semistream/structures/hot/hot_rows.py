@@ -19,11 +19,11 @@ from semistream.core.arrays import Bools, Bytes, Ints, Slots
 from semistream.core.compiled import frozen
 from semistream.relation.rows.row_codec import RowCodec, Rows
 from semistream.structures.array_source import Arrays
-from semistream.structures.directory import ENTRY_BYTES, entries_for, find, position_at
+from semistream.structures.directory import ENTRY_BYTES, entries_for
 from semistream.structures.elastic import ElasticArrays
 from semistream.structures.hot import hot_row_kernels as kernels
 from semistream.structures.hot import hot_row_walks as walks
-from semistream.structures.hot.hot_row_kernels import ABSENT, FREE, HELD, KNOWN, PINNED, PRESENT, UNKNOWN, HotTable
+from semistream.structures.hot.hot_row_kernels import ABSENT, FREE, HELD, KNOWN, PINNED, UNKNOWN, HotTable
 from semistream.structures.hot.row_search import WantedRows, copy_rows, found_rows
 from semistream.structures.row_store import RowStore
 
@@ -31,6 +31,8 @@ __all__ = ["HotRows"]
 
 SKETCH_BYTES = 2
 """Of the sketch, for each place of a key."""
+_AT_ONCE = 2048
+"""Rows that go together: so many take no longer than some pages."""
 
 
 class HotRows:
@@ -72,7 +74,8 @@ class HotRows:
         own = ElasticArrays()
         self._elastic = own if arrays is None else None
         arrays = arrays or own
-        self.keys, self.capacity, self.unique = keys, rows, unique
+        self.keys, self.capacity, self.unique, self.evictions = keys, rows, unique, 0
+        self._plan: Ints | None = None
         self._aging = max(1, int(aging * rows))
         self._rows = RowStore(codec, rows, row_bytes, arrays)
         self._sketch: Bytes = arrays("sketch", keys * SKETCH_BYTES, np.uint8)
@@ -87,7 +90,6 @@ class HotRows:
             self._t.after[:] = np.append(np.arange(1, rows), -1)
             self._t.state[kernels.READY] = 1
         self.unpin()
-        self.evictions = 0
 
     @staticmethod
     def bytes_per_key() -> int:
@@ -146,7 +148,7 @@ class HotRows:
         Returns how many were numbered, fewer than all when pinned keys take all places, and of how many rows are known.
         """
         keys, valid = frozen(keys), frozen(valid)
-        done = hits = 0
+        self._plan, done, hits = None, 0, 0
         while True:
             count, known = kernels.number(self._t, keys[done:], valid[done:], self.whole, self._sketch, numbers[done:])
             done, hits = done + int(count), hits + int(known)
@@ -167,7 +169,7 @@ class HotRows:
 
     def unpin(self) -> None:
         """Let all keys go when room is needed; numbers given out are void."""
-        self._going = self.keys // 16 + 1
+        self._going, self._plan = self.keys // 16 + 1, None
         self._t.known[:] &= np.uint8(KNOWN)
 
     # -- rows come in -------------------------------------------------------------------------------------
@@ -186,9 +188,16 @@ class HotRows:
 
     def make_room(self, rows: int) -> None:
         """Let rows of unpinned keys go until ``rows`` are free, as far as there are any."""
+        while rows > self.capacity - len(self) and self._go_on():
+            pass
         lacking = rows - (self.capacity - len(self))
         if lacking > 0:
             self._let_go(0, lacking)
+
+    def expect(self, rows: int) -> None:
+        """Choose the keys that go for so many rows to come; they go as rows come, some at a time."""
+        lacking = rows - (self.capacity - len(self))
+        self._plan = kernels.plan_going(self._t, 0, lacking, self.unique) if lacking > 0 else None
 
     def attach(self, numbers: Slots, rows: Rows) -> bool:
         """Append ``rows[i]`` to the key of ``numbers[i]``; rows of a key lie next to each other, in R's order.
@@ -199,7 +208,7 @@ class HotRows:
         while at < numbers.size:
             self.make_room(numbers.size - at)
             fitting = self._rows.fitting(rows.lengths[at:])
-            if fitting < numbers.size - at and self._let_go(0, max(1, self.capacity // 64)):
+            if fitting < numbers.size - at and self._let_some_go():
                 continue
             slots = np.empty(fitting, np.int32)
             count = int(kernels.attach(self._t, frozen(numbers[at : at + fitting]), slots))
@@ -221,7 +230,7 @@ class HotRows:
             return end, self.attach(numbers[owners], rows)
         while True:
             begin, fitted = copy_rows(self._t, self._rows.data, numbers, wanted, begin, read, frames)
-            if fitted or not self._let_go(0, max(1, self.capacity // 64)):
+            if fitted or not self._let_some_go():
                 return begin, fitted
 
     def settle(self, numbers: Slots) -> None:
@@ -277,7 +286,7 @@ class HotRows:
         if rows < before:
             self.make_room(before - rows)
             fewer = self._rows.segments_for(before) - self._rows.segments_for(rows)
-            while fewer > self._rows.free_segments and self._let_go(0, max(1, self.capacity // 64)):
+            while fewer > self._rows.free_segments and self._let_some_go():
                 pass
             if len(self) > rows or fewer > self._rows.free_segments:
                 return False
@@ -301,8 +310,21 @@ class HotRows:
         return int(self._t.state[kernels.FREE_KEY]) >= 0
 
     def _let_go(self, keys: int, rows: int) -> bool:
+        self._plan = None
+        plan = kernels.plan_going(self._t, keys, rows, self.unique)
+        return self._reclaim(plan, self.keys + 1, self.capacity + 1)
+
+    def _let_some_go(self) -> bool:
+        return self._go_on() or self._let_go(0, max(1, self.capacity // 64))
+
+    def _go_on(self) -> bool:
+        """Let some more of the keys go that are to go for rows expected; return False if none is left."""
+        return self._plan is not None and self._reclaim(self._plan, 0, _AT_ONCE)
+
+    def _reclaim(self, plan: Ints, keys: int, rows: int) -> bool:
         before = self.key_count
-        self._rows.free(kernels.reclaim(self._t, keys, rows, self.unique, self._sketch))
+        freed = kernels.reclaim(self._t, plan, keys, rows, self.unique, self._sketch)
+        self._rows.free(freed)
         gone = before - self.key_count
         self.evictions, self.whole = self.evictions + gone, self.whole and gone == 0
         self._t.state[kernels.GONE] += gone
@@ -310,7 +332,7 @@ class HotRows:
         if self._t.state[kernels.GONE] * 2 >= self._sketch.size:
             self._sketch[:] >>= np.uint8(1)
             self._t.state[kernels.GONE] = 0
-        return gone > 0
+        return gone > 0 or freed.size > 0
 
     def age(self, halvings: int = 1) -> None:
         """Halve all frequencies; called too when the stream asks for other keys than it did."""
@@ -325,25 +347,4 @@ class HotRows:
 
     def check(self) -> None:
         """Assert that table, chains, free lists and rows agree."""
-        t = self._t
-        places = self.places()
-        assert places.size == self.key_count == np.count_nonzero(t.entries), (places.size, self.key_count)
-        used: list[int] = []
-        for place in places.tolist():
-            at = find(t.entries, t.key, t.key[place])
-            found = position_at(t.entries, at) if at >= 0 else -1
-            assert found == place, f"key {t.key[place]} is found at {found}, not where it is, {place}"
-            what, row = int(t.known[place]) & KNOWN, int(t.first[place])
-            assert (row >= 0) == (what == PRESENT), f"key {t.key[place]} is known as {what} and has row {row}"
-            assert what in (UNKNOWN, PRESENT, ABSENT), what
-            while row >= 0:
-                used.append(row)
-                row = int(t.after[row])
-        assert len(used) == len(set(used)) == len(self) <= self.capacity, (len(used), len(self), self.capacity)
-        rows, keys = self.capacity - len(used), self.keys - places.size
-        for links, head, free in ((t.after, kernels.FREE_ROW, rows), (t.first, kernels.FREE_KEY, keys)):
-            count, at = 0, int(t.state[head])
-            while at >= 0:
-                count, at = count + 1, int(links[at])
-            assert count == free, f"{count} places are linked as free, {free} are"
-        self._rows.check(np.array(used, np.int32))
+        self._rows.check(walks.check_table(self._t))

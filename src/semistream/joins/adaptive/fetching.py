@@ -1,0 +1,157 @@
+"""The threads that bring pages: each lists some, reads them into frames of its own, and searches them for rows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from semistream.core.arrays import Bytes, Ints, Slots
+from semistream.relation.relation import Relation
+from semistream.structures.hot.hot_rows import HotRows
+from semistream.structures.hot.row_search import WantedRows
+from semistream.structures.read_plan import ReadPlan, ReadPlanner
+
+__all__ = ["Fetching", "Frames"]
+
+
+class Frames(NamedTuple):
+    """Some frames, and room for the numbers of their pages."""
+
+    listed: Ints
+    frames: Bytes
+
+
+class _Part:
+    """Keys that are looked for together, and what is left to do for them."""
+
+    def __init__(self, numbers: Slots, wanted: WantedRows, plan: ReadPlan) -> None:
+        self.numbers = numbers
+        self.wanted = wanted
+        self.plan = plan
+        self.at = 0
+        """How far the plan has been listed."""
+        self.coming = 0
+        """Calls that have been listed and whose pages have not been searched."""
+
+
+class Reading(NamedTuple):
+    """Pages that are read by one call."""
+
+    part: _Part
+    number: int
+    pages: Ints
+
+
+class Fetching:
+    """What the threads of one call of `PageFetch.bring` share: each lists, reads and searches pages of its own frames.
+
+    Reading needs no lock. Searching changes the arena, so one does it at a time; if a key may have several rows, in the
+    order of the pages, for rows of a key lie in R's order. Keys are located and their reads planned by one at a time,
+    too, while another searches.
+    """
+
+    def __init__(
+        self, relation: Relation, planner: ReadPlanner, arena: HotRows, wanted: Iterator[tuple[Slots, WantedRows]]
+    ) -> None:
+        self._relation, self._planner, self._arena = relation, planner, arena
+        self._parts = self._planned(wanted)
+        self._open: list[_Part] = []
+        self._listed = self._searched = 0
+        self._fitted = True
+        self._in_order = not relation.unique
+        self._listing, self._counting = threading.Lock(), threading.Lock()
+        self._turn = threading.Condition()
+        """Held for the arena; who lists may wait for it, never the other way round."""
+        self._error: BaseException | None = None
+
+    def _planned(self, wanted: Iterator[tuple[Slots, WantedRows]]) -> Iterator[_Part]:
+        for numbers, found in wanted:
+            if numbers.size == 0:  # more pages than can be asked for, for a single key
+                self._fitted = False
+                return
+            pages = found.pages
+            first = np.flatnonzero(np.diff(pages, prepend=pages[0] - 1)) if pages.size else np.empty(0, np.int64)
+            distinct = self._planner.pages[: first.size]
+            distinct[:] = pages[first]
+            yield _Part(numbers, found, self._planner.plan(distinct))
+
+    def following(self, own: Frames) -> Reading | None:
+        """List the next pages to read; None if there are none."""
+        with self._listing:
+            while self._fitted and self._error is None:
+                part = self._open[-1] if self._open else None
+                if part is None or part.at == part.plan.pages.size:
+                    # what all of its pages have been searched for is known now, and its arrays go before others come
+                    with self._turn:
+                        self._settle()
+                    if (part := next(self._parts, None)) is None:
+                        return None
+                    with self._turn:
+                        self._open.append(part)
+                    continue
+                with self._counting:
+                    part.coming += 1
+                pages, part.at = part.plan.list_pages(part.at, own.listed)
+                self._listed += 1
+                return Reading(part, self._listed - 1, pages)
+            return None
+
+    def expect(self, rows: int) -> bool:
+        """Tell the arena what comes; return whether that went well."""
+        with self._turn:
+            try:
+                self._arena.expect(rows)
+            except BaseException as error:
+                self._fail(error)
+        return self._error is None
+
+    def run(self, own: Frames, reading: Reading | None) -> None:
+        """Read and search until there is nothing left."""
+        try:
+            while reading is not None:
+                frames = own.frames[: reading.pages.size]
+                self._relation.read(reading.pages, frames)
+                with self._turn:
+                    while not self._may_search(reading.number):
+                        self._turn.wait()
+                    self._search(reading, frames)
+                    self._turn.notify_all()
+                reading = self.following(own)
+        except BaseException as error:
+            with self._turn:
+                self._fail(error)
+
+    def end(self) -> bool:
+        """Return whether all rows are in the arena; keys of which not all may be there become unknown again."""
+        self._settle()
+        for part in self._open:
+            self._arena.reset(part.numbers)
+        if self._error is not None:
+            raise self._error
+        return self._fitted
+
+    def _may_search(self, number: int) -> bool:
+        return not self._in_order or number == self._searched or not self._fitted or self._error is not None
+
+    def _search(self, reading: Reading, frames: Bytes) -> None:
+        if not self._fitted or self._error is not None:
+            return
+        part, pages = reading.part, reading.pages
+        begin = int(np.searchsorted(part.wanted.pages, pages[0]))
+        _, self._fitted = self._arena.bring(part.numbers, part.wanted, begin, pages, frames)
+        self._searched += 1
+        with self._counting:
+            part.coming -= self._fitted
+
+    def _settle(self) -> None:
+        """Note what is known now of parts that are done."""
+        for part in [part for part in self._open if part.coming == 0 and part.at == part.plan.pages.size]:
+            self._arena.settle(part.numbers)
+            self._open.remove(part)
+
+    def _fail(self, error: BaseException) -> None:
+        self._error = self._error or error
+        self._turn.notify_all()
