@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import tempfile
 import time
@@ -18,6 +17,7 @@ from rich.progress import Progress
 
 from semistream.cli.console import bars_of, errors, out, polled, progress, step
 from semistream.cli.demo_report import Outcome, show_differences, summary, where_next
+from semistream.cli.quiet_start import own_stderr, stderr_to
 from semistream.cli.relations.build import growing
 from semistream.core.errors import MissingExtraError
 from semistream.core.units import check_memory
@@ -111,32 +111,6 @@ def _workplace(directory: Path | None, keep: bool) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _own_stderr() -> Iterator[Console]:
-    """Give a console on a copy of standard error, which stays the screen whatever becomes of the original."""
-    with os.fdopen(os.dup(2), "w") as screen:
-        yield Console(file=screen, highlight=False)
-
-
-@contextlib.contextmanager
-def _stderr_to(log: Path) -> Iterator[None]:
-    """Send standard error to a file, and leave it to the processes started meanwhile.
-
-    A JVM writes a few lines as it starts, through the bars. If it does not start, they are shown.
-    """
-    saved = os.dup(2)
-    with open(log, "wb") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    except BaseException:
-        os.write(saved, log.read_bytes())
-        raise
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-
-
-@contextlib.contextmanager
 def _started(place: Path) -> Iterator[SparkSession]:
     """Give a Spark session, and stop it if it was not there before."""
     from pyspark.sql import SparkSession
@@ -144,7 +118,7 @@ def _started(place: Path) -> Iterator[SparkSession]:
     from semistream.spark import session
 
     ours = SparkSession.getActiveSession() is None
-    with _stderr_to(place / "spark.log"):
+    with stderr_to(place / "spark.log"):
         spark = session(_TITLE, master=_MASTER, settings=_SETTINGS)
     try:
         yield spark
@@ -184,7 +158,7 @@ def _run(plan: DemoPlan, place: Path, port: int) -> tuple[Relation, Outcome]:
 
     outcome = Outcome()
     with contextlib.ExitStack() as stack:
-        screen = stack.enter_context(_own_stderr())
+        screen = stack.enter_context(own_stderr())
         bars = stack.enter_context(progress(console=screen))
         aside = stack.enter_context(ThreadPoolExecutor(1))
         # The JVM starts in a process of its own; data and relations are made meanwhile.

@@ -7,7 +7,7 @@ from typing import Annotated, cast
 
 import typer
 
-from semistream.core.errors import SemistreamError, UnsupportedPathError
+from semistream.core.errors import MissingExtraError, SemistreamError, UnsupportedPathError
 from semistream.core.paths import is_address, local_path
 
 __all__ = ["Derive", "RelationPath", "read_path", "read_place"]
@@ -29,6 +29,8 @@ def read_place(text: str) -> Path:
 
     try:
         return cast(Path, place_of(text))
+    except MissingExtraError:
+        raise
     except SemistreamError as error:
         raise typer.BadParameter(str(error)) from None
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from semistream.cli.console import debugging, errors, facts, out
+from semistream.cli.console import debugging, facts, out
 from semistream.cli.path_arguments import read_path
+from semistream.cli.quiet_start import own_stderr, stderr_to
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -54,7 +57,7 @@ def run(
         check_port(port, "the page (--port)")
     # Spark logs each failure several times, hundreds of lines; what it comes to is told once, as one message.
     quiet = {} if debugging.on else {"spark.log.level": "FATAL"}
-    with errors.status(f"Checking {escape(str(path))}, and starting Spark"):
+    with _quietly() as screen, screen.status(f"Checking {escape(str(path))}, and starting Spark"):
         pipeline = load(path, adopt=adopt, settings=quiet)
     try:
         if check:
@@ -72,6 +75,17 @@ def run(
     finally:
         with contextlib.suppress(Exception):  # interrupted, the JVM may be gone already
             pipeline.spark.stop()
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[Console]:
+    """Keep what a JVM writes as it starts off the screen, unless everything is to be seen."""
+    with contextlib.ExitStack() as stack:
+        screen = stack.enter_context(own_stderr())
+        if not debugging.on:
+            place = stack.enter_context(tempfile.TemporaryDirectory(prefix="semistream-run-"))
+            stack.enter_context(stderr_to(Path(place) / "spark.log"))
+        yield screen
 
 
 @contextlib.contextmanager

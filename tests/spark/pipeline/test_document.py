@@ -110,6 +110,33 @@ missing_keys = "no"
     assert "pw" not in str(problems)
 
 
+def test_key_columns_that_are_nowhere_are_told_without_spark(tmp_path: Path) -> None:
+    for name in ("products", "stores"):
+        Relation.build(pa.table({"id": [1], "store": ["a"]}), tmp_path / name, "id").close()
+    text = f"""\
+checkpoint = "check"
+[source]
+format = "csv"
+path = "sales"
+schema = "sale long, `the product` decimal(10, 2), tags array<struct<a:int,b:int>>"
+[source.derive]
+product = "cast(`the product` as long)"
+[[join]]
+relation = "{tmp_path}/products"
+on = "Product"
+[[join]]
+relation = "{tmp_path}/stores"
+on = "store"
+[sink]
+format = "console"
+"""
+    assert read(text)[1] == {}, "whatever the case of letters; of a relation before; worked out"
+    told = read(text.replace('"Product"', '"prodct"'))[1]
+    assert told == {10: "there is no column 'prodct' to join on; there are sale, the product, tags, product"}
+    assert list(read(text.replace('on = "store"', 'on = "shop"'))[1]) == [13]
+    assert read(text.replace("sale long,", "sale,").replace('"Product"', '"prodct"'))[1] == {}, "Spark knows"
+
+
 def test_missing_parts_are_told_too() -> None:
     document = Document(Path("p.toml"), "name = 'x'", {})
     read_plan(document)

@@ -17,10 +17,14 @@ function makeCharts() {
   make("pages", "Pages of R", [{ label: "read", color: "--c2" }, { label: "useful", color: "--c1", dashed: true }], count);
   make("memory", "Memory held", [
     ...PARTS.map((label, n) => ({ label, color: COLORS[n], stacked: true })), { label: "budget", color: "--text", dashed: true }], bytes);
-  make("waiting", "Rows that wait, or found nobody", [
-    { label: "in the source", color: "--c3" }, { label: "parked", color: "--c4", dashed: true },
-    { label: "no partner", color: "--c6" }, { label: "dead", color: "--c5" }], count);
+  make("waiting", "Rows that wait, or found nobody", waiting("rows"), count);
 }
+
+// What the source has left it tells in rows, or in files.
+const waiting = (unit) => [
+  { label: unit === "rows" ? "in the source" : "files in the source", color: "--c3" }, { label: "parked", color: "--c4", dashed: true },
+  { label: "no partner", color: "--c6" }, { label: "dead", color: "--c5" }];
+const unit = (point) => (point.backlog?.rows == null && point.backlog?.files != null ? "files" : "rows");
 
 function options(select, names) {
   const had = select.value;
@@ -50,6 +54,11 @@ function drawCharts(shown, join, shard) {
   ]);
   charts.pages.draw(shown, [of((one) => one.pages_read), of((one) => one.pages_useful || null)]);
   charts.memory.draw(shown, [...PARTS.map((part) => of((one) => one.split[part])), of((one) => one.memory)]);
+  const left = waiting(unit(shown.at(-1)));
+  if (charts.waiting.series[0].label !== left[0].label) {
+    charts.waiting.points = null;
+    charts.waiting.use(left);
+  }
   charts.waiting.draw(shown, [shown.map(behind), shown.map((point) => point.parked), of(strangers), shown.map((point) => point.dead)]);
 }
 
@@ -71,13 +80,12 @@ function drawTiles(shown, join, shard) {
   const seconds = shown.slice(-60).map((point) => point.seconds);
   const versions = [...new Set(counters?.versions ?? [])].sort((a, b) => a - b);
   const load = !join && shard === "" ? ratio(come, served) : null;
-  const left = last.backlog?.rows == null && last.backlog?.files != null ? "files" : "rows";
   at("tiles").replaceChildren(
     tile("Rows come", count(come), "/s", `${count(last.rows)} in the last micro-batch`),
     tile("Rows served", count(served), "/s", load == null ? "in the join, on one core" : load > 1 ? "slower than they come" : `${percent(load)} busy`),
     tile("A micro-batch", time(quantile(seconds, 0.5)), "", `p99 ${time(quantile(seconds, 0.99))}`),
     tile("From memory", percent(hits(counters)), "", counters ? `${count(counters.pages_read)} pages read` : "no join ran"),
-    tile("Waiting", count(behind(last)), behind(last) == null ? "" : left, `${count(last.parked)} parked, ${count(last.dead)} dead`),
+    tile("Waiting", count(behind(last)), behind(last) == null ? "" : unit(last), `${count(last.parked)} parked, ${count(last.dead)} dead`),
     tile("Memory", counters ? bytes(counters.bytes_held) : "–", "", counters ? `of ${bytes(counters.memory)}; R is at version ${versions.join(", ") || "–"}` : ""),
   );
 }

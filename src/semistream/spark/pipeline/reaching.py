@@ -60,7 +60,7 @@ def _try_sink(plan: SinkPlan, document: Document) -> None:
             with database.connect():
                 pass
         except SemistreamError as error:
-            document.note((*plan.place, "url"), str(error))
+            document.note((*plan.place, "url"), f"{error}; start it, or give another url")
     elif plan.path is not None and plan.format != "relation" and not is_address(plan.path):
         _try_folder(Path(plan.path), (*plan.place, "path"), document)
 
