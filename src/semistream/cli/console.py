@@ -58,8 +58,18 @@ def print_error(error: BaseException) -> None:
     text = str(error) or type(error).__name__
     if _from_spark(error):
         ours = re.search(r"semistream\.[\w.]+Error: (.+)", text)
-        text = ours[1] if ours else f"Spark: {text.splitlines()[0]} (all of it: semistream --debug ...)"
+        text = ours[1] if ours else f"Spark: {_plain(text)} (all of it: semistream --debug ...)"
     errors.print(Text.assemble(("error: ", "bold red"), (in_own_words(text), "red")), soft_wrap=True)
+
+
+def _plain(text: str) -> str:
+    """Return what Spark says of a query without its class, numbers and states.
+
+    >>> _plain("[STREAM_FAILED] Query [id = 1] terminated with exception: [READ] No file. SQLSTATE: K SQLSTATE: X")
+    'No file.'
+    """
+    first = re.sub(r"^\[STREAM_FAILED\].*? terminated with exception: ", "", text.strip().splitlines()[0])
+    return re.sub(r"^\[[A-Z_.]+\] *|( *SQLSTATE: \w+)+$", "", first).strip()
 
 
 _PHRASES = {
