@@ -42,7 +42,7 @@ export class Chart {
     const axis = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
     this.plot = new uPlot({
       ...this.size(),
-      padding: [6, 10, 0, 0],
+      padding: [6, 28, 0, 0],
       cursor: { y: false, points: { size: 7 } },
       legend: { show: false },
       scales: { x: { time: false }, y: { range: (_, low, high) => [0, this.most ?? (high > 0 ? high * 1.08 : 1)] } },

@@ -79,10 +79,11 @@ function drawTiles(shown, join, shard) {
   const [come, served] = rates(last, join, shard);
   const seconds = shown.slice(-60).map((point) => point.seconds);
   const versions = [...new Set(counters?.versions ?? [])].sort((a, b) => a - b);
-  const load = !join && shard === "" ? ratio(come, served) : null;
+  const whole = !join && shard === "", load = whole && come != null ? ratio(come, served) : null;
+  const pace = load == null ? "" : load > 1 ? "slower than they come" : `${percent(load)} busy`;
   at("tiles").replaceChildren(
-    tile("Rows come", count(come), "/s", `${count(last.rows)} in the last micro-batch`),
-    tile("Rows served", count(served), "/s", load == null ? "in the join, on one core" : load > 1 ? "slower than they come" : `${percent(load)} busy`),
+    tile("Rows come", count(come), come == null ? "" : "/s", `${count(last.rows)} in the last micro-batch`),
+    tile("Rows served", count(served), "/s", whole ? pace : "in the join, on one core"),
     tile("A micro-batch", time(quantile(seconds, 0.5)), "", `p99 ${time(quantile(seconds, 0.99))}`),
     tile("From memory", percent(hits(counters)), "", counters ? `${count(counters.pages_read)} pages read` : "no join ran"),
     tile("Waiting", count(behind(last)), behind(last) == null ? "" : unit(last), `${count(last.parked)} parked, ${count(last.dead)} dead`),
