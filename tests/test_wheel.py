@@ -1,7 +1,9 @@
-"""A wheel in a clean environment: the core without Spark, what the page needs, and extras named by errors."""
+"""A wheel in a clean environment: the core without Spark, extras named by errors, and the demo with its extra."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import os
 import shutil
 import subprocess
@@ -10,8 +12,8 @@ import venv
 import zipfile
 from pathlib import Path
 
-import pyarrow
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
 
@@ -46,59 +48,124 @@ def test_the_wheel_has_what_is_not_python(wheel: Path) -> None:
     assert missing == set()
 
 
-@pytest.mark.slow
-def test_a_clean_environment_without_spark(wheel: Path, tmp_path: Path) -> None:
-    """The core's own dependencies, and no other: these are lent by the environment of the tests, one by one."""
-    place = tmp_path / "clean"
-    venv.create(place, symlinks=True, with_pip=False)
-    (site,) = (place / "lib").glob("python*/site-packages")
-    with zipfile.ZipFile(wheel) as packed:
-        packed.extractall(site)
-    core = (
-        "numpy",
-        "numpy.libs",
-        "pyarrow",
-        "numba",
-        "llvmlite",
-        "typer",
-        "rich",
-        "click",
-        "shellingham",
-        "markdown_it",
-    )
-    more = (
-        "pydantic",
-        "pydantic_core",
-        "annotated_types",
-        "typing_inspection",
-        "mdurl",
-        "pygments",
-        "typing_extensions.py",
-        "annotated_doc",
-        "annotated_doc.py",
-    )
-    lender = Path(pyarrow.__file__).parents[1]
-    for name in (*core, *more, *(path.name for path in lender.glob("*.dist-info"))):
-        if (lender / name).exists() and not (site / name).exists():
-            (site / name).symlink_to(lender / name)
+class Clean:
+    """An environment of its own with the wheel, installed by pip, and what its metadata asks for and nothing else.
 
-    def run(*command: str) -> subprocess.CompletedProcess[str]:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV"))}
+    Dependencies are lent by the environment of the tests, one by one, so that nothing is downloaded.
+    """
+
+    def __init__(self, wheel: Path, place: Path) -> None:
+        self.place = place
+        venv.create(place / "venv", symlinks=True, with_pip=False)
+        (self.site,) = (place / "venv" / "lib").glob("python*/site-packages")
+        pip = [sys.executable, "-m", "pip", "--python", str(place / "venv"), "--disable-pip-version-check"]
+        install = [*pip, "install", "-q", "--no-deps", "--no-index", str(wheel)]
+        subprocess.run(install, check=True, timeout=120, env=_environment())
+        (found,) = self.site.glob("semistream-*.dist-info")
+        self._own = importlib.metadata.Distribution.at(found)
+
+    def lend(self, *extras: str) -> None:
+        """Add what the core, or one of these extras, needs."""
+        wanted = [(self._own, frozenset(extras))]
+        done: set[tuple[str, frozenset[str]]] = set()
+        while wanted:
+            distribution, asked = wanted.pop()
+            for line in distribution.requires or ():
+                need = Requirement(line)
+                if need.marker and not any(need.marker.evaluate({"extra": extra}) for extra in ("", *asked)):
+                    continue
+                if (need.name, frozenset(need.extras)) in done:
+                    continue
+                done.add((need.name, frozenset(need.extras)))
+                own = need.name == "semistream"
+                found = self._own if own else importlib.metadata.distribution(need.name)
+                wanted.append((found, frozenset(need.extras)))
+                if not own:
+                    self._link(found)
+
+    def _link(self, distribution: importlib.metadata.Distribution) -> None:
+        for top in {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}:
+            if not (self.site / top).exists():
+                (self.site / top).symlink_to(distribution.locate_file(top))
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run ``semistream``, as pip has installed it, in the directory of this environment."""
+        return self._run("semistream", *arguments)
+
+    def python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run its Python."""
+        return self._run("python", *arguments)
+
+    def _run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(place / "bin" / "python"), *command], capture_output=True, text=True, timeout=300, cwd=tmp_path,
-            env={**clean, "SEMISTREAM_DATA": str(tmp_path / "data")}, check=False,
+            [str(self.place / "venv" / "bin" / program), *arguments], capture_output=True, text=True,
+            timeout=300, cwd=self.place, check=False,
+            env={**_environment(), "SEMISTREAM_DATA": str(self.place / "data")},
         )  # fmt: skip
 
-    cli = ("-c", "from semistream.cli import main; main()")
-    (tmp_path / "t.csv").write_text("id,name\n1,apple\n2,fig\n")
-    built = run(*cli, "build", "t.csv", "r", "--key", "id")
+
+def _environment() -> dict[str, str]:
+    """Without anything that would have other packages found."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV", "SPARK"))}
+
+
+REFUSED = """
+import json, sys
+from semistream.cli import main
+
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["semistream", *arguments]
+    try:
+        main()
+    except SystemExit as ended:
+        print("exit code", ended.code, file=sys.stderr, flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Clean:
+    made = Clean(wheel, tmp_path_factory.mktemp("clean"))
+    made.lend()
+    return made
+
+
+@pytest.mark.slow
+def test_a_clean_environment_without_spark(clean: Clean) -> None:
+    (clean.place / "t.csv").write_text("id,name\n1,apple\n2,fig\n")
+    (clean.place / "p.toml").write_text("name = 'p'\n")
+    (clean.place / "lake" / "_delta_log").mkdir(parents=True)
+    assert clean.run("--version").stdout.strip() == f"semistream {semistream_version()}"
+    built = clean.run("build", "t.csv", "r", "--key", "id")
     assert built.returncode == 0, built.stderr
-    assert "fig" in run(*cli, "head", "r").stdout
-    refused = run(*cli, "demo")
-    assert refused.returncode == 2
-    assert "pip install 'semistream[demo]'" in refused.stderr
+    assert "fig" in clean.run("head", "r").stdout
+    commands = {
+        "demo": ["demo"],
+        "spark": ["run", "p.toml"],
+        "query": ["query", "r"],
+        "store": ["inspect", "s3://bucket/products"],
+        "sql": ["build", "postgresql://host/db", "s", "--table", "t", "--key", "id"],
+        "delta": ["build", "lake", "s", "--key", "id"],
+    }
+    refused = clean.python("-c", REFUSED, json.dumps(list(commands.values())))
     assert "Traceback" not in refused.stderr
-    assert run("-c", "import semistream; print(semistream.__version__)").stdout.strip() == semistream_version()
+    told = refused.stderr.split("exit code 2\n")
+    assert len(told) == len(commands) + 1, refused.stderr
+    for extra, message in zip(commands, told, strict=False):
+        assert f"pip install 'semistream[{extra}]'" in message
+
+
+@pytest.mark.slow
+def test_the_demo_runs_from_the_wheel(clean: Clean) -> None:
+    """In a small form: the whole way, from an environment that has what the extra ``demo`` asks for and no more."""
+    clean.lend("demo")
+    # the join whose kernels take least to compile, which a new environment has to
+    small = ("--rows", "20000", "--sales", "6000", "--batches", "2", "--memory", "25%", "--algorithm", "inlj")
+    done = clean.run("demo", *small)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    for words in ("the warehouse is exactly what Spark's own join gives", "ratio", "Which categories earn most?"):
+        assert words in " ".join(done.stdout.split())
+    assert "Live page while it runs: http://127.0.0.1:" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def semistream_version() -> str:
