@@ -25,6 +25,9 @@ _MOST_PORTION = 1 << 16
 _PORTION_BYTES = 72
 """A tuple that is looked up: address, key, order, ends of its range, its span, and copies of these on the way."""
 _MOST_READ = 512
+_WORTHWHILE_CALL = 2.5e-4
+_MOST_READ_PART = 4
+"""A call is to take so many seconds, if the read buffer for two takes no more than such a part of the memory."""
 _MAX_SCAN = 200
 """The paper's longest run (Table II), where it is not said; a longer one takes memory only if it is."""
 _MOST_COPIES = 1 << 21
@@ -97,15 +100,20 @@ class SsijLayout(NamedTuple):
     """Frames that cached pages, both buffers and the inverted index share."""
 
     @classmethod
-    def of(cls, free: int, frame: int, page_count: int, options: MemoryOptions) -> SsijLayout:
-        """Divide ``free`` bytes, which are at least `least_parts`; the map of R's pages is not among them."""
+    def of(cls, free: int, frame: int, page_count: int, options: MemoryOptions, transfer: float = 1.0) -> SsijLayout:
+        """Divide ``free`` bytes, which are at least `least_parts`; the map of R's pages is not among them.
+
+        A page takes ``transfer`` seconds: where that is little, a call costs as much as many pages, and brings more.
+        """
         spare = free - least_parts(frame, options)
         portion = _LEAST_PORTION + min(spare // 16 // _PORTION_BYTES, _MOST_PORTION)
-        read = 1 + min(spare // 16 // (frame + READ_EXTRA), _MOST_READ, max(page_count - 1, 0))
+        each = frame + READ_EXTRA
+        worthwhile = min(2 * int(_WORTHWHILE_CALL / transfer), spare // _MOST_READ_PART // each)
+        read = 1 + min(max(spare // 16 // each, worthwhile), _MOST_READ, max(page_count - 1, 0))
         buffers = 2 if options.read_ahead and read >= 4 else 1
         if options.max_scan is not None:
             # a run has to fit as a whole, so who wants longer ones takes the memory from pages and tuples
-            most = 1 + spare // 2 // (frame + READ_EXTRA)
+            most = 1 + spare // 2 // each
             read = max(read, min(options.max_scan * buffers, most, page_count))
         copies = frame + min(spare // 32, _MOST_COPIES)
         scan = max(1, min(options.max_scan or _MAX_SCAN, read // buffers, 1 + spare // 64 // _RUN_BYTES))

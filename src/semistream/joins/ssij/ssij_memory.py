@@ -58,7 +58,9 @@ class SsijMemory:
 
         frame = relation.device.frame_bytes
         self.page_map = budget.reserve("page map", relation.page_count * PageCache.bytes_per_page)
-        self._layout = layout = SsijLayout.of(budget.free, frame, relation.page_count, options)
+        self.profile = self._device_profile()
+        transfer = self.profile.transfer_seconds if options.read_ahead else 1.0  # virtual calls cost nothing
+        self._layout = layout = SsijLayout.of(budget.free, frame, relation.page_count, options, transfer)
         parts = {name: budget.reserve(name, size) for name, size in layout.parts().items()}
         self._plan_part, self._pool_part = parts["read plan"], parts["pages and tuples"]
 
@@ -68,7 +70,6 @@ class SsijMemory:
         """R's rows that outlive their pages until they are emitted."""
         self.pool = FramePool(block[layout.read :])
         self.cache = PageCache(self.pool, relation.page_count, options.replacement)
-        self.profile = self._device_profile()
         # Many runs are in flight at once, and the plan weighs what a seek then costs; a deadline can rely on less.
         self.planner = ReadPlanner(
             layout.wanted, seek=self.profile.queued_seek_seconds, transfer=self.profile.transfer_seconds,
