@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import sys
 import tomllib
@@ -19,6 +20,7 @@ import semistream
 from semistream.cli import app, main
 from semistream.core.units import parse_bytes
 from semistream.costs import load_constants, save_constants
+from semistream.tuner import try_best
 from semistream.workloads import ZipfKeys
 
 pytestmark = pytest.mark.slow
@@ -110,9 +112,10 @@ def test_what_tune_recommends_can_be_created(relation):
         assert sum(batch.num_rows for batch in join.process([pa.record_batch({"id": [1, 2, -1]})])) == 3
 
 
-def test_measured_joins_are_recommended_by_what_they_served(relation, sample, tmp_path):
+def test_measured_joins_are_recommended_by_what_they_served(relation, sample, tmp_path, monkeypatch):
+    monkeypatch.setattr("semistream.tuner.try_best", functools.partial(try_best, seconds=0.1))
     found = json.loads(
-        run("tune", relation, "--memory", "5%", "--sample", sample, "--on", "product", "--measure", "--json").stdout
+        run("tune", relation, "-m", "5%", "--sample", sample, "--on", "product", *FEW, "--measure", "--json").stdout
     )
     assert len(found["measured"]) == 2
     assert found["recommended"] == max(found["measured"], key=found["measured"].get)
@@ -120,7 +123,7 @@ def test_measured_joins_are_recommended_by_what_they_served(relation, sample, tm
     keys = np.where(np.arange(20_000) % 2, np.arange(20_000) % 10, np.random.default_rng(1).integers(0, ROWS, 20_000))
     odd = tmp_path / "odd.parquet"
     pyarrow.parquet.write_table(pa.table({"id": keys}), odd)
-    unasked = json.loads(run("tune", relation, "--memory", "5%", "--sample", odd, "--json").stdout)
+    unasked = json.loads(run("tune", relation, "--memory", "5%", "--sample", odd, *FEW, "--json").stdout)
     assert not unasked["skew"]["fits"]
     assert unasked["recommended"] in unasked["measured"]
 

@@ -32,7 +32,7 @@ def stderr_to(log: Path) -> Iterator[None]:
         os.dup2(file.fileno(), 2)
     try:
         yield
-    except BaseException as error:
+    except Exception as error:
         if not is_expected(error):
             os.write(saved, log.read_bytes())
         raise
