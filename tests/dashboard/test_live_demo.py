@@ -77,18 +77,18 @@ def page(chromium: Browser, show: tuple[Dashboard, Path]) -> Iterator[Page]:
 def test_every_control_acts_on_the_running_query(page: Page, show: tuple[Dashboard, Path]) -> None:
     history = show[0].history
     newest = page.locator("#batches tbody th").first
-    expect(newest).to_be_visible(timeout=60_000)
+    expect(newest).to_be_visible(timeout=120_000)
 
     def points() -> list[dict[str, Any]]:
         return history.points()
 
     def press(button: str, said: str) -> None:
         page.get_by_role("button", name=button).click()
-        expect(page.locator("#said")).to_contain_text(said, timeout=30_000)
+        expect(page.locator("#said")).to_contain_text(said, timeout=60_000)
 
     def slide(slider: str, key: str, said: str) -> None:
         page.get_by_role("slider", name=slider).press(key)
-        expect(page.locator("#said")).to_contain_text(said, timeout=30_000)
+        expect(page.locator("#said")).to_contain_text(said, timeout=60_000)
 
     slide("Skew", "Home", "exponent 0 now")
     slide("Burst", "End", "100,000 sales a second")
@@ -114,8 +114,8 @@ def test_every_control_acts_on_the_running_query(page: Page, show: tuple[Dashboa
 
 
 def until(page: Page, holds: Any) -> None:
-    for _ in range(300):
+    for _ in range(1200):
         if holds():
             return
         page.wait_for_timeout(100)
-    raise AssertionError("thirty seconds were not enough")
+    raise AssertionError("two minutes were not enough")
