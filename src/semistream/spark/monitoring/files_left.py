@@ -10,6 +10,7 @@ import glob
 import json
 import os
 import re
+import time
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -18,6 +19,9 @@ from urllib.parse import unquote, urlsplit
 from semistream.core.paths import is_address
 
 __all__ = ["FilesLeft"]
+
+_LONG, _SHARE = 0.1, 50
+"""A look that takes longer is not taken at every micro-batch, but so seldom that it has one fiftieth of the time."""
 
 
 class FilesLeft:
@@ -38,15 +42,24 @@ class FilesLeft:
         self._log = checkpoint / "sources" / "0"
         self._read: set[str] = set()
         self._taken: set[str] = set()
+        self._last: int | None = None
+        self._again = 0.0
 
     def __call__(self) -> int | None:
         """Return how many; None where that cannot be said, as of a store."""
-        if is_address(self._path) or "{" in self._path:
-            return None
-        with contextlib.suppress(OSError):
+        began = time.monotonic()
+        if began < self._again or is_address(self._path) or "{" in self._path:
+            return self._last
+        try:
             self._read_log()
-            return sum(1 for name in self._files() if name not in self._taken)
-        return None
+            found = set(self._files())
+        except OSError:
+            return None
+        self._taken &= found
+        self._last = len(found) - len(self._taken)
+        took = time.monotonic() - began
+        self._again = began + _SHARE * took if took > _LONG else 0.0
+        return self._last
 
     def _files(self) -> Iterator[str]:
         """Yield files as Spark sees them: those under a directory too, and no hidden ones."""
