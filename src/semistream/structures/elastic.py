@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import mmap
 import time
 from typing import Any
@@ -13,8 +14,8 @@ from numpy.typing import DTypeLike, NDArray
 __all__ = ["ElasticArrays"]
 
 _LARGE = 8 << 20
-_PATIENCE = 2.0
-"""Seconds that a thread may take to put a task away that it has done."""
+_ATTEMPTS = 200
+"""How often it is looked whether a thread has put a task away that it has done."""
 
 
 class ElasticArrays:
@@ -28,7 +29,7 @@ class ElasticArrays:
     >>> arrays = ElasticArrays()
     >>> counts = arrays("counts", 4, np.int64)
     >>> counts[3] = 7
-    >>> del counts  # no view of the old length may be left
+    >>> del counts  # a view of the old length would cost a copy
     >>> arrays.resize("counts", 6)[:4].tolist()
     [0, 0, 0, 7]
     """
@@ -48,16 +49,28 @@ class ElasticArrays:
         return np.frombuffer(room, kind, count)
 
     def resize(self, name: str, count: int) -> NDArray[Any]:
-        """Return the array with another length, without a copy; nobody may hold a view of it any more."""
+        """Return the array with another length, without a copy unless somebody still holds a view of the old one."""
         room, kind = self._rooms[name]
-        patience = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                room.resize(max(1, count * kind.itemsize))
-                break
-            except BufferError:
-                # A thread that has given its answer holds the arrays it worked on until it has put its task away.
-                if time.monotonic() > patience:
-                    raise
-                time.sleep(0.0005)
+        size = max(1, count * kind.itemsize)
+        if not self._resized(room, size):
+            # what the view shows stays as it is, and its memory goes with it
+            copied = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            kept = min(size, len(room))
+            copied[:kept] = room[:kept]
+            self._rooms[name] = copied, kind
+            room = copied
         return np.frombuffer(room, kind, count)
+
+    @staticmethod
+    def _resized(room: mmap.mmap, size: int) -> bool:
+        for attempt in range(_ATTEMPTS):
+            try:
+                room.resize(size)
+            except BufferError:
+                if attempt == _ATTEMPTS // 2:
+                    gc.collect()  # views that an error of long ago holds
+                # A thread that has given its answer holds the arrays it worked on until it has put its task away.
+                time.sleep(0.0005)
+            else:
+                return True
+        return False
