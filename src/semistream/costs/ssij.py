@@ -55,6 +55,7 @@ __all__ = ["COSTS", "SsijCosts"]
 
 _ROUNDS = 16
 _VARIES = 0.05
+_FEW = 30
 _SLOT_BYTES = 25 + DIRECTORY_BYTES
 """What a waiting tuple of `StreamTable` has beside its row."""
 
@@ -148,7 +149,7 @@ class SsijCosts(DiskCosts):
         cached = -1.0
         for turn in range(_ROUNDS):
             thresholds = split.thresholds(split.frames - split.lent(wanted, setting.pages))
-            wished = missed * _looked_up(thresholds, items.together, missed)
+            wished = missed * _looked_up(thresholds, items.together, missed, float(items.own.max()))
             waiting = self._fitting(setting, split, items, shares, missed, wished, cache_share)
             cycle = waiting / missed
             wanted = items.wanted(shares, cycle)
@@ -278,21 +279,28 @@ class SsijCosts(DiskCosts):
         return low
 
 
-def _looked_up(thresholds: Thresholds, portion: float, missed: float) -> float:
+def _looked_up(thresholds: Thresholds, portion: float, missed: float, key: float) -> float:
     """Return the tuples that are looked up until a join phase begins, if a share of them has to wait.
 
     Whether it begins is seen after each portion; the input buffer is looked up portion by portion, its last one being
-    what is left. How many have to wait varies with those that do not, so that near a border both counts occur.
+    what is left. How many have to wait varies with those that do not, so that near a border both counts occur. Few hits
+    come by the key: all tuples of one that is cached, a share ``key`` of the stream, or none.
     """
     gathered = thresholds.input_tuples
     enough = thresholds.buffer_tuples / missed
-    spread = min(_VARIES * portion, enough * (1.0 - missed) + 1.0)
+    hits = enough - thresholds.buffer_tuples
 
     def seen(count: float) -> float:
         """Return after how many it is seen that ``count`` have been looked up."""
         before = max(0, math.ceil(count / gathered) - 1)
         return before * gathered + min(max(1, math.ceil((count - before * gathered) / portion)) * portion, gathered)
 
+    if hits < _FEW:
+        low, each = seen(thresholds.buffer_tuples), max(1.0, key * enough)
+        keys, spare = hits / each, math.floor((low - thresholds.buffer_tuples) / each)
+        chance = sum(math.exp(-keys) * keys**count / math.factorial(count) for count in range(min(spare, _FEW) + 1))
+        return low + (seen(low + 1.0) - low) * max(0.0, 1.0 - chance)
+    spread = min(_VARIES * portion, hits)
     low, high = seen(enough - spread), seen(enough + spread)
     return low + (high - low) * min(1.0, max(0.0, (enough + spread - low) / (2.0 * spread)))
 
