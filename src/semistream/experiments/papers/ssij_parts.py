@@ -122,12 +122,21 @@ def _same_reads(outcome: Outcome) -> str:
         found.record["counts"]["pages_read"] / max(1, found.record["counts"]["rows_done"]) * 1e3
         for found in (outcome.at(first, x, ENDLESS), outcome.at(other, x, ENDLESS))
     ]
-    return (
+    text = (
         "Which pages stay is decided when a join phase begins, with all its tuples still in memory (§IV-C), and what "
         "these leave is empty until the next phase. So dynamic memory caches as many pages as the fixed split that "
         "suits the thresholds best, and wins over the others only: on an endless stream, at "
         f"{x:g} % a thousand tuples take {pages[0]:,.0f} page reads, and {pages[1]:,.0f} with {other}."
     )
+    raised = [(a.y / b.y, other, x) for other in others for x, a, b in outcome.pairs(first, other, OVERFLOW)]
+    if raised:
+        _, other, x = min(raised)
+        hits = [outcome.at(name, x, OVERFLOW).record.get("hit_ratio", 0.0) for name in (first, other)]
+        text += (
+            f" Where arrivals are raised, those of a join phase push cached pages out, which a fixed split keeps: at "
+            f"{x:g} % {hits[0]:.0%} of the stream are answered from memory, and {hits[1]:.0%} with {other}."
+        )
+    return text
 
 
 def _gain_grows(facet: str) -> Judge:

@@ -100,7 +100,8 @@ def experiments(size: Size) -> list[Experiment]:
             id="ssij-15", paper=PAPER, figure="Figure 15", title="The longest read (maxScan)",
             setup=setup, x=Axis("maxScan [pages]", log=True, format="~g"), y=RATE,
             samples=(
-                *(Sample("SSIJ", pages, beside(pages), facet=PAPERS_SEEK) for pages in scans[::2] if size.simulated),
+                *(Sample("SSIJ", pages, beside(pages), facet=PAPERS_SEEK)
+                  for pages in size.pick([1, 5, 20, 100], [1, 10], [])),
                 *(Sample("SSIJ", pages, published_join(size, workload, little, max_scan=pages), facet=IN_PROPORTION)
                   for pages in scans),
             ),
