@@ -102,6 +102,26 @@ def test_model_knows_the_published_x_hybridjoin():
     assert model == pytest.approx(rate, rel=0.05)
 
 
+def test_no_more_tuples_enter_in_a_turn_than_there_is_room_for():
+    """Nearly all are answered by pinned pages: what these leave waits for a read, and the rest of the table turns."""
+    setting = Setting.planned(500_000, exponent=1.0, shape="noperm", constants=DISK)
+    found = (
+        costs_of("x_hybridjoin")
+        .predict(
+            setting,
+            41_000_000,
+            partition_pages=512,
+            pinned_pages=2636,
+            in_flight=1,
+            by_frequency=True,
+            scan_pinned=True,
+        )
+        .details
+    )
+    assert found["p_N"] > 0.9
+    assert 0.5 * found["h_S"] < found["w"] / (1.0 - found["p_N"]) < found["h_S"]
+
+
 @pytest.mark.parametrize("share", [0.02, 0.1])
 @pytest.mark.parametrize("algorithm", modelled())
 def test_model_splits_memory_as_the_join_does(algorithm, share):

@@ -97,12 +97,13 @@ class OldestFirst:
         """Return the state without waves.
 
         Of ``n`` places that are empty when a turn begins, ``(1 - stay)·n`` still are when it reads. So with ``s``
-        tuples served ``n = (1 - stay)·n + s``.
+        tuples served ``n = (1 - stay)·n + s``, and ``s`` is about in proportion to those that wait.
         """
-        even = oldest_first(units, self.capacity, keys, keys_a_unit)
+        waiting = float(self.capacity)
+        even = oldest_first(units, waiting, keys, keys_a_unit)
         for _ in range(_ROUNDS if self.stay < 1.0 else 0):
-            empty = min((1.0 - self.stay) * even.tuples / self.stay, self.capacity / 2)
-            even = oldest_first(units, self.capacity - empty, keys, keys_a_unit)
+            waiting = self.capacity / (1.0 + (1.0 - self.stay) / self.stay * even.tuples / waiting)
+            even = oldest_first(units, waiting, keys, keys_a_unit)
         return even
 
     def _entering(self, units: Units, full: SteadyState, state: Callable[[float], SteadyState]) -> SteadyState:
