@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from typer.testing import CliRunner
 
 import semistream
@@ -29,6 +30,7 @@ def printed(*arguments: object) -> str:
     return outcome.stdout
 
 
+@pytest.mark.slow
 def test_every_line_is_explained(tmp_path: Path) -> None:
     table = pa.table({"id": range(20_000), "name": [f"name {number}" for number in range(20_000)]})
     semistream.Relation.build(table, tmp_path / "r", "id", shards=2).close()
