@@ -47,6 +47,10 @@ def test_sales_are_cut_by_time_and_come_in_bursts(tmp_path: Path) -> None:
     stretches = [(part[-1] - part[0]).total_seconds() for part in times]
     assert max(stretches) < 1.6 * min(stretches), "files are stretches of time of one length"
     assert max(rows) > 1.5 * min(rows), "and differ in how much arrived"
+    days = {date for table in tables for date in table["date_id"].to_pylist()}
+    assert len(days) == 28
+    later = steps.sold(plan, next(iter(plan.stream.batches())).slice(0, 9), 7 * plan.sales)
+    assert set(later["date_id"].to_pylist()) == {20260601}, "sales that go on begin with the first day again"
 
 
 def test_master_files_are_the_master_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

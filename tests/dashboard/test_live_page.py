@@ -127,6 +127,8 @@ def test_controls_act_and_say_what_is_wrong(page: Page, shown: Shown) -> None:
     shown.dashboard.tell("ratio", {"ours": 0.5, "theirs": 2.0, "note": "sooner", "seconds": True})
     expect(page.locator("#pitch")).to_contain_text("4.0 ×")
     expect(page.locator("#pitch")).to_contain_text("500 ms")
+    shown.dashboard.tell("ratio", {"ours": 6.0, "theirs": 2.0, "note": "later", "seconds": True})
+    expect(page.locator("#pitch")).to_contain_text("3.0 ×")
     assert "Who?" in page.locator("#answers").inner_text()
 
 

@@ -111,10 +111,15 @@ class LiveDemo:
         query = self._query
         ours, theirs = (None if one is None else _latency(one) for one in (query, other))
         if ours and theirs:
+            sooner = ours <= theirs
             note = (
-                "sooner in the warehouse than by Spark's own stream-static joins, which run beside ours on the same "
-                "stream and the same cores; medians of the last micro-batches"
+                f"{'sooner' if sooner else 'later'} in the warehouse than by Spark's own stream-static joins, which "
+                "run beside ours on the same stream and the same cores; medians of the last micro-batches"
             )
+            if not sooner and self._plan.rows < DemoPlan.rows:
+                note += (
+                    f". Spark broadcasts {self._plan.rows:,} products; give --rows {DemoPlan.rows}, which it does not"
+                )
             page.tell("ratio", {"ours": ours, "theirs": theirs, "note": note, "seconds": True})
 
     # -- the stream ---------------------------------------------------------------------------------------

@@ -81,11 +81,11 @@ function bar(label, value, most, told, other) {
   return line;
 }
 
-// {ours, theirs: rows a second, or seconds, of which fewer are better; note}
+// {ours, theirs: rows a second, or seconds, of which fewer are better; note, which says of seconds who has fewer}
 export function fillPitch({ ours, theirs, note, seconds = false }) {
   const strong = document.createElement("strong"), words = document.createElement("p"), bars = document.createElement("div");
   const told = (value) => (seconds ? time(value) : `${count(value)}/s`);
-  strong.textContent = `${(seconds ? theirs / ours : ours / theirs).toFixed(1)} ×`;
+  strong.textContent = `${(seconds ? Math.max(ours, theirs) / Math.min(ours, theirs) : ours / theirs).toFixed(1)} ×`;
   words.textContent = note;
   words.style.margin = 0;
   bars.className = "bars";

@@ -176,7 +176,7 @@ def sold(plan: DemoPlan, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
     numbers = np.arange(first, first + batch.num_rows)
     customers = ZipfKeys(plan.customers, 0.7, "random", plan.seed + 1).keys(first, batch.num_rows)
     days = np.array([_date_id(_FIRST_DAY + timedelta(days=day)) for day in range(_DAYS)], np.int32)
-    dates = days[np.minimum(numbers * _DAYS // plan.sales, _DAYS - 1)]
+    dates = days[numbers * _DAYS // plan.sales % _DAYS]
     batch = batch.append_column("customer_id", pa.array(customers))
     return batch.append_column("date_id", pa.array(dates))
 
