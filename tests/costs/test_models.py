@@ -122,6 +122,14 @@ def test_no_more_tuples_enter_in_a_turn_than_there_is_room_for():
     assert 0.5 * found["h_S"] < found["w"] / (1.0 - found["p_N"]) < found["h_S"]
 
 
+def test_no_more_tuples_are_served_in_a_turn_than_a_small_buffer_lets_enter():
+    setting = Setting.planned(2_000_000, exponent=1.0, shape="noperm", constants=DISK)
+    found = costs_of("p_cachejoin").predict(
+        setting, 65_000_000, cache_share=0.5, buffer_share=4096 / 65e6, partition_pages=13, in_flight=1
+    )
+    assert found.details["turn"] <= 1.01 * found.parts["intermediate buffer"] / setting.buffered_bytes
+
+
 @pytest.mark.parametrize("share", [0.02, 0.1])
 @pytest.mark.parametrize("algorithm", modelled())
 def test_model_splits_memory_as_the_join_does(algorithm, share):

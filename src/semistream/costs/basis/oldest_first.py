@@ -111,7 +111,16 @@ class OldestFirst:
         if self.most > _AMPLE * full.tuples or full.tuples <= 1.0:
             return full
         empty = empty_places(units, full, self.capacity, self.most, self.piece)
-        return full if empty < 1.0 else state(max(1.0, self.capacity - empty))
+        if empty < 1.0:
+            return full
+        waiting = max(1.0, self.capacity - empty)
+        found = state(waiting)
+        for _ in range(_ROUNDS):  # no more are served than can enter
+            if found.tuples <= self.most or waiting <= 1.0:
+                break
+            waiting = max(1.0, waiting * self.most / found.tuples)
+            found = state(waiting)
+        return found
 
     def _units(self, width: int) -> Units:
         if self.page_classes is None:
