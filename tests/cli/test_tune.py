@@ -140,12 +140,20 @@ def test_the_curve_is_drawn(relation, tmp_path, name):
     assert image.read_bytes()[:4] in (b"\x89PNG", b"<svg")
 
 
-def test_calibrate_keeps_what_it_measures(monkeypatch):
-    from semistream.tuner import calibration
+@pytest.fixture
+def quick(monkeypatch):
+    """Measure little."""
+    from semistream.tuner import calibration, join_prices
 
-    monkeypatch.setattr(calibration, "_ROUNDS", 1)
-    small = {**calibration.calibrate.__kwdefaults__, "tuples": 1 << 13}
+    for name, value in (("_ROUNDS", 1), ("_ROWS", 50_000), ("_MANY_ROWS", 50_000), ("_BATCH", 5_000)):
+        monkeypatch.setattr(calibration, name, value)
+    small = {**calibration.calibrate.__kwdefaults__, "tuples": 1 << 13, "algorithms": ("inlj",)}
     monkeypatch.setattr(calibration.calibrate, "__kwdefaults__", small)
+    shorter = {**join_prices.measure_joins.__kwdefaults__, "seconds": 0.05}
+    monkeypatch.setattr(join_prices.measure_joins, "__kwdefaults__", shorter)
+
+
+def test_calibrate_keeps_what_it_measures(quick):
     found = run("tune", "--calibrate", "--name", "here")
     assert found.exit_code == 0, found.output
     for symbol in ("c_H", "c_O", "c_E", "c_S", "c_A", "c_F", "S ", "T "):
@@ -155,6 +163,8 @@ def test_calibrate_keeps_what_it_measures(monkeypatch):
     assert kept.emit > 0
     assert kept.seek_seconds > 0
     assert kept.queued_seek_seconds <= kept.seek_seconds
+    assert kept.factor("inlj") != 1.0
+    assert "inlj" in found.stdout
 
 
 def test_plan_says_what_a_cluster_needs():
@@ -216,7 +226,9 @@ class TestRefusals:
         assert "too small for every algorithm" in message
         assert image.read_bytes() == b"kept"
 
-    def test_too_small_a_budget_leaves_known_constants_as_they_are(self, relation, tmp_path, monkeypatch, capsys):
+    def test_too_small_a_budget_leaves_known_constants_as_they_are(
+        self, relation, tmp_path, monkeypatch, capsys, quick
+    ):
         message = refused(monkeypatch, capsys, "tune", relation, "-m", "1KB", "--calibrate")
         assert "too small for every algorithm" in message
         assert not (tmp_path / "data").exists()

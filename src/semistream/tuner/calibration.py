@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from semistream.structures.hot import hot_tuples
 from semistream.structures.hot.candidates import Candidates
 from semistream.structures.hot.hot_tuples import HotTuples
 from semistream.structures.stream_table import StreamTable
+from semistream.tuner.join_prices import PRICED, measure_joins
 from semistream.workloads.keys.key_source import ZipfKeys
 
 __all__ = ["calibrate", "measure_operations"]
@@ -40,7 +41,8 @@ _TUPLES = 1 << 18
 _PORTION = 1 << 14
 _ROUNDS = 5
 _PAGES = 2048
-_ROWS = 400_000
+_ROWS, _MANY_ROWS = 400_000, 4_000_000
+_BATCH = 100_000
 _TURNS = 100
 _NOT_RECORDED = "looked up, not recorded"
 _STREAM = pa.schema([pa.field("id", pa.int64()), pa.field("values", pa.binary(12))])
@@ -52,6 +54,7 @@ def calibrate(
     *,
     directory: Path | None = None,
     tuples: int = _TUPLES,
+    algorithms: Sequence[str] = PRICED,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Constants:
     """Measure all constants.
@@ -66,16 +69,25 @@ def calibrate(
         Where that is written: on the disk in question. By default where temporary files are.
     tuples
         Tuples of a pass; fewer take less time and measure less.
+    algorithms
+        Joins that are measured as a whole, too.
     progress
         Told what is being measured.
     """
     found = default_constants(measure_operations(tuples, progress))
     progress("reads")
-    with _written(directory) as small:
+    with _written(directory, _ROWS) as small:
         measured = small if relation is None else relation
         found = found.on(measured.device.measure(), measured.page_bytes, name)
         progress("turns")
-        return dataclasses.replace(found, turn=_measure_turn(small, found))
+        found = dataclasses.replace(found, turn=_measure_turn(small, found))
+    if not algorithms:
+        return found
+    progress("a relation to join with")
+    with _written(directory, _MANY_ROWS) as large:
+        own = found.on(large.device.measure(), large.page_bytes)  # a relation that is given may lie elsewhere
+        factors = measure_joins(large, _stream(_MANY_ROWS), own, algorithms=algorithms, progress=progress)
+    return dataclasses.replace(found, processor=factors)
 
 
 def measure_operations(tuples: int = _TUPLES, progress: Callable[[str], None] = lambda _: None) -> dict[str, float]:
@@ -163,10 +175,19 @@ def _time(work: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
+def _stream(rows: int) -> list[pa.RecordBatch]:
+    keys = ZipfKeys(rows, exponent=1.0, shape="random").keys(0, 20 * _BATCH)
+    values = pa.array([b"x" * 12] * _BATCH, pa.binary(12))
+    return [
+        pa.record_batch([pa.array(keys[at : at + _BATCH]), values], schema=_STREAM)
+        for at in range(0, keys.size, _BATCH)
+    ]
+
+
 @contextlib.contextmanager
-def _written(directory: Path | None) -> Iterator[Relation]:
+def _written(directory: Path | None, rows: int) -> Iterator[Relation]:
     """Write a relation of some megabytes, and remove it in the end."""
-    data = pa.table({"id": np.arange(_ROWS), "values": pa.array([b"x" * 112] * _ROWS, pa.binary(112))})
+    data = pa.table({"id": np.arange(rows), "values": pa.array([b"x" * 112] * rows, pa.binary(112))})
     with (
         tempfile.TemporaryDirectory(prefix="semistream-", dir=directory) as folder,
         Relation.build(data, Path(folder) / "relation", key="id") as relation,

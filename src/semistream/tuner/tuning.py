@@ -13,7 +13,7 @@ import pyarrow as pa
 from semistream.core.errors import BudgetTooSmallError, KeyColumnError
 from semistream.core.units import parse_bytes
 from semistream.costs import Constants, Prediction, Setting, costs_of, load_constants, modelled
-from semistream.costs.basis.constants import DEFAULT
+from semistream.costs.basis.constants import DEFAULT, MEASURED
 from semistream.joins import find
 from semistream.relation.relation import Relation
 from semistream.tuner.search import best_split
@@ -111,8 +111,11 @@ def describe(
     check_exponent(exponent)
     if constants is None:
         constants = load_constants()
-        if constants.name == DEFAULT or relation.device.simulated:
+        if relation.device.simulated:  # its time is reckoned from single operations
+            constants = dataclasses.replace(constants, processor=())
             constants = constants.on(relation.device.profile, relation.page_bytes)
+        elif constants.name == DEFAULT:
+            constants = load_constants(MEASURED).on(relation.device.profile, relation.page_bytes)
     if schema is None:
         fields = [relation.schema.field(name) for name in relation.key.names]
         schema = pa.schema([*fields, pa.field("__values", pa.binary(12))])

@@ -207,7 +207,7 @@ def _keep(constants: Constants) -> None:
 def _as_json(constants: Constants) -> dict[str, Any]:
     import dataclasses
 
-    return dataclasses.asdict(constants)
+    return dataclasses.asdict(constants) | {"processor": dict(constants.processor)}
 
 
 def _show_constants(constants: Constants, json: bool) -> None:
@@ -227,6 +227,8 @@ def constants_table(constants: Constants) -> Table:
     page = format_bytes(constants.page_bytes)
     table.add_row("T", f"{constants.transfer_seconds * 1e6:7.1f} μs  each page of {page}")
     table.add_row("c_T", f"{constants.turn * 1e-3:7.1f} μs  a turn of the loop, beside its tuples and reads")
+    for name, factor in constants.processor:
+        table.add_row(name, f"{factor:7.1f} ×   what its operations cost in all, over these prices")
     return table
 
 
@@ -278,9 +280,9 @@ def _snippet(relation: Relation, tuning: Tuning, keys: list[str]) -> str:
 
 def costs_text(constants: Constants) -> str:
     """Say whose costs they are, and when they are not this machine's."""
-    from semistream.costs.basis.constants import DEFAULT
+    from semistream.costs.basis.constants import DEFAULT, MEASURED
 
-    if constants.name != DEFAULT:
+    if constants.name not in (DEFAULT, MEASURED):
         return constants.name
     return f"{constants.name}, [yellow]not measured on this machine[/yellow]; semistream tune --calibrate does that"
 

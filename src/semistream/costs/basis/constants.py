@@ -29,10 +29,20 @@ from semistream.core.errors import SemistreamError
 from semistream.core.paths import user_data
 from semistream.relation.devices.device import DeviceProfile
 
-__all__ = ["DEFAULT", "Constants", "ConstantsError", "constants_directory", "load_constants", "save_constants"]
+__all__ = [
+    "DEFAULT",
+    "MEASURED",
+    "Constants",
+    "ConstantsError",
+    "constants_directory",
+    "load_constants",
+    "save_constants",
+]
 
 DEFAULT = "disk-2010"
 """Name of the constants that come with the package: a disk of 2010 and a processor measured once."""
+MEASURED = "xeon-2026"
+"""Name of those for real devices that nobody has measured yet: the joins as a whole on two cores of a Xeon."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -59,7 +69,11 @@ class Constants:
     queued_seek_seconds             what is left of ``S`` for each read when many are asked for together
     transfer_seconds    ``T``       each page of ``page_bytes`` that is read
     turn                ``c_T``     a turn of the loop beside all that; the papers have none, so has the disk of 2010
+    processor                       by algorithm: what its operations cost in all here, over what they are priced at
     ==================  ==========  =========================================================================
+
+    Prices of single operations leave out what a join does around them. On a disk that seeks nobody notices; on a fast
+    one that is most of the time, so where joins have been measured as a whole their factors are in ``processor``.
     """
 
     name: str
@@ -75,14 +89,14 @@ class Constants:
     transfer_seconds: float
     page_bytes: int = 8192
     turn: float = 0.0
+    processor: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.name == "name":
-                continue
+        values = [(field.name, getattr(self, field.name)) for field in dataclasses.fields(self)]
+        values = [(name, value) for name, value in values if name not in ("name", "processor")]
+        for name, value in values + [(f"processor {algorithm}", factor) for algorithm, factor in self.processor]:
             if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-                raise ConstantsError(f"{field.name} of constants {self.name!r} must be zero or more, not {value!r}")
+                raise ConstantsError(f"{name} of constants {self.name!r} must be zero or more, not {value!r}")
         if self.transfer_seconds <= 0 or self.page_bytes <= 0:
             raise ConstantsError(f"constants {self.name!r}: transfer_seconds and page_bytes must be above zero")
 
@@ -93,6 +107,10 @@ class Constants:
     def random_read_seconds(self, page_bytes: int) -> float:
         """Return ``S + T``: one page that is waited for."""
         return self.seek_seconds + self.transfer(page_bytes)
+
+    def factor(self, algorithm: str) -> float:
+        """Return what the operations of an algorithm cost in all, over what they are priced at; 1 if nobody knows."""
+        return dict(self.processor).get(algorithm, 1.0)
 
     def on(self, profile: DeviceProfile, page_bytes: int, name: str | None = None) -> Constants:
         """Return these costs of operations with the read costs of a device."""
@@ -144,7 +162,7 @@ def save_constants(
             raise ConstantsError(f"{constants.name!r} cannot be the name of constants; use letters, digits, . _ -")
         path = constants_directory() / f"{constants.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    written: dict[str, Any] = dataclasses.asdict(constants)
+    written: dict[str, Any] = dataclasses.asdict(constants) | {"processor": dict(constants.processor)}
     if machine is not None:
         written["machine"] = machine
     beside = path.with_name(f".{path.name}.{os.getpid()}")
@@ -165,6 +183,7 @@ def _parsed(text: str, where: str) -> Constants:
     try:
         found = json.loads(text)
         names = {field.name for field in dataclasses.fields(Constants)}
-        return Constants(**{name: value for name, value in found.items() if name in names})
+        known = {name: value for name, value in found.items() if name in names}
+        return Constants(**known | {"processor": tuple(sorted(known.get("processor", {}).items()))})
     except (ValueError, TypeError, AttributeError) as error:
         raise ConstantsError(f"{where} does not hold constants ({error}); measure them again") from error

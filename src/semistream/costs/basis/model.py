@@ -172,9 +172,11 @@ class Costs(ABC):
         details: Mapping[str, float],
     ) -> Prediction:
         io_seconds = reads * (setting.queued_seek if seek is None else seek) + pages * setting.transfer
+        costs = setting.constants
+        seconds = simulated_seconds(find(self.id).overlap, operations, io_seconds, costs, costs.factor(self.id))
         return Prediction(
-            self.id, memory.total, memory.parts, dict(options), operations, reads, pages, io_seconds,
-            simulated_seconds(find(self.id).overlap, operations, io_seconds, setting.constants), dict(details),
+            self.id, memory.total, memory.parts, dict(options), operations, reads, pages, io_seconds, seconds,
+            dict(details),
         )  # fmt: skip
 
     def _too_small(self, setting: Setting, memory: Memory, needed: float) -> BudgetTooSmallError:

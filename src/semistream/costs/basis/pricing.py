@@ -53,7 +53,9 @@ class Operations:
     steps: float = 0.0
 
 
-def simulated_seconds(overlap: Overlap, stats: Counts, io_seconds: float, constants: Constants) -> float:
+def simulated_seconds(
+    overlap: Overlap, stats: Counts, io_seconds: float, constants: Constants, factor: float = 1.0
+) -> float:
     """Return how long a join takes for what ``stats`` counts and ``io_seconds`` of its device.
 
     One after the other: ``io + c_S·in + c_H·probes + c_O·out + c_A·appended + c_E·evicted + c_F·recorded +
@@ -68,6 +70,8 @@ def simulated_seconds(overlap: Overlap, stats: Counts, io_seconds: float, consta
         What it did; for a part of a run, the difference of two.
     io_seconds
         Time of the device for that, ``stats.io_seconds`` of a simulated one.
+    factor
+        What the operations of this join cost over their prices (`Constants.factor`).
 
     Examples
     --------
@@ -89,14 +93,14 @@ def simulated_seconds(overlap: Overlap, stats: Counts, io_seconds: float, consta
         + c.emit * from_cache
         + c.record * stats.recorded
         + c.buffer * stats.buffered
-    ) * 1e-9
+    ) * (factor * 1e-9)
     disk = (
         c.probe * (stats.probes - looked_up)
         + c.emit * (stats.rows_out - from_cache)
         + c.append * stats.appended
         + c.evict * stats.evicted
         + c.turn * stats.steps
-    ) * 1e-9
+    ) * (factor * 1e-9)
     if overlap is Overlap.PHASES:
         return max(stream, disk + io_seconds)
     if overlap is Overlap.PHASES_AND_READS:

@@ -34,7 +34,7 @@ def constants_of(device: DeviceKind, data: Path) -> Constants:
     kept = data / "constants.json"
     if not kept.exists():
         data.mkdir(parents=True, exist_ok=True)
-        save_constants(calibrate("this-machine", directory=data), kept, machine=describe_machine())
+        save_constants(calibrate("this-machine", directory=data, algorithms=()), kept, machine=describe_machine())
     return load_constants(kept)
 
 
