@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["servers", "kafka_broker", "s3_server", "s3proxy", "browser"]
+pytest_plugins = ["servers", "kafka_broker", "s3_server", "s3proxy", "hdfs_cluster", "browser"]
 
-SERVERS = {"postgresql", "mariadb", "kafka", "s3proxy", "chromium"}
+SERVERS = {"postgresql", "mariadb", "kafka", "s3proxy", "hdfs", "chromium"}
 """Fixtures that start a server; tests that use one run in one process, so that each starts once."""
 
 # Numba compiles inside the first example, so a deadline would only measure the compiler.

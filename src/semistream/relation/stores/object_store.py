@@ -11,7 +11,7 @@ import errno
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -22,9 +22,9 @@ from semistream.core.errors import MissingExtraError, StorageError, UnsupportedP
 if TYPE_CHECKING:
     import obstore
 
-__all__ = ["SCHEMES", "ObjectStatus", "ObjectStore", "StoreUnavailableError", "open_store"]
+__all__ = ["MAKERS", "SCHEMES", "ObjectStatus", "ObjectStore", "StoreUnavailableError", "open_store"]
 
-SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "az", "memory": "memory"}
+SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "az", "hdfs": "hdfs", "memory": "memory"}
 """What addresses begin with, and the name that each store has in them here."""
 _PATIENCE = timedelta(seconds=60)
 _PART_BYTES = 8 << 20
@@ -201,6 +201,8 @@ class ObjectStore:
         return f"ObjectStore({self.address})"
 
 
+MAKERS: dict[str, Callable[[str], ObjectStore]] = {}
+"""Who opens a store that `obstore` does not know, by its name."""
 _opened: dict[str, ObjectStore] = {}
 _opening = threading.Lock()
 
@@ -223,7 +225,8 @@ def open_store(scheme: str, bucket: str) -> ObjectStore:
         raise UnsupportedPathError(f"{scheme}:// is no store that is known here; there are {', '.join(SCHEMES)}")
     with _opening:
         if address not in _opened:
-            _opened[address] = ObjectStore(address, _client(kind, bucket))
+            own = MAKERS.get(kind)
+            _opened[address] = ObjectStore(address, _client(kind, bucket)) if own is None else own(bucket)
         return _opened[address]
 
 

@@ -9,10 +9,12 @@ from pathlib import Path, PurePath
 
 from semistream.core.errors import UnsupportedPathError
 from semistream.core.paths import is_address, local_path
-from semistream.relation.stores.object_store import SCHEMES, ObjectStatus, ObjectStore, open_store
+from semistream.relation.stores.hdfs_store import HdfsStore
+from semistream.relation.stores.object_store import MAKERS, SCHEMES, ObjectStatus, ObjectStore, open_store
 
 __all__ = ["ListedPath", "Place", "StorePath", "names_in", "place_of"]
 
+MAKERS["hdfs"] = HdfsStore
 # One slash after the scheme, too: that is what Path makes of two.
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+([^/]+)/*(.*)")
 
@@ -150,7 +152,8 @@ def place_of(path: str | os.PathLike[str], what: str = "relation") -> Place:
     Parameters
     ----------
     path
-        A path, ``file:///path``, or ``s3://``, ``gs://``, ``az://`` or ``memory://`` with a bucket and a path in it.
+        A path, ``file:///path``, or ``s3://``, ``gs://``, ``az://``, ``hdfs://`` or ``memory://`` with a bucket, or
+        name node, and a path in it.
     what
         What it is the place of, for the message.
     """
