@@ -41,7 +41,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         named = {*getattr(item, "fixturenames", ()), *(one for one in asked if isinstance(one, str))}
         if not SERVERS.isdisjoint(named):
             item.add_marker(pytest.mark.server)
-        if item.get_closest_marker("spark") or item.get_closest_marker("server"):
+        shared = item.get_closest_marker("spark") or item.get_closest_marker("server")
+        if shared and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 

@@ -29,7 +29,8 @@ from cluster_driver import BATCH, KEYS, LOCAL, MEMORY, ROWS, STREAMS, R, facts, 
 from semistream.relation.stores import object_store
 from store_relay import StoreRelay
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+# a group of its own: it does without the session that all others share, and takes as long as many of them
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
 KILLS, SEED = int(os.environ.get("SEMISTREAM_KILLS", "0")), int(os.environ.get("SEMISTREAM_SEED", "1"))
 
 
