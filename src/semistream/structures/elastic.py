@@ -36,6 +36,8 @@ class ElasticArrays:
 
     def __init__(self) -> None:
         self._rooms: dict[str, tuple[mmap.mmap, np.dtype[Any]]] = {}
+        self.copies = 0
+        """Arrays that were copied because somebody held a view: memory that was not given back at once."""
 
     def __call__(self, name: str, count: int, dtype: DTypeLike) -> NDArray[Any]:
         """Return a new array ``name`` of ``count`` zeros."""
@@ -59,6 +61,7 @@ class ElasticArrays:
             copied[:kept] = room[:kept]
             self._rooms[name] = copied, kind
             room = copied
+            self.copies += 1
         return np.frombuffer(room, kind, count)
 
     @staticmethod

@@ -282,8 +282,7 @@ class HotRows:
         Only where the arrays are this process's own. Nobody may hold what `locate` returned.
         """
         assert self._elastic is not None, "an arena in files has the size that it has"
-        before = self.capacity
-        if rows < before:
+        if rows < (before := self.capacity):
             self.make_room(before - rows)
             fewer = self._rows.segments_for(before) - self._rows.segments_for(rows)
             while fewer > self._rows.free_segments and self._let_some_go():
@@ -348,3 +347,4 @@ class HotRows:
     def check(self) -> None:
         """Assert that table, chains, free lists and rows agree."""
         self._rows.check(walks.check_table(self._t))
+        assert self._elastic is None or self._elastic.copies == 0, "somebody holds arrays that were resized"
