@@ -45,7 +45,7 @@ def test_commands_take_addresses(s3: S3Server, tmp_path: Path) -> None:
 
 
 def test_an_address_that_cannot_be_is_refused(s3: S3Server) -> None:
-    assert "hdfs" in run("inspect", "hdfs://name/r", code=2)
+    assert "webhdfs" in run("inspect", "webhdfs://name/r", code=2)
 
 
 def test_a_pipeline_file_names_a_store(s3: S3Server, tmp_path: Path) -> None:

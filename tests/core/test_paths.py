@@ -18,7 +18,7 @@ from semistream.relation.damage.repair import repair
 from semistream.relation.relation import Relation
 
 ROWS = pa.table({"id": [1, 2], "name": ["apple", "fig"]})
-REMOTE = ("ftp://host/r", "hdfs://node:9000/r", "webhdfs://host/r", Path("hdfs://node/r"), "file://host/r")
+REMOTE = ("ftp://host/r", "webhdfs://node:9000/r", "swift://host/r", Path("webhdfs://node/r"), "file://host/r")
 
 
 @pytest.mark.parametrize("path", REMOTE, ids=repr)
@@ -56,7 +56,7 @@ def test_commands_refuse_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     source = (tmp_path / "rows.parquet").as_uri()
     for arguments in (
         ["build", "rows.parquet", "ftp://host/r", "--key", "id"],
-        ["inspect", "hdfs://node/r"],
+        ["inspect", "webhdfs://node/r"],
         ["upsert", "rows.parquet", "ftp://host/r"],
         ["history", "ftp://host/r"],
         ["vacuum", "ftp://host/r"],

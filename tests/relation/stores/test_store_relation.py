@@ -192,7 +192,7 @@ def test_what_is_wrong_is_said_with_the_remedy(s3: S3Server, monkeypatch: pytest
     with pytest.raises(StorageError, match="conditional puts"):
         updates.delete(R, pa.array([1]))
     assert [one.number for one in updates.history(R)] == [1]
-    for wrong, why in {"s3://bucket": "a path of its own", "hdfs://name/r": "s3://, .*gs://", "s3://a:b@c/r": "creden",
+    for wrong, why in {"s3://bucket": "a path of its own", "webhdfs://n/r": "s3://, .*gs://", "s3://a:b@c/r": "creden",
                        "s3://bucket/../r": "'..'"}.items():  # fmt: skip
         with pytest.raises(UnsupportedPathError, match=why) as raised:
             Relation.open(wrong)

@@ -97,7 +97,7 @@ def test_checkpoints_and_sinks_of_others_are_refused(spark: SparkSession, tmp_pa
 
 
 def test_addresses_that_only_spark_could_use(tmp_path: Path) -> None:
-    path = write(tmp_path, checkpoint="s3a://bucket/check", relation="hdfs://node/r", source="s3a://bucket/in")
+    path = write(tmp_path, checkpoint="s3a://bucket/check", relation="webhdfs://node/r", source="s3a://bucket/in")
     document = Document(path, path.read_text(), {})
     plan = read_plan(document)
     assert sorted(problem.line for problem in document.problems) == [1, 7]
