@@ -69,17 +69,8 @@ def place_table(found: dict[str, Any]) -> Table:
         title=f"R of {format_count(spec['rows'])} rows, memory {spec['memory']}, batches of "
         f"{format_count(spec['batch_rows'])}",
     )  # fmt: skip
-    for heading in (
-        "R, kept here",
-        "a batch",
-        "of a directory's",
-        "pages",
-        "from the tier",
-        "requests",
-        "fetched",
-        "of wanted",
-    ):
-        table.add_column(heading, justify="left" if heading == "R, kept here" else "right", no_wrap=True)
+    for heading in ("kept here", "a batch", "times", "pages", "local", "asked", "fetched", "÷ wanted"):
+        table.add_column(heading, justify="left" if heading == "kept here" else "right", no_wrap=True)
     for name, place in found["places"].items():
         fetched = place["fetched_bytes"]
         table.add_row(

@@ -153,7 +153,7 @@ class PinnedTurn:
 
     >>> turn = PinnedTurn(251_000, 28_400, 28_400, 2_000_000)
     >>> round(turn.matches), round(turn.expected)
-    (4345, 12265)
+    (4380, 12367)
     """
 
     waiting: float
