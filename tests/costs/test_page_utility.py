@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from semistream.costs import Setting, load_constants
-from semistream.costs.basis.page_utility import PageClasses, kept_pages
+from semistream.costs.basis.page_utility import PageClasses, _above, kept_pages
 from semistream.costs.basis.popularity import key_classes
 from semistream.costs.ssij import _looked_up
 from semistream.joins.ssij.ssij_layout import Thresholds
@@ -57,3 +59,17 @@ def test_a_phase_begins_with_one_batch_more_or_less_near_a_border(missed, looked
     """At 0.9999 five tuples are hits, four of a key: once in three or four times none is, and 50 000 are enough."""
     found = _looked_up(Thresholds(12_500, 50_000, 12_500), 8_000.0, missed, 1 / 12_500)
     assert found == pytest.approx(looked_up, rel=0.01)
+
+
+@pytest.mark.parametrize("mean", [0.01, 0.3, 4.0, 6.1, 30.0])
+def test_the_few_pages_far_above_the_mean_are_counted(mean):
+    for count in range(1, 60):
+        exact = 1.0 - math.fsum(math.exp(-mean) * mean**k / math.factorial(k) for k in range(count))
+        if exact > 1e-6:
+            assert _above(mean, 1.0, float(count)) == pytest.approx(exact, rel=0.3), count
+
+
+def test_utility_that_is_kept_varies_less_than_what_comes_anew():
+    """Halved with each phase, 8 on average are what a Poisson count of 12 is, times two thirds: of variance 5.3."""
+    assert _above(8.0, 2 / 3, 13.0) == pytest.approx(0.0285, rel=0.02)
+    assert _above(8.0, 1.0, 13.0) == pytest.approx(0.0638, rel=0.02)

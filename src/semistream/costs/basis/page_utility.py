@@ -15,6 +15,8 @@ from semistream.joins.ssij.inverted_layout import SEARCHED
 
 __all__ = ["PageClasses", "kept_pages"]
 
+_SERIES = 6.0
+
 
 @dataclass(frozen=True)
 class PageClasses:
@@ -131,18 +133,37 @@ def kept_pages(items: PageClasses, room: float, cycle: float, kept: float) -> Fl
 
 
 @kernel
-def _above(mean: float, spread: float, threshold: float) -> float:
-    """Return the chance that a count reaches a threshold, by the logistic curve nearest to the normal one."""
-    scaled = min(max((mean - threshold + 0.5) / max(spread, 0.3) * 1.702, -40.0), 40.0)
-    return 1.0 / (1.0 + math.exp(-scaled))
+def _above(mean: float, scale: float, threshold: float) -> float:
+    """Return the chance that ``scale`` times a Poisson count, ``mean`` on average, reaches a threshold.
+
+    Right far from the mean too: of an even stream those few keys matter that were asked for three times as often as
+    others, and there a normal curve is too low by an order, a logistic one too high by a factor. Of small counts
+    it is the series of the incomplete gamma function, of others Wilson and Hilferty's cube root.
+    """
+    expected, count = mean / scale, threshold / scale
+    if expected < _SERIES:
+        term = math.exp(count * math.log(max(expected, 1e-300)) - expected - math.lgamma(count + 1.0))
+        total, below = 0.0, count
+        while term > 1e-9 * total:
+            total += term
+            below += 1.0
+            term *= expected / below
+        return min(1.0, total)
+    root = math.pow(expected / count, 1.0 / 3.0)
+    return 0.5 * math.erfc((1.0 - 1.0 / (9.0 * count) - root) * 3.0 * math.sqrt(count / 2.0))
 
 
 @kernel
 def _cached_with(mean: Floats, kept: float, threshold: float, out: Floats) -> None:
-    """Write the chance of each page to be cached, if utilities from ``threshold`` on are."""
+    """Write the chance of each page to be cached, if utilities from ``threshold`` on are.
+
+    Below 1 it is the share that goes of cached pages which nobody wanted; one that is not cached comes if it is wanted.
+    """
+    least = max(threshold, 1.0)
     for i in range(mean.size):
-        comes = _above(mean[i], math.sqrt(mean[i]), threshold)
-        stays = _above(mean[i] / (1.0 - kept), math.sqrt(mean[i] / (1.0 - kept * kept)), threshold)
+        comes = _above(mean[i], 1.0, least)
+        # of all phases so far, each counting ``kept`` of what the next one does: variance over mean is the scale
+        stays = 1.0 - min(threshold, 1.0) * (1.0 - _above(mean[i] / (1.0 - kept), 1.0 / (1.0 + kept), least))
         out[i] = comes / max(comes + 1.0 - stays, 1e-12)
 
 
@@ -150,7 +171,7 @@ def _cached_with(mean: Floats, kept: float, threshold: float, out: Floats) -> No
 def _threshold(count: Floats, mean: Floats, kept: float, room: float, chances: Floats) -> float:
     """Return the utility from which on ``room`` pages are cached."""
     most = mean.max() / (1.0 - kept)
-    low, high = 0.25, most + 12.0 * math.sqrt(most) + 12.0
+    low, high = 1e-6, most + 12.0 * math.sqrt(most) + 12.0
     while high - low > 1e-6 * high:
         middle = math.sqrt(low * high)
         _cached_with(mean, kept, middle, chances)
