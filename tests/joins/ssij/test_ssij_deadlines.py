@@ -112,3 +112,21 @@ def test_seconds_after_the_offer(skewed: Relation) -> None:
     clock.advance_to(join.due)
     assert sum(result.num_rows for result in join.step()) == 2
     assert join.missed_deadlines == 0
+
+
+def test_a_deadline_counts_from_the_offer_however_long_the_tuple_is_kept_outside(skewed: Relation) -> None:
+    """The input buffer has room for four: the others are taken in turns later, and are due no later for that."""
+    clock = VirtualClock(start=100.0)
+    join = ssij(
+        simulated(skewed, clock), on="id", deadline=5.0, clock=clock, memory="20%", input_tuples=4, input_limit=4,
+        buffer_tuples=2,
+    )  # fmt: skip
+    assert join.offer(pa.record_batch({"id": np.arange(6) * 5000})) == 6
+    clock.advance(1.0)
+    assert join.offer(pa.record_batch({"id": np.arange(6, 9) * 5000})) == 3
+    clock.advance(8.0)  # too late for all of them
+    left = sum(result.num_rows for result in join.step())
+    assert 4 <= left < 9, "some are taken in only now"
+    left += sum(result.num_rows for result in join.drain())
+    assert left == 9
+    assert join.missed_deadlines == 9

@@ -207,6 +207,7 @@ class Ssij(Join):
 
     def _absorb(self) -> None:
         memory, limit = self._memory, self._memory.thresholds.input_limit
+        self._schedule.offered()
         while len(self._stream) and len(memory.input) < limit:
             for part in self._stream.take(limit - len(memory.input)):
                 count = self._take_in(part)
@@ -216,8 +217,7 @@ class Ssij(Join):
 
     def _take_in(self, part: Tuples) -> int:
         """Append tuples to the input buffer, cached pages making room; return how many."""
-        memory, schedule = self._memory, self._schedule
-        rows = self.stream_codec.encode(part.batch)
+        memory, schedule, rows = self._memory, self._schedule, self.stream_codec.encode(part.batch)
         if self._phase is Phase.PENDING:  # amid a phase, pages stay where they are
             memory.make_room(memory.frames_for(memory.shape.sizes(rows.lengths)) + memory.spare)
         highs = self.condition.highs(part.batch, part.keys) if memory.shape.ranged else None

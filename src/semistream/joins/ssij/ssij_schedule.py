@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from enum import Enum
 
@@ -45,19 +46,42 @@ class Deadlines:
             raise ValueError(f"deadline must be a positive number of seconds or the name of a column, not {deadline}")
         self._deadline = deadline
         self.clock: Clock = clock if clock is not None else RealClock()
+        self._offers: deque[tuple[int, float]] = deque()  # of those not taken in: how many, and when they came
+        self._outside = 0
 
     @property
     def exist(self) -> bool:
         """Whether tuples have deadlines."""
         return self._deadline is not None
 
+    def offered(self, outside: int) -> None:
+        """Note when tuples came: so many are outside of the input buffer now, and those not counted yet are new."""
+        if outside > self._outside and not isinstance(self._deadline, str):
+            self._offers.append((outside - self._outside, self.clock.now()))
+        self._outside = outside
+
+    def taken_in(self, count: int) -> None:
+        """Note that the first ``count`` tuples are in the input buffer: time in the offers they came with."""
+        self._outside -= count
+        while count > 0 and self._offers:
+            size, moment = self._offers.popleft()
+            if size > count:
+                self._offers.appendleft((size - count, moment))
+            count -= size
+
     def of(self, batch: pa.RecordBatch) -> Floats:
-        """Return the moment by which each tuple is to leave."""
+        """Return the moment by which each tuple is to leave; they are the first of those outside."""
         if not isinstance(self._deadline, str):
-            return np.full(batch.num_rows, self.clock.now() + (self._deadline or 0.0))
+            dues = np.full(batch.num_rows, np.inf)
+            begin = 0
+            for size, moment in self._offers:
+                dues[begin : begin + size] = moment + (self._deadline or 0.0)
+                if (begin := begin + size) >= dues.size:
+                    break
+            return dues
         column = batch.column(self._deadline).cast(pa.float64()).fill_null(np.inf)
-        dues: Floats = column.to_numpy(zero_copy_only=False)
-        return dues
+        listed: Floats = column.to_numpy(zero_copy_only=False)
+        return listed
 
 
 class SsijSchedule:
@@ -88,6 +112,7 @@ class SsijSchedule:
         self._memory = memory
         self._stream = stream
         self._stats = stats
+        self._deadlines = deadlines
         self._clock = deadlines.clock
         self.timed = deadlines.exist
         """Whether tuples have deadlines."""
@@ -106,8 +131,14 @@ class SsijSchedule:
 
     # -- what it is told ----------------------------------------------------------------------------------
 
+    def offered(self) -> None:
+        """Note when the tuples came that are new in the stream buffer."""
+        if self.timed:
+            self._deadlines.offered(len(self._stream))
+
     def came(self, lows: Ints, highs: Ints, dues: Floats) -> None:
         """Reckon with tuples that were put into the input buffer: what they ask for, and when they are to leave."""
+        self._deadlines.taken_in(lows.size)
         if lows.size:
             self._input_pages += int(locate_spans(self._relation, lows, highs).length.sum())
             self._input_due = min(self._input_due, float(dues.min()))
