@@ -109,3 +109,11 @@ def test_pages_are_listed_run_by_run() -> None:
 def test_costs_that_cannot_be(seek: float, transfer: float, max_scan: int) -> None:
     with pytest.raises(ValueError, match=r"at least 1|cannot cost"):
         ReadPlanner(1, seek=seek, transfer=transfer, max_scan=max_scan)
+
+
+def test_a_plan_without_its_last_run_ends_where_another_may_begin() -> None:
+    plan = optimal_plan(as_pages([3, 4, 9, 90, 91]), seek=10.0, transfer=1.0, max_scan=200)
+    rest = plan.but_last()
+    assert rest.pages.tolist() == [3, 4, 9]
+    assert [part.tolist() for part in rest.runs()] == [[3], [7]]
+    assert rest.but_last().pages.tolist() == [3, 4, 9], "the only run stays"

@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,21 +67,11 @@ class _Split:
     read: int
     """Frames of the read buffer."""
     scan: int
-    layout: SsijLayout
     record: int
     """Bytes of a tuple in a buffer."""
     follower: int
     """Bytes of a waiting tuple that follows another."""
-    thresholds: Callable[[int], Thresholds]
-    """With so many frames: where a user says none, they follow what pages and tuples have."""
-
-    def lent(self, wanted: float, pages: int) -> int:
-        """Return the frames that a read plan for so many pages takes, growing by half as long as it is too small."""
-        room = self.layout.wanted
-        while room < min(wanted, pages):
-            room = min(room * 3 // 2 + 16, pages)
-        more = self.layout.plan_bytes(room) - self.layout.plan_bytes(self.layout.wanted)
-        return min(math.ceil(more / self.layout.frame), max(0, self.frames - MemoryOptions().least_frames))
+    thresholds: Thresholds
 
 
 @dataclass(frozen=True)
@@ -104,9 +93,9 @@ class SsijCosts(DiskCosts):
         replacement: str = "utility", cache_share: float | None = None, **options: Any,
     ) -> Served:  # fmt: skip
         split = self._split(setting, memory, cache_share, **options)
-        items = PageClasses.of(setting, keys, min(split.portion, split.thresholds(split.frames).input_tuples))
+        chosen = split.thresholds
+        items = PageClasses.of(setting, keys, min(split.portion, chosen.input_tuples))
         state = self._steady(setting, split, items, replacement, utility_kept, cache_share)
-        chosen = split.thresholds(split.frames)
         waiting, missed, wanting = state.waiting, state.missed, state.waiting / state.missed
         runs, pages, wanted = planned_reads(
             setting, items, items.density(state.shares, wanting), split.scan, split.read, state.shares, wanting
@@ -144,20 +133,18 @@ class SsijCosts(DiskCosts):
         """Return what the join comes to: pages that tuples leave room for, and tuples that these pages let wait."""
         kept = utility_kept if replacement == "utility" else 0.0
         shares = kept_pages(items, 0.0, 0.0, kept)
-        waiting = leaders = float(split.thresholds(split.frames).buffer_tuples)
-        missed, wanted = 1.0, 0.0
-        cached = -1.0
+        thresholds = split.thresholds
+        waiting = leaders = float(thresholds.buffer_tuples)
+        missed, cached = 1.0, -1.0
         for turn in range(_ROUNDS):
-            thresholds = split.thresholds(split.frames - split.lent(wanted, setting.pages))
             wished = missed * _looked_up(thresholds, items.together, missed, float(items.own.max()))
             waiting = self._fitting(setting, split, items, shares, missed, wished, cache_share)
             cycle = waiting / missed
             wanted = items.wanted(shares, cycle)
-            lent = split.lent(wanted, setting.pages)
             leaders = items.leaders(shares, cycle, waiting, wanted)
             inputs = 0 if waiting < wished else thresholds.input_tuples
             held = inputs * split.record + self._held(split, items, waiting, leaders)
-            left = 0.0 if replacement == "none" else self._cached(setting, split, lent, held, wanted, cache_share)
+            left = 0.0 if replacement == "none" else self._cached(setting, split, held, wanted, cache_share)
             before, cached = cached, left if cached < 0 else cached + (left - cached) / max(2, turn - 4)
             shares = kept_pages(items, cached, cycle, kept)
             hit = float(np.dot(items.count * items.popularity, shares[0]))
@@ -217,14 +204,11 @@ class SsijCosts(DiskCosts):
         row = setting.waiting_bytes - _SLOT_BYTES
         record = TupleShape.size_of(row, ranged=False, timed=False)
         little = total <= 0.015 * setting.pages * setting.page_bytes
-
-        def thresholds(frames: int) -> Thresholds:
-            for_tuples = frames - int(frames * (cache_share or 0.0))
-            return Thresholds.of(options, for_tuples * frame, record, little=little)
-
+        for_tuples = layout.frames - int(layout.frames * (cache_share or 0.0))
         return _Split(
-            parts, layout.frames, layout.portion, layout.read, layout.scan, layout, record,
-            math.ceil((LINK_BYTES + row) / 4) * 4, thresholds,
+            parts, layout.frames, layout.portion, layout.read, layout.scan, record,
+            math.ceil((LINK_BYTES + row) / 4) * 4,
+            Thresholds.of(options, for_tuples * frame, record, little=little),
         )  # fmt: skip
 
     @staticmethod
@@ -232,16 +216,14 @@ class SsijCosts(DiskCosts):
         """Return the bytes of waiting tuples and of their places in lists."""
         return leaders * (split.record + NODE_BYTES * items.pages_a_key) + (waiting - leaders) * split.follower
 
-    def _cached(
-        self, setting: Setting, split: _Split, lent: int, held: float, wanted: float, cache_share: float | None
-    ) -> float:
+    def _cached(self, setting: Setting, split: _Split, held: float, wanted: float, cache_share: float | None) -> float:
         """Return the pages that are cached on average: what tuples leave, and half of what is kept free for them.
 
         The other half is theirs even where tuples take all that is left.
         """
         if cache_share is not None:
             return int(split.frames * cache_share)
-        frames = split.frames - lent
+        frames = split.frames
         held += wanted * ENTRY_BYTES
         spare = max(3, frames // 16)
         return max(0.0, min(max(frames - held / setting.frame_bytes - spare / 2, spare / 2) - 2, setting.pages))
@@ -260,14 +242,13 @@ class SsijCosts(DiskCosts):
     ) -> float:  # fmt: skip
         """Return the tuples that wait when a join phase begins: so many as are wished, or as fit without pages.
 
-        The pages that they want take memory too, in lists and in the read plan.
+        The pages that they want take memory too, in lists.
         """
 
         def fits(waiting: float) -> bool:
             wanted = items.wanted(shares, waiting / missed)
             held = self._held(split, items, waiting, items.leaders(shares, waiting / missed, waiting, wanted))
-            there = split.frames - split.lent(wanted, setting.pages)
-            there -= int(there * (cache_share or 0.0)) + max(3, there // 16) + 2
+            there = split.frames - int(split.frames * (cache_share or 0.0)) - max(3, split.frames // 16) - 2
             return held + wanted * ENTRY_BYTES <= there * setting.frame_bytes
 
         low, high = 1.0, wished

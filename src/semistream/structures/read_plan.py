@@ -95,6 +95,17 @@ def _runs(pages: Pages, ends: Pages) -> tuple[Ints, Ints]:
 
 
 @kernel
+def _last_run(ends: Pages) -> Int:
+    """Return where the last run begins."""
+    last: Int = 0
+    j: Int = 0
+    while j < ends.size:
+        last = j
+        j = np.int64(ends[j]) + 1
+    return last
+
+
+@kernel
 def _list_pages(pages: Pages, ends: Pages, begin: int, listed: Ints) -> tuple[Int, Int]:
     """List the pages of runs from the one at ``begin`` on while they fit; return how many, and where to go on."""
     count: Int = 0
@@ -123,6 +134,11 @@ class ReadPlan(NamedTuple):
     def runs(self) -> tuple[Ints, Ints]:
         """Return first page and length of each run."""
         return _runs(self.pages, self.ends)
+
+    def but_last(self) -> ReadPlan:
+        """Return the plan without its last run, if it has others: what lies behind may make another one cheaper."""
+        last = int(_last_run(self.ends))
+        return self._replace(pages=self.pages[:last], ends=self.ends[:last]) if last else self
 
     def list_pages(self, begin: int, listed: Ints) -> tuple[Ints, int]:
         """List the pages of some runs, those in between included.

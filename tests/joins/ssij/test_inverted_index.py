@@ -11,7 +11,7 @@ import pytest
 from semistream.core.arrays import Ints
 from semistream.joins.ssij.frame_pool import FramePool
 from semistream.joins.ssij.inverted_index import InvertedIndex
-from semistream.joins.ssij.inverted_layout import DONE, FOLLOWS, FULL, NO_PLAN, NO_ROOM, RECORD, W_PAIRS, Pairs
+from semistream.joins.ssij.inverted_layout import DONE, FOLLOWS, FULL, NO_ROOM, RECORD, W_PAIRS, Pairs
 from semistream.joins.ssij.page_cache import PageCache, list_wanted
 from semistream.joins.ssij.tuple_log import TupleLog, TupleShape
 from semistream.relation.pages.page_layout import PageLayout, pack_pages
@@ -70,7 +70,6 @@ class Bench:
         self.index = InvertedIndex(self.pool, self.shape, R.stride, True, copies == 1)
         self.pairs = Pairs.empty(7)
         self.copies = np.empty(5 * R.stride, np.uint8)
-        self.most_wanted = 6
         self.asked: list[Asked] = []
         self.late = 0
         self.statuses: set[int] = set()
@@ -87,8 +86,7 @@ class Bench:
         alone, cursor = np.empty(tuples.size, np.int64), self.index.start()
         while True:
             served = self.index.serve_cached(
-                self.cache.arrays, np.empty(0, np.int64), tuples, spans, self.most_wanted, NOW, cursor,
-                self.pairs, alone,
+                self.cache.arrays, np.empty(0, np.int64), tuples, spans, NOW, cursor, self.pairs, alone
             )  # fmt: skip
             self.statuses.add(served.status)
             self._meet(self.pairs.tuple_at[: served.pairs], self.pool.arrays.flat, self.pairs.start[: served.pairs])
@@ -100,7 +98,7 @@ class Bench:
                 break
             if served.status != FULL:
                 self.index.pages_went(cursor)
-            if served.status == NO_PLAN or (served.status == NO_ROOM and self.cache.evict(2) == 0):
+            if served.status == NO_ROOM and self.cache.evict(2) == 0:
                 self.join(cursor)
         self.input.drop_front(tuples.size)
         self.check()
@@ -109,10 +107,10 @@ class Bench:
         """Let wanted pages meet those who wait for them, a few pages at a time, and flush."""
         if cursor is not None:
             self.index.suspend(cursor)
-        wanted = np.empty(self.most_wanted, np.int32)
-        wanted = wanted[: list_wanted(self.cache.arrays.place, wanted)]
-        room = np.empty(self.most_wanted, np.float32)
-        verdict = self.cache.decide(self.index.utilities(self.cache.arrays, wanted, room))
+        wanted = np.empty(len(self.table.pages), np.int32)
+        wanted = wanted[: list_wanted(self.cache.arrays.place, 0, wanted)]
+        assert wanted.size == self.index.wanted
+        verdict = self.cache.decide(self.index.wanted, self.index.tally)
         gathered = self.index.start_waiting()
         for begin in range(0, wanted.size, 2):
             pages = wanted[begin : begin + 2].astype(np.int64)
@@ -214,17 +212,15 @@ def test_each_tuple_meets_all_of_its_partners_once(case: dict[str, int]) -> None
             bench.look_up(int(bench.random.integers(1, 60)))
             if bench.random.random() < 0.3:
                 bench.join()
-            bench.most_wanted = max(bench.index.wanted, int(bench.random.choice([3, len(bench.table.pages)])))
         bench.join()
         bench.assert_all_served()
         statuses |= bench.statuses
-    assert statuses == {DONE, FULL, NO_PLAN, NO_ROOM}, "some of what can happen did not"
+    assert statuses == {DONE, FULL, NO_ROOM}, "some of what can happen did not"
 
 
 @pytest.mark.parametrize("copies", [1, 4])
 def test_utilities_are_the_tuples_that_wait(copies: int) -> None:
     bench = Bench(3, ranged=False, timed=True, copies=copies, frames=200, noted=False)
-    bench.most_wanted = len(bench.table.pages)
     wanting = np.zeros(len(bench.table.pages), int)
     for _ in range(3):
         begin = len(bench.asked)
@@ -237,6 +233,13 @@ def test_utilities_are_the_tuples_that_wait(copies: int) -> None:
     found = bench.index.utilities(bench.cache.arrays, pages, np.empty(wanting.size, np.float32))
     assert found.tolist() == wanting.tolist()
     assert bench.index.wanted == np.count_nonzero(wanting)
+    bits = wanting[wanting > 0].astype(np.float32).view(np.uint32).astype(np.int64)
+    for shift in (24, 16, 8, 0):
+        for prefix in np.unique(bits >> shift + 8):
+            counts = np.zeros(256, np.int64)
+            bench.index.tally(int(prefix), shift, counts)
+            assert counts.sum() == np.count_nonzero(bits >> shift + 8 == prefix)
+            assert counts.tolist() == np.bincount(bits[bits >> shift + 8 == prefix] >> shift & 255, None, 256).tolist()
     waiting = [asked for asked in bench.asked if bench.table.span(asked.low, asked.high)[1]]
     assert len(bench.index) == len(waiting)
     assert bench.index.earliest[0] == min(asked.due for asked in waiting)
@@ -244,7 +247,6 @@ def test_utilities_are_the_tuples_that_wait(copies: int) -> None:
 
 def test_tuples_of_a_key_share_what_they_wait_with() -> None:
     bench = Bench(0, ranged=False, timed=False, copies=30, frames=60, noted=False)
-    bench.most_wanted = len(bench.table.pages)
     bench.random = np.random.default_rng(1)
     for _ in range(8):
         bench.look_up(50)
@@ -257,7 +259,6 @@ def test_tuples_of_a_key_share_what_they_wait_with() -> None:
 
 def test_a_list_that_lost_a_tuple_is_noticed() -> None:
     bench = Bench(5, ranged=False, timed=False, copies=4, frames=60, noted=False)
-    bench.most_wanted = len(bench.table.pages)
     bench.look_up(40)
     halves = bench.pool.arrays.halves
     record = int(bench.index.buffer.front(1)[0])

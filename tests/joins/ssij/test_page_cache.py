@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from semistream.core.arrays import Ints
 from semistream.joins.ssij.frame_pool import FramePool
-from semistream.joins.ssij.page_cache import WANTED, PageCache, Replacement, Verdict, list_wanted, touch
+from semistream.joins.ssij.page_cache import WANTED, PageCache, Replacement, Tally, Verdict, list_wanted, touch
 
 FRAME = 64
 
@@ -29,10 +30,20 @@ def want(cache: PageCache, pages: list[int]) -> None:
     cache.arrays.place[pages] = WANTED - np.arange(len(pages))
 
 
+def tally(*utilities: float) -> Tally:
+    """Count wanted pages by their utility, as the inverted index does."""
+    bits = np.array(utilities, np.float32).view(np.uint32).astype(np.int64)
+
+    def add(prefix: int, shift: int, counts: Ints) -> None:
+        counts += np.bincount(bits[bits >> (shift + 8) == prefix] >> shift & 255, minlength=256)
+
+    return add
+
+
 def read(cache: PageCache, wanted: dict[int, float], between: tuple[int, ...] = ()) -> Verdict:
     """Run a join phase: decide, read wanted pages and those in between, in order, settle."""
     want(cache, list(wanted))
-    verdict = cache.decide(np.array([wanted[page] for page in sorted(wanted)], np.float32))
+    verdict = cache.decide(len(wanted), tally(*wanted.values()))
     pages = np.array(sorted([*wanted, *between]), np.int64)
     frames = np.zeros((pages.size, FRAME), np.uint8)
     frames[:, 0] = pages
@@ -59,6 +70,7 @@ def test_pages_of_largest_utility_stay() -> None:
     cache = make(frames=4)
     read(cache, {0: 5, 1: 1, 2: 3, 3: 2})
     cache.age(0.0)
+    cache.tick()
     for page, times in ((0, 2), (1, 7), (2, 1), (3, 4)):
         hit(cache, page, times)
     verdict = read(cache, {10: 3, 11: 1, 12: 9, 13: 2})
@@ -80,6 +92,7 @@ def test_the_decision_is_the_largest_utilities_of_all(
     cached = cached[:frames]
     read(cache, dict.fromkeys(range(len(cached)), 1.0))
     cache.age(0.0)
+    cache.tick()
     for page, times in enumerate(cached):
         hit(cache, page, times)
     free = cache.pool.free
@@ -116,7 +129,7 @@ def test_frames_lost_to_tuples_meanwhile_are_not_written_to() -> None:
     cache = make(frames=3)
     read(cache, {0: 1, 1: 2, 2: 3})
     want(cache, [10, 11])
-    verdict = cache.decide(np.array([9, 9], np.float32))  # 0 and 1 are to be replaced
+    verdict = cache.decide(2, tally(9, 9))  # 0 and 1 are to be replaced
     cache.forget(np.array([0]))
     cache.pool.arrays.state[0] -= 1  # a tuple takes that frame
     frames = np.zeros((2, FRAME), np.uint8)
@@ -166,18 +179,23 @@ def test_changed_pages_are_forgotten_and_the_map_grows_with_the_relation() -> No
 def test_utility_fades() -> None:
     cache = make()
     read(cache, {0: 8})
-    cache.age(0.5)
-    assert cache.arrays.score[cache.frames()].tolist() == [4]
-    cache.age(0.0)
-    assert cache.arrays.score[cache.frames()].tolist() == [0]
+    for share, before, after in ((0.5, 8, 4), (0.0, 4, 0)):
+        cache.age(share)
+        assert cache.arrays.score[cache.frames()].tolist() == [before], "until pages are used again"
+        cache.tick()
+        cache.tick()
+        assert cache.arrays.score[cache.frames()].tolist() == [after]
 
 
 def test_wanted_pages_are_listed_in_order() -> None:
     cache = make()
     want(cache, [9, 3, 31])
     room: NDArray[np.int32] = np.empty(5, np.int32)
-    assert list_wanted(cache.arrays.place, room) == 3
+    assert list_wanted(cache.arrays.place, 0, room) == 3
     assert room[:3].tolist() == [3, 9, 31]
+    assert list_wanted(cache.arrays.place, 4, room[:1]) == 1, "no more than there is room for"
+    assert room[0] == 9
+    assert list_wanted(cache.arrays.place, 32, room) == 0
 
 
 def test_memory_is_what_was_said() -> None:

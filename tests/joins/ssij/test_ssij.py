@@ -128,10 +128,15 @@ def test_pages_give_way_to_a_burst_and_return(skewed: Relation) -> None:
     join.check()
 
 
-def test_the_most_useful_pages_survive_a_burst(skewed: Relation) -> None:
+@pytest.mark.parametrize("utility_kept", [0.5, 0.0])
+def test_the_most_useful_pages_survive_a_burst(skewed: Relation, utility_kept: float) -> None:
+    """Also where all utility is cleared after a phase: what comes during one makes pages go by what it counted."""
     hot = np.repeat(np.arange(0, 60_000, 3000), 50)  # twenty pages, fifty tuples each, in every batch
     generator = np.random.default_rng(1)
-    join = ssij(skewed, on="id", memory="10%", input_limit=10**9, input_tuples=5000, buffer_tuples=10**9)
+    join = ssij(
+        skewed, on="id", memory="10%", input_limit=10**9, input_tuples=5000, buffer_tuples=10**9,
+        utility_kept=utility_kept,
+    )  # fmt: skip
     for _ in range(5):
         keys = np.concatenate([hot, generator.integers(0, 60_000, 1500)])
         join.offer(batches_of(keys, keys.size)[0])

@@ -125,7 +125,6 @@ class InvertedIndex:
         page_order: Ints,
         tuples: Ints,
         spans: tuple[Ints, Ints, Ints],
-        most_wanted: int,
         now: float,
         cursor: Ints,
         pairs: Pairs,
@@ -143,8 +142,6 @@ class InvertedIndex:
             Which pages are cached; page ids in key order, if they are not in order themselves.
         tuples, spans
             Addresses of the tuples, and the pages of each (`Spans`).
-        most_wanted
-            Wanted pages at most.
         now
             What deadlines are compared with.
         cursor
@@ -155,7 +152,7 @@ class InvertedIndex:
         return Served(
             *passes.serve_cached(
                 self.pool.arrays, cache, self._states, self.shape.array, self._stride, self._ordered, self._searches,
-                page_order, tuples, *spans, most_wanted, now, cursor, pairs, alone, self.earliest,
+                page_order, tuples, *spans, now, cursor, pairs, alone, self.earliest,
             )
         )  # fmt: skip
 
@@ -201,6 +198,10 @@ class InvertedIndex:
         """Return how many tuples wait for each page, a step a page; ``utility`` is what they are written to."""
         lists.list_utilities(self.pool.arrays, cache.place, pages, utility)
         return utility[: pages.size]
+
+    def tally(self, prefix: int, shift: int, counts: Ints) -> None:
+        """Count wanted pages by some bits of their utility, a step a page; see `PageCache.decide`."""
+        lists.tally_utilities(self.pool.arrays, self._entries.state, prefix, shift, counts)
 
     @staticmethod
     def pages_went(cursor: Ints) -> None:

@@ -11,11 +11,11 @@ import numpy as np
 
 from semistream.core.arrays import Bytes, Ints
 
-__all__ = ["DONE", "ENTRY_BYTES", "FULL", "LINK_BYTES", "NODE_BYTES", "NO_PLAN", "NO_ROOM", "PAIR_BYTES", "Pairs"]
+__all__ = ["DONE", "ENTRY_BYTES", "FULL", "LINK_BYTES", "NODE_BYTES", "NO_ROOM", "PAIR_BYTES", "Pairs"]
 
 
-DONE, FULL, NO_ROOM, NO_PLAN = 0, 1, 2, 3
-"""Why a pass ended: nothing left, room for pairs used up, no frame for another waiting tuple, too many wanted pages."""
+DONE, FULL, NO_ROOM = 0, 1, 2
+"""Why a pass ended: nothing left, room for pairs used up, no frame for another waiting tuple."""
 
 ENTRY_BYTES, NODE_BYTES, LINK_BYTES, PAIR_BYTES = 16, 8, 4, 33
 NONE = np.uint32(0xFFFFFFFF)

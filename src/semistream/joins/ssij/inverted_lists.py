@@ -9,12 +9,22 @@ import numpy as np
 
 from semistream.core.arrays import Bytes, Halves, Ints, Scores, Slots
 from semistream.core.compiled import Int, copy_bytes, inner_kernel, kernel
-from semistream.joins.ssij.frame_pool import BYTES, COUNT, Pool, fits, frames_left, reserve, reserve_bytes, walk
+from semistream.joins.ssij.frame_pool import (
+    BYTES,
+    COUNT,
+    FRONT,
+    OFFSET,
+    Pool,
+    fits,
+    frames_left,
+    reserve,
+    reserve_bytes,
+    walk,
+)
 from semistream.joins.ssij.inverted_layout import (
     DONE,
     ENTRY_BYTES,
     LINK_BYTES,
-    NO_PLAN,
     NO_ROOM,
     NODE_BYTES,
     NONE,
@@ -23,7 +33,7 @@ from semistream.joins.ssij.inverted_layout import (
 from semistream.joins.ssij.page_cache import ABSENT, WANTED
 from semistream.joins.ssij.tuple_log import HEAD, MATCHED, ONE_PAGE, PARTIAL, STRIDE, record_bytes
 
-__all__ = ["follow", "list_unmatched", "list_utilities", "row_length", "wait", "waiting_alike"]
+__all__ = ["follow", "list_unmatched", "list_utilities", "row_length", "tally_utilities", "wait", "waiting_alike"]
 
 
 @inner_kernel
@@ -50,12 +60,9 @@ def wait(
     source: Int,
     record: Int,
     page: Int,
-    most_wanted: int,
 ) -> tuple[int, Int]:
     """Let a tuple wait for a page; return DONE or what is lacking, and the tuple's record in the stream buffer."""
     new = place[page] == ABSENT
-    if new and entries[COUNT] == most_wanted:
-        return NO_PLAN, record
     needed = 0 if fits(used, state, nodes, NODE_BYTES) else 1
     if record < 0 and not fits(used, state, buffer, size):
         needed += 1
@@ -182,3 +189,19 @@ def list_utilities(pool: Pool, place: Slots, pages: Ints | Slots, utility: Score
     for i in range(pages.size):
         entry = WANTED - np.int64(place[pages[i]])
         utility[i] = halves[2 * entry + 1] if entry >= 0 else np.uint32(0)
+
+
+@kernel
+def tally_utilities(pool: Pool, entries: Ints, prefix: int, shift: int, tally: Ints) -> None:
+    """Count wanted pages by eight bits of their utility, a float, above ``shift``; all bits before are ``prefix``."""
+    halves, after, used, frame_bytes = pool.halves, pool.after, pool.used, pool.state[BYTES]
+    utility = np.empty(1, np.float32)
+    bits = utility.view(np.uint32)
+    frame, offset = entries[FRONT], entries[OFFSET]
+    for _ in range(entries[COUNT]):
+        frame, offset = walk(after, used, frame, offset)
+        utility[0] = halves[2 * ((frame * frame_bytes + offset) >> 3) + 1]
+        offset += ENTRY_BYTES
+        pattern = np.int64(bits[0])
+        if pattern >> (shift + 8) == prefix:
+            tally[(pattern >> shift) & 255] += 1

@@ -66,7 +66,6 @@ def serve_cached(
     bounds: Ints,
     first: Ints,
     length: Ints,
-    most_wanted: int,
     now: float,
     cursor: Ints,
     pairs: Pairs,
@@ -125,7 +124,7 @@ def serve_cached(
                         size = record_bytes(halves, shape, source)
                         status, record = wait(
                             words, halves, free, after, used, state, place, buffer, nodes, entries,
-                            size, source, record, page, most_wanted,
+                            size, source, record, page,
                         )  # fmt: skip
                         if status != DONE:
                             break

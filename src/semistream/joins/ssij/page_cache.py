@@ -15,7 +15,8 @@ none
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Callable
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from semistream.core.arrays import Bytes, Ints, Scores, Slots
 from semistream.core.compiled import Int, copy_bytes, inner_kernel, kernel
 from semistream.joins.ssij.frame_pool import BYTES, FREE, FramePool, Pool
 
-__all__ = ["ABSENT", "Cache", "PageCache", "Replacement", "Verdict", "touch"]
+__all__ = ["ABSENT", "Cache", "PageCache", "Replacement", "Tally", "Verdict", "touch"]
 
 Replacement = Literal["utility", "lru", "none"]
 
@@ -44,6 +45,10 @@ class Cache(NamedTuple):
     score: Scores  # of each frame
     ring: Slots  # frames to be replaced, in this order
     state: Ints
+
+
+Tally: TypeAlias = Callable[[int, int, Ints], None]
+"""Adds to 256 counters how many wanted pages have each value of the eight bits above a shift, by those before them."""
 
 
 class Verdict(NamedTuple):
@@ -127,15 +132,34 @@ def _settle(
 
 
 @kernel
-def list_wanted(place: Slots, wanted: Slots) -> int:
-    """Write the pages that tuples wait for into ``wanted``, ascending; return how many there are."""
+def list_wanted(place: Slots, begin: int, wanted: Slots) -> int:
+    """Write the pages that tuples wait for into ``wanted``, ascending from ``begin`` on; return how many found room."""
     count = 0
-    for page in range(place.size):
+    for page in range(begin, place.size):
+        if count == wanted.size:
+            break
         if place[page] <= WANTED:
-            if count < wanted.size:
-                wanted[count] = page
+            wanted[count] = page
             count += 1
     return count
+
+
+def _largest(scores: Scores, tally: Tally, room: int) -> tuple[np.float32, int]:
+    """Return the least of the ``room`` largest utilities, cached and wanted, and how many of them are that small.
+
+    Floats that are not negative are ordered as their bits are, so these are found eight at a time.
+    """
+    prefix, bits = 0, scores.view(np.uint32)
+    for shift in (24, 16, 8, 0):
+        counts = np.zeros(256, np.int64)
+        tally(prefix, shift, counts)
+        bits = bits[bits >> np.uint32(shift + 8) == prefix] if shift < 24 else bits
+        counts += np.bincount((bits >> np.uint32(shift)) & np.uint32(255), minlength=256)
+        from_top = np.cumsum(counts[::-1])
+        at = int(np.searchsorted(from_top, room))
+        room -= int(from_top[at] - counts[255 - at])
+        prefix = prefix << 8 | (255 - at)
+    return np.array([prefix], np.uint32).view(np.float32)[0], room
 
 
 class PageCache:
@@ -176,6 +200,7 @@ class PageCache:
             ring=np.empty(pool.count, np.int32),
             state=np.array([0, most, 1, replacement == "lru", 0, 0], np.int64),
         )
+        self._share = 1.0
         self.evictions = 0
         """Pages that made way for stream tuples."""
         self.kept = 0
@@ -197,7 +222,8 @@ class PageCache:
         return np.flatnonzero(self.arrays.page >= 0).astype(np.int32)
 
     def tick(self) -> None:
-        """Let time go on, as far as `"lru"` can tell it."""
+        """Let time go on, as far as `"lru"` can tell it; uses are counted anew if a join phase is over."""
+        self.count_anew()
         self.arrays.state[TICK] += 1
 
     def evict(self, count: int) -> int:
@@ -225,13 +251,15 @@ class PageCache:
         more = np.full(max(0, pages - self.arrays.place.size), ABSENT, np.int32)
         self.arrays = self.arrays._replace(place=np.concatenate([self.arrays.place, more]))
 
-    def decide(self, wanted: Scores) -> Verdict:
+    def decide(self, wanted: int, tally: Tally) -> Verdict:
         """Decide, before anything is read, which cached pages are to be replaced and which wanted ones to be kept.
 
-        ``wanted`` is the utility of each page that is going to be read: tuples that wait for it (ToKeep and ToRemove,
-        Algorithm 2, line 1). Cached pages of equal utility stay: they need not be copied. Time in the number of frames
-        and of wanted pages, without sorting them; with ``"lru"``, cached pages are sorted.
+        The utility of a ``wanted`` page, which is going to be read, is the tuples that wait for it (ToKeep and
+        ToRemove, Algorithm 2, line 1). Cached pages of equal utility stay: they need not be copied. Time in the number
+        of frames and of wanted pages, which are counted four times and not listed; with ``"lru"``, cached pages are
+        sorted.
         """
+        self.count_anew()
         state, frames = self.arrays.state, self.frames()
         scores = self.arrays.score[frames]
         room = int(min(state[MOST], frames.size + self.pool.free))
@@ -241,15 +269,11 @@ class PageCache:
             return Verdict(-1.0, np.zeros(1, np.int64))
         if room == 0:
             return Verdict(np.inf, np.zeros(1, np.int64))
-        if frames.size + wanted.size <= room:
+        if frames.size + wanted <= room:
             return Verdict(-1.0, np.zeros(1, np.int64))
-        every = np.concatenate([scores, wanted])
-        every.partition(every.size - room)
-        threshold = every[every.size - room]
-        more_cached, same_cached = np.count_nonzero(scores > threshold), np.count_nonzero(scores == threshold)
-        ties = room - more_cached - np.count_nonzero(wanted > threshold)
-        stay = min(same_cached, ties)
+        threshold, ties = _largest(scores, tally, room)
         same = frames[scores == threshold]
+        stay = min(same.size, ties)
         self._replace(np.concatenate([frames[scores < threshold], same[stay:]]))
         return Verdict(float(threshold), np.array([ties - stay], np.int64))
 
@@ -267,9 +291,18 @@ class PageCache:
         self.between += between
 
     def age(self, share: float) -> None:
-        """Keep a share of each page's utility for the time to come; 0 clears it, as the paper does."""
-        if not self.arrays.state[BY_TIME]:
-            np.multiply(self.arrays.score, np.float32(share), out=self.arrays.score)
+        """Keep a share of each page's utility for the time to come; 0 clears it, as the paper does.
+
+        Not before pages are used again: those that make way for tuples which came in the join phase are the least of
+        it, as in the paper, where they go while it lasts (§IV-C).
+        """
+        self._share = share
+
+    def count_anew(self) -> None:
+        """Let `age` have its effect: time in all frames if it was called since the last time, else none."""
+        if self._share < 1.0 and not self.arrays.state[BY_TIME]:
+            np.multiply(self.arrays.score, np.float32(self._share), out=self.arrays.score)
+        self._share = 1.0
 
     def check(self) -> None:
         """Assert that places and frames lead to each other."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -43,25 +44,33 @@ class ReadBuffer:
         ]
         self._reader = ThreadPoolExecutor(1, "semistream-ssij") if buffers == 2 else None
 
-    def pages(self, plan: ReadPlan) -> Iterator[tuple[Ints, Bytes]]:
-        """Yield the pages of a plan, some runs at a time: their ids, and a frame for each.
+    def pages(self, plans: Iterator[ReadPlan]) -> Iterator[tuple[Ints, Bytes]]:
+        """Yield the pages of some plans, some runs at a time: their ids, and a frame for each.
 
-        Each page of the plan is read once, one call of `Relation.read` for up to `most` of them. What was yielded
-        holds until the next is asked for.
+        Each page of a plan is read once, one call of `Relation.read` for up to `most` of them; a plan is asked for when
+        the one before is used up. What was yielded holds until the next is asked for.
         """
         coming: deque[tuple[Ints, Bytes, Future[None] | None]] = deque()
-        at, turn = 0, 0
-        while at < plan.pages.size or coming:
-            while at < plan.pages.size and len(coming) < len(self._buffers):
-                listed, frames = self._buffers[turn]
-                turn = (turn + 1) % len(self._buffers)
-                pages, at = plan.list_pages(at, listed)
-                frames = frames[: pages.size]
-                ahead = None if self._reader is None else self._reader.submit(self._relation.read, pages, frames)
-                coming.append((pages, frames, ahead))
+        lists = self._lists(plans)
+        while True:
+            while len(coming) < len(self._buffers) and (some := next(lists, None)) is not None:
+                ahead = None if self._reader is None else self._reader.submit(self._relation.read, *some)
+                coming.append((*some, ahead))
+            if not coming:
+                return
             pages, frames, reading = coming.popleft()
             if reading is None:
                 self._relation.read(pages, frames)
             else:
                 reading.result()
             yield pages, frames
+
+    def _lists(self, plans: Iterator[ReadPlan]) -> Iterator[tuple[Ints, Bytes]]:
+        """Yield pages to be read together, and frames for them, of one buffer after the other."""
+        buffers = itertools.cycle(self._buffers)
+        for plan in plans:
+            at = 0
+            while at < plan.pages.size:
+                listed, frames = next(buffers)
+                pages, at = plan.list_pages(at, listed)
+                yield pages, frames[: pages.size]

@@ -11,7 +11,7 @@ from semistream.joins.ssij.inverted_layout import ENTRY_BYTES, NODE_BYTES
 from semistream.joins.ssij.page_cache import PageCache, Replacement
 from semistream.structures.read_plan import ReadPlanner
 
-__all__ = ["READ_EXTRA", "WANTED_BYTES", "MemoryOptions", "SsijLayout", "Thresholds", "least_parts"]
+__all__ = ["READ_EXTRA", "MemoryOptions", "SsijLayout", "Thresholds", "least_parts"]
 
 
 _INPUT_TUPLES = 250_000
@@ -31,8 +31,10 @@ _MOST_READ_PART = 4
 _MAX_SCAN = 200
 """The paper's longest run (Table II), where it is not said; a longer one takes memory only if it is."""
 _MOST_COPIES = 1 << 21
-WANTED_BYTES = ReadPlanner.bytes_per_page + 12
-"""A wanted page in the read plan, its utility, and that once more among all utilities."""
+_MOST_PLANNED = 1 << 16
+"""Wanted pages of a read plan: with more it is hardly any better."""
+_TALLY_BYTES = 256 * 8
+"""Counters of pages by their utility."""
 FRAME_EXTRA = FramePool.bytes_per_frame + PageCache.bytes_per_frame + 4
 """What a frame costs beside its bytes; 4 for its utility among all utilities."""
 _RUN_BYTES = 12
@@ -74,13 +76,14 @@ def least_parts(frame: int, options: MemoryOptions) -> int:
         options.least_frames * (frame + FRAME_EXTRA)
         + (frame + READ_EXTRA)
         + frame  # copies of matched rows
-        + _LEAST_PORTION * (_PORTION_BYTES + WANTED_BYTES)
-        + ReadPlanner.bytes_for(0, 1)
+        + _LEAST_PORTION * _PORTION_BYTES
+        + ReadPlanner.bytes_for(_LEAST_PORTION, 1)
+        + _TALLY_BYTES
     )
 
 
 class SsijLayout(NamedTuple):
-    """The parts of the memory when it is taken; later, the read plan may grow at the expense of the frames."""
+    """The parts of the memory."""
 
     frame: int
     """Bytes of a frame."""
@@ -94,8 +97,8 @@ class SsijLayout(NamedTuple):
     """Bytes for copies of matched rows."""
     scan: int
     """Pages of the longest run."""
-    wanted: int
-    """Wanted pages that the read plan has room for at first."""
+    planned: int
+    """Wanted pages that a read plan has room for."""
     frames: int
     """Frames that cached pages, both buffers and the inverted index share."""
 
@@ -117,8 +120,8 @@ class SsijLayout(NamedTuple):
             read = max(read, min(options.max_scan * buffers, most, page_count))
         copies = frame + min(spare // 32, _MOST_COPIES)
         scan = max(1, min(options.max_scan or _MAX_SCAN, read // buffers, 1 + spare // 64 // _RUN_BYTES))
-        wanted = _LEAST_PORTION + spare // 64 // WANTED_BYTES
-        first = cls(frame, portion, read, buffers, copies, scan, wanted, 0)
+        planned = _LEAST_PORTION + min(spare // 64 // ReadPlanner.bytes_per_page, _MOST_PLANNED, page_count)
+        first = cls(frame, portion, read, buffers, copies, scan, planned, 0)
         left = free - sum(first.parts().values())
         return first._replace(frames=min(left // (frame + FRAME_EXTRA), FramePool.most_bytes // frame))
 
@@ -128,13 +131,9 @@ class SsijLayout(NamedTuple):
             "look-up": self.portion * _PORTION_BYTES,
             "read buffer": self.read * (self.frame + READ_EXTRA),
             "matched rows": self.copies,
-            "read plan": self.plan_bytes(self.wanted),
+            "read plan": ReadPlanner.bytes_for(self.planned, self.scan) + _TALLY_BYTES,
             "pages and tuples": self.frames * (self.frame + FRAME_EXTRA),
         }
-
-    def plan_bytes(self, wanted: int) -> int:
-        """Return the bytes of a read plan with room for so many wanted pages, utilities included."""
-        return wanted * (WANTED_BYTES - ReadPlanner.bytes_per_page) + ReadPlanner.bytes_for(wanted, self.scan)
 
 
 class Thresholds(NamedTuple):
@@ -160,7 +159,7 @@ class Thresholds(NamedTuple):
         little
             Whether memory is about one percent of R, or less.
         """
-        waiting = record + NODE_BYTES + ENTRY_BYTES + WANTED_BYTES // 4
+        waiting = record + NODE_BYTES + ENTRY_BYTES
         paper = _BUFFER_TUPLES_OF_LITTLE if little else _BUFFER_TUPLES
         input_tuples = options.input_tuples or max(1, min(_INPUT_TUPLES, room // 10 // record))
         buffer_tuples = options.buffer_tuples or max(1, min(paper, room // 2 // waiting))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from semistream.core.arrays import Ints
 from semistream.core.budget import MemoryBudget
@@ -21,7 +21,7 @@ from semistream.joins.ssij.ssij_layout import FRAME_EXTRA, MemoryOptions, SsijLa
 from semistream.joins.ssij.tuple_log import TupleLog, TupleShape
 from semistream.relation.devices.device import DeviceProfile
 from semistream.relation.relation import Relation
-from semistream.structures.read_plan import ReadPlanner
+from semistream.structures.read_plan import ReadPlan, ReadPlanner
 
 __all__ = ["SsijMemory"]
 
@@ -62,7 +62,7 @@ class SsijMemory:
         transfer = self.profile.transfer_seconds if options.read_ahead else 1.0  # virtual calls cost nothing
         self._layout = layout = SsijLayout.of(budget.free, frame, relation.page_count, options, transfer)
         parts = {name: budget.reserve(name, size) for name, size in layout.parts().items()}
-        self._plan_part, self._pool_part = parts["read plan"], parts["pages and tuples"]
+        self._pool_part = parts["pages and tuples"]
 
         block = relation.frames(layout.read + layout.frames)
         self.read_buffer = ReadBuffer(relation, block[: layout.read], layout.buffers)
@@ -72,10 +72,9 @@ class SsijMemory:
         self.cache = PageCache(self.pool, relation.page_count, options.replacement)
         # Many runs are in flight at once, and the plan weighs what a seek then costs; a deadline can rely on less.
         self.planner = ReadPlanner(
-            layout.wanted, seek=self.profile.queued_seek_seconds, transfer=self.profile.transfer_seconds,
+            layout.planned, seek=self.profile.queued_seek_seconds, transfer=self.profile.transfer_seconds,
             max_scan=layout.scan,
         )  # fmt: skip
-        self.wanted_utilities = np.empty(layout.wanted, np.float32)
         self.read_utilities = np.empty(self.read_buffer.most, np.float32)
         self.input = TupleLog(self.pool, shape)
         """The input buffer: tuples not looked up yet."""
@@ -184,20 +183,6 @@ class SsijMemory:
         left = self.frames - math.ceil(max(0, size) / self.pool.frame_bytes)
         return max(0, self._options.least_frames - left) * (self.pool.frame_bytes + FRAME_EXTRA)
 
-    def grow_plan(self) -> bool:
-        """Make room for half as many wanted pages again; say whether it worked."""
-        page_count = self._relation.page_count
-        if self.planner.capacity >= page_count:
-            return False
-        wanted = min(self.planner.capacity * 3 // 2 + 16, page_count)
-        size = self._layout.plan_bytes(wanted)
-        if not self.lend(size - self._plan_part.bytes):
-            return False
-        self._plan_part.resize(size)
-        self.planner.resize(wanted)
-        self.wanted_utilities = np.empty(wanted, np.float32)
-        return True
-
     def follow_relation(self) -> None:
         """Keep up with an R that has changed, for which memory was taken before."""
         self.cache.resize(self._relation.page_count)
@@ -205,10 +190,20 @@ class SsijMemory:
 
     # -- inspection ---------------------------------------------------------------------------------------
 
-    def wanted_pages(self) -> NDArray[np.int32]:
-        """Return the pages that tuples wait for, ascending; takes time in the number of R's pages."""
-        count = list_wanted(self.cache.arrays.place, self.planner.pages)
-        return self.planner.pages[:count]
+    def plans(self, *, greedily: bool) -> Iterator[ReadPlan]:
+        """Yield read plans for the pages that tuples wait for, from the first to the last: time in R's pages.
+
+        A plan has room for some of them, and its last run is planned again with those behind it. So it is nearly as
+        good as one for all, and what it takes does not grow with R. It holds until the next is asked for.
+        """
+        planner, begin = self.planner, 0
+        while count := list_wanted(self.cache.arrays.place, begin, planner.pages):
+            pages = planner.pages[:count]
+            plan = planner.plan_greedily(pages) if greedily else planner.plan(pages)
+            if count == planner.capacity:
+                plan = plan.but_last()
+            begin = int(plan.pages[-1]) + 1
+            yield plan
 
     def check(self, *, amid: bool = False) -> None:
         """Assert the invariants of all that lies in the block, and that each frame has one owner.

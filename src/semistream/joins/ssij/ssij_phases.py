@@ -16,7 +16,7 @@ from semistream.core.errors import SemistreamError
 from semistream.core.statistics import JoinStatistics
 from semistream.joins.interface.leaving import Leaving
 from semistream.joins.ssij.inverted_index import Served
-from semistream.joins.ssij.inverted_layout import DONE, FULL, NO_PLAN, NO_ROOM, RECORD, TUPLE, W_PAIRS
+from semistream.joins.ssij.inverted_layout import DONE, FULL, NO_ROOM, RECORD, TUPLE, W_PAIRS
 from semistream.joins.ssij.page_cache import Verdict
 from semistream.joins.ssij.ssij_memory import SsijMemory
 from semistream.joins.ssij.ssij_schedule import SsijSchedule
@@ -139,7 +139,7 @@ class OnlinePhase(_Working):
         while True:
             served = index.serve_cached(
                 cache.arrays, self._relation.page_order, tuples, spans,
-                memory.planner.capacity, self._schedule.now(), cursor, memory.pairs, alone,
+                self._schedule.now(), cursor, memory.pairs, alone,
             )  # fmt: skip
             self._count(served)
             if served.pairs:
@@ -149,9 +149,7 @@ class OnlinePhase(_Working):
                 return
             if served.status != FULL:
                 index.pages_went(cursor)
-            short_of_room = served.status == NO_ROOM and not memory.give_way(tuples.size - int(cursor[TUPLE]))
-            short_of_plan = served.status == NO_PLAN and not memory.grow_plan()
-            if short_of_room or short_of_plan:
+            if served.status == NO_ROOM and not memory.give_way(tuples.size - int(cursor[TUPLE])):
                 yield Short(cursor)
 
     def _met(self, count: int) -> Met:
@@ -195,24 +193,26 @@ class JoinPhase(_Working):
         began = schedule.now()
         if cursor is not None:
             index.suspend(cursor)
-        wanted = memory.wanted_pages()
-        verdict = cache.decide(index.utilities(cache.arrays, wanted, memory.wanted_utilities))
-        plan = memory.planner.plan_greedily(wanted) if self._greedy else memory.planner.plan(wanted)
+        wanted = index.wanted
+        verdict = cache.decide(wanted, index.tally)
+        plans = memory.plans(greedily=self._greedy)
         gathered = index.start_waiting()
         try:
-            yield from self._serve(plan, verdict, gathered)
+            yield from self._serve(plans, verdict, gathered)
         except SemistreamError:
             yield from self._met(gathered)  # they count as served; the others wait on, for another phase
             raise
         yield from self._met(gathered)
         yield from self._flush(cursor)
         cache.age(self._utility_kept)
-        schedule.observe(wanted.size, schedule.now() - began)
+        if cursor is not None:  # the look-up goes on
+            cache.count_anew()
+        schedule.observe(wanted, schedule.now() - began)
 
-    def _serve(self, plan: ReadPlan, verdict: Verdict, gathered: Ints) -> Iterator[Found | Met]:
-        """Join the tuples that wait with the pages of a plan."""
+    def _serve(self, plans: Iterator[ReadPlan], verdict: Verdict, gathered: Ints) -> Iterator[Found | Met]:
+        """Join the tuples that wait with the pages of their plans."""
         memory, schedule, cache, index = self._memory, self._schedule, self._memory.cache, self._memory.index
-        for pages, frames in memory.read_buffer.pages(plan):
+        for pages, frames in memory.read_buffer.pages(plans):
             utility = index.utilities(cache.arrays, pages, memory.read_utilities)
             index.next_pages(gathered)
             while True:
