@@ -13,7 +13,6 @@ from semistream.experiments.papers import (
     cmesh,
     hybrid,
     hybrid_rates,
-    ssij_databases,
     ssij_deadlines,
     ssij_parts,
     ssij_rates,
@@ -27,7 +26,7 @@ from semistream.experiments.spec import DeviceKind, Scale
 __all__ = ["UnknownExperimentError", "catalog", "choose"]
 
 _PAPERS = (
-    cmesh, cachejoins, ssij_rates, ssij_databases, ssij_parts, ssij_thresholds, ssij_deadlines, hybrid, hybrid_rates,
+    cmesh, cachejoins, ssij_rates, ssij_parts, ssij_thresholds, ssij_deadlines, hybrid, hybrid_rates,
     xhybrid, xhybrid_grid,
 )  # fmt: skip
 

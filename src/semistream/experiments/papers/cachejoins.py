@@ -87,9 +87,11 @@ def _tuned(size: Size, workload: Workload, memory: int, algorithm: str) -> Point
     point = hybrid(size, workload, memory, algorithm)
     if algorithm == "cachejoin":
         return point
-    # one read for the newest key after one for the oldest: laps differ, most with little memory and much skew
-    differ = algorithm == "op_cachejoin" and (workload, memory) == (zipf(size), budget(size, 50))
-    windows = 6 if differ else point.windows
+    # one read for the newest key after one for the oldest: laps differ, most with much skew
+    differ = algorithm == "op_cachejoin" and workload == zipf(size) and memory in (budget(size, 50), budget(size, 200))
+    # and with much memory few laps are a window of many look-ups
+    differ = differ or (algorithm == "p_cachejoin" and memory == budget(size, 200))
+    windows = size.pick(6, 2, point.windows) if differ else point.windows
     return dataclasses.replace(point, options={**point.options, "buffer_share": 0.02}, windows=windows)
 
 

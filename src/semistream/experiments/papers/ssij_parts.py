@@ -123,9 +123,10 @@ def _same_reads(outcome: Outcome) -> str:
         for found in (outcome.at(first, x, ENDLESS), outcome.at(other, x, ENDLESS))
     ]
     text = (
-        "Which pages stay is decided when a join phase begins, with all its tuples still in memory (§IV-C), and what "
-        "these leave is empty until the next phase. So dynamic memory caches as many pages as the fixed split that "
-        "suits the thresholds best, and wins over the others only: on an endless stream, at "
+        "Which pages stay is decided when a join phase begins, with all its tuples still in memory (§IV-C); they are "
+        "flushed after the last read (Algorithm 2, line 17), and what they leave is empty until then. So dynamic "
+        "memory caches as many pages as the fixed split that suits the thresholds best, and wins over the others only: "
+        "on an endless stream, at "
         f"{x:g} % a thousand tuples take {pages[0]:,.0f} page reads, and {pages[1]:,.0f} with {other}."
     )
     raised = [(a.y / b.y, other, x) for other in others for x, a, b in outcome.pairs(first, other, OVERFLOW)]
@@ -136,6 +137,15 @@ def _same_reads(outcome: Outcome) -> str:
             f" Where arrivals are raised, those of a join phase push cached pages out, which a fixed split keeps: at "
             f"{x:g} % {hits[0]:.0%} of the stream are answered from memory, and {hits[1]:.0%} with {other}."
         )
+        found = outcome.at(first, x, OVERFLOW).record
+        if found.get("join_phases") and "virtual_seconds" in found:
+            come = found["sustained"] * found["virtual_seconds"] / found["join_phases"]
+            sample = next(one for one in outcome.experiment.samples if one.x == x)
+            text += (
+                " That pages have nothing of what a phase sets free before its end changes little: between two phases "
+                f"{come:,.0f} tuples come there, and those of one phase leave the room of "
+                f"{sample.point.options['buffer_tuples']:,}."
+            )
     return text
 
 

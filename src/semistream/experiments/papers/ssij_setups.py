@@ -8,7 +8,7 @@ from semistream.experiments.scales import Size
 from semistream.experiments.spec import Point, Taken, Workload
 
 __all__ = [
-    "AUTHORS", "BYTES", "FILL", "KEY_ROWS", "LESS", "MESH", "PAPER", "SHORTER", "SSIJ", "TUNED_SSIJ",
+    "AUTHORS", "BYTES", "FILL", "KEY_ROWS", "LESS", "MESH", "PAPER", "SHORTER", "SSIJ", "TUNED_SSIJ", "beside",
     "contestants", "index_join", "locality", "mesh", "published_join", "relation", "seek", "share", "table_two",
 ]  # fmt: skip
 
@@ -70,6 +70,11 @@ def published_join(size: Size, workload: Workload, memory: float, part: float | 
         windows=size.pick(5, 2, 5), warm_passes=size.pick(4.0, 2.0, 2.0),
         probes=size.pick(1_000_000, 300_000, 1 << 40), seek_seconds=seek(size, part),
     )  # fmt: skip
+
+
+def beside(size: Size, workload: Workload, memory: float, part: float | None = None) -> Point:
+    """Return that point with the map of R's pages and the read plan beside the memory: 8 bytes a page hold both."""
+    return published_join(size, workload, memory + 8 * workload.nbytes / (8192 * FILL), part)
 
 
 def index_join(size: Size, workload: Workload, memory: float, part: float | None = None, **options: Any) -> Point:

@@ -60,9 +60,14 @@ def experiments(size: Size) -> list[Experiment]:
         # a fall of a few percent shows only in many windows
         return count, dataclasses.replace(made, windows=size.pick(8, 2, 5), passes=2.0) if size.simulated else made
 
+    def scanning(pages: int) -> Point:
+        made = published_join(size, workload, little, max_scan=pages)
+        return dataclasses.replace(made, windows=size.pick(8, 2, 5), passes=2.0) if size.simulated else made
+
     def beside(pages: int) -> Point:
-        made = published_join(size, workload, little + pages * (8192 + READ_EXTRA), max_scan=pages)
-        return dataclasses.replace(made, seek_seconds=0.0085)
+        return dataclasses.replace(
+            scanning(pages), memory=int(little + pages * (8192 + READ_EXTRA)), seek_seconds=0.0085
+        )
 
     def driven(made: Point) -> Point:
         settings = {"tuples": size.pick(200_000, 20_000, 0), "between": size.pick([500.0, 8000.0], [200.0, 2e4], [])}
@@ -102,7 +107,7 @@ def experiments(size: Size) -> list[Experiment]:
             samples=(
                 *(Sample("SSIJ", pages, beside(pages), facet=PAPERS_SEEK)
                   for pages in size.pick([1, 5, 20, 100], [1, 10], [])),
-                *(Sample("SSIJ", pages, published_join(size, workload, little, max_scan=pages), facet=IN_PROPORTION)
+                *(Sample("SSIJ", pages, scanning(pages), facet=IN_PROPORTION)
                   for pages in scans),
             ),
             claims=(
