@@ -74,6 +74,15 @@ def _cost_model(name: str) -> str | None:
     return text
 
 
+def on_config(config: Any) -> Any:
+    """List the pages of the joins in the navigation."""
+    pages = [{name: f"algorithms/{_file_name(name)}.md"} for name in algorithms()]
+    for entry in config.nav:
+        if isinstance(entry, dict) and "Joins" in entry:
+            entry["Joins"] = [{"Which one?": entry["Joins"]}, *pages]
+    return config
+
+
 def on_files(files: Files, config: Any) -> Files:
     """Add a page for each join, and a list of them."""
     rows = []

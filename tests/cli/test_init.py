@@ -79,3 +79,11 @@ def test_keys_of_csv_are_as_the_relation_has_them(place: Path) -> None:
     assert source is not None
     assert source.schema == "sale bigint, product_id bigint, store string, `unit price` double, note string"
     assert source.options["sep"] == "\t"
+
+
+def test_keys_of_another_type_are_cast(place: Path) -> None:
+    semistream.Relation.build(pa.table({"id": ["1", "2"]}), place / "stores", key="id", overwrite=True).close()
+    assert run(place).exit_code == 0
+    source = written(place).source
+    assert source is not None
+    assert source.derive == {"Store": "cast(Store as string)"}

@@ -70,14 +70,14 @@ def _common(
 
 
 def main() -> None:
-    """Run the command line. What a person can put right is one red message, and exit code 2."""
+    """Run the command line. An error is one red message: exit code 2 if a person can put it right, else 1."""
     try:
         app()
     except KeyboardInterrupt:  # while a JVM starts, for one
         errors.print("stopped")
         sys.exit(130)
     except Exception as error:
-        if debugging.on or not is_expected(error):
+        if debugging.on:
             raise
         print_error(error)
-        sys.exit(2)
+        sys.exit(2 if is_expected(error) else 1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -59,7 +61,39 @@ def print_error(error: BaseException) -> None:
     if _from_spark(error):
         ours = re.search(r"semistream\.[\w.]+Error: (.+)", text)
         text = ours[1] if ours else f"Spark: {_plain(text)} (all of it: semistream --debug ...)"
+    elif isinstance(error, OSError) and not isinstance(error, SemistreamError):
+        text = _of_the_system(error)
+    elif not is_expected(error):
+        first = next(iter(text.splitlines()), "")
+        text = f"a fault of semistream, not yours: {type(error).__name__}, {first}; semistream --debug ... shows all of it"
     errors.print(Text.assemble(("error: ", "bold red"), (in_own_words(text), "red")), soft_wrap=True)
+
+
+_REMEDIES = {
+    errno.EACCES: "give another path, or the rights to it",
+    errno.EPERM: "give another path, or the rights to it",
+    errno.EROFS: "give another path",
+    errno.ENOENT: "look at the path again",
+    errno.EISDIR: "name a file in it",
+    errno.ENOTDIR: "give another path",
+    errno.ENOSPC: "make room, or give a path on another disk",
+    errno.EADDRINUSE: "give another port",
+    errno.ECONNREFUSED: "start the server, or give another address",
+}
+
+
+def _of_the_system(error: OSError) -> str:
+    """Return what the system refused, without its number, and what to do.
+
+    >>> _of_the_system(PermissionError(errno.EACCES, "Permission denied", "/data"))
+    '/data: permission denied; give another path, or the rights to it'
+    """
+    if error.errno is None or error.strerror is None:
+        return str(error)
+    where = "" if error.filename is None else f"{os.fspath(error.filename)}: "
+    remedy = _REMEDIES.get(error.errno)
+    told = error.strerror[:1].lower() + error.strerror[1:] if where else error.strerror
+    return f"{where}{told}" + (f"; {remedy}" if remedy else "")
 
 
 def _plain(text: str) -> str:
@@ -78,6 +112,8 @@ _PHRASES = {
     "Relation.build": "semistream build",
     "semistream.spark.build": "semistream build",
     "semistream.update": "semistream upsert",
+    "or with clustered=True": "without --scattered",
+    "(local=None)": "(leave out local)",
 }
 
 

@@ -58,7 +58,8 @@ def init(
     for key in keys:
         if key not in schema.names:
             raise ScaffoldError(f"the stream has no column {key!r}; it has {', '.join(schema.names)}")
-    path.write_text(_text(stream, sample, format_, schema, list(zip(relations, keys, strict=True))), encoding="utf-8")
+    joins = list(zip(relations, keys, strict=True))
+    path.write_text(_text(stream, sample, format_, schema, joins, _casts(joins, schema)), encoding="utf-8")
     count = "a join" if len(relations) == 1 else f"{len(relations)} joins"
     out.print(f"[green]Wrote[/green] {path}: {count}. Look it through, then:", soft_wrap=True)
     out.print(f"  semistream run {path} --check\n  semistream run {path} --dashboard", soft_wrap=True)
@@ -107,6 +108,22 @@ def _key_type(relation: Path) -> pa.DataType:
     return manifest.schema.field(manifest.key[0]).type
 
 
+def _casts(joins: Sequence[tuple[Path, str]], schema: pa.Schema) -> dict[str, str]:
+    """Return the types that keys of the stream have to be cast to, where R's are others."""
+    from semistream.core.errors import KeyTypeError
+    from semistream.relation.keys.key_codec import KeyCodec
+    from semistream.relation.storage import manifest as manifests
+
+    found: dict[str, str] = {}
+    for relation, key in joins:
+        manifest = manifests.load(relation)
+        try:
+            KeyCodec.for_schema(manifest.schema, manifest.key).check_stream(schema, key)
+        except KeyTypeError:
+            found[key] = _type(manifest.schema.field(manifest.key[0]))
+    return found
+
+
 def _key_of(relation: Path, schema: pa.Schema) -> str:
     """Return the stream's column that is named as a relation's key, or after the relation and its key."""
     from semistream.relation.storage import manifest as manifests
@@ -126,7 +143,9 @@ def _key_of(relation: Path, schema: pa.Schema) -> str:
     )
 
 
-def _text(stream: Path, sample: Path, format_: str, schema: pa.Schema, joins: list[tuple[Path, str]]) -> str:
+def _text(
+    stream: Path, sample: Path, format_: str, schema: pa.Schema, joins: list[tuple[Path, str]], casts: Mapping[str, str]
+) -> str:
     columns = ", ".join(f"{_name(part.name)} {_type(part)}" for part in schema)
     folder = stream if stream.is_dir() else stream.parent
     lines = [
@@ -145,6 +164,9 @@ def _text(stream: Path, sample: Path, format_: str, schema: pa.Schema, joins: li
         sep = ', sep = "\\t"' if ".tsv" in sample.suffixes else ""
         lines.append(f"options = {{ header = true{sep} }}")
         lines.append('on_malformed = "fail"              # or dead_letter, drop, null: rows that do not fit the schema')
+    if casts:
+        lines += ["", "[source.derive]                       # keys as the relations have them"]
+        lines += [f"{json.dumps(key)} = {json.dumps(f'cast({_name(key)} as {kind})')}" for key, kind in casts.items()]
     for relation, key in joins:
         lines += [
             "",

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 
+from semistream.core.arguments import nearest
 from semistream.core.errors import SemistreamError
 from semistream.core.plugins import modules_of
 from semistream.costs.basis.constants import Constants, load_constants, save_constants
@@ -60,6 +61,8 @@ def costs_of(algorithm: str) -> Costs:
     try:
         return _models()[algorithm]
     except KeyError:
+        known = sorted(_models())
+        hint = nearest(algorithm, known).replace("did", " Did", 1)
         raise SemistreamError(
-            f"there is no cost model of {algorithm!r}; those with one: {', '.join(sorted(_models()))}"
+            f"there is no cost model of {algorithm!r}; those with one: {', '.join(known)}.{hint}"
         ) from None

@@ -29,7 +29,6 @@ from semistream.workloads import ConstantArrivals, ZipfKeys
 __all__ = ["LiveDemo"]
 
 _EVERY = "1 second"
-_RATE = 10_000
 _BURST_SECONDS = 10.0
 _UPDATED = 1000
 
@@ -41,10 +40,12 @@ class LiveDemo:
     ----------
     spark, plan, directory
         Where the relations of a plan have been built.
+    rate
+        Sales a second.
     """
 
-    def __init__(self, spark: SparkSession, plan: DemoPlan, directory: Path) -> None:
-        self._spark, self._plan, self._directory = spark, plan, directory
+    def __init__(self, spark: SparkSession, plan: DemoPlan, directory: Path, rate: int = 10_000) -> None:
+        self._spark, self._plan, self._directory, self._rate = spark, plan, directory, rate
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._query: StreamingQuery | None = None
@@ -134,9 +135,9 @@ class LiveDemo:
         """Write the sales of a second: to a hidden file first, for the query takes what it sees."""
         with self._lock:
             plan, first = self._plan, self._sold
-            rows = int(_RATE * (self._burst if time.monotonic() < self._burst_until else 1.0))
+            rows = int(self._rate * (self._burst if time.monotonic() < self._burst_until else 1.0))
             self._sold += rows
-        stream = replace(plan.stream, rows=None, arrivals=ConstantArrivals(_RATE))
+        stream = replace(plan.stream, rows=None, arrivals=ConstantArrivals(self._rate))
         table = pa.Table.from_batches(
             [sold(plan, batch, first) for batch in stream.between(first, first + rows, stream.arrivals.cursor())]
         )
@@ -157,7 +158,7 @@ class LiveDemo:
         assert value is not None
         with self._lock:
             self._burst, self._burst_until = value, time.monotonic() + _BURST_SECONDS
-        return f"{_RATE * value:,.0f} sales a second for {_BURST_SECONDS:.0f} seconds."
+        return f"{self._rate * value:,.0f} sales a second for {_BURST_SECONDS:.0f} seconds."
 
     def _memory(self, value: float | None) -> str:
         assert value is not None

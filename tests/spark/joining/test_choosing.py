@@ -89,5 +89,5 @@ def test_mistakes_are_found_on_the_driver(spark: SparkSession, relation: Path):
     sales = spark.range(10)
     with pytest.raises(KeyColumnError):
         semistream.join(sales, relation, on="other", memory="20%", algorithm="auto")
-    with pytest.raises(BudgetTooSmallError, match="for each of the 2 shards"):
+    with pytest.raises(BudgetTooSmallError, match="for each of its 2 shards"):
         semistream.join(sales, relation, on="id", memory="4KB", algorithm="auto")

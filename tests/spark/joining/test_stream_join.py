@@ -310,7 +310,7 @@ class TestBadInput:
 
     def test_budget_too_small(self, sales: DataFrame, relation: str) -> None:
         with pytest.raises(
-            BudgetTooSmallError, match=r"for each of the 3 shards.*adaptivejoin needs at least"
+            BudgetTooSmallError, match=r"for each of its 3 shards.*adaptivejoin needs at least"
         ) as caught:
             semistream.join(sales, relation, on="id", memory="9KB")
         # The least it names is enough, and a byte a shard less is not.

@@ -112,7 +112,7 @@ missing_keys = "no"
 
 def test_key_columns_that_are_nowhere_are_told_without_spark(tmp_path: Path) -> None:
     for name in ("products", "stores"):
-        Relation.build(pa.table({"id": [1], "store": ["a"]}), tmp_path / name, "id").close()
+        Relation.build(pa.table({"id": [1], "store": [1]}), tmp_path / name, "id").close()
     text = f"""\
 checkpoint = "check"
 [source]
@@ -132,9 +132,40 @@ format = "console"
 """
     assert read(text)[1] == {}, "whatever the case of letters; of a relation before; worked out"
     told = read(text.replace('"Product"', '"prodct"'))[1]
-    assert told == {10: "there is no column 'prodct' to join on; there are sale, the product, tags, product"}
+    there = "there is no column 'prodct' to join on; there are sale, the product, tags, product"
+    assert told == {10: f"{there}; did you mean 'product'?"}
     assert list(read(text.replace('on = "store"', 'on = "shop"'))[1]) == [13]
     assert read(text.replace("sale long,", "sale,").replace('"Product"', '"prodct"'))[1] == {}, "Spark knows"
+
+
+def test_keys_of_another_type_and_too_little_memory_are_told_without_spark(tmp_path: Path) -> None:
+    for name, keys in (("products", ["a", "b"]), ("stores", [1, 2])):
+        Relation.build(pa.table({"id": keys, "place": [1, 2]}), tmp_path / name, "id").close()
+    text = f"""\
+checkpoint = "check"
+[source]
+format = "parquet"
+path = "sales"
+schema = "product STRING NOT NULL, store decimal(9, 0)"
+[[join]]
+relation = "{tmp_path}/products"
+on = "product"
+memory = "200KB"
+[[join]]
+relation = "{tmp_path}/stores"
+on = "place"
+options.window = 1000
+[sink]
+format = "console"
+"""
+    assert read(text)[1] == {}, "the second key is a column of the first relation"
+    told = read(text.replace("STRING NOT NULL", "bigint"))[1]
+    assert told[8].endswith("""cast it before the join: product = "cast(product as string)" under [source.derive]""")
+    assert "stream column 'product' is int64, but the relation's key 'id' is string" in told[8]
+    assert "is decimal128(9, 0), but" in read(text.replace('"place"', '"store"'))[1][12]
+    assert "memory of 1 KB is too small" in read(text.replace("200KB", "1KB"))[1][9]
+    told = read(text.replace("options.window", "options.windo"))[1]
+    assert told == {13: "adaptivejoin has no option 'windo'; did you mean 'window'?"}
 
 
 def test_missing_parts_are_told_too() -> None:

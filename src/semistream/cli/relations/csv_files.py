@@ -97,6 +97,7 @@ def _batches(path: Path, rules: CsvRules, *, threads: bool = True) -> Iterator[P
     size = max(1, path.stat().st_size)
     with open(path, "rb") as raw, _opened(raw, path, rules.convert(), threads=threads) as reader:
         _check_names(path, reader.schema.names)
+        _check_texts(path, reader.schema, rules)
         before = 1  # the header
         for batch in reader:
             yield _converted(batch, rules.instants, before), raw.tell() / size
@@ -106,6 +107,16 @@ def _batches(path: Path, rules: CsvRules, *, threads: bool = True) -> Iterator[P
 def _check_names(path: Path, names: list[str]) -> None:
     if twice := [name for name in names if names.count(name) > 1]:
         raise InputError(f"{path} has two columns called {twice[0]!r}; give each a name of its own")
+
+
+def _check_texts(path: Path, schema: pa.Schema, rules: CsvRules) -> None:
+    """Refuse texts in another encoding, which would be read as bytes."""
+    for part in schema:
+        if pa.types.is_binary(part.type) and part.name not in rules.types:
+            raise InputError(
+                f"cannot read {path}: column {part.name!r} is not in UTF-8; convert the file, such as by iconv -f latin1 "
+                f"-t utf-8, or keep its bytes as they are: --type {part.name}=binary"
+            )
 
 
 def _converted(batch: pa.RecordBatch, instants: Mapping[str, pa.DataType], before: int) -> pa.RecordBatch:
@@ -166,9 +177,15 @@ def _explained(path: Path, rules: CsvRules, error: pa.ArrowInvalid) -> str:
     except pa.ArrowInvalid as again:
         error = again
     said = str(error).rstrip(".")
+    if said == "Empty CSV file":
+        return "it is empty; the first line of a CSV file names its columns"
+    if "Expected " in said and " columns, got " in said:
+        return f"{said}; mend that line: a value that has a comma or a line break in it stands in quotes"
     if found := _COLUMN.search(said):
         name = _header(path)[int(found[1])]
         said = said.replace(found[0], f"column {name!r}: ")
         if name not in rules.types:
             said += f"; its type is guessed from the start of the file, so give its own: --type {name}=string"
+        else:
+            said += f"; mend the value, or take the column as text: --type {name}=string"
     return said

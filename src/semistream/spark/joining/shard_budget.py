@@ -44,9 +44,12 @@ class ShardBudget:
             parking = "" if part == 1.0 else f", {part:.0%} being for {'new' if part == NEW_ROWS else 'parked'} rows"
             needed = math.ceil(minimum * self.shards / part)
             raise BudgetTooSmallError(
-                f"memory of {format_bytes(self.total)} is {format_bytes(share)} for each of the {self.shards} shards "
-                f"of {self.path}{parking}, and {kind.id} needs at least {minimum:,} B for one, so {needed:,} B in all; "
-                "give at least that, or build the relation with fewer shards or larger pages",
+                f"memory of {format_bytes(self.total)} is too small for {self.path}: {format_bytes(share)} for each of "
+                f"its {self.shards} shards{parking}, of which {kind.id} needs at least {minimum:,} B for one, so "
+                f"{needed:,} B in all; give at least that, or build the relation with fewer shards or larger pages"
+                if self.shards > 1
+                else f"memory of {format_bytes(self.total)} is too small for {self.path}{parking}: {kind.id} needs at "
+                f"least {needed:,} B; give at least that",
                 needed,
             )
         return share, minimum

@@ -43,6 +43,7 @@ from semistream.spark.sinks.sink import LETTER, check_apart, with_letters
 
 __all__ = ["as_messages", "assemble", "make_sink"]
 
+_CAST = re.compile(r"cast the stream's column first: (cast\((.+?) as .+?\)) in SQL, or .*")
 _COPY = "__entering_"
 """Columns that are kept as they entered the joins, for dead letters."""
 
@@ -287,8 +288,8 @@ def _may_follow(error: Exception) -> bool:
 
 
 def explained(error: Exception) -> str:
-    """Return an error of Spark's without its class and query context; our own are as they should be."""
+    """Return an error of Spark's without its class and query context; one of ours in the words of a pipeline file."""
     if not isinstance(error, PySparkException):
-        return str(error)
+        return _CAST.sub(r'cast it before the join: \2 = "\1" under [source.derive]', str(error))
     text = re.split(r"\n|SQLSTATE", str(error).strip())[0].strip().rstrip(".;")
     return re.sub(r"^\[([A-Z_.]+)\]\s*", "", text)

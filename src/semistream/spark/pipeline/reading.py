@@ -19,6 +19,7 @@ from semistream.relation.storage import manifest as manifests
 from semistream.relation.stores.store_path import StorePath, place_of
 from semistream.spark.joining.missing import After, OnMissing, missing_rule
 from semistream.spark.pipeline.document import Document, Place, Section
+from semistream.spark.pipeline.foreseen import check_joins
 from semistream.spark.pipeline.malformed import on_malformed
 from semistream.spark.pipeline.plan import (
     AVAILABLE_NOW,
@@ -49,23 +50,6 @@ def read_plan(document: Document) -> PipelinePlan:
     return _Reader(document).plan()
 
 
-def columns_of(schema: str) -> list[str] | None:
-    """Return the names of the columns in a schema as SQL has it; None where that is not plain.
-
-    >>> columns_of("id long, `a b` array<struct<x:int,y:int>>, price decimal(10, 2)")
-    ['id', 'a b', 'price']
-    """
-    parts, depth = [""], 0
-    for letter in schema:
-        depth += (letter in "<(") - (letter in ">)")
-        if letter == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    found = [re.match(r"\s*(?:`([^`]+)`|(\w+))[\s:]", part) for part in parts]
-    return [name[1] or name[2] for name in found if name] if depth == 0 and all(found) else None
-
-
 def _read_trigger(given: object) -> str:
     text = str(given)
     if text != AVAILABLE_NOW and not _INTERVAL.fullmatch(text):
@@ -91,7 +75,8 @@ class _Reader:
         sink = read_sink(self.document, "sink", SINKS, self._address)
         dead_letters = self._dead_letters(source, joins, sink)
         self._check_trigger(joins, trigger)
-        self._check_keys(source, joins)
+        if source is not None and len(joins) == len(root.sections("join")):
+            check_joins(source, joins, self.document)
         statistics = self._statistics()
         master, heap, settings = self._spark()
         root.finish()
@@ -263,22 +248,6 @@ class _Reader:
         rest, total = free - sum(least.values()), sum(sizes[plan.place] for plan in open_ones)
         parts = {place: bytes_ + rest * sizes[place] // total for place, bytes_ in least.items()}
         return [replace(plan, memory=parts.get(plan.place, plan.memory)) for plan in joins]
-
-    def _check_keys(self, source: SourcePlan | None, joins: Sequence[JoinPlan]) -> None:
-        """Note key columns that neither the stream's schema nor a relation before has, without Spark."""
-        columns = None if source is None or source.schema is None else columns_of(source.schema)
-        if columns is None or source is None or len(joins) != len(self.root.sections("join")):
-            return
-        known = [*columns, *source.derive, *(("key", "value", "timestamp") if source.format == "kafka" else ())]
-        for plan in joins:
-            for name in plan.on:
-                if name.lower() not in {column.lower() for column in known}:
-                    self.document.note(
-                        (*plan.place, "on"), f"there is no column {name!r} to join on; there are {', '.join(known)}"
-                    )
-                    return
-            added = manifests.load(plan.relation).schema.names
-            known += [*added, *(column + plan.suffix for column in added)]
 
     def _check_trigger(self, joins: Sequence[JoinPlan], trigger: Trigger) -> None:
         if trigger is None and "trigger" not in self.root:

@@ -1,0 +1,147 @@
+"""What joins would refuse, as far as the stream's schema in the file tells it: said before Spark starts."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from semistream.core.arguments import nearest
+from semistream.core.errors import (
+    BudgetTooSmallError,
+    KeyColumnError,
+    KeyTypeError,
+    SemistreamError,
+    UnknownColumnsError,
+)
+from semistream.core.units import parse_bytes
+from semistream.joins import Join, find
+from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.relation import Relation
+from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage.manifest import Manifest
+from semistream.spark.joining.join_plan import ALGORITHM, MEMORY, plan_join
+from semistream.spark.joining.shard_budget import ShardBudget
+from semistream.spark.pipeline.assembly import explained
+from semistream.spark.pipeline.document import Document
+from semistream.spark.pipeline.plan import JoinPlan, SourcePlan
+from semistream.tuner.auto import AUTO
+
+__all__ = ["check_joins", "columns_of"]
+
+_NAMED = inspect.Parameter.KEYWORD_ONLY
+
+Columns = dict[str, pa.DataType | None]
+"""Columns and their types, as far as those are plain."""
+
+_TYPES = {
+    "boolean": pa.bool_(), "tinyint": pa.int8(), "byte": pa.int8(), "smallint": pa.int16(), "short": pa.int16(),
+    "int": pa.int32(), "integer": pa.int32(), "bigint": pa.int64(), "long": pa.int64(), "float": pa.float32(),
+    "real": pa.float32(), "double": pa.float64(), "string": pa.string(), "binary": pa.binary(), "date": pa.date32(),
+}  # fmt: skip
+"""Spark's names of types; those of instants are left to Spark, whose settings decide what they are."""
+
+
+def columns_of(schema: str) -> Columns | None:
+    """Return the columns in a schema as SQL has it; None where that is not plain.
+
+    >>> columns_of("id long, `a b` array<struct<x:int,y:int>>, price decimal(10, 2)")
+    {'id': DataType(int64), 'a b': None, 'price': Decimal128Type(decimal128(10, 2))}
+    """
+    parts, depth = [""], 0
+    for letter in schema:
+        depth += (letter in "<(") - (letter in ">)")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    found = [re.match(r"\s*(?:`([^`]+)`|(\w+))[\s:]\s*(.*)", part, re.DOTALL) for part in parts]
+    return {one[1] or one[2]: _type(one[3]) for one in found if one} if depth == 0 and all(found) else None
+
+
+def _type(text: str) -> pa.DataType | None:
+    plain = re.sub(r"\s+(not\s+null|comment\s+.*)", "", text.strip().lower(), flags=re.DOTALL)
+    if decimal := re.fullmatch(r"(?:decimal|dec|numeric)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)", plain):
+        digits = int(decimal[1])
+        return pa.decimal128(digits, int(decimal[2] or 0)) if 1 <= digits <= 38 else None
+    return _TYPES.get(plain)
+
+
+def check_joins(source: SourcePlan, joins: Sequence[JoinPlan], document: Document) -> None:
+    """Note keys that are nowhere or of another type than R's, and memory in which a join cannot run."""
+    known = None if source.schema is None else columns_of(source.schema)
+    if known is None:
+        return
+    known |= dict.fromkeys(source.derive)
+    if source.format == "kafka":
+        known |= dict.fromkeys(("key", "value", "timestamp"))
+    for plan in joins:
+        folded = {name.lower(): kind for name, kind in known.items()}
+        manifest = manifests.load(plan.relation)
+        for name in plan.on:
+            if name.lower() not in folded:
+                told = f"there is no column {name!r} to join on; there are {', '.join(known)}"
+                hint = nearest(name, known)
+                document.note((*plan.place, "on"), f"{told}; {hint}" if hint else told)
+                return
+        keys = {name: folded[name.lower()] for name in plan.on}
+        if None not in keys.values() and not _key_fits(pa.schema(keys), manifest, plan, document):
+            return
+        if None not in keys.values():
+            _check_memory(pa.schema(keys), manifest, plan, document)
+        if plan.surrogate is not None:
+            known = {name: None if name.lower() == plan.on[0].lower() else kind for name, kind in known.items()}
+        for part in manifest.schema:
+            known.setdefault(part.name, part.type)
+            known.setdefault(part.name + plan.suffix, part.type)
+
+
+def _key_fits(keys: pa.Schema, manifest: Manifest, plan: JoinPlan, document: Document) -> bool:
+    try:
+        KeyCodec.for_schema(manifest.schema, manifest.key).check_stream(keys, plan.on)
+    except (KeyColumnError, KeyTypeError) as error:
+        document.note((*plan.place, "on"), explained(error))
+        return False
+    return True
+
+
+def _check_memory(keys: pa.Schema, manifest: Manifest, plan: JoinPlan, document: Document) -> None:
+    """Note a budget that is too small for the keys alone, and options that the algorithm does not have.
+
+    What whole rows take, and parked ones, only Spark's schema tells.
+    """
+    algorithm = plan.algorithm or ALGORITHM
+    if algorithm == AUTO or not isinstance(plan.relation, Path):  # a store is asked once, later
+        return
+    largest = max(range(len(manifest.shards)), key=lambda number: manifest.shards[number].pages)
+    total = parse_bytes(MEMORY) if plan.memory is None else plan.memory
+    ours = inspect.signature(plan_join).parameters
+    options = {name: value for name, value in plan.options.items() if name not in ours}
+    try:
+        with Relation.open(plan.relation, version=manifest.version, shards=[largest]) as shard:
+            budget = ShardBudget(shard, plan.relation, len(manifest.shards), total)
+            budget.share(find(algorithm), keys, {"on": plan.on, "columns": plan.columns, **options}, 1.0)
+    except BudgetTooSmallError as error:
+        document.note((*plan.place, "memory"), explained(error))
+    except TypeError as error:
+        if wrong := re.search(r"unexpected keyword argument '(\w+)'", str(error)):
+            own = _options_of(find(algorithm))
+            hint = nearest(wrong[1], own, f"it has {', '.join(own)}" if own else "it has none")
+            document.note((*plan.place, "options", wrong[1]), f"{algorithm} has no option {wrong[1]!r}; {hint}")
+    except UnknownColumnsError as error:
+        for name in error.names:
+            told = f"{plan.relation}: there is no column {name!r}; there are {', '.join(error.columns)}"
+            document.note((*plan.place, "columns"), told)
+    except SemistreamError:
+        return  # told with all that Spark knows
+
+
+def _options_of(kind: type[Join]) -> list[str]:
+    """Return the options of an algorithm, and of that behind it, beside those that all have."""
+    classes = [*kind.__mro__, *getattr(getattr(kind, "behind", None), "__mro__", ())]
+    made = [vars(one)["__init__"] for one in classes if one is not Join and "__init__" in vars(one)]
+    found = {part.name for one in made for part in inspect.signature(one).parameters.values() if part.kind == _NAMED}
+    return sorted(found - inspect.signature(Join).parameters.keys())

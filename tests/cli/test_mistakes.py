@@ -1,0 +1,125 @@
+"""What a person gets wrong at the terminal: one message that says what to do, no traceback, and no words of Python's."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import semistream
+from semistream.cli import main
+
+PYTHON = re.compile(r"Traceback|Errno|\b(?:None|True|False|self)\b|\w+=(?:True|False|None)|semistream\.\w+\(|\bpa\.|__\w+__")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory as a new user has it: a table of products, some sales, and a relation."""
+    monkeypatch.chdir(tmp_path)
+    Path("products.csv").write_text("id,name,price\n1,fig,$1.20\n2,kiwi,$0.60\n2,kiwi,$0.70\n,none,$1.00\n")
+    Path("empty.csv").write_text("")
+    Path("header.csv").write_text("id,name\n")
+    Path("ragged.csv").write_text("id,name\n1,fig\n2,kiwi,7\n")
+    Path("late.csv").write_text("id,name\n1,fig\ntwo,kiwi\n")
+    Path("latin.csv").write_bytes("id,name\n1,Käse\n".encode("latin-1"))
+    Path("words.txt").write_text("hello")
+    Path("no.parquet").write_text("hello")
+    Path("nothing_in_it").mkdir()
+    pq.write_table(pa.table({"sale": [1, 2], "product": [1, 2]}), "sales.parquet")
+    semistream.Relation.build(pa.table({"id": [1, 2], "name": ["fig", "kiwi"]}), "products", key="id").close()
+    return tmp_path
+
+
+def told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, line: str) -> str:
+    """Return what a command line that is wrong says, as one line."""
+    monkeypatch.setattr(sys, "argv", ["semistream", *line.split()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    found = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert ended.value.code == 2, found
+    assert PYTHON.search(found) is None, found
+    return found
+
+
+MISTAKES = {
+    "build products.csv r --key ident": "'ident' is not in the relation; its columns are: id, name, price",
+    "build products.csv r --key id --unique": "some of its values have several rows, such as 2",
+    "build product.csv r --key id": "there is no file product.csv",
+    "build empty.csv r --key id": "empty.csv: it is empty; the first line of a CSV file names its columns",
+    "build ragged.csv r --key id": "Row #3: Expected 2 columns, got 3: 2,kiwi,7; mend that line",
+    "build late.csv r --key id --type id=int64": "invalid value 'two'; mend the value, or take the column as text",
+    "build latin.csv r --key id": "column 'name' is not in UTF-8; convert the file",
+    "build words.txt r --key id": "convert it to one",
+    "build no.parquet r --key id": "no.parquet",
+    "build nothing_in_it r --key id": "name the files",
+    "build products.csv products --key id": "--overwrite",
+    "build products.csv words.txt/r --key id": "words.txt",
+    "build products.csv r": "Missing option '--key'",
+    "build products.csv r --key id --derive price": "NAME=SQL",
+    "build products.csv r --key id --shard 2": "No such option: --shard",
+    "biuld products.csv r": "No such command 'biuld'",
+    "head nothing_in_it": "is a directory without a manifest, not a relation; build one with semistream build",
+    "head product": "there is no relation at product",
+    "head words.txt": "is a file; a relation is a directory made by semistream build",
+    "head products --version 7": "version",
+    "query products SELEKT": "the relation is called r",
+    "inspect products --version one": "Invalid value for '--version'",
+    "tune products": "Give --memory, such as 64MB or 5%",
+    "tune products --memory 5": "memory",
+    "tune products --memory much": "'much'",
+    "tune products --memory 64MB --sample sales.parquet": "name its key with --on",
+    "tune products --memory 64MB --sample sale.parquet": "there is no file sale.parquet",
+    "tune products --memory 64MB --algorithm hybridjon": "Did you mean 'hybridjoin'?",
+    "init sales.parquet products --out words.txt": "is there already",
+    "init sale.parquet products": "there is nothing at sale.parquet",
+    "init sales.parquet nothing_in_it": "not a relation",
+    "upsert sales.parquet products": "id",
+    "history product": "there is no relation at product",
+    "plan --relation-rows many --rate 1 --memory 5%": "'many'",
+    "run words.txt": "not TOML",
+    "run pipelin.toml": "semistream init writes one to start from",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_told_and_what_to_do(
+    line: str, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if line.startswith(("init", "run")):
+        pytest.importorskip("pyspark")
+    if line.startswith("query"):
+        pytest.importorskip("duckdb")
+    assert MISTAKES[line] in told(capsys, monkeypatch, line)
+    assert not (place / "r").exists(), "nothing half-built is left"
+
+
+def test_what_the_system_refuses_has_a_remedy(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", "products")
+
+    monkeypatch.setattr(semistream.Relation, "open", refused)
+    found = told(capsys, monkeypatch, "head products")
+    assert found == "error: products: permission denied; give another path, or the rights to it"
+
+
+def test_a_fault_of_the_program_is_no_traceback_either(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("x")
+
+    monkeypatch.setattr(semistream.Relation, "open", broken)
+    monkeypatch.setattr(sys, "argv", ["semistream", "head", "products"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert "a fault of semistream, not yours: KeyError" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["semistream", "--debug", "head", "products"])
+    with pytest.raises(KeyError):
+        main()
