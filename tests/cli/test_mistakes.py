@@ -13,7 +13,9 @@ import pytest
 import semistream
 from semistream.cli import main
 
-PYTHON = re.compile(r"Traceback|Errno|\b(?:None|True|False|self)\b|\w+=(?:True|False|None)|semistream\.\w+\(|\bpa\.|__\w+__")
+PYTHON = re.compile(
+    r"Traceback|Errno|\b(?:None|True|False|self)\b|\w+=(?:True|False|None)|semistream\.\w+\(|\bpa\.|__\w+__"
+)
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, li
 
 
 MISTAKES = {
-    "build products.csv r --key ident": "'ident' is not in the relation; its columns are: id, name, price",
+    "build products.csv r --key nam": "the relation; its columns are: id, name, price; did you mean 'name'?",
     "build products.csv r --key id --unique": "some of its values have several rows, such as 2",
     "build product.csv r --key id": "there is no file product.csv",
     "build empty.csv r --key id": "empty.csv: it is empty; the first line of a CSV file names its columns",

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+from semistream.core import first_use
 from semistream.core.compiled import copy_bytes, frozen, inner_kernel, kernel
 
 
@@ -71,3 +72,15 @@ def test_bounds_are_checked_where_numba_is_told_to(tmp_path):
 def test_this_process_checks_bounds():
     with pytest.raises(IndexError, match="out of bounds"):
         put(np.zeros(4, np.int64), 4, 1)
+
+
+def test_who_waits_for_it_is_told_of_compiling_once(capsys: pytest.CaptureFixture[str]) -> None:
+    first_use.compiling.append(lambda: print("compiling"))
+
+    @kernel
+    def one_more(value: int) -> int:
+        return value + 1
+
+    assert capsys.readouterr().out == ""
+    assert (one_more(1), one_more(2.5)) == (2, 3.5)  # type: ignore[arg-type]
+    assert capsys.readouterr().out == "compiling\n"

@@ -25,6 +25,7 @@ from semistream.cli.relations.versions import compact, delete, history, upsert, 
 from semistream.cli.run import run
 from semistream.cli.tuning.plan import plan
 from semistream.cli.tuning.tune import tune
+from semistream.core import first_use
 
 __all__ = ["app", "main"]
 
@@ -71,6 +72,7 @@ def _common(
 
 def main() -> None:
     """Run the command line. An error is one red message: exit code 2 if a person can put it right, else 1."""
+    first_use.compiling.append(lambda: errors.print("[dim]compiling for this machine, the first time only …[/dim]"))
     try:
         app()
     except KeyboardInterrupt:  # while a JVM starts, for one

@@ -19,6 +19,7 @@ from semistream.cli.console import bars_of, errors, out, polled, progress, step
 from semistream.cli.demo_report import Outcome, show_differences, summary, where_next
 from semistream.cli.quiet_start import own_stderr, stderr_to
 from semistream.cli.relations.build import growing
+from semistream.core import first_use
 from semistream.core.errors import MissingExtraError
 from semistream.core.units import check_memory
 
@@ -81,6 +82,7 @@ def demo(
     check_port(port, "the page (--port)")
 
     plan = DemoPlan(rows=rows, sales=sales, batches=batches, memory=memory, algorithm=algorithm or ALGORITHM)
+    first_use.compiling.clear()  # there is a bar for it
     began = time.perf_counter()
     with _workplace(directory, keep) as place:
         if live:

@@ -24,9 +24,11 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 from numba import config, njit
-from numba.core import cgutils, types
+from numba.core import cgutils, event, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+from semistream.core.first_use import tell_compiling
 
 __all__ = ["copy_bytes", "frozen", "inner_kernel", "kernel"]
 
@@ -92,8 +94,8 @@ def _copy_bytes(_: Any, target: Any, target_at: Any, source: Any, source_at: Any
         return context.get_dummy_value()
 
     for array in (target, source):
-        if not isinstance(array, types.Array) or (array.dtype, array.ndim) != (types.uint8, 1):
-            raise TypeError(f"copy_bytes moves between 1-D uint8 arrays, not {array}")
+        if not isinstance(array, types.Array) or (array.dtype, array.ndim, array.layout) != (types.uint8, 1, "C"):
+            raise TypeError(f"copy_bytes moves between contiguous 1-D uint8 arrays, not {array}")
     return types.void(target, types.int64, source, types.int64, types.int64), generate
 
 
@@ -107,3 +109,16 @@ def _check_bounds(context: Any, builder: Any, items: Any, at: Any, length: Any) 
 
 
 copy_bytes: Any = intrinsic(_copy_bytes)
+
+
+class _FirstCompiled(event.Listener):
+    """Tells those who wait for it that a kernel is compiled: none that is kept on disk counts."""
+
+    def on_start(self, event: event.Event) -> None:
+        tell_compiling()
+
+    def on_end(self, event: event.Event) -> None:
+        pass
+
+
+event.register("numba:compile", _FirstCompiled())

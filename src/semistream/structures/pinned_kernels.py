@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semistream.core.arrays import Bytes, Ints
-from semistream.core.compiled import Int, kernel
+from semistream.core.compiled import Int, copy_bytes, kernel
 from semistream.relation.pages.page_layout import FIRST, HEADER, WHOLE, row_start
 from semistream.structures.directory import erase, find, position_at, put, warm
 
@@ -166,7 +166,7 @@ def consider(
         at += 1
         if _keys_of(read[i]) > room:
             continue
-        t.frames[frame * frame_bytes : (frame + 1) * frame_bytes] = read[i]
+        copy_bytes(t.frames, frame * frame_bytes, read[i], 0, frame_bytes)
         t.page[frame] = pages[i]
         room -= enter(t, frame_bytes, frame)
         pinned += 1

@@ -116,7 +116,7 @@ def _draw_in(t: _Segments, width: int, limit: int) -> None:
             if segment >= limit:
                 to = free
                 free = np.int64(t.next[to])
-                t.data[to * width : (to + 1) * width] = t.data[segment * width : (segment + 1) * width]
+                copy_bytes(t.data, to * width, t.data, segment * width, width)
                 t.next[to] = t.next[segment]
                 if before >= 0:
                     t.next[before] = to

@@ -32,6 +32,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.core.arguments import nearest
 from semistream.core.errors import KeyColumnError, KeyTypeError
 from semistream.relation.keys.key_columns import KeyColumn, plain_type
 from semistream.relation.keys.key_kinds import key_column
@@ -214,7 +215,9 @@ def _require(schema: pa.Schema, names: Sequence[str], where: str) -> None:
     for name in names:
         found = schema.get_all_field_indices(name)
         if not found:
-            raise KeyColumnError(f"key column {name!r} is not in {where}; its columns are: {_columns(schema)}")
+            told = f"key column {name!r} is not in {where}; its columns are: {_columns(schema)}"
+            hint = nearest(name, schema.names)
+            raise KeyColumnError(f"{told}; {hint}" if hint else told)
         if len(found) > 1:
             raise KeyColumnError(
                 f"key column {name!r} occurs {len(found)} times in {where}; rename all but one of them"

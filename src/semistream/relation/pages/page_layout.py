@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from semistream.core.arrays import Bytes, Ints
-from semistream.core.compiled import Int, inner_kernel, kernel
+from semistream.core.compiled import Int, copy_bytes, inner_kernel, kernel
 from semistream.core.errors import SemistreamError
 from semistream.relation.rows.row_codec import Rows
 
@@ -108,8 +108,11 @@ def _pack(
         words = frame.view(np.uint32)
         words[3] = n
         words[5] = FORMAT
-        frame[HEADER : HEADER + 8 * n].view(np.int64)[:] = keys[first:last]
-        frame[HEADER + 8 * n : HEADER + 9 * n] = flags[first:last]
+        # element by element, or by `copy_bytes`: a slice that is assigned to a slice takes seconds to compile
+        stored = frame.view(np.int64)
+        for i in range(n):
+            stored[HEADER // 8 + i] = keys[first + i]
+        copy_bytes(frame, HEADER + 8 * n, flags, first, n)
         at = _rows_base(n)
         if stride == 0:
             table = at // 4
@@ -117,12 +120,12 @@ def _pack(
             for i in range(n):
                 words[table + i] = at
                 start, length = starts[first + i], lengths[first + i]
-                frame[at : at + length] = data[start : start + length]
+                copy_bytes(frame, at, data, start, length)
                 at += length
         else:
             for i in range(n):
                 start = starts[first + i]
-                frame[at : at + stride] = data[start : start + stride]
+                copy_bytes(frame, at, data, start, stride)
                 at += stride
         words[4] = at
 
@@ -146,7 +149,7 @@ def set_flags(frames: Bytes, flags: Bytes, at: Int) -> Int:
     """Write ``flags[at:]`` into the pages, row after row; return where the next page goes on."""
     for page in range(frames.shape[0]):
         n = np.int64(frames[page, 12:16].view(np.uint32)[0])
-        frames[page, HEADER + 8 * n : HEADER + 9 * n] = flags[at : at + n]
+        copy_bytes(frames[page], HEADER + 8 * n, flags, at, n)
         at += n
     return at
 
@@ -183,10 +186,11 @@ def page_keys(frames: Bytes, stride: int) -> tuple[Ints, Bytes, Ints]:
     at = np.int64(0)
     for page in range(frames.shape[0]):
         n = np.int64(frames[page, 12:16].view(np.uint32)[0])
-        keys[at : at + n] = frames[page, HEADER : HEADER + 8 * n].view(np.int64)
-        flags[at : at + n] = frames[page, HEADER + 8 * n : HEADER + 9 * n]
+        stored = frames[page, HEADER : HEADER + 8 * n].view(np.int64)
+        copy_bytes(flags, at, frames[page], HEADER + 8 * n, n)
         base = page * frames.shape[1]
         for i in range(n):
+            keys[at + i] = stored[i]
             starts[at + i] = row_start(flat, base, n, i, stride)
         at += n
     return keys, flags, starts
