@@ -65,9 +65,7 @@ def print_error(error: BaseException) -> None:
         text = _of_the_system(error)
     elif not is_expected(error):
         first = next(iter(text.splitlines()), "")
-        text = (
-            f"a fault of semistream, not yours: {type(error).__name__}, {first}; semistream --debug ... shows all of it"
-        )
+        text = f"a fault of semistream, not yours: {type(error).__name__}, {first} (all of it: semistream --debug ...)"
     errors.print(Text.assemble(("error: ", "bold red"), (in_own_words(text), "red")), soft_wrap=True)
 
 

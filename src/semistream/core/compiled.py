@@ -121,4 +121,4 @@ class _FirstCompiled(event.Listener):
         pass
 
 
-event.register("numba:compile", _FirstCompiled())
+event.register("numba:compile", _FirstCompiled())  # type: ignore[no-untyped-call]

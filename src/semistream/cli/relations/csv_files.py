@@ -114,8 +114,8 @@ def _check_texts(path: Path, schema: pa.Schema, rules: CsvRules) -> None:
     for part in schema:
         if pa.types.is_binary(part.type) and part.name not in rules.types:
             raise InputError(
-                f"cannot read {path}: column {part.name!r} is not in UTF-8; convert the file, such as by iconv -f latin1 "
-                f"-t utf-8, or keep its bytes as they are: --type {part.name}=binary"
+                f"cannot read {path}: column {part.name!r} is not in UTF-8; convert the file, such as by iconv -f "
+                f"latin1 -t utf-8, or keep its bytes as they are: --type {part.name}=binary"
             )
 
 
