@@ -103,7 +103,17 @@ def _plain(text: str) -> str:
     'No file.'
     """
     first = re.sub(r"^\[STREAM_FAILED\].*? terminated with exception: ", "", text.strip().splitlines()[0])
-    return re.sub(r"^\[[A-Z_.]+\] *|( *SQLSTATE: \w+)+$", "", first).strip()
+    told = re.sub(r"^\[[A-Z_.]+\] *|( *SQLSTATE: \w+)+$", "", first).strip()
+    for condition, remedy in _SPARK_REMEDIES.items():
+        if first.startswith(f"[{condition}"):
+            return f"{told.rstrip('.')}; {remedy}"
+    return told
+
+
+_SPARK_REMEDIES = {
+    "JAVA_GATEWAY_EXITED": "what Java said stands above; [spark] heap may ask for more memory than there is",
+    "FAILED_READ_FILE": "it is damaged, or not what [source] says: remove or mend it, and run this again",
+}
 
 
 _PHRASES = {

@@ -164,7 +164,10 @@ def _summary(query: StreamingQuery, totals: BatchTotals, plan: PipelinePlan) -> 
 
     table = facts()
     speed = f", {format_count(totals.rows / totals.seconds)} rows/s" if totals.seconds else ""
-    table.add_row(query.name or str(query.id), f"{totals.rows:,} rows in {totals.batches} micro-batches{speed}")
+    done = f"{totals.rows:,} rows in {totals.batches} micro-batches{speed}"
+    if not totals.batches:
+        done = "nothing new: all that the source has was joined before"
+    table.add_row(query.name or str(query.id), done)
     if totals.malformed and plan.source is not None:
         became = {"dead_letter": "now dead letters", "drop": "left out", "null": "kept, with NULLs"}
         told = became.get(plan.source.on_malformed or "", "")
@@ -189,4 +192,6 @@ def _summary(query: StreamingQuery, totals: BatchTotals, plan: PipelinePlan) -> 
             )  # fmt: skip
     if totals.dead:
         table.add_row("[yellow]dead letters[/yellow]", f"[yellow]{totals.dead:,} rows[/yellow]")
+    if plan.sink is not None and (place := plan.sink.path or plan.sink.table):
+        table.add_row("written to", escape(place))
     return table

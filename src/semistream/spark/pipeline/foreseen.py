@@ -62,6 +62,20 @@ def columns_of(schema: str) -> Columns | None:
     return {one[1] or one[2]: _type(one[3]) for one in found if one} if depth == 0 and all(found) else None
 
 
+_OTHERS = (
+    "timestamp", "timestamp_ntz", "timestamp_ltz", "decimal", "dec", "numeric", "char", "varchar", "time", "interval",
+    "variant", "void", "array", "map", "struct",
+)  # fmt: skip
+
+
+def _check_words(source: SourcePlan, schema: str, document: Document) -> None:
+    """Note words that are nearly, but not, the names of types."""
+    for word in re.findall(r"(?:^|,)\s*(?:`[^`]+`|\w+)\s+([A-Za-z_]+)\s*(?=,|$)", schema):
+        near = nearest(word.lower(), [*_TYPES, *_OTHERS])
+        if word.lower() not in (*_TYPES, *_OTHERS) and near:
+            document.note((*source.place, "schema"), f"there is no type {word!r}; {near}")
+
+
 def _type(text: str) -> pa.DataType | None:
     plain = re.sub(r"\s+(not\s+null|comment\s+.*)", "", text.strip().lower(), flags=re.DOTALL)
     if decimal := re.fullmatch(r"(?:decimal|dec|numeric)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)", plain):
@@ -75,6 +89,7 @@ def check_joins(source: SourcePlan, joins: Sequence[JoinPlan], document: Documen
     known = None if source.schema is None else columns_of(source.schema)
     if known is None:
         return
+    _check_words(source, source.schema or "", document)
     known |= dict.fromkeys(source.derive)
     if source.format == "kafka":
         known |= dict.fromkeys(("key", "value", "timestamp"))
