@@ -158,7 +158,8 @@ def svg(name: str, figure: Figure) -> str:
         '<path d="M0 0 8 4 0 8z" fill="currentColor"/></marker></defs>',
         f'<rect x="{_CELL - 12}" y="4" width="{2 * _CELL - 8}" height="{height - 8}" rx="10" fill="none" '
         'stroke="currentColor" stroke-dasharray="5 5" opacity=".5"/>',
-        f'<text x="{_CELL}" y="{height - 12}" font-size="13" opacity=".75">memory, within the budget</text>',
+        f'<text x="{_CELL}" y="{height - 12}" font-size="13" fill="currentColor" opacity=".75">'
+        "memory, within the budget</text>",
     ]
     places = {
         box: (column * _CELL + 8 + _BOX / 2, row * _ROW + 14 + _HIGH / 2)
