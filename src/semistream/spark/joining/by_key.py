@@ -61,7 +61,7 @@ def answered_by_key(sharded: DataFrame, task: JoinTask, plan: PlannedJoin, hot: 
         warnings.simplefilter("ignore", UserWarning)  # of type hints, which a method of any number of columns has not
         # the stubs know no struct as what a function returns
         function: Any = arrow_udf(  # type: ignore[call-overload]
-            KeyTask(task, flagged, bool(marks), None if hot is None else hot.told).answers,
+            KeyTask(task, flagged, bool(marks), None if hot is None else hot.told).semistream_join,
             answer_type(st.StructType(added), flagged=flagged, counted=task.counted),
             ArrowUDFType.SCALAR_ITER,
         ).asNondeterministic()

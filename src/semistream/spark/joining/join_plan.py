@@ -87,6 +87,8 @@ class PlannedJoin:
     share: int
     least: int
     """One shard's memory, and how little would do."""
+    longest: int
+    """Bytes that a row of R has at most."""
     parked_share: int
     """One shard's memory for parked rows."""
     result: st.StructType
@@ -211,7 +213,7 @@ def plan_join(
             share, least = budget.share(kind, given, settings, NEW_ROWS if waits else 1.0)
             timed = schema.append(pa.field(DEADLINE, pa.int64()))
             parked_share = budget.share(kind, timed, settings, WAITING_ROWS)[0] if waits else 0
-            key = shard.key
+            key, longest = shard.key, shard.page_bytes if shard.codec.variable else shard.codec.stride
     marker = None
     if waits or keep_mark:
         mark = PARKED if waits else _label(path, metrics) if rule.way == "dead_letter" else None
@@ -224,8 +226,8 @@ def plan_join(
     return PlannedJoin(
         stream, schema, given, by_key, path, manifest, key,
         manifest.most_shards if version is None else _most_shards(path, manifest), algorithm, settings, budget.total,
-        share, least, parked_share, result, tuple(values), surrogate, unknown, rule, park_idle, marker, keep_mark,
-        metrics, _elsewhere(stream, path, pins), cache, local, missing_keys,
+        share, least, longest, parked_share, result, tuple(values), surrogate, unknown, rule, park_idle, marker,
+        keep_mark, metrics, _elsewhere(stream, path, pins), cache, local, missing_keys,
     )  # fmt: skip
 
 

@@ -56,8 +56,8 @@ class KeyTask:
     told: Accumulator[list[Told]] | None = None
     """Where to tell which keys are hot, if those are spread."""
 
-    def answers(self, arrays: Iterator[Any]) -> Iterator[pa.Array]:
-        """Yield structs, as many as keys were given."""
+    def semistream_join(self, arrays: Iterator[Any]) -> Iterator[pa.Array]:
+        """Yield structs, as many as keys were given. Plans call it by this name."""
         seen = _Seen()
         keys = self._keys(arrays, seen)
         given = next(keys, None)
@@ -75,22 +75,14 @@ class KeyTask:
                     "was started it had one for each; start it again from its checkpoint"
                 )
             late: pa.RecordBatch | None = None
-            emitted = 0
-            for result in together(guests.joined(joined, chain([given], keys)), task.results // 2):
-                if late is not None:
-                    yield self._answers(late)
-                result = result if order is None else result.select(order)
-                late = fit(result.select(list(range(width, result.num_columns))), task.added)
-                if self.flagged:
-                    late = self._spread(late, result.column(width - 1), emitted)
-                emitted += late.num_rows
-                late = guests.beside(late)
-            if self.flagged and emitted < seen.rows:
-                if late is not None:
-                    yield self._answers(late)
-                late = guests.beside(self._nobody(seen.rows - emitted))
+            for found in guests.joined(joined, chain([given], keys)):
+                for rows in self._in_order(together(found, task.results // 2), order, width, seen):
+                    for answers in guests.beside(rows):
+                        if late is not None:
+                            yield self._answers(late)
+                        late = answers
             if self.told is not None and sample is not None:
-                self.told.add([sample.told(seen.arrival.part, seen.rows, guests.too_long)])
+                self.told.add([sample.told(seen.arrival.part, seen.rows)])
         assert late is not None
         if not task.counted:
             yield self._answers(late)
@@ -121,6 +113,21 @@ class KeyTask:
             seen.rows += count
             guests = arrived.to_numpy() < 0 if self.task.guests else None
             yield pa.RecordBatch.from_arrays(columns, names=names), guests
+
+    def _in_order(
+        self, found: Iterator[pa.RecordBatch], order: list[int] | None, width: int, seen: _Seen
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield R's columns for each row that has come in, some of which the join has found."""
+        for result in found:
+            result = result if order is None else result.select(order)
+            rows = fit(result.select(list(range(width, result.num_columns))), self.task.added)
+            if self.flagged:
+                rows = self._spread(rows, result.column(width - 1), seen.answered)
+            seen.answered += rows.num_rows
+            yield rows
+        if self.flagged and seen.answered < seen.rows:
+            yield self._nobody(seen.rows - seen.answered)
+            seen.answered = seen.rows
 
     def _spread(self, rows: pa.RecordBatch, numbers: pa.Array, emitted: int) -> pa.RecordBatch:
         """Return rows with their flag, and one of NULLs in the place of each that is not among the numbers."""
@@ -160,5 +167,6 @@ class _Seen:
 
     arrival: Arrival | None = None
     rows: int = 0
+    answered: int = 0
     marked: int = 0
     """Rows that are none of the join's."""

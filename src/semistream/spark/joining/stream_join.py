@@ -147,8 +147,8 @@ def _with_surrogate(frame: DataFrame, plan: PlannedJoin) -> DataFrame:
 def _for_guests(plan: PlannedJoin) -> int:
     """Return the part of a task's memory for rows of hot keys of other shards; 0 if none are spread."""
     room = max(4096, min(_MOST_GUESTS, plan.share // 16))
-    possible = plan.by_key and plan.shards > 1 and HotKeys.possible(plan.stream)
-    return room if possible and plan.share >= 4 * plan.least + 2 * room else 0
+    enough = room // 2 >= plan.longest and plan.share >= 4 * plan.least + 2 * room
+    return room if plan.by_key and plan.shards > 1 and enough and HotKeys.possible(plan.stream) else 0
 
 
 def _rows(plan: PlannedJoin) -> DataFrame:
@@ -165,7 +165,7 @@ def _rows(plan: PlannedJoin) -> DataFrame:
         **parts_beside(share, plan.least + guests + look_up, missing=plan.missing_keys and plan.metrics is not None),
     )  # fmt: skip
     home = part = shard_of(stream, plan.on, plan.key, plan.shards)
-    hot = HotKeys(stream, plan.shards) if guests else None
+    hot = HotKeys(stream, plan.shards, guests // 2 // plan.longest) if guests else None
     if hot is not None:
         part = hot.part_of(stream, plan.on, plan.key)
     sharded = positional(stream).repartitionById(plan.shards, part)

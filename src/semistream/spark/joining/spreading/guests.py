@@ -2,7 +2,8 @@
 
 A guest's row of R is looked up once in a task, in the shard that has it. Its key is NULL for the join, which passes
 such rows by; the answer is put in their place among the results, which are in the order of the stream. Guests that R
-does not have are left to the join, which finds that out.
+does not have are left to the join, which finds that out. Only keys are spread whose rows of R fit into what a task has
+for them (`semistream.spark.joining.stream_join`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from semistream.core.arrays import Ints
+from semistream.core.arrays import Bytes, Ints
 from semistream.joins import Join
+from semistream.joins.interface.leaving import portions
 from semistream.relation.relation import Relation
 from semistream.relation.rows.selection import take_rows
 from semistream.relation.versions.pins import Pin
@@ -45,22 +47,16 @@ class Guests:
         self._known: dict[int, int] = {}  # places by key64, from 1 on; 0 if R does not have it
         self._rows: pa.RecordBatch | None = None
         self._keys: pa.RecordBatch | None = None
+        self._sizes = np.zeros(1, np.int64)  # bytes of the row at each place
         self._waiting: deque[int | NDArray[np.uint8]] = deque()  # places of rows that are in the join, or how many
         self._held = 0
         self.count = 0
         """Rows that were answered here."""
 
-    @property
-    def too_long(self) -> Ints:
-        """Hashes of guests, if their rows together take more than there is room for."""
-        if self._rows is None or self._rows.nbytes <= self._task.guests // 2:
-            return np.empty(0, np.int64)
-        return self._own.key.hashes(np.array(list(self._known), np.int64))
-
     def joined(
         self, join: Join, rows: Iterable[tuple[pa.RecordBatch, NDArray[np.bool_] | None]]
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield what the join answers rows with, of which some are guests."""
+    ) -> Iterator[Iterator[pa.RecordBatch]]:
+        """Yield what the join answers rows with, of which some are guests; after each part, none of them waits."""
         rest = iter(rows)
         more = [True]
 
@@ -73,7 +69,7 @@ class Guests:
             more.clear()
 
         while more:
-            yield from join.process(some())
+            yield join.process(some())
 
     def _admitted(self, batch: pa.RecordBatch, guests: NDArray[np.bool_] | None) -> pa.RecordBatch:
         """Return a batch in which guests whose row is known have no key."""
@@ -91,8 +87,11 @@ class Guests:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
-    def beside(self, answers: pa.RecordBatch) -> pa.RecordBatch:
-        """Return answers of the join, the next in the order of the stream, with those of guests among them."""
+    def beside(self, answers: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield answers of the join, the next in the order of the stream, with those of guests among them.
+
+        A guest's row is as long as any, and its answer by the join is next to nothing: so it may take many batches.
+        """
         parts = []
         left = answers.num_rows
         while left:
@@ -105,9 +104,15 @@ class Guests:
             self._held -= 0 if isinstance(next_, int) else size
             left -= size
         if not any(part.any() for part in parts):
-            return answers
+            yield answers
+            return
+        places = np.concatenate(parts)
+        sizes = self._sizes[places] + answers.nbytes // answers.num_rows
+        for begin, end in portions(places.size, sizes, max(self._task.results, self._task.guests) // 2):
+            yield self._put_in(answers.slice(begin, end - begin), places[begin:end].astype(np.int64))
+
+    def _put_in(self, answers: pa.RecordBatch, places: Ints) -> pa.RecordBatch:
         assert self._rows is not None
-        places = np.concatenate(parts).astype(np.int64)
         at = pa.array(np.where(places > 0, answers.num_rows + places - 1, np.arange(places.size)))
         found = list(self._rows.columns)
         if answers.num_columns > len(found):  # whether there is a partner
@@ -126,9 +131,7 @@ class Guests:
         keys, valid = self._own.key.encode(some, self._on)
         at, keys = at[valid], keys[valid]
         distinct, inverse = np.unique(keys, return_inverse=True)
-        for key in distinct.tolist():
-            if key not in self._known:
-                self._known[key] = self._looked_up(key)
+        self._look_up([key for key in distinct.tolist() if key not in self._known])
         found = np.array([self._known[key] for key in distinct.tolist()], np.int64)[inverse]
         if not self._own.key.exact and found.any():  # R may have another key of the same hash
             assert self._keys is not None
@@ -140,23 +143,30 @@ class Guests:
         places[at] = found
         return places
 
-    def _looked_up(self, key: int) -> int:
-        """Find the row of a key in the shard that has it; return its place."""
-        task, keys = self._task, np.array([key], np.int64)
-        home = int(self._own.key.shards(keys, task.shards)[0])
-        with task.opened(Pin(self._own.version), home) as relation:
-            frames = relation.frames(1)
-            for page in relation.locate(keys).pages:
-                there, rows = relation.decode(np.array([page]), frames)
-                at = np.flatnonzero(there == key)
-                if at.size:
-                    return self._keep(rows.slice(int(at[0]), 1))
+    def _look_up(self, unknown: list[int]) -> None:
+        """Find the rows of keys, each in the shard that has it; a shard is opened once, which in a store takes long."""
+        task, keys = self._task, np.array(unknown, np.int64)
+        homes = self._own.key.shards(keys, task.shards)
+        for home in np.unique(homes).tolist():
+            with task.opened(Pin(self._own.version), home) as relation:
+                frames = relation.frames(1)
+                for key in keys[homes == home].tolist():
+                    self._known[key] = self._found(relation, frames, key)
+
+    def _found(self, relation: Relation, frames: Bytes, key: int) -> int:
+        """Return the place of a key's row, which is kept; 0 if there is none."""
+        for page in relation.locate(np.array([key], np.int64)).pages:
+            there, rows = relation.decode(np.array([page]), frames)
+            at = np.flatnonzero(there == key)
+            if at.size:
+                return self._keep(rows.slice(int(at[0]), 1))
         return 0
 
     def _keep(self, row: pa.RecordBatch) -> int:
         """Keep a row of R, its key and what results have of it, as copies; return its place."""
         row = row.take(pa.array([0]))  # of a slice, all of its page would be held
         key, values = row.select(list(self._task.key)), fit(row.select(self._task.value_names), self._task.added)
+        self._sizes = np.append(self._sizes, values.nbytes)
         if self._rows is not None:
             key, values = pa.concat_batches([self._keys, key]), pa.concat_batches([self._rows, values])
         self._keys, self._rows = key, values

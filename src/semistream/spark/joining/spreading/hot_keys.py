@@ -26,9 +26,9 @@ from pyspark.accumulators import Accumulator
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from semistream.core.arrays import Ints
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.keys.xxhash import SPARK_SEED
+from semistream.spark.joining.spreading.repeatable import is_repeatable
 from semistream.spark.relations.key_expressions import by_position, key_hash
 
 __all__ = ["MOST_KEYS", "HotKeys", "KeySample", "Told"]
@@ -39,8 +39,10 @@ _SAMPLED = 4096
 _WORDS = MOST_KEYS * 21 // 8
 """A hash and a comma are 21 characters at most, and eight of them a word."""
 _HASHED = (
-    st.NumericType, st.StringType, st.BinaryType, st.BooleanType, st.DateType, st.TimestampType, st.TimestampNTZType,
+    st.IntegralType, st.DecimalType, st.StringType, st.BinaryType, st.BooleanType, st.DateType, st.TimestampType,
+    st.TimestampNTZType,
 )  # fmt: skip
+"""Types of which rows are told apart; sums of floats may have other last bits when they are worked out again."""
 
 
 @dataclass(frozen=True)
@@ -50,24 +52,28 @@ class Told:
     part: int
     rows: int
     counts: Mapping[int, int] = field(default_factory=dict)
-    too_long: frozenset[int] = frozenset()
-    """Keys whose rows of R are too long to be given to other tasks."""
 
 
 class HotKeys:
     """The hot keys of a query, on the driver.
 
     A key is hot when it has more rows than half a task has on average, and until it has fewer than a quarter.
+
+    Parameters
+    ----------
+    stream, parts
+        What is spread, over how many tasks.
+    most
+        Keys that may be hot at once, of `MOST_KEYS`.
     """
 
-    def __init__(self, stream: DataFrame, parts: int) -> None:
+    def __init__(self, stream: DataFrame, parts: int, most: int = MOST_KEYS) -> None:
         context = stream.sparkSession.sparkContext
         jvm: Any = context._jvm
         self.hot: frozenset[int] = frozenset()
         self.told: Accumulator[list[Told]] = context.accumulator([], _Telling(self))
-        self._parts = parts
+        self._parts, self._most = parts, min(most, MOST_KEYS)
         self._by_part: dict[int, Told] = {}
-        self._too_long: set[int] = set()
         self._changing = threading.Lock()
         # of longs, as an array of bytes would be copied on its way to the JVM; they are read as the bytes of a text
         self._words: Any = context._gateway.new_array(jvm.long, _WORDS)  # type: ignore[union-attr]
@@ -79,8 +85,15 @@ class HotKeys:
 
     @staticmethod
     def possible(stream: DataFrame) -> bool:
-        """Return whether this session can have any: its JVM is at hand, and the stream's plan is worked out often."""
-        return stream.isStreaming and hasattr(stream.sparkSession, "_jsparkSession")
+        """Return whether a stream can have any.
+
+        The JVM of its session is at hand, its plan is worked out for each micro-batch, with constants folded, and rows
+        are the same when a task that sends them runs again: a row that went elsewhere then would be lost, or be twice.
+        """
+        if not (stream.isStreaming and hasattr(stream.sparkSession, "_jsparkSession")):
+            return False
+        excluded = stream.sparkSession.conf.get("spark.sql.optimizer.excludedRules", "") or ""
+        return "ConstantFolding" not in excluded and is_repeatable(stream)
 
     def part_of(self, stream: DataFrame, on: tuple[str, ...], codec: KeyCodec) -> Column:
         """Return the part that each row of the `positional` stream goes to."""
@@ -95,15 +108,14 @@ class HotKeys:
         """Take notice of what a task tells."""
         with self._changing:
             self._by_part[told.part] = told
-            self._too_long |= told.too_long
             rows, counts = 0, Counter[int]()
             for each in self._by_part.values():
                 rows += each.rows
                 counts.update(each.counts)
             share = rows / len(self._by_part)
             limits = {key: share / 4 if key in self.hot else share / 2 for key in counts}
-            found = [key for key, count in counts.most_common() if count > limits[key] and key not in self._too_long]
-            hot = frozenset(found[:MOST_KEYS])
+            found = [key for key, count in counts.most_common() if count > limits[key]]
+            hot = frozenset(found[: self._most])
             if hot != self.hot:
                 self.hot = hot
                 self._write()
@@ -147,7 +159,6 @@ class KeySample:
         if len(on) == 1 and (nulls := 1 - np.count_nonzero(valid) / some.num_rows) > 1 / (4 * parts):
             self._shares[SPARK_SEED] = nulls
 
-    def told(self, part: int, rows: int, too_long: Ints) -> Told:
+    def told(self, part: int, rows: int) -> Told:
         """Return what a task has to tell that had so many rows."""
-        counts = {key: int(share * rows) for key, share in self._shares.items()}
-        return Told(part, rows, counts, frozenset(too_long.tolist()))
+        return Told(part, rows, {key: int(share * rows) for key, share in self._shares.items()})
