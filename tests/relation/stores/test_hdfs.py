@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +18,7 @@ from semistream.core.errors import NotARelationError, StorageError
 from semistream.relation import updates
 from semistream.relation.relation import Relation
 from semistream.relation.stores import object_store
+from semistream.relation.stores.hdfs_store import HdfsStore
 from semistream.relation.stores.store_path import StorePath, place_of
 from semistream.relation.versions.pins import version_for
 
@@ -54,3 +60,80 @@ def test_everything_works_with_a_real_file_system(hdfs: str, tmp_path: Path, mon
     object_store._opened.clear()
     with pytest.raises(StorageError, match="does not permit it"):
         updates.upsert(path, pa.table({"id": [1], "name": ["mine"]}))
+
+
+class Files:
+    """As much of a client of HDFS as it takes to have each of its calls fail."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.times: dict[str, float] = {}
+        self.failing: set[str] = set()
+        self.lost: set[str] = set()
+
+    def _called(self, name: str) -> None:
+        if name in self.failing:
+            raise RuntimeError(f"{name} failed")
+
+    def mkdirs(self, *_: object, **__: object) -> None:
+        self._called("mkdirs")
+
+    def create(self, path: str, _: object) -> Any:
+        @contextmanager
+        def writing() -> Iterator[Any]:
+            self.files[path], self.times[path] = b"", time.time() * 1e3
+            yield SimpleNamespace(write=write)
+
+        def write(part: bytes) -> None:
+            self._called("write")
+            self.files[path] += part
+
+        return writing()
+
+    def rename(self, old: str, new: str, overwrite: bool) -> None:
+        self._called("rename")
+        if new in self.files and not overwrite:
+            raise FileExistsError(new)
+        self.files[new], self.times[new] = self.files.pop(old), self.times.pop(old)
+        if "rename" in self.lost:
+            raise FileNotFoundError(old)  # what is told when it is asked for again
+
+    def delete(self, path: str) -> None:
+        self._called("delete")
+        self.files.pop(path)
+
+    def read(self, path: str) -> Any:
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        return nullcontext(SimpleNamespace(read=lambda: self.files[path]))
+
+    def list_status(self, path: str, _: bool) -> list[Any]:
+        return [
+            SimpleNamespace(path=name, isdir=False, length=1, modification_time=self.times[name])
+            for name in self.files
+            if name.startswith(path)
+        ]
+
+
+def test_what_fails_leaves_nothing_and_what_is_left_goes() -> None:
+    pytest.importorskip("hdfs_native")
+    store = HdfsStore("127.0.0.1:1")
+    files = store._client = Files()
+    for failing in ("write", "rename"):
+        files.failing = {failing}
+        for write in (store.put, store.put_if_absent):
+            with pytest.raises(StorageError, match=f"could not be written: {failing} failed"):
+                write("r/a", b"1")
+        assert not files.files, f"a failed {failing} leaves nothing"
+    files.failing = set()
+    assert store.put_if_absent("r/a", b"1")
+    files.failing = {"delete"}
+    assert not store.put_if_absent("r/a", b"2"), "another was first, whatever becomes of what is left"
+    assert store.put_if_absent("r/a", b"1"), "it is ours"
+    files.failing, files.lost = set(), {"rename"}
+    assert store.put_if_absent("r/b", b"3"), "done, and the answer lost"
+    left = [name for name in files.files if ".unfinished" in name]
+    assert len(left) == 2
+    files.times[left[0]] -= 9e4 * 1e3
+    assert store.remove_unfinished("r", time.time() - 86_400) == [left[0].lstrip("/")]
+    assert sorted(files.files) == sorted([left[1], "/r/a", "/r/b"])

@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,8 @@ class HdfsStore(ObjectStore):
 
     Who asks is said by the environment: ``HADOOP_USER_NAME``, or Kerberos; ``HADOOP_CONF_DIR`` leads to settings.
     """
+
+    at_once = 1
 
     def __init__(self, authority: str) -> None:
         try:
@@ -62,6 +64,9 @@ class HdfsStore(ObjectStore):
             length = min(length, len(file) - start)
             return memoryview(file.read_range(start, length) if length > 0 else b"")
 
+    def read_ranges(self, key: str, starts: Sequence[int], lengths: Sequence[int]) -> list[memoryview]:
+        return [self.read_range(key, start, length) for start, length in zip(starts, lengths, strict=True)]
+
     def status(self, key: str) -> ObjectStatus:
         with self._said(key, "read"):
             found = self._client.get_file_info(_path(key))
@@ -78,34 +83,59 @@ class HdfsStore(ObjectStore):
         return [_status(one) for one in self._listed(prefix, recursive=True) if not one.isdir]
 
     def put(self, key: str, content: bytes | memoryview) -> None:
-        aside = self._written_aside(key, [content])
-        with self._said(key, "written"):
-            self._client.rename(aside, _path(key), True)
+        self._move(self._written_aside(key, [content]), key, overwrite=True)
 
     def put_if_absent(self, key: str, content: bytes) -> bool:
         aside = self._written_aside(key, [content])
         try:
-            with self._said(key, "written"):
-                self._client.rename(aside, _path(key), False)
+            self._move(aside, key, overwrite=False)
         except FileExistsError:
-            with contextlib.suppress(StorageError):
-                self._client.delete(aside)
-            with contextlib.suppress(FileNotFoundError):
-                return self.read(key) == content
-            return False
+            return self._is(key, content)
+        except (FileNotFoundError, StoreUnavailableError):  # it may have been done, and the answer lost
+            if self._is(key, content):
+                return True
+            raise
         return True
 
     def upload(self, key: str, file: Path) -> None:
         with open(file, "rb") as source:
             aside = self._written_aside(key, iter(lambda: source.read(_PART_BYTES), b""))
-        with self._said(key, "written"):
-            self._client.rename(aside, _path(key), True)
+        self._move(aside, key, overwrite=True)
 
     def delete(self, key: str) -> None:
         with contextlib.suppress(FileNotFoundError), self._said(key, "removed"):
             self._client.delete(_path(key))
 
+    def remove_unfinished(self, prefix: str, before: float) -> list[str]:
+        try:
+            with self._said(prefix, "listed"):
+                found = [one for one in self._client.list_status(_path(prefix), True) if f"/{_ASIDE}/" in one.path]
+        except FileNotFoundError:
+            return []
+        left = [_key(one.path) for one in found if not one.isdir and one.modification_time / 1e3 < before]
+        for key in left:
+            self.delete(key)
+        return left
+
     # -- inside -------------------------------------------------------------------------------------------
+
+    def _move(self, aside: str, key: str, *, overwrite: bool) -> None:
+        """Give a file that was written aside its name, or remove it."""
+        try:
+            with self._said(key, "written"):
+                self._client.rename(aside, _path(key), overwrite)
+        except BaseException:
+            self._discard(aside)
+            raise
+
+    def _discard(self, aside: str) -> None:
+        with contextlib.suppress(Exception):  # why it is to go is worth telling; vacuum will find it
+            self._client.delete(aside)
+
+    def _is(self, key: str, content: bytes) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            return self.read(key) == content
+        return False
 
     def _reader(self, key: str) -> Any:
         """Return an open file; those used last are kept open, as the name node is asked where its blocks are."""
@@ -120,11 +150,15 @@ class HdfsStore(ObjectStore):
         """Write a file beside its place, whole; return its path."""
         folder = f"{_path(key).rpartition('/')[0]}/{_ASIDE}"
         aside = f"{folder}/{os.urandom(12).hex()}"
-        with self._said(key, "written"):
-            self._client.mkdirs(folder, create_parent=True)
-            with self._client.create(aside, self._options(overwrite=True)) as file:
-                for part in parts:
-                    file.write(bytes(part))
+        try:
+            with self._said(key, "written"):
+                self._client.mkdirs(folder, create_parent=True)
+                with self._client.create(aside, self._options(overwrite=True)) as file:
+                    for part in parts:
+                        file.write(bytes(part))
+        except BaseException:
+            self._discard(aside)
+            raise
         with self._opening:
             self._readers.pop(key, None)
         return aside

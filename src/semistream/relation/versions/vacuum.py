@@ -26,6 +26,8 @@ __all__ = ["vacuum"]
 
 _UNNAMED = re.compile(r"\.sorting-.*|\.[0-9a-f]{16}")
 """What earlier releases left, whose files do not say who made them."""
+_DAY = 86_400.0
+"""Seconds for which something may be in the middle of being written."""
 
 
 def vacuum(
@@ -84,6 +86,8 @@ def vacuum(
                 removed.append(name)
     if removed:
         files.sync_directory(path)
+    if isinstance(path, StorePath):
+        removed += path.store.remove_unfinished(path.key, now - max(older_than, _DAY))
     for lease in writers:
         if not lease.alive:
             files.remove(lease.file)
