@@ -21,7 +21,7 @@ from semistream.tuner.planner import Plan, PlanError
 
 __all__ = ["Machines", "parse_machines", "parse_seconds"]
 
-_IN_FLIGHT = 64
+_IN_FLIGHT = 160
 _WORKER = 300 << 20
 """Bytes of a Python worker with its libraries, beside the memory of joins."""
 _ON_THE_WAY = 16 << 20

@@ -21,6 +21,7 @@ from semistream.relation.devices.store_device import StoreDevice
 from semistream.relation.relation import Relation
 from semistream.relation.stores import local_tier
 from semistream.relation.stores.local_tier import LocalTier
+from semistream.relation.stores.mirror import Mirror
 
 R = "s3://bucket/products"
 ROWS = 60_000
@@ -82,6 +83,28 @@ def test_it_stays_within_its_bytes_and_keeps_what_is_asked_for(s3: S3Server, tie
         relation.read(hot, frames)
         assert (relation.counters - before).local_pages >= 40
         assert relation.counters.fetched_bytes < 4 * relation.counters.bytes
+
+
+def test_a_full_tier_is_not_written_for_what_is_worth_no_more(
+    s3: S3Server, tier: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator, written, put = np.random.default_rng(0), [], Mirror.put
+
+    def counted(self: Mirror, first: int, frames: np.ndarray) -> int:
+        written.append(len(frames))
+        return put(self, first, frames)
+
+    monkeypatch.setattr(Mirror, "put", counted)
+    with Relation.open(R, local=BUDGET) as relation:
+        frames = relation.frames(100)
+        for turn in range(60):
+            if turn == 30:
+                before = relation.counters
+                written.clear()
+            relation.read(np.sort(generator.integers(0, relation.page_count, 100)), frames)
+        done = relation.counters - before
+    assert sum(written) < 0.2 * done.pages, "a page that was asked for as often as any other replaces none"
+    assert done.local_pages > 0.1 * done.pages
 
 
 def test_what_reads_cost_is_known_before_there_are_any(s3: S3Server, tier: Path) -> None:

@@ -35,9 +35,12 @@ START = "start"
 
 def drive(folder: Path, files: int) -> None:
     """Run both queries, until all files are done if there are so many."""
-    spark = semistream.spark.session(
-        "changes", master="local[2]", memory="1g", settings={"spark.sql.shuffle.partitions": "2"}
-    )
+    settings = {
+        "spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false",
+        # it lives for seconds: what is compiled well does not pay
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }  # fmt: skip
+    spark = semistream.spark.session("changes", master="local[2]", memory="1g", settings=settings)
     feed = spark.readStream.schema("id long, name string, op string, at long").option("maxFilesPerTrigger", 1)
     changes = write_changes(feed.json(f"{folder}/feed"), folder / "r", order="at")
     changing = changes.option("checkpointLocation", f"{folder}/changes").trigger(processingTime="0 seconds").start()
@@ -66,7 +69,7 @@ def make_changes(folder: Path, files: int, chance: random.Random) -> dict[str, d
     """Write R and files of changes; return what R holds after each, by what key 0 has then."""
     (folder / "feed").mkdir()
     table = pa.table({"id": range(500), "name": [START] * 500})
-    semistream.Relation.build(table, folder / "r", "id", shards=3, page_size=1024).close()
+    semistream.Relation.build(table, folder / "r", "id", shards=2, page_size=1024).close()
     state = dict.fromkeys(range(500), START)
     states = {START: dict(state)}
     at = 0
@@ -152,6 +155,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         states = make_changes(folder, files, chance)
+        began = time.monotonic()
         for number in range(given.kills):
             process = started(folder, 0)
             goal, deadline = commits(folder / "changes") + chance.randrange(0, 3), time.monotonic() + 120
@@ -161,10 +165,10 @@ def main() -> None:
             time.sleep(chance.random() * 1.5)
             kill(process)
             done = f"{commits(folder / 'changes')} batches of changes, {commits(folder / 'joining')} of facts"
-            print(f"kill {number + 1} after {done}", flush=True)
+            print(f"{time.monotonic() - began:6.1f} s: kill {number + 1} after {done}", flush=True)
         process = started(folder, files)
         assert process.wait(600) == 0, (folder / "log").read_text()[-3000:]
-        print(check(folder, states))
+        print(f"{time.monotonic() - began:6.1f} s: {check(folder, states)}")
 
 
 if __name__ == "__main__":

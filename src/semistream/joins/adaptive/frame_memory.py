@@ -7,7 +7,7 @@ import math
 
 from semistream.core.budget import MemoryBudget
 from semistream.joins.adaptive.adaptive_split import Split
-from semistream.joins.adaptive.page_fetch import PageFetch, read_costs
+from semistream.joins.adaptive.page_fetch import PageFetch, seconds_of_frame
 from semistream.relation.relation import Relation
 
 __all__ = ["FrameMemory"]
@@ -45,7 +45,7 @@ class FrameMemory:
         cls, relation: Relation, budget: MemoryBudget, spare: int, wanted: int, results: int, *, fixed: bool
     ) -> FrameMemory:
         """Take frames of ``spare`` bytes; ``fixed``: their number will not change."""
-        frame, pages, transfer = relation.device.frame_bytes, relation.page_count, read_costs(relation)[1]
+        frame, pages, transfer = relation.device.frame_bytes, relation.page_count, seconds_of_frame(relation)
         few = PageFetch.frames_for(spare, frame, pages, transfer)
         # a simulated call costs nothing
         many = few if relation.device.simulated else PageFetch.more_frames_for(few, spare, frame, pages, transfer)

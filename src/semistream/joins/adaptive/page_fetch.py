@@ -21,7 +21,7 @@ from semistream.structures.hot.hot_rows import HotRows
 from semistream.structures.hot.row_search import WantedRows
 from semistream.structures.read_plan import ReadPlanner
 
-__all__ = ["PageFetch", "read_costs"]
+__all__ = ["PageFetch", "read_costs", "seconds_of_frame"]
 
 
 _SETS = 4
@@ -207,9 +207,23 @@ class PageFetch:
 
 def read_costs(relation: Relation) -> tuple[float, float]:
     """Return the seconds of a seek, when many are asked for together, and of the transfer of a page."""
-    profile = DeviceProfile(1e-4, 1e-5, 5e4, 8e8, 16, True)
+    profile = _profile(relation)
+    return profile.queued_seek_seconds, profile.transfer_seconds
+
+
+def seconds_of_frame(relation: Relation) -> float:
+    """Return the seconds of a page's transfer, by which it is said how many frames a call is worth.
+
+    A store answers no sooner than after a while, whatever it is asked for: then a page counts for a part of it.
+    """
+    profile = _profile(relation)
+    part = min(1.0, _WORTHWHILE_CALL / max(profile.seek_seconds, 1e-9)) if relation.device.merges else 1.0
+    return profile.transfer_seconds * part
+
+
+def _profile(relation: Relation) -> DeviceProfile:
     if relation.page_count:
         # whoever needs a damaged page will be told; a plan only needs to know about what reads cost
         with contextlib.suppress(CorruptPageError):
-            profile = relation.device.profile
-    return profile.queued_seek_seconds, profile.transfer_seconds
+            return relation.device.profile
+    return DeviceProfile(1e-4, 1e-5, 5e4, 8e8, 16, True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import queue
 import tempfile
 import threading
 import time
@@ -33,6 +34,10 @@ __all__ = ["MirroredFiles", "bad_pages"]
 _FILL_BYTES = 1 << 20
 _FILL_AT_ONCE = 4
 _PROBED_PAGES = 1024
+_READ_AT_ONCE = 64
+"""Pages of a call of which not all are here, read beside their frames: into those, others come meanwhile."""
+_LATER = 64
+"""Runs of pages, mostly of one, that wait to be kept."""
 
 _probed: dict[tuple[int, int, int], DeviceProfile] = {}
 """What was measured in this process, by disk, page size and depth."""
@@ -66,31 +71,65 @@ class MirroredFiles:
             undo.pop_all()
         self._ended = threading.Event()
         self._filling: threading.Thread | None = None
+        self._keeping: threading.Thread | None = None
+        self._later: queue.Queue[tuple[int, Frames] | None] = queue.Queue(_LATER)
 
-    def read(self, pages: Ints, frames: Frames) -> Bools:
-        """Read what is there into its frames; return which pages those are, which are as they should be.
+    def there(self, pages: Ints) -> Bools:
+        """Say which pages are marked as being here, and note that all were asked for."""
+        there = np.zeros(len(pages), bool)
+        for number, mine in self._by_file(pages):
+            there[mine] = self._mirrors[number].there(pages[mine] - self._starts[number])
+        return there
 
-        If all are there this is a read of a file. If not, holes are read with the rest, which costs next to nothing.
-        """
-        there = self._there(pages)
-        if not there.any():
-            return there
+    def read(self, pages: Ints, frames: Frames, there: Bools) -> Bools:
+        """Read what is marked as being here into its frames, and leave others alone; return what came as it should."""
         if there.all():
             try:
                 self._files.read(pages, frames)
                 return there
             except (CorruptPageError, DeviceError):
                 pass  # taken away meanwhile, or damaged: see which
-        with self._files._reader.in_use():
-            self._files._reader.transfer(pages, frames, verify=False)
-        bad = bad_pages(frozen(frames.view(np.uint64)), frozen(pages), frozen(self._starts), frozen(self._seeds))
-        for number, mine in self._by_file(pages):
-            gone = mine[there[mine] & bad[mine]]
-            self._mirrors[number].forget(pages[gone] - self._starts[number])
-        return ~bad & there
+        found = np.zeros(len(pages), bool)
+        here = np.flatnonzero(there)
+        room = self._files.allocate(min(here.size, _READ_AT_ONCE))
+        for begin in range(0, here.size, _READ_AT_ONCE):
+            some = here[begin : begin + _READ_AT_ONCE]
+            rows, ids = room[: some.size], pages[some]
+            with self._files._reader.in_use():
+                self._files._reader.transfer(ids, rows, verify=False)
+            bad = bad_pages(frozen(rows.view(np.uint64)), frozen(ids), frozen(self._starts), frozen(self._seeds))
+            frames[some[~bad]] = rows[~bad]
+            found[some[~bad]] = True
+            for number, mine in self._by_file(ids[bad]):
+                self._mirrors[number].forget(ids[bad][mine] - self._starts[number])
+        return found
 
-    def keep(self, first: int, frames: Frames) -> bool:
-        """Keep a run of pages of one object, unless some of them are not what they should be."""
+    def keep(self, first: int, frames: Frames) -> None:
+        """Keep those of a run of pages of one object that are worth it, unless some are not what they should be.
+
+        While there is room at once. Then by a thread that has time for it, and not at all if too much waits for it: to
+        read on is worth more.
+        """
+        number = int(np.searchsorted(self._starts, first, side="right")) - 1
+        mirror, local = self._mirrors[number], first - int(self._starts[number])
+        if self._tier.has_room(frames.nbytes):
+            self._keep_all(first, frames)
+            return
+        worth = np.flatnonzero(self._tier.worth(mirror, local, len(frames)))
+        for run in np.split(worth, np.flatnonzero(np.diff(worth) != 1) + 1) if worth.size else ():
+            begin, end = int(run[0]), int(run[-1]) + 1
+            with contextlib.suppress(queue.Full):
+                self._later.put_nowait((first + begin, frames[begin:end].copy()))
+            if self._keeping is None:
+                self._keeping = threading.Thread(target=self._keep_later, name="keeping", daemon=True)
+                self._keeping.start()
+
+    def _keep_later(self) -> None:
+        while (next_ := self._later.get()) is not None:
+            with contextlib.suppress(OSError):  # who reads will hear of the disk
+                self._keep_all(*next_)
+
+    def _keep_all(self, first: int, frames: Frames) -> bool:
         pages = np.arange(first, first + len(frames))
         if bad_pages(frozen(frames.view(np.uint64)), pages, frozen(self._starts), frozen(self._seeds)).any():
             return False
@@ -146,16 +185,10 @@ class MirroredFiles:
         base = int(self._starts[number])
         frames = brought(base + begin, length)
         count(1, length * self._page_bytes)
-        while not (self._ended.is_set() or self.keep(base + begin, frames)):
+        while not (self._ended.is_set() or self._keep_all(base + begin, frames)):
             if self._tier.spare < frames.nbytes:
                 return
             time.sleep(0.001)  # others keep theirs just now
-
-    def _there(self, pages: Ints) -> Bools:
-        there = np.zeros(len(pages), bool)
-        for number, mine in self._by_file(pages):
-            there[mine] = self._mirrors[number].there(pages[mine] - self._starts[number])
-        return there
 
     def _by_file(self, pages: Ints) -> list[tuple[int, Ints]]:
         """Return for each object with some of the pages which those are."""
@@ -169,6 +202,9 @@ class MirroredFiles:
         self._ended.set()
         if self._filling is not None and self._filling is not threading.current_thread():
             self._filling.join()
+        if self._keeping is not None:
+            self._later.put(None)
+            self._keeping.join()
         self._files.close()
         for mirror in self._mirrors:
             mirror.close()

@@ -15,7 +15,8 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,9 +32,11 @@ from semistream.relation.stores.store_path import StorePath
 
 __all__ = ["StoreDevice"]
 
-IN_FLIGHT = 64
-"""Requests of one process at once."""
-LONGEST_REQUEST = 256 << 10
+_CALLS = 16
+"""Calls of one process to stores at once, each of several requests,"""
+_CALL_BYTES = 1 << 20
+"""which bring no more than this together, unless it is one."""
+LONGEST_REQUEST = 512 << 10
 MOST_FETCHED = 4
 """Bytes brought for each byte that is wanted, at most."""
 _SAMPLE = 3
@@ -46,8 +49,8 @@ _measured: dict[tuple[str, int], DeviceProfile] = {}
 class StoreDevice(Device):
     """Pages in objects of a store, numbered through: page ids go on from one object to the next.
 
-    Any number of threads may read at once; all of a process share its requests in flight. Bytes on their way are held
-    beside the frames: up to 16 MiB in a process.
+    Any number of threads may read at once; all of a process share its requests in flight, some 160. Bytes on their way
+    are held beside the frames: up to 16 MiB in a process.
 
     Parameters
     ----------
@@ -58,7 +61,7 @@ class StoreDevice(Device):
     bound
         For each object, whether its pages were sealed with the seed of its name.
     depth
-        What a `semistream.relation.devices.file_device.FileDevice` has of them.
+        Reads of the local tier in flight.
     tier
         Where pages are kept on this machine, if they are.
     """
@@ -69,12 +72,12 @@ class StoreDevice(Device):
         page_bytes: int,
         *,
         bound: Sequence[bool],
-        depth: int = IN_FLIGHT,
+        depth: int = 64,
         tier: LocalTier | None = None,
     ) -> None:
         self.page_bytes = self.frame_bytes = page_bytes
         self.places = [place for place, _, _ in objects]
-        self.depth = min(depth, IN_FLIGHT)
+        self.depth = _CALLS * max(1, *(place.store.at_once for place in self.places), 1)
         self.counters = DeviceCounters()
         self._starts = np.cumsum([0, *(pages for _, _, pages in objects)], dtype=np.int64)
         self.page_count = int(self._starts[-1])
@@ -95,13 +98,17 @@ class StoreDevice(Device):
         if int(pages.min()) < 0 or int(pages.max()) >= self.page_count:
             raise self._no_such_page(int(pages.max()) if pages.max() >= self.page_count else int(pages.min()))
         begin = time.perf_counter()
-        there = np.zeros(len(pages), bool) if self._tier is None else self._tier.read(pages, frames)
-        requests = fetched = 0
+        there = np.zeros(len(pages), bool) if self._tier is None else self._tier.there(pages)
         try:
-            missing = np.flatnonzero(~there)
-            if missing.size:
-                requests, fetched = self._fetch(pages, frames, missing, self._gap())
-            if not (self._tier is not None and there.all()):
+            # what is far away is on its way while what is here is read
+            coming = self._fetch(pages, frames, np.flatnonzero(~there))
+            try:
+                found = self._tier.read(pages, frames, there) if self._tier is not None and there.any() else there
+            finally:
+                coming.wait()
+            lost = self._fetch(pages, frames, np.flatnonzero(there & ~found))
+            lost.wait()
+            if not found.all() or self._tier is None:
                 self._verify(pages, frames)
         except BaseException:
             frames[:] = 0
@@ -110,57 +117,80 @@ class StoreDevice(Device):
             self.counters.reads += 1 + int(np.count_nonzero(np.diff(pages) != 1))
             self.counters.pages += len(pages)
             self.counters.bytes += len(pages) * self.page_bytes
-            self.counters.requests += requests
-            self.counters.fetched_bytes += fetched
-            self.counters.local_pages += int(np.count_nonzero(there))
+            self.counters.requests += coming.requests + lost.requests
+            self.counters.fetched_bytes += coming.fetched_bytes + lost.fetched_bytes
+            self.counters.local_pages += int(np.count_nonzero(found))
             self.counters.seconds += time.perf_counter() - begin
-        if missing.size and self._tier is not None:
-            self._tier.fill(self._brought, self._count)
+        if coming.requests and self._tier is not None:
+            self._tier.fill(self._brought_run, self._count)
 
     def _count(self, requests: int, fetched: int) -> None:
         with self._lock:
             self.counters.requests += requests
             self.counters.fetched_bytes += fetched
 
-    def _fetch(self, pages: Ints, frames: Frames, which: Ints, gap: int, *, keep: bool = True) -> tuple[int, int]:
-        """Bring some pages into their frames, unverified; return the requests it took, and the bytes they brought."""
+    def _fetch(self, pages: Ints, frames: Frames, which: Ints, *, gap: int | None = None, keep: bool = True) -> _Coming:
+        """Begin to bring some pages into their frames, unverified."""
+        if not which.size:
+            return _Coming([], 0, 0)
         order = which[np.argsort(pages[which], kind="stable")]
         ordered = pages[order]
         most = max(1, LONGEST_REQUEST // self.page_bytes)
+        gap = self._gap() if gap is None else gap
         bounds = _requests(ordered, self._starts, gap // self.page_bytes, most, MOST_FETCHED)
         firsts, lasts = ordered[bounds[:-1]], ordered[bounds[1:] - 1]
 
-        def bring(number: int) -> None:
-            first, last = int(firsts[number]), int(lasts[number])
-            mine = order[bounds[number] : bounds[number + 1]]
-            brought = self._brought(first, last - first + 1)
-            frames[mine] = brought[ordered[bounds[number] : bounds[number + 1]] - first]
-            if self._tier is not None and keep:
-                self._tier.keep(first, brought)
+        def bring(begin: int, end: int) -> None:
+            for number, brought in enumerate(self._brought(firsts[begin:end], lasts[begin:end]), begin):
+                mine = slice(int(bounds[number]), int(bounds[number + 1]))
+                frames[order[mine]] = brought[ordered[mine] - firsts[number]]
+                if self._tier is not None and keep:
+                    self._tier.keep(int(firsts[number]), brought)
 
-        if firsts.size == 1:
-            bring(0)
-        else:
-            list(_pool().map(bring, range(firsts.size)))
-        return int(firsts.size), int((lasts - firsts + 1).sum()) * self.page_bytes
+        calls = [_pool().submit(bring, *call) for call in self._calls(firsts, lasts)]
+        return _Coming(calls, int(firsts.size), int((lasts - firsts + 1).sum()) * self.page_bytes)
 
-    def _brought(self, first: int, count: int) -> Frames:
-        """Bring a run of pages of one object."""
-        number = int(np.searchsorted(self._starts, first, side="right")) - 1
-        place, local = self.places[number], first - int(self._starts[number])
+    def _calls(self, firsts: Ints, lasts: Ints) -> list[tuple[int, int]]:
+        """Part requests into calls: of one object each, of so many and so much as is brought at once."""
+        files = np.searchsorted(self._starts, firsts, side="right") - 1
+        sizes = (lasts - firsts + 1) * self.page_bytes
+        calls, begin, held = [], 0, 0
+        for number, size in enumerate(sizes.tolist()):
+            most = self.places[files[begin]].store.at_once
+            if number > begin and (
+                files[number] != files[begin] or number - begin >= most or held + size > _CALL_BYTES
+            ):
+                calls.append((begin, number))
+                begin, held = number, 0
+            held += size
+        return [*calls, (begin, firsts.size)]
+
+    def _brought(self, firsts: Ints, lasts: Ints) -> list[Frames]:
+        """Bring runs of pages of one object."""
+        number = int(np.searchsorted(self._starts, firsts[0], side="right")) - 1
+        place, size = self.places[number], self.page_bytes
+        starts, counts = (firsts - self._starts[number]).tolist(), (lasts - firsts + 1).tolist()
         try:
-            found = place.store.read_range(place.key, local * self.page_bytes, count * self.page_bytes)
+            if len(starts) == 1:
+                found = [place.store.read_range(place.key, starts[0] * size, counts[0] * size)]
+            else:
+                lengths = [count * size for count in counts]
+                found = place.store.read_ranges(place.key, [start * size for start in starts], lengths)
         except FileNotFoundError:
             raise DeviceError(
                 f"{place} is gone, and this relation was open with it: a vacuum has removed its version, or somebody "
                 "the object; open the relation again, and have vacuum leave versions for longer (older_than)"
             ) from None
-        if found.nbytes != count * self.page_bytes:
-            page = local + found.nbytes // self.page_bytes
-            raise CorruptPageError(
-                f"{place} is truncated: page {page} is not whole; {_REMEDY}", file=str(place), page=page
-            )
-        return np.frombuffer(found, np.uint8).reshape(count, self.page_bytes)
+        for start, count, run in zip(starts, counts, found, strict=True):
+            if run.nbytes != count * size:
+                page = start + run.nbytes // size
+                raise CorruptPageError(
+                    f"{place} is truncated: page {page} is not whole; {_REMEDY}", file=str(place), page=page
+                )
+        return [np.frombuffer(run, np.uint8).reshape(-1, size) for run in found]
+
+    def _brought_run(self, first: int, count: int) -> Frames:
+        return self._brought(np.array([first]), np.array([first + count - 1]))[0]
 
     def _verify(self, pages: Ints, frames: Frames) -> None:
         bad = bad_pages(frozen(frames.view(np.uint64)), frozen(pages), frozen(self._starts), frozen(self._seeds))
@@ -186,13 +216,13 @@ class StoreDevice(Device):
     def measure(self, *, seed: int = 0) -> DeviceProfile:
         """Time requests of a page, one at a time and many at once, and long runs: some tens of requests."""
         generator = np.random.default_rng(seed)
-        most = min(self.page_count, IN_FLIGHT * LONGEST_REQUEST // self.page_bytes)
+        most = min(self.page_count, max(2 * self.depth, _CALLS * _CALL_BYTES // self.page_bytes))
         frames = self.allocate(max(1, most))
         many = min(len(frames), 2 * self.depth)
 
         def seconds(pages: Ints) -> float:
             begin = time.perf_counter()
-            self._fetch(pages, frames[: pages.size], np.arange(pages.size), 0, keep=False)
+            self._fetch(pages, frames[: pages.size], np.arange(pages.size), gap=0, keep=False).wait()
             return time.perf_counter() - begin
 
         seconds(np.zeros(1, np.int64))  # the first connects
@@ -223,6 +253,20 @@ class StoreDevice(Device):
 
     def __repr__(self) -> str:
         return f"StoreDevice({len(self.places)} objects, {self.page_count} pages of {self.page_bytes} B)"
+
+
+class _Coming(NamedTuple):
+    """Pages that are on their way, by so many requests."""
+
+    calls: list[Future[None]]
+    requests: int
+    fetched_bytes: int
+
+    def wait(self) -> None:
+        """Return when all have come, or all have ended and some in failure."""
+        wait(self.calls)
+        for call in self.calls:
+            call.result()
 
 
 @kernel
@@ -257,5 +301,5 @@ def _pool() -> ThreadPoolExecutor:
     global _threads
     with _making:
         if _threads is None or _threads[0] != os.getpid():
-            _threads = os.getpid(), ThreadPoolExecutor(IN_FLIGHT, "semistream-store")
+            _threads = os.getpid(), ThreadPoolExecutor(_CALLS, "semistream-store")
         return _threads[1]

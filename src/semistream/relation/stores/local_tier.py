@@ -1,8 +1,11 @@
 """The local tier: what came from a store, kept on this machine's disk within a number of bytes, for all its processes.
 
 Mirrors of objects of pages (`mirror`), and small objects whole. Who adds to it holds its lock; who reads from it does
-not. When there is no room, a clock's hand goes around all pages of all mirrors and gives back those that nobody has
-read since it last came by; so pages of old versions, and of relations that nobody joins any more, go by themselves.
+not. While there is room, all that comes is kept. From then on a page is kept only if it was asked for more often than
+those that are there, or a stream that asks for everything now and then would have the disk write all the time, for
+pages that are worth no more than the ones they replace. Room is made by a clock's hand, which goes around all pages of
+all mirrors and gives back those that are asked for less than is usual; mirrors of old versions, and of relations that
+nobody joins any more, go whole.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
-from semistream.core.arrays import Bytes
+import numpy as np
+
+from semistream.core.arrays import Bools, Bytes
 from semistream.core.errors import StorageError
 from semistream.core.units import format_bytes, parse_bytes
 from semistream.relation.stores.mirror import EXTENTS, Mirror, punch
@@ -36,7 +41,7 @@ _LEAST = 1 << 20
 _IDLE_WHOLE = 3600.0
 _LOOK_EVERY = 0.02
 _FULL, _FREED = 15 / 16, 7 / 8
-"""Pages are evicted when the tier is so full, until it is no fuller than that."""
+"""Pages are evicted when the tier is so full, until it is no fuller than that; any page is kept up to there."""
 
 
 def local_tier(given: int | float | str | None, of: int) -> LocalTier | None:
@@ -127,7 +132,17 @@ class LocalTier:
     def mirror(self, place: StorePath, status: ObjectStatus, pages: int, page_bytes: int) -> Mirror:
         """Return the mirror of an object."""
         with self._told():
-            return Mirror(self._folder(place, status), place.name, pages, page_bytes)
+            mirror = Mirror(self._folder(place, status), place.name, pages, page_bytes)
+            mirror.note_opened()
+            return mirror
+
+    def has_room(self, more: int) -> bool:
+        """Say whether anything is kept that comes: the disk is not full, nor is the tier nearly."""
+        return not self.full and self.used + more <= self.budget * _FREED
+
+    def worth(self, mirror: Mirror, first: int, count: int) -> Bools:
+        """Say which pages of a run are to be kept where there is no room: those that are asked for often."""
+        return np.zeros(count, np.bool_) if self.full else mirror.worth(first, count)
 
     def keep(self, mirror: Mirror, first: int, frames: Bytes) -> bool:
         """Keep a run of pages if there is room, and tell. Nobody waits for room: it is made in the background."""
@@ -214,12 +229,12 @@ class LocalTier:
             name, at = _position(hand.fileno())
             start = next((number for number, folder in enumerate(folders) if folder.name >= name), 0)
             at = at if folders and folders[start].name == name else 0
-            # three times around: the first may only clear marks
-            for folder in (folders[start:] + folders[:start]) * 3:
-                going = True
+            # three times around: the first only takes what is asked for less than is usual
+            for number, folder in enumerate((folders[start:] + folders[:start]) * 3):
+                going, lap = True, number // len(folders)
                 while going and self.used > goal:
                     with self.locked(), contextlib.suppress(FileNotFoundError):
-                        freed, at, going = self._swept(folder, at)
+                        freed, at, going = self._swept(folder, at, lap)
                         self._note(self.used - freed)
                         os.ftruncate(hand.fileno(), 0)
                         os.pwrite(hand.fileno(), json.dumps([folder.name, at]).encode(), 0)
@@ -227,7 +242,7 @@ class LocalTier:
                     return
                 at = 0
 
-    def _swept(self, folder: Path, begin: int) -> tuple[int, int, bool]:
+    def _swept(self, folder: Path, begin: int, lap: int) -> tuple[int, int, bool]:
         """Let the hand go on in one mirror; return what was freed, where it is, and whether it can go on there."""
         name = next((file.name for file in folder.iterdir() if file.name != EXTENTS), None)
         pages = (folder / EXTENTS).stat().st_size
@@ -235,7 +250,7 @@ class LocalTier:
             return 0, 0, False
         mirror = Mirror(folder, name, pages, (folder / name).stat().st_size // pages)
         try:
-            freed, at = mirror.sweep(begin)
+            freed, at = mirror.sweep(begin, 1 if mirror.is_idle() else lap)
             return freed, at, at < pages
         finally:
             mirror.close()

@@ -4,7 +4,7 @@
 
     <tier>/<hash of the object's identity>/
         shard-0000-….pages     the pages that are there in their places, holes elsewhere
-        extents                a byte a page: 1 there, 2 read since the clock's hand came by
+        extents                a byte a page: 1 if it is there, and twice how often it was asked for lately
 
 A page is marked after it was written, so a process that is killed leaves a page that is not marked. Whatever else goes
 wrong, a page that another process takes away meanwhile or a loss of power, the page's own checksum tells, which is
@@ -20,6 +20,7 @@ import fcntl
 import math
 import mmap
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,12 @@ from semistream.core.arrays import Bools, Bytes, Ints
 __all__ = ["EXTENTS", "Mirror", "punch"]
 
 EXTENTS = "extents"
-THERE, USED = np.uint8(1), np.uint8(2)
+THERE = np.uint8(1)
+_MOST_ASKED = 127
+_AGE = 8
+"""A page that was asked for twice as often as others is so until each was asked for as often as this, on average."""
+_LOOK_EVERY = 0.25
+_IDLE = 600.0
 _BLOCK = 4096
 _SEGMENT = 512 << 10
 _KEEP_SIZE_PUNCH_HOLE = 3
@@ -73,14 +79,31 @@ class Mirror:
             os.ftruncate(self._data, pages * page_bytes)
         room = mmap.mmap(self._extents, max(1, pages))
         self.state: NDArray[np.uint8] = np.frombuffer(room, np.uint8)[:pages]
+        self._asked = 0
+        self._usual, self._next_look = 0.0, 0.0
 
     def there(self, pages: Ints) -> Bools:
-        """Say which pages are there, and note that they are used."""
+        """Say which pages are there, and note that all of them were asked for."""
         state = self.state[pages]
+        self.state[pages] = np.where(state < 2 * _MOST_ASKED, state + np.uint8(2), state)
+        self._asked += len(pages)
+        if self._asked > _AGE * self.state.size:
+            self._asked = 0
+            self.state[:] = self.state & THERE | self.state >> 2 << 1
         found: Bools = state & THERE != 0
-        fresh = pages[found & (state & USED == 0)]
-        self.state[fresh] |= USED
         return found
+
+    def worth(self, first: int, count: int) -> Bools:
+        """Say which pages of a run were asked for clearly more often than those that are there."""
+        if time.monotonic() > self._next_look:
+            self._usual, self._next_look = self._usual_count(), time.monotonic() + _LOOK_EVERY
+        better: Bools = self.state[first : first + count] >> 1 > 1.5 * self._usual + 1
+        return better
+
+    def _usual_count(self) -> float:
+        """Return how often pages that are there were asked for, on average."""
+        there = self.state[self.state & THERE != 0]
+        return float((there >> 1).mean()) if there.size else 0.0
 
     def put(self, first: int, frames: Bytes) -> int:
         """Keep a run of pages; return by how many bytes the mirror has grown. The tier is locked meanwhile."""
@@ -98,40 +121,61 @@ class Mirror:
 
     def forget(self, pages: Ints) -> None:
         """Take pages for missing."""
-        self.state[pages] = 0
+        self.state[pages] &= ~THERE
 
     @property
     def nbytes(self) -> int:
         """Bytes of the disk that it takes."""
         return os.fstat(self._data).st_blocks * 512
 
-    def sweep(self, begin: int) -> tuple[int, int]:
+    def sweep(self, begin: int, lap: int) -> tuple[int, int]:
         """Let the clock's hand go on from page ``begin`` to the end of the first segment in which something is evicted.
 
-        To give back part of a file takes milliseconds, however much it is. So a segment is given back whole, and those
-        of its pages that were read since the hand last came by are written again; a segment that has few others is
-        left for the next time. Returns the bytes freed, and the page to go on from. The tier is locked meanwhile.
+        Evicted are pages that were asked for less often than is usual, on a later ``lap`` others too. To give back part
+        of a file takes milliseconds, however much it is. So a segment is given back whole, and its other pages are
+        written again; a segment that has few to evict is left for the next time. Where the hand has been, what was
+        asked counts less. Returns the bytes freed, and the page to go on from. The tier is locked meanwhile.
         """
         unit = _BLOCK // math.gcd(self.page_bytes, _BLOCK)
         step = max(1, _SEGMENT // (unit * self.page_bytes)) * unit
+        usual = self._usual_count() if lap == 0 else _MOST_ASKED
         for first in range(begin - begin % step, self.state.size, step):
             state = self.state[first : first + step].copy()
-            self.state[first : first + step] &= ~USED
-            there = state & THERE != 0
-            used = np.flatnonzero(there & (state & USED != 0))
-            if used.size * 4 > np.count_nonzero(there) * 3 or not there.any():
+            asked, there = state >> 1, state & THERE != 0
+            self.state[first : first + step] = (asked - (asked >> 2)) << 1 | state & THERE
+            kept = np.flatnonzero(there & (asked > usual))
+            if kept.size * 4 > np.count_nonzero(there) * 3 or not there.any():
                 continue
             before, width = self.nbytes, self.page_bytes
-            kept = [(first + int(page), os.pread(self._data, width, (first + int(page)) * width)) for page in used]
-            self.state[first : first + step] = (
-                0  # before the hole: who reads meanwhile finds a wrong checksum, and asks
-            )
+            contents = [(first + int(page), os.pread(self._data, width, (first + int(page)) * width)) for page in kept]
+            # before the hole: who reads meanwhile finds a wrong checksum, and asks
+            self.state[first : first + step] &= ~THERE
             punch(self._data, first * width, len(state) * width)
-            for page, content in kept:
+            for page, content in contents:
                 os.pwrite(self._data, content, page * width)
-                self.state[page] = THERE
+                self.state[page] |= THERE
             return before - self.nbytes, first + step
         return 0, self.state.size
+
+    def is_idle(self) -> bool:
+        """Whether nobody else has it open, nor had lately: of an old version, or of a relation that is not joined."""
+        if time.time() - self.opened_at < _IDLE:
+            return False
+        try:
+            fcntl.flock(self._extents, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        fcntl.flock(self._extents, fcntl.LOCK_SH)
+        return True
+
+    @property
+    def opened_at(self) -> float:
+        """When somebody last opened it to read, as `note_opened` was told."""
+        return os.fstat(self._data).st_atime
+
+    def note_opened(self) -> None:
+        """Note that somebody reads from it."""
+        os.utime(self._data, (time.time(), os.fstat(self._data).st_mtime))
 
     def close(self) -> None:
         """Close the files."""
