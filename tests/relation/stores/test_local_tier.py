@@ -17,9 +17,10 @@ import semistream
 from s3_server import S3Server
 from semistream.core.errors import StorageError
 from semistream.relation import updates
+from semistream.relation.devices import mirrored_files
 from semistream.relation.devices.store_device import StoreDevice
 from semistream.relation.relation import Relation
-from semistream.relation.stores import local_tier
+from semistream.relation.stores import local_tier, mirror
 from semistream.relation.stores.local_tier import LocalTier
 from semistream.relation.stores.mirror import Mirror
 
@@ -171,6 +172,7 @@ def test_damage_to_the_tier_is_found_and_made_good(s3: S3Server, tier: Path) -> 
 def test_a_kill_leaves_a_tier_that_can_be_trusted(s3: S3Server, tier: Path) -> None:
     code = f"""
 import os, signal, threading, numpy as np
+from semistream.relation.devices import mirrored_files
 from semistream.relation.devices.store_device import StoreDevice
 from semistream.relation.relation import Relation
 with Relation.open({R!r}, local={BUDGET}) as relation:
@@ -229,10 +231,23 @@ def test_what_cannot_be_is_said(s3: S3Server, tier: Path, monkeypatch: pytest.Mo
 
 
 def test_a_full_disk_is_no_fault(s3: S3Server, tier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> int:
+    def full(*_: object, **__: object) -> int:
         raise OSError(28, "No space left on device")
 
+    Relation.build(table()[:9], "memory://full/r", key="id").close()
+    Relation.open(R, local="2MB").close()
+    marks = [file.stat() for file in tier.glob("*/extents")]
+    assert marks, "to be written to without asking the disk, which would end the process"
+    assert all(one.st_blocks * 512 >= one.st_size for one in marks)
     monkeypatch.setattr(local_tier.Mirror, "put", full)
+    monkeypatch.setattr(mirrored_files.tempfile, "NamedTemporaryFile", full)
+    monkeypatch.setattr(mirrored_files, "_probed", {})
     with Relation.open(R, local="100MB") as relation:
+        joined = semistream.create("adaptivejoin", relation, on="id", memory="500KB")
+        assert sum(one.num_rows for one in joined.process([pa.record_batch({"id": [1, 2]})])) == 2
         assert relation.to_table().sort_by("id").equals(table())
         assert relation.counters.local_pages == 0
+    monkeypatch.setattr(local_tier.os, "pwrite", full)
+    monkeypatch.setattr(mirror, "_make", full)
+    with Relation.open("memory://full/r", local="2MB") as relation:
+        assert relation.to_table().num_rows == 9

@@ -139,7 +139,10 @@ class MirroredFiles:
     def blended(self, store: DeviceProfile) -> DeviceProfile:
         """Return what reads cost if the tier holds as much of R as fits into it."""
         share = min(1.0, self._tier.budget / max(1, int(self._starts[-1]) * self._page_bytes))
-        local = _disk_profile(self._tier.root, self._page_bytes, self._files.depth)
+        try:
+            local = _disk_profile(self._tier.root, self._page_bytes, self._files.depth)
+        except OSError:  # a disk that has no room for a probe has none for pages
+            return store
 
         def mixed(here: float, there: float) -> float:
             return share * here + (1 - share) * there

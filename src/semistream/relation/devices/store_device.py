@@ -22,11 +22,11 @@ import numpy as np
 
 from semistream.core.arrays import Ints
 from semistream.core.compiled import frozen, kernel
-from semistream.core.errors import CorruptPageError
+from semistream.core.errors import CorruptPageError, StorageError
 from semistream.relation.devices.device import Device, DeviceCounters, DeviceError, DeviceProfile, Frames
 from semistream.relation.devices.mirrored_files import MirroredFiles, bad_pages
 from semistream.relation.storage.checksum import file_seed
-from semistream.relation.stores.local_tier import LocalTier
+from semistream.relation.stores.local_tier import NO_ROOM, LocalTier
 from semistream.relation.stores.object_store import ObjectStatus
 from semistream.relation.stores.store_path import StorePath
 
@@ -85,7 +85,13 @@ class StoreDevice(Device):
         self._seeds = np.array([file_seed(place.name) if is_bound else 0 for place, is_bound in names], np.uint64)
         self._lock = threading.Lock()
         self._closed = False
-        self._tier = None if tier is None else MirroredFiles(tier, objects, page_bytes, bound, depth)
+        self._tier: MirroredFiles | None = None
+        if tier is not None:
+            try:
+                self._tier = MirroredFiles(tier, objects, page_bytes, bound, depth)
+            except StorageError as error:
+                if error.errno not in NO_ROOM:  # the store has it all the same
+                    raise
         # what is all on the disk is read as from a disk
         self.merges = tier is None or tier.budget < self.page_count * page_bytes
 

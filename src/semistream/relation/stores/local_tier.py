@@ -32,7 +32,7 @@ from semistream.relation.stores.mirror import EXTENTS, Mirror, punch
 from semistream.relation.stores.object_store import ObjectStatus
 from semistream.relation.stores.store_path import StorePath
 
-__all__ = ["LocalTier", "local_tier"]
+__all__ = ["NO_ROOM", "LocalTier", "local_tier"]
 
 _DIGEST = 16
 _PATIENCE = 0.002
@@ -40,6 +40,7 @@ _PATIENCE = 0.002
 _LEAST = 1 << 20
 _IDLE_WHOLE = 3600.0
 _LOOK_EVERY = 0.02
+NO_ROOM = errno.ENOSPC, errno.EDQUOT
 _FULL, _FREED = 15 / 16, 7 / 8
 """Pages are evicted when the tier is so full, until it is no fuller than that; any page is kept up to there."""
 
@@ -82,10 +83,15 @@ class LocalTier:
                 "that can, or do without a tier (local=None)", number=error.errno, path=root,
             ) from error  # fmt: skip
         weakref.finalize(self, os.close, self._lock)
-        with self.locked():
-            self._note(self._measured())
         self.full = False
         """Whether the disk had no room; then nothing more is kept."""
+        try:
+            with self.locked():
+                self._note(self._measured())
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            self.full = True
         self._evicting = threading.Lock()
         self._next_look = 0.0
         if self.used > budget:
@@ -154,7 +160,7 @@ class LocalTier:
             try:
                 self._note(self.used + mirror.put(first, frames))
             except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS):
+                if error.errno not in (*NO_ROOM, errno.EIO, errno.EROFS):
                     raise
                 self.full = True  # the store has it all the same
                 return False

@@ -71,12 +71,19 @@ class Mirror:
         while self._extents < 0:
             _make(folder, name, pages, page_bytes)
             self._extents = _held(folder / EXTENTS)
-        self._data = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-        sizes = os.fstat(self._data).st_size, os.fstat(self._extents).st_size
-        if sizes != (pages * page_bytes, max(1, pages)):  # somebody was at it: nothing of it is known
-            os.ftruncate(self._extents, 0)
-            os.ftruncate(self._extents, max(1, pages))
-            os.ftruncate(self._data, pages * page_bytes)
+        self._data = -1
+        try:
+            self._data = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            sizes = os.fstat(self._data).st_size, os.fstat(self._extents).st_size
+            if sizes != (pages * page_bytes, max(1, pages)):  # somebody was at it: nothing of it is known
+                os.ftruncate(self._extents, 0)
+                os.ftruncate(self._extents, max(1, pages))
+                os.ftruncate(self._data, pages * page_bytes)
+            # a mark that the disk has no room for would be the end of this process
+            os.posix_fallocate(self._extents, 0, max(1, pages))
+        except OSError:
+            self.close()
+            raise
         room = mmap.mmap(self._extents, max(1, pages))
         self.state: NDArray[np.uint8] = np.frombuffer(room, np.uint8)[:pages]
         self._asked = 0
