@@ -58,12 +58,12 @@ def _advance(
     aging: float,
     threshold: int,
     periods: int,
-) -> tuple[Floats, int]:
-    """Let ``periods`` times between halvings pass; return the mean share cached, and the threshold."""
+) -> tuple[Floats, int, Floats]:
+    """Let ``periods`` times between halvings pass; return the mean share cached, the threshold, and who came in."""
     classes, levels = shares.shape
     window = capacity / 4 + 1024.0
     noticed, gone = 0.0, 0.0
-    mean = np.zeros(classes)
+    mean, came = np.zeros(classes), np.zeros(classes)
     added = np.empty(levels)
     coming = np.zeros((classes, levels))
     step = aging / _STEPS
@@ -126,6 +126,7 @@ def _advance(
                 if held[c] > 0:
                     shares[r, c] *= left[c] / held[c]
                 shares[r, c] += coming[r, c] * accepted[c]
+                came[r] += coming[r, c] * accepted[c]
         # the threshold
         noticed += missed * step
         gone += evicted
@@ -146,7 +147,7 @@ def _advance(
             for c in range(levels):
                 inside += shares[r, c]
             mean[r] += inside
-    return mean / (periods * _STEPS), threshold
+    return mean / (periods * _STEPS), threshold, came / (periods * aging)
 
 
 def ideal(keys: KeyClasses, capacity: float, aging: float) -> Counts:
@@ -159,8 +160,10 @@ def ideal(keys: KeyClasses, capacity: float, aging: float) -> Counts:
 
 def cached_shares(
     keys: KeyClasses, events: Floats, capacity: float, aging: float, state: Counts, threshold: int = 1, periods: int = 6
-) -> tuple[Floats, int]:
+) -> tuple[Floats, int, Floats]:
     """Return the share of each class that is cached, after some time from ``state`` on, which is moved.
+
+    Beside it the threshold, and how many of its keys come in, as a share for each tuple of the stream.
 
     Parameters
     ----------
@@ -175,7 +178,7 @@ def cached_shares(
     periods
         Halvings to go through.
     """
-    shares, threshold = _advance(
+    shares, threshold, came = _advance(
         keys.count, keys.popularity, events, state, float(capacity), float(aging), threshold, periods
     )
-    return np.clip(shares, 0.0, 1.0), threshold
+    return np.clip(shares, 0.0, 1.0), threshold, came

@@ -23,6 +23,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from semistream.costs.basis.cache_steady_state import Counts, cached_shares, ideal
 from semistream.costs.basis.model import Costs, Memory, Prediction, common_memory
 from semistream.costs.basis.popularity import KeyClasses, key_classes
@@ -154,9 +156,9 @@ class FrontCosts(Costs):
         state = ideal(keys, room, period)
         missing, threshold = keys.top(room).missing, 1
         for _ in range(_ROUNDS):
-            shares, threshold = cached_shares(keys, served.events, room, period, state, threshold)
+            shares, threshold, came = cached_shares(keys, served.events, room, period, state, threshold)
             missing = 1.0 - shares
-            served = self._behind(setting, parts, keys.without(missing), **options)
+            served = self._behind(setting, parts, keys.without(missing, shares / np.maximum(came, 1e-300)), **options)
         return parts, held, served, SteadyCache(keys.without(missing), state, threshold)
 
     def quick(self, setting: Setting, memory: int, *, aging: float = _AGING, **options: Any) -> Prediction:

@@ -83,7 +83,10 @@ class OldestFirst:
     def _state(self, width: int) -> SteadyState:
         keys_a_unit = max(1.0, self.setting.keys / self.setting.pages * width)
         units, keys = self._units(width), max(1, self.frames // width)
-        return self._turn(units, keys, keys_a_unit)
+        state = self._turn(units, keys, keys_a_unit)
+        if self.keys.stay is None or self.page_classes is not None:
+            return state
+        return self._turn(self.keys.ripened(units, self.setting, width, state.wait), keys, keys_a_unit)
 
     def _turn(self, units: Units, keys: float, keys_a_unit: float) -> SteadyState:
         even = self._even(units, keys, keys_a_unit)

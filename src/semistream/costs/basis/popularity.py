@@ -42,6 +42,8 @@ class Units:
     """Units of the class."""
     neighbours: bool
     """Whether the units next to each other in R are of the same class, or of any."""
+    filling: Floats | None = None
+    """Tuples that wait for a unit, on average between two reads, of half of those that a read serves; None is 1."""
 
     def __post_init__(self) -> None:
         np.maximum(self.popularity, _NEVER, out=self.popularity)  # what is all cached is asked for nearly never
@@ -80,15 +82,17 @@ class KeyClasses:
     count: Floats
     popularity: Floats
     missing: Floats
+    stay: Floats | None = None
+    """Tuples of the stream for which a key stays in the cache before the join; None if none comes in and goes."""
 
     @property
     def miss_share(self) -> float:
         """The share of the stream that no cache answers."""
         return float(np.sum(self.count * self.popularity * self.missing))
 
-    def without(self, missing: Floats) -> KeyClasses:
-        """Return the classes behind a cache."""
-        return dataclasses.replace(self, missing=missing)
+    def without(self, missing: Floats, stay: Floats | None = None) -> KeyClasses:
+        """Return the classes behind a cache, in which keys ``stay`` for some tuples of the stream."""
+        return dataclasses.replace(self, missing=missing, stay=stay)
 
     def top(self, keys: float) -> KeyClasses:
         """Return the classes behind an ideal cache, which holds the most popular ``keys``."""
@@ -111,6 +115,29 @@ class KeyClasses:
         if setting.shape == "noperm":
             return own, np.maximum(own * a_unit * self.missing, own)
         return own, own + (a_unit - 1.0) / float(self.count.sum())
+
+    def ripened(self, units: Units, setting: Setting, width: int, wait: float) -> Units:
+        """Return units of ``width`` pages with their `filling`, if each waits for ``wait`` tuples until it is read.
+
+        Keys that a read serves come into the cache before the join, and are asked for here when they have left it. So
+        after a read few tuples come for its unit, and later more.
+        """
+        if self.stay is None:
+            return units
+        _, unit = self.in_units(setting, width)
+        cycle = (wait + 1.0 / np.maximum(unit, _NEVER)) / max(self.miss_share, 1e-12)  # in tuples of the stream
+        filling = _filling(self.missing, self.stay / cycle)
+        weight = self.count * self.popularity * self.missing
+        if setting.shape != "noperm":
+            mean = float(np.dot(weight, filling)) / max(float(weight.sum()), 1e-300)
+            return dataclasses.replace(units, filling=np.full(units.count.size, mean))
+        a_unit = max(1.0, setting.keys / setting.pages * width)
+        ranks = np.append(self.first, self.first[-1] + self.count[-1])
+        edges = np.minimum(_edges(float(self.count.sum()) / a_unit) * a_unit, ranks[-1])
+        both = [
+            np.diff(np.interp(edges, ranks, np.append(0.0, np.cumsum(part)))) for part in (weight * filling, weight)
+        ]
+        return dataclasses.replace(units, filling=np.where(both[1] > 0.0, both[0] / np.maximum(both[1], 1e-300), 1.0))
 
     def grouped(self, together: float, shape: Shape) -> Units:
         """Return units of ``together`` items each, neighbours in rank or drawn at random."""
@@ -150,6 +177,18 @@ class KeyClasses:
         units, wanted = units[kept], wanted[kept]
         # what the means leave out, so that popularities sum to 1
         return Units(wanted / max(float(np.dot(units, wanted)), 1e-300), units, neighbours=False)
+
+
+def _filling(missing: Floats, stay: Floats) -> Floats:
+    """Return `Units.filling` of keys of which a share is ``missing``, and which ``stay`` for a part of a cycle.
+
+    A share ``c·e^{-t/L}`` of them is cached a time ``t`` after a read; its mean over the cycle is what is not missing.
+    """
+    stay = np.clip(stay, 1e-3, 1e3)
+    mean = stay * -np.expm1(-1.0 / stay)
+    filled = 1.0 - 2.0 * (1.0 - missing) * stay * (1.0 - mean) / mean
+    # from tuples that come ever more often, as time goes by, to tuples that come evenly
+    return np.clip(filled / np.maximum(missing, 1e-12), 2.0 / 3.0, 1.0)
 
 
 def _edges(size: float) -> Floats:

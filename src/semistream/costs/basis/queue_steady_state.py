@@ -10,6 +10,8 @@ queue of many tuples ``τ`` is the same for all units, and follows from the queu
     Σ_units  (share of the time that somebody waits) · (tuples waiting then)  =  h_S
              z/(1+z)                                   1 + z/2                      with z = q·τ
 
+(``z/2`` times `Units.filling`, where a cache before the join keeps tuples away from a unit that was just read.)
+
 The units read for each tuple admitted are ``Σ q/(1+z)``, so ``w = 1 / Σ q/(1+z)``. For a uniform stream and many
 waiting tuples that is ``2·h_S·d/R_t``: the oldest unit has waited twice as long as the average one.
 
@@ -84,7 +86,9 @@ def oldest_first(units: Units, waiting: float, keys_a_turn: float, keys_a_unit: 
 
 
 @kernel
-def _cycle(popularity: Floats, count: Floats, often: Floats, wait: float) -> tuple[float, float, float, float, float]:
+def _cycle(
+    popularity: Floats, count: Floats, filling: Floats, often: Floats, wait: float
+) -> tuple[float, float, float, float, float]:  # fmt: skip
     """Return sums over all units of one that waits ``wait`` at most and is read ``often`` before: see `both_ends`.
 
     They are the tuples that wait; reads; reads at the old end; time waited; and squares of the tuples served.
@@ -101,7 +105,7 @@ def _cycle(popularity: Floats, count: Floats, often: Floats, wait: float) -> tup
             square = 2.0 * (1.0 - none * (1.0 + x)) / (g * g)
         later = 1.0 - g / q  # the first tuple is not among the newest
         rate = 1.0 / (1.0 / q + later * mean)
-        waiting += count[i] * rate * later * (mean + q * later * square / 2.0)
+        waiting += count[i] * rate * later * (mean + q * later * filling[i] * square / 2.0)
         reads += count[i] * rate
         old += count[i] * rate * later * none
         waited += count[i] * rate * later * mean
@@ -110,16 +114,16 @@ def _cycle(popularity: Floats, count: Floats, often: Floats, wait: float) -> tup
 
 
 @kernel
-def _old_end(popularity: Floats, count: Floats, often: Floats, goal: float) -> float:
+def _old_end(popularity: Floats, count: Floats, filling: Floats, often: Floats, goal: float) -> float:
     """Return ``τ`` for which ``goal`` tuples wait."""
     low, high = goal / 4, 4 * goal
-    while _cycle(popularity, count, often, low)[0] > goal and low > 1e-9:
+    while _cycle(popularity, count, filling, often, low)[0] > goal and low > 1e-9:
         low /= 4
-    while _cycle(popularity, count, often, high)[0] < goal and high < 1e15:
+    while _cycle(popularity, count, filling, often, high)[0] < goal and high < 1e15:
         high *= 4
     while high - low > 1e-4 * high:
         middle = math.sqrt(low * high)
-        if _cycle(popularity, count, often, middle)[0] < goal:
+        if _cycle(popularity, count, filling, often, middle)[0] < goal:
             low = middle
         else:
             high = middle
@@ -135,7 +139,7 @@ def both_ends(units: Units, waiting: float, oldest: float, newest: float, keys_a
     With ``D = min(τ, time to the first)`` its cycle is ``1/q + (1 - g/q)·E[D]``. The wait of the state returned is what
     an average unit waits.
     """
-    q, count = units.popularity, units.count
+    q, count, filling = units.popularity, units.count, _filling(units)
     recent = root(lambda n: units.total(keys_a_unit * -np.expm1(-q * n / keys_a_unit)) - newest, newest / 2, newest * 4)
     wanted = -np.expm1(-q * recent)
     spread = 0.0
@@ -144,20 +148,24 @@ def both_ends(units: Units, waiting: float, oldest: float, newest: float, keys_a
         return np.asarray(np.minimum(wanted / turn, q * (1.0 - 1e-9)))
 
     def wait(turn: float) -> float:
-        return _old_end(q, count, often(turn), max(waiting - (turn / 2 + spread) / 2, waiting / 2))
+        return _old_end(q, count, filling, often(turn), max(waiting - (turn / 2 + spread) / 2, waiting / 2))
 
     turn, found = oldest + newest, (0.0, 1.0, 0.0, 0.0, 1.0)
     for _ in range(2):
         turn = root(
-            lambda turn: turn * _cycle(q, count, often(turn), wait(turn))[2] - oldest,
+            lambda turn: turn * _cycle(q, count, filling, often(turn), wait(turn))[2] - oldest,
             max(1.0, recent), max(2.0 * recent, waiting), exact=1e-4,
         )  # fmt: skip
-        found = _cycle(q, count, often(turn), wait(turn))
+        found = _cycle(q, count, filling, often(turn), wait(turn))
         spread = max(0.0, found[4] - 1.0 / found[1])
     reads = found[1]
     read = turn * reads
     adjacent = min(2.0 * units.adjacent(np.minimum(q * turn / 2 / (1.0 + q * found[3] / reads), 1.0)), read - 1.0)
     return SteadyState(found[3] / reads, 1.0 / reads, read, read - adjacent)
+
+
+def _filling(units: Units) -> Floats:
+    return np.ones(units.count.size) if units.filling is None else units.filling
 
 
 def waits(units: Units, wait: float) -> Floats:
@@ -171,26 +179,26 @@ def waits(units: Units, wait: float) -> Floats:
 
 
 @kernel
-def _held(popularity: Floats, count: Floats, wait: float) -> float:
+def _held(popularity: Floats, count: Floats, filling: Floats, wait: float) -> float:
     """Return how many tuples wait, if units are waited for as `waits` says."""
     total = 0.0
     for i in range(popularity.size):
         q = popularity[i]
         z = q * wait / (1.0 - math.expm1(-q * q * wait) * q / 2)
-        total += count[i] * z * (1.0 + z / 2.0) / (1.0 + z)
+        total += count[i] * z * (1.0 + filling[i] * z / 2.0) / (1.0 + z)
     return total
 
 
 @kernel
-def _characteristic_time(popularity: Floats, count: Floats, waiting: float) -> float:
+def _characteristic_time(popularity: Floats, count: Floats, filling: Floats, waiting: float) -> float:
     low, high = waiting / 2, 4 * waiting
-    while _held(popularity, count, low) > waiting and low > 1e-9:
+    while _held(popularity, count, filling, low) > waiting and low > 1e-9:
         low /= 4
-    while _held(popularity, count, high) < waiting and high < 1e30:
+    while _held(popularity, count, filling, high) < waiting and high < 1e30:
         high *= 4
     while high - low > 1e-6 * high:
         middle = math.sqrt(low * high)
-        if _held(popularity, count, middle) < waiting:
+        if _held(popularity, count, filling, middle) < waiting:
             low = middle
         else:
             high = middle
@@ -199,7 +207,7 @@ def _characteristic_time(popularity: Floats, count: Floats, waiting: float) -> f
 
 def characteristic_time(units: Units, waiting: float) -> float:
     """Return ``τ`` for which ``waiting`` tuples wait."""
-    return float(_characteristic_time(units.popularity, units.count, waiting))
+    return float(_characteristic_time(units.popularity, units.count, _filling(units), waiting))
 
 
 def root(function: Callable[[float], float], low: float, high: float, exact: float = 1e-6) -> float:
