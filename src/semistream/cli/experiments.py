@@ -185,12 +185,12 @@ def _coloured(status: str) -> str:
 
 
 def _print_verdicts(judged: list[Any]) -> None:
-    from semistream.experiments.report.wording import summary_rows
+    from semistream.experiments.report.wording import shown, summary_rows
 
     table = Table(box=None, pad_edge=False)
     for title in ("id", "claim", "published", "measured", "verdict", "tuned"):
         table.add_column(title, no_wrap=title in ("id", "verdict"))
-    for row in summary_rows(judged):
+    for row in summary_rows(shown(judged)):
         # what tuning changes, in a word: the report has the rest
         table.add_row(
             row.id, row.claim, row.published, row.measured, _coloured(row.verdict), row.tuned.partition(":")[0]

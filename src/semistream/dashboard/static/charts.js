@@ -4,6 +4,12 @@ import { clock } from "./numbers.js";
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+// A colour between that of a series and the panel's: what lies over another part of a stack must not let it through.
+function softened(name) {
+  const [color, panel] = [css(name), css("--panel")].map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
+  return `rgb(${color.map((part, n) => Math.round(0.72 * part + 0.28 * panel[n])).join(" ")})`;
+}
+
 export class Chart {
   // series: [{label, color: "--c1", dashed, stacked}]; show formats values.
   constructor(parent, { title, series, show, most }) {
@@ -52,7 +58,7 @@ export class Chart {
       ],
       series: [{}, ...this.series.map((one) => ({
         label: one.label, stroke: css(one.color), width: one.stacked ? 1 : 2, dash: one.dashed ? [6, 4] : undefined,
-        fill: one.stacked ? `${css(one.color)}b0` : undefined, points: { show: (plot) => !one.stacked && plot.data[0].length < 8, size: 6 }, spanGaps: true,
+        fill: one.stacked ? softened(one.color) : undefined, points: { show: (plot) => !one.stacked && plot.data[0].length < 8, size: 6 }, spanGaps: true,
       }))],
       hooks: { drawClear: [(plot) => this.restarts(plot)], setCursor: [(plot) => this.tell(plot.cursor.idx)] },
     }, [[0], ...this.series.map(() => [null])], this.place);

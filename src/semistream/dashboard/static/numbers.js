@@ -55,9 +55,10 @@ const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignific
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 export const count = (value) => (value == null ? "–" : Math.abs(value) < 10000 ? whole.format(value) : short.format(value));
 export const percent = (value) => (value == null ? "–" : `${(value * 100).toFixed((value > 0.995 && value < 1) || (value < 0.1 && value > 0) ? 1 : 0)} %`);
-export const time = (value) => (value == null ? "–" : value < 1 ? `${Math.round(value * 1000)} ms` : `${value.toFixed(value < 10 ? 2 : 1)} s`);
+export const time = (value) => (value == null ? "–" : value === 0 ? "0 s" : value < 1 ? `${Math.round(value * 1000)} ms` : `${value.toFixed(value < 10 ? 2 : 1)} s`);
 export function bytes(value) {
   if (value == null) return "–";
+  if (value === 0) return "0";
   const at = value >= 1e9 ? [1e9, "GB"] : value >= 1e6 ? [1e6, "MB"] : [1e3, "KB"];
   const scaled = value / at[0];
   return `${scaled.toFixed(scaled < 10 ? 1 : 0)} ${at[1]}`;
