@@ -121,6 +121,8 @@ def test_controls_act_and_say_what_is_wrong(page: Page, shown: Shown) -> None:
     expect(other.locator("#said")).to_have_text("skew it is")
     other.close()
     assert shown.done == [("skew", 0.5), ("kill", None), ("skew", 2.0)]
+    shown.dashboard.tell("ratio", {"ours": None, "theirs": None, "note": "too early"})
+    expect(page.locator("#pitch")).to_have_text("too early")
     shown.dashboard.tell("ratio", {"ours": 300.0, "theirs": 100.0, "note": "as many"})
     shown.dashboard.tell("answers", [{"question": "Who?", "rows": [["a", 3, "3"], ["b", 1, "1"]]}])
     expect(page.locator("#pitch")).to_contain_text("3.0 ×")

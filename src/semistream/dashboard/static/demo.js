@@ -82,7 +82,10 @@ function bar(label, value, most, told, other) {
 }
 
 // {ours, theirs: rows a second, or seconds, of which fewer are better; note, which says of seconds who has fewer}
+// Without numbers it is too early for them, and the note says why.
 export function fillPitch({ ours, theirs, note, seconds = false }) {
+  at("pitch").hidden = false;
+  if (ours == null) { at("pitch").textContent = note; return; }
   const strong = document.createElement("strong"), words = document.createElement("p"), bars = document.createElement("div");
   const told = (value) => (seconds ? time(value) : `${count(value)}/s`);
   strong.textContent = `${(seconds ? Math.max(ours, theirs) / Math.min(ours, theirs) : ours / theirs).toFixed(1)} ×`;
@@ -92,7 +95,6 @@ export function fillPitch({ ours, theirs, note, seconds = false }) {
   const most = Math.max(ours, theirs);
   bars.append(bar("semistream", ours, most, told(ours)), bar("Spark's own join", theirs, most, told(theirs), true));
   at("pitch").replaceChildren(strong, words, bars);
-  at("pitch").hidden = false;
 }
 
 // [{question, rows: [[label, value, text]]}]
