@@ -119,3 +119,21 @@ def test_a_version_with_several_rows_a_key_is_refused(spark: SparkSession, tmp_p
         fed.query.processAllAvailable()
     facts = spark.read.parquet(str(tmp_path / "query" / "facts"))
     assert facts.where(f"id = {hot} AND price = 2").count() == facts.where(f"id = {hot} AND price = 1").count() > 0
+
+
+@pytest.mark.parametrize("options", [{}, {"algorithm": "inlj"}], ids=["keys", "rows"])
+def test_micro_batches_run_what_the_first_has_compiled(
+    spark: SparkSession, tmp_path: Path, options: dict[str, str]
+) -> None:
+    """The time of each was a constant of what Spark generates, so all of that was new in every one."""
+    compiled = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
+    ids = np.arange(2000)
+    semistream.Relation.build(pa.table({"id": ids, "price": ids % 1000}), tmp_path / "r", "id", shards=2).close()
+    with feed(spark, tmp_path / "r", tmp_path / "query", **options) as fed:
+        for number in (0, 1):
+            fed.add(number, 200)
+        before = compiled.getCount()
+        for number in (2, 3, 4):
+            fed.add(number, 200)
+        assert compiled.getCount() == before
+        fed.check(spark, lambda key: key % 1000 if key < 2000 else None)

@@ -41,10 +41,18 @@ class Arrival:
 
 def arrival(timed: bool, home: Column | None = None) -> Column:
     """Return the column, for rows right after their shuffle; those are guests that are not where they are at home."""
-    # Spark replaces this by the time of the micro-batch, which a replay has too. Other than the query's id, it also
-    # reaches what threads of a foreachBatch do with the frame.
-    moment = F.unix_millis(F.current_timestamp()) if timed else F.lit(0).cast("bigint")
+    moment = _of_micro_batch() if timed else F.lit(0).cast("bigint")
     arrived = F.shiftleft(moment, _BITS).bitwiseOR(F.spark_partition_id().cast("bigint"))
     if home is None:
         return arrived
     return F.when(home == F.spark_partition_id(), arrived).otherwise(F.bitwise_not(arrived))
+
+
+def _of_micro_batch() -> Column:
+    """Return the time of the micro-batch in milliseconds."""
+    # Spark replaces this by a constant, which a replay has too. Other than the query's id, it also reaches what threads
+    # of a foreachBatch do with the frame.
+    moment = F.unix_millis(F.current_timestamp())
+    # Of that constant Spark would make Java, to be compiled in every micro-batch, and slow as long as it is new. Inside
+    # of a function that Spark does not compile, as this one, it is read from memory.
+    return F.get(F.array_sort(F.array(moment)), F.lit(0))
