@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -216,10 +215,3 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
     yield server
     object_store._opened.clear()
     server.close()
-
-
-if __name__ == "__main__":  # for measurements: s3_server.py SECONDS_BEFORE_EACH_ANSWER
-    alone = S3Server()
-    alone.delay = float(sys.argv[1])
-    print(alone.url, flush=True)
-    threading.Event().wait()
