@@ -42,7 +42,7 @@ class StoreRelay:
 
     @contextmanager
     def holding(
-        self, wanted: Callable[[str], bool], count: int, *, most: int | None = None, seconds: float = 240.0
+        self, wanted: Callable[[str], bool], count: int, *, most: int | None = None, seconds: float = 600.0
     ) -> Iterator[None]:
         """Let requests of a kind, or the first of them, wait while the block lasts, which begins when ``count`` do."""
         self._held, self._most = 0, most

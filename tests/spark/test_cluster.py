@@ -79,11 +79,11 @@ class Driver:
                 how, batch, self.counters[how] = json.loads(line)
                 self.last[how] = batch
 
-    def wait_for(self, more: int, seconds: float = 240.0) -> None:
+    def wait_for(self, more: int, seconds: float = 600.0) -> None:
         """Wait for so many micro-batches more of each query."""
         self.reach({how: batch + more for how, batch in self.last.items()}, seconds)
 
-    def reach(self, batches: dict[str, int], seconds: float = 240.0) -> None:
+    def reach(self, batches: dict[str, int], seconds: float = 600.0) -> None:
         """Wait for micro-batches to be done."""
         deadline = time.monotonic() + seconds
         while any(self.last[how] < batch for how, batch in batches.items()):
