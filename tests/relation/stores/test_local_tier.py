@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -106,6 +107,33 @@ def test_a_full_tier_is_not_written_for_what_is_worth_no_more(
         done = relation.counters - before
     assert sum(written) < 0.2 * done.pages, "a page that was asked for as often as any other replaces none"
     assert done.local_pages > 0.1 * done.pages
+
+
+def test_many_keep_at_once_and_one_thread_does_it(s3: S3Server, tier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of them, and closing would wait for the one that nobody has told."""
+    started, thread = [], threading.Thread
+
+    class Slow(thread):
+        def __init__(self, *given: object, **named: object) -> None:
+            if named.get("name") == "keeping":
+                started.append(named)
+                time.sleep(0.05)
+            super().__init__(*given, **named)  # type: ignore[arg-type]
+
+    with Relation.open(R, local=BUDGET) as relation:
+        files = relation.device._tier
+        assert files is not None
+        frames = relation.frames(1)
+        relation.read(np.array([7]), frames)
+        monkeypatch.setattr(files._tier, "has_room", lambda _: False)
+        monkeypatch.setattr(files._tier, "worth", lambda *_: np.ones(1, bool))
+        monkeypatch.setattr(mirrored_files.threading, "Thread", Slow)
+        keepers = [thread(target=files.keep, args=(7, frames)) for _ in range(4)]
+        for one in keepers:
+            one.start()
+        for one in keepers:
+            one.join()
+    assert len(started) == 1
 
 
 def test_what_reads_cost_is_known_before_there_are_any(s3: S3Server, tier: Path) -> None:

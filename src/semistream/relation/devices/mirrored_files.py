@@ -72,6 +72,7 @@ class MirroredFiles:
         self._ended = threading.Event()
         self._filling: threading.Thread | None = None
         self._keeping: threading.Thread | None = None
+        self._starting = threading.Lock()
         self._later: queue.Queue[tuple[int, Frames] | None] = queue.Queue(_LATER)
 
     def there(self, pages: Ints) -> Bools:
@@ -120,6 +121,11 @@ class MirroredFiles:
             begin, end = int(run[0]), int(run[-1]) + 1
             with contextlib.suppress(queue.Full):
                 self._later.put_nowait((first + begin, frames[begin:end].copy()))
+        if worth.size:
+            self._have_keeper()
+
+    def _have_keeper(self) -> None:
+        with self._starting:
             if self._keeping is None:
                 self._keeping = threading.Thread(target=self._keep_later, name="keeping", daemon=True)
                 self._keeping.start()
