@@ -80,6 +80,7 @@ MISTAKES = {
     "upsert sales.parquet products": "id",
     "history product": "there is no relation at product",
     "plan --relation-rows many --rate 1 --memory 5%": "'many'",
+    "demo --rate 500": "give --live too",
     "run words.txt": "not TOML",
     "run pipelin.toml": "semistream init writes one to start from",
 }

@@ -54,6 +54,14 @@ def demo(
     compare: Annotated[
         bool, typer.Option("--compare", help="With --live: run Spark's own join of the same stream beside ours.")
     ] = False,
+    rate: Annotated[
+        int | None,
+        typer.Option(
+            help="With --live: sales a second.",
+            min=1,
+            show_default="10,000; with --compare 3,000, for both joins at once",
+        ),
+    ] = None,
     port: Annotated[int, typer.Option(help="Port of the live page; 0: any.", min=0, max=65535)] = 0,
     directory: Annotated[
         Path | None, typer.Option("--dir", help="Work under this directory; default: temporary files.")
@@ -73,6 +81,8 @@ def demo(
     check_memory(memory)
     if compare and not live:
         raise ValueError("--compare goes with --live; without it, the demo compares both joins anyway")
+    if rate is not None and not live:
+        raise ValueError("--rate is of a stream that goes on: give --live too, or --sales for how many there are")
     try:
         from semistream.spark.demo.star_schema import ALGORITHM, DemoPlan
     except MissingExtraError as error:
@@ -86,7 +96,7 @@ def demo(
     began = time.perf_counter()
     with _workplace(directory, keep) as place:
         if live:
-            _run_live(plan, place, port, compare)
+            _run_live(plan, place, port, compare, rate or (3_000 if compare else 10_000))
             return
         relation, outcome = _run(plan, place, port)
         with relation:
@@ -183,7 +193,7 @@ def _run(plan: DemoPlan, place: Path, port: int) -> tuple[Relation, Outcome]:
 _RATIO = "as many sales a second as Spark's own stream-static joins of the same files, in this very run"
 
 
-def _run_live(plan: DemoPlan, place: Path, port: int, compare: bool) -> None:
+def _run_live(plan: DemoPlan, place: Path, port: int, compare: bool, rate: int) -> None:
     from semistream.dashboard.demo_controls import LiveDemo
 
     outcome = Outcome()
@@ -193,7 +203,7 @@ def _run_live(plan: DemoPlan, place: Path, port: int, compare: bool) -> None:
             with step(bars, "Starting Spark"):
                 spark = stack.enter_context(_started(place))
             made.result().close()
-        show = LiveDemo(spark, plan, place)
+        show = LiveDemo(spark, plan, place, rate)
         page = stack.enter_context(_page(spark, place, port, errors, controls=show.controls()))
         out.print("Ctrl-C ends it.")
         with contextlib.suppress(KeyboardInterrupt):
