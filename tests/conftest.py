@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 pytest_plugins = ["servers", "kafka_broker", "s3_server", "s3proxy", "hdfs_cluster", "browser"]
 
 SERVERS = {"postgresql", "mariadb", "kafka", "s3proxy", "hdfs", "chromium"}
-"""Fixtures that start a server; tests that use one run in one process, so that each starts once."""
+"""Fixtures that start a server; tests of one that need nothing else run in one process."""
 
 # Numba compiles inside the first example, so a deadline would only measure the compiler.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
@@ -38,16 +38,16 @@ SPARK_SETTINGS = {
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that use a server, and send them and those marked ``spark`` to the same test process."""
+    """Mark tests that use a server, and send those of one session, or of one server, to the same test process."""
     for item in items:
         # a test for several servers asks for the one its parameter names
         asked = getattr(getattr(item, "callspec", None), "params", {}).values()
         named = {*getattr(item, "fixturenames", ()), *(one for one in asked if isinstance(one, str))}
-        if not SERVERS.isdisjoint(named):
+        servers = sorted(SERVERS & named)
+        if servers:
             item.add_marker(pytest.mark.server)
-        shared = item.get_closest_marker("spark") or item.get_closest_marker("server")
-        if shared and item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        if item.get_closest_marker("xdist_group") is None and (servers or "spark" in named):
+            item.add_marker(pytest.mark.xdist_group("spark" if "spark" in named else servers[0]))
 
 
 @pytest.fixture(scope="session")

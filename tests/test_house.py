@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import grimp
+import pytest
 import typer.main
 
 import semistream
@@ -104,3 +105,11 @@ def test_names_twice_are_found() -> None:
     assert twice("cli/tuning/plan.py", "spark/pipeline/plan.py", "cli/__init__.py", "costs/__init__.py") == []
     assert twice("cli/plan.py", "spark/plan.py", "tuner/plan.py") == ["plan"]
     assert twice("cli/files.py", "relation/files.py") == ["files"]
+
+
+@pytest.mark.xdist_group("together")
+def test_groups_of_tests_are_kept_together(request: pytest.FixtureRequest) -> None:
+    """Where they are not, each test process has a Spark session and servers of its own, and nobody notices."""
+    if not request.config.getoption("loadgroup", False):
+        pytest.skip("there is one test process, or groups were not asked for")
+    assert request.node.nodeid.endswith("@together"), "pytest-xdist tells groups in a way that this pytest ignores"

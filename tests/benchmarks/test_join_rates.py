@@ -17,7 +17,7 @@ from semistream.cli import app
 from semistream.cli.bench.joins import ResultFileError, _workload
 from semistream.joins.interface.join import Join
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("join rates")]  # one run for all
 
 SMALL = RateSpec(rows=20_000, batch_rows=2_000, batches=3, warm_up=1, memory="400KB")
 OPTIONS = ("--rows", "20000", "--batch", "2000", "--batches", "2", "--warm-up", "1", "--memory", "400KB")

@@ -13,7 +13,7 @@ import pytest
 
 import semistream
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("a join of another package")]  # one run for all
 
 TESTS = Path(__file__).parents[1]
 

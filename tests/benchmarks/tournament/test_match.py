@@ -20,7 +20,7 @@ from semistream.benchmarks.tournament.peer_spec import PeerSpec, chosen, sweep
 from semistream.cli import app
 from semistream.cli.bench.peer_charts import peer_chart
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("match")]  # one run for all
 
 OPTIONS = ("--rows", 20_000, "--batch", 2_000, "--batches", 2, "--warm-up", 1, "--memory", "400KB", "--fill", 4_000)
 SMALL = PeerSpec(rows=20_000, batch_rows=2_000, batches=2, warm_up=1, memory="400KB", fill=4_000)
