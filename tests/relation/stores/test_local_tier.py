@@ -136,6 +136,46 @@ def test_many_keep_at_once_and_one_thread_does_it(s3: S3Server, tier: Path, monk
     assert len(started) == 1
 
 
+@pytest.mark.parametrize("ill", [True, False])
+def test_closing_does_not_wait_for_what_would_be_kept_later(
+    s3: S3Server, tier: Path, monkeypatch: pytest.MonkeyPatch, ill: bool
+) -> None:
+    """It waited for all of it to be written, and for ever if the one who keeps it had come to an end."""
+    begun, go_on = threading.Event(), threading.Event()
+    kept: list[int] = []
+
+    def slowly(_: object, first: int, frames: np.ndarray) -> bool:
+        begun.set()
+        go_on.wait(20)
+        if ill:
+            raise RuntimeError("nobody expects this")
+        kept.append(first)
+        return True
+
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    relation = Relation.open(R, local=BUDGET)
+    assert isinstance(relation.device, StoreDevice)
+    mirrored = relation.device._tier
+    with monkeypatch.context() as patch:
+        patch.setattr(type(mirrored), "_keep_all", slowly)
+        patch.setattr(LocalTier, "has_room", lambda *_: False)
+        patch.setattr(LocalTier, "worth", lambda _, mirror, first, count: np.ones(count, np.bool_))
+        mirrored.keep(0, relation.frames(1))
+        assert begun.wait(20)
+        for page in range(1, 100):
+            mirrored.keep(page, relation.frames(1))
+        closing = threading.Thread(target=relation.close, daemon=True)
+        if ill:
+            go_on.set()
+            mirrored._keeping.join(20)
+        closing.start()
+        time.sleep(0.05)
+        go_on.set()
+        closing.join(20)
+        assert not closing.is_alive()
+    assert kept == ([] if ill else [0])
+
+
 def test_what_reads_cost_is_known_before_there_are_any(s3: S3Server, tier: Path) -> None:
     s3.delay = 0.01
     costs = []

@@ -135,6 +135,11 @@ class MirroredFiles:
             with contextlib.suppress(OSError):  # who reads will hear of the disk
                 self._keep_all(*next_)
 
+    def _forget_later(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._later.get_nowait()
+
     def _keep_all(self, first: int, frames: Frames) -> bool:
         pages = np.arange(first, first + len(frames))
         if bad_pages(frozen(frames.view(np.uint64)), pages, frozen(self._starts), frozen(self._seeds)).any():
@@ -212,6 +217,7 @@ class MirroredFiles:
         if self._filling is not None and self._filling is not threading.current_thread():
             self._filling.join()
         if self._keeping is not None:
+            self._forget_later()  # what waits to be kept is not worth waiting for
             self._later.put(None)
             self._keeping.join()
         self._files.close()
