@@ -53,6 +53,8 @@ class Sides:
     keys: KeySource
     blankable: BlankablePages | None
     """The simulated pages; None on a real device."""
+    partners: float = 1.0
+    """Rows of R that a stream tuple is joined with, on average; of a simulated R."""
 
     def batches(self, start: int = 0, rows: int = BATCH) -> Iterator[pa.RecordBatch]:
         """Yield the stream from tuple ``start`` on, without end."""
@@ -91,9 +93,12 @@ def open_sides(workload: Workload, device: DeviceKind, directory: Path, seek_sec
     keys = key_source(workload, directory)
     if device == "real":
         return Sides(workload, _real_relation(workload, directory), keys, None)
+    partners = float(workload.rows_per_key)
     if workload.kind == "weather":
         counts = _weather_counts(workload)
         relation = counted_relation(counts, workload.row_bytes, fill=workload.fill, seek_seconds=seek_seconds)
+        assert isinstance(keys, ListedKeys)
+        partners = float(counts[keys.listed].mean())
     else:
         relation = synthetic_relation(
             workload.rows, row_bytes=workload.row_bytes, rows_per_key=workload.rows_per_key, fill=workload.fill,
@@ -102,7 +107,7 @@ def open_sides(workload: Workload, device: DeviceKind, directory: Path, seek_sec
     assert isinstance(relation.device, SimulatedDevice)
     blankable = BlankablePages(relation.device.source)
     relation.device.source = blankable
-    return Sides(workload, relation, keys, blankable)
+    return Sides(workload, relation, keys, blankable, partners)
 
 
 def key_source(workload: Workload, directory: Path) -> KeySource:

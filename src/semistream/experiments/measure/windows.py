@@ -39,8 +39,6 @@ __all__ = ["Feed", "Run", "Window", "predicted_rate", "setting_of"]
 _ONE_BY_ONE = 64
 _OF_THE_MODEL = ("seek_pages", "in_flight", "buffer_share", "by_frequency", "replacement", "max_scan", "scan_pinned")
 _PORTION = 2048
-_WITH_PARTNERS = ("zipf", "one-to-many", "locality")
-"""Streams each of whose tuples has as many partners as R has rows for a key."""
 _FIRST_TURNS = 8
 _MOST_ROUNDS = 8
 _REAL_WINDOW_SECONDS = 0.25
@@ -245,9 +243,9 @@ class Run:
             done = self.join.stats.since(before)
             if self._complete(done, time.perf_counter() - began):
                 break
-        if self.simulated and self.join.scans and self.sides.workload.kind in _WITH_PARTNERS:
+        if self.simulated and self.join.scans:
             # those of the tuples that leave in the window: the pages that pass by in it may have many more, or fewer
-            done = dataclasses.replace(done, rows_out=done.rows_done * self.sides.workload.rows_per_key)
+            done = dataclasses.replace(done, rows_out=round(done.rows_done * self.sides.partners))
         return Window(done, self.seconds(done) if self.simulated else time.perf_counter() - began)
 
     def _complete(self, done: JoinStatistics, wall: float) -> bool:
