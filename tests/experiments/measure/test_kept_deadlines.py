@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,17 @@ def test_who_waits_for_ever_has_waited_until_now():
     record = measure(point, "simulated", Path())
     assert record["served"] < 1.0
     assert record["total"] < record["longest"] <= record["virtual_seconds"]
+
+
+@pytest.mark.parametrize(("threshold", "waits", "sustained"), [(1 << 30, False, True), (1 << 30, True, False),
+                                                              (2000, True, True)])  # fmt: skip
+def test_who_waits_for_more_tuples_than_memory_holds_has_no_room(threshold, waits, sustained):
+    """Ours begins a join phase before, the paper's does not; a threshold that memory holds makes no difference."""
+    point = point_of(deadline=None, tuples=1000)
+    point = dataclasses.replace(
+        point, memory=300_000, options={"input_tuples": 500, "buffer_tuples": threshold, "input_limit": 2000},
+        settings={"waits_for_threshold": waits},
+    )  # fmt: skip
+    run = DrivenRun(point, open_sides(WORKLOAD, "simulated", Path(), SEEK))
+    assert run.drive(300.0, 30_000) == sustained
+    assert bool(run.join.early_phases) == (threshold > 2000)

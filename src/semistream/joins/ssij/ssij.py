@@ -79,9 +79,9 @@ class Ssij(Join):
 
     Departures from the paper. A batch is sorted and looked up in bounded portions. Pages are read into buffers of
     their own, several runs at once and the next while these are joined, and copied to be kept; the read plan takes
-    linear time. A tuple that waits for more pages than fit is taken through several join phases. When deadlines press,
-    all tuples of the input buffer are looked up, by deadline, as long as the join phase still ends in time; the paper
-    takes only those that would expire during it, and those that expire soon after are late.
+    linear time. A join phase begins as soon as memory is short, and a tuple that waits for more pages than fit is taken
+    through several. When deadlines press, all tuples of the input buffer are looked up, by deadline, as long as the
+    join phase still ends in time; the paper takes only those that would expire during it, and others soon after do.
 
     Examples
     --------
@@ -135,7 +135,7 @@ class Ssij(Join):
             input_tuples, buffer_tuples, input_limit, max_scan, replacement, cache_share, read_ahead=ahead
         )
         self._phase = Phase.PENDING
-        self._begun = dict.fromkeys(Phase, 0)
+        self._begun, self._early_begun = 0, 0
         self._updates: deque[tuple[Any, Any, Future[Change]]] = deque()
         self._early: deque[pa.RecordBatch] = deque()
         self._rest: Iterator[pa.RecordBatch] = iter(())  # of a join phase that an update began,
@@ -163,10 +163,7 @@ class Ssij(Join):
 
     @property
     def due(self) -> float | None:
-        """The moment by which `step` must be called for all waiting tuples to meet their deadlines; None if any time.
-
-        A join phase that begins then ends in time, over all pages that tuples wait for or may turn out to need.
-        """
+        """The moment by which `step` must be called for all tuples to meet their deadlines; None if any time."""
         return self._schedule.due if self._bound else None
 
     @property
@@ -175,14 +172,14 @@ class Ssij(Join):
         return self._schedule.late if self._bound else 0
 
     @property
-    def online_phases(self) -> int:
-        """Online phases that have begun."""
-        return self._begun[Phase.ONLINE]
-
-    @property
     def join_phases(self) -> int:
         """Join phases that have begun."""
-        return self._begun[Phase.JOIN]
+        return self._begun
+
+    @property
+    def early_phases(self) -> int:
+        """Those with fewer tuples than the threshold: memory was short, a deadline pressed, or no more came."""
+        return self._early_begun
 
     @property
     def input_tuples(self) -> int:
@@ -264,9 +261,11 @@ class Ssij(Join):
 
     def _run(self, phase: Phase, cursor: Ints | None = None) -> Generator[Found | Met | Alone]:
         """Run a phase, and join phases amid it where memory is short; ``cursor`` is that of the look-up around one."""
-        if phase is Phase.JOIN and len(self._memory.index) == 0:
-            return
-        self._begun[phase] += 1
+        if phase is Phase.JOIN:
+            if (waiting := len(self._memory.index)) == 0:
+                return
+            self._begun += 1
+            self._early_begun += waiting < self._memory.thresholds.buffer_tuples
         before, self._phase = self._phase, phase
         try:
             for event in self._online.run() if phase is Phase.ONLINE else self._join.run(cursor):
