@@ -8,6 +8,9 @@ import pytest
 
 from semistream.experiments.measure.both_sides import open_sides
 from semistream.experiments.measure.windows import Run
+from semistream.experiments.papers.cachejoins import paper
+from semistream.experiments.papers.hybrid import MB
+from semistream.experiments.scales import Size
 from semistream.experiments.spec import Point, Workload
 from semistream.joins.families.front_stage import FrontStage
 
@@ -51,6 +54,19 @@ def test_a_join_holds_what_the_papers_holds(algorithm, options):
     if between:
         assert run.join.budget.parts()["intermediate buffer"] == pytest.approx(between * MEMORY, rel=0.01)
     assert run.memory < MEMORY
+
+
+def test_each_disk_buffer_of_op_cachejoin_is_as_large_as_that_of_p_cachejoin():
+    """As published there are two of d_B tuples, and the memory of both is taken from waiting tuples."""
+    workload, pages, room = Workload(rows=200_000), [], []
+    for algorithm in ("p_cachejoin", "op_cachejoin"):
+        point = paper(Size("simulated", "full"), workload, MEMORY, algorithm, 0.2 * MB)
+        run = Run(point, open_sides(workload, "simulated", Path(), 0.00085))
+        assert isinstance(run.join, FrontStage)
+        pages.append(run.join.inner.view().buffer_pages)
+        room.append(run.join.inner.table.capacity)
+    assert pages == [13, 13]
+    assert room[0] - room[1] == pytest.approx(13 * 8192 / 164, rel=0.2)
 
 
 def test_what_is_tuned_is_tuned_for_the_tuples_that_there_are():
