@@ -17,7 +17,10 @@ from semistream.experiments.report.summary import summary
 from semistream.experiments.spec import Sample, Verdict
 
 EXPERIMENTS = catalog()
-COUNTS = ("rows_in", "rows_out", "rows_done", "cache_hits", "probes", "appended", "evicted", "pages_read", "reads")
+COUNTS = (
+    "rows_in", "rows_out", "rows_done", "cache_hits", "probes", "appended", "evicted", "pages_read", "reads",
+    "io_seconds",
+)  # fmt: skip
 
 
 def _record(y: float, metric: str) -> dict[str, Any]:

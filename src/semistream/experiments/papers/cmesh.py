@@ -233,7 +233,7 @@ def _against_meshjoin(size: Size) -> list[Experiment]:
             id="cmesh-3c", paper=PAPER, figure="Figure 3(c)", title="Size of R at fixed memory",
             setup=f"Memory {fixed / 1e9:g} GB, skew 1.",
             x=Axis("size of R [million tuples]", format="~g"), y=dataclasses.replace(RATE, log=True, zero=False),
-            samples=tuple(
+            samples=few_tuned(
                 Sample(name, million, point)
                 for million in rows
                 for name, point in (

@@ -118,7 +118,8 @@ def no_skew(outcome: Outcome) -> str:
         cached = share * found.x / 100 * point.workload.row_bytes / (point.workload.row_bytes + 8)
         parts.append(
             f"with {found.x:g} % memory {share:.0%} of it caches {cached:.2%} of the customers, who place "
-            f"{1.5 * cached:.2%} of the orders, whichever they are ({found.record['hit_ratio']:.2%} were answered)"
+            f"{1.5 * cached:.2%} of the orders, whichever they are ({found.record['hit_ratio']:.2%} were answered): "
+            f"{(1.0 - share) / (1.0 - 1.5 * cached):.2f}× if all of them were"
         )
     even = (point.workload.row_bytes + 8) / point.workload.row_bytes / 1.5
     return (

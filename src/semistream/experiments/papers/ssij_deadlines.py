@@ -72,8 +72,8 @@ def _deadlines(size: Size) -> Experiment:
             *(Sample(f"SSIJ at {rate:g}/s", deadline, dataclasses.replace(
                 _driven(workload, memory, part, deadline, tuples=tuples, rate=rate, warm=0.4), task="kept deadlines"
             ), aside=True) for deadline, rate in rates.items()),
-            Sample(_LONG, 240.0, _driven(workload, memory, part, 240.0, tuples=tuples, between=[100.0, 1e5], warm=0.4),
-                   aside=True),
+            Sample(_LONG, 240.0, _driven(workload, memory, part, 240.0, tuples=tuples // 2, between=[100.0, 1e5],
+                                         warm=0.4), aside=True),
             Sample(_SLOW, 0.0, slow, aside=True),
             Sample(_PARTITIONED, 0.0, partitioned, aside=True),
         ),

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from semistream.core.units import format_count
 from semistream.experiments.experiment import Claim, Experiment
 from semistream.experiments.judge.claims import SIGNIFICANTLY, Judge, above, rises
 from semistream.experiments.judge.outcome import Found, Outcome
@@ -35,6 +36,8 @@ _SPLITS: dict[str, dict[str, object]] = {
     "20 % for pages": {"cache_share": 0.2},
     "no cache": {"replacement": "none"},
 }
+_INPUT_BYTES = 40
+"""What a tuple takes until it is looked up."""
 OVERFLOW, ENDLESS = "arrivals raised until memory overflows", "service rate of an endless stream"
 RAISED = (
     "As published: the highest constant arrival rate at which memory does not overflow before the stream is over, all "
@@ -66,7 +69,7 @@ def _dynamic(size: Size) -> Experiment:
         # as in the paper, the stream is over after 20 intervals, and what memory holds of it then need not be served
         between = size.pick([2e4, 5e5], [1e4, 1e6], [])
         settings = {"tuples": 20 * workload.interval_rows, "between": between, "trials": size.pick(7, 6, 0)}
-        limit = int((1.0 - float(str(options.get("cache_share", 0.0)))) * made.memory / 40)  # what tuples may take
+        limit = int((1.0 - float(str(options.get("cache_share", 0.0)))) * made.memory / _INPUT_BYTES)
         return dataclasses.replace(
             made, task="sustained", settings=settings, options={"input_limit": limit, **made.options}
         )
@@ -109,9 +112,22 @@ def _best_other(outcome: Outcome, x: float, facet: str) -> tuple[Found, Found]:
 
 
 def _few_tuples(outcome: Outcome) -> str:
-    return (
+    """Say what tuples lose where pages have more."""
+    text = (
         "With 70 % for pages, tuples have less than a third of the memory, and at small memories a join phase then "
         "begins with fewer than Table II asks for, or tuples that come during one find no room."
+    )
+    raised = [sample for sample in outcome.experiment.samples if sample.facet == OVERFLOW]
+    if not raised:
+        return text
+    last = raised[-1]
+    tuples, shares = last.point.settings["tuples"], [0.0, 0.2, 0.5, 0.7]
+    room = ", ".join(f"{(1.0 - share) * last.point.memory / _INPUT_BYTES / tuples:.0%}" for share in shares)
+    rates = ", ".join(format_count(outcome.at(name, last.x, ENDLESS).y) for name in reversed(list(_SPLITS)[1:]))
+    return (
+        f"{text} With much memory it is what waits there when the stream is over, and need not have been served: of "
+        f"the {tuples:,} tuples that come in all, {last.x:g} % memory has room for {room} with none, 20, 50 and 70 % "
+        f"for pages. On an endless stream it is {rates} tuples/s."
     )
 
 

@@ -44,7 +44,8 @@ def relation(
     """Return R of 10 GB, or less, in pages that leave room for updates."""
     return Workload(
         rows=int(80_000_000 * share(size)), row_bytes=128, exponent=exponent, rows_per_key=rows_per_key, fill=fill,
-        shape="noperm" if shape == "noperm" else "random",
+        # keys that are all alike are so in any order: both shapes are one measurement then
+        shape="noperm" if shape == "noperm" or exponent == 0.0 else "random",
     )  # fmt: skip
 
 
@@ -81,7 +82,7 @@ def index_join(size: Size, workload: Workload, memory: float, part: float | None
     """Return a point of SSIJ, its thresholds chosen by the cost model."""
     return Point(
         workload=workload, algorithm="ssij", memory=int(memory), tuned=workload.kind != "locality", options=options,
-        windows=size.pick(3, 2, 5), warm_passes=2.0,
+        windows=size.pick(2, 2, 5), warm_passes=2.0,
         probes=size.pick(3_000_000, 600_000, 1 << 40), seek_seconds=seek(size, part),
     )  # fmt: skip
 

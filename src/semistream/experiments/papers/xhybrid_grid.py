@@ -33,7 +33,7 @@ def experiments(size: Size) -> list[Experiment]:
     def point(k: int, pages: int) -> Point:
         made = hybrid(size, workload, memory, "x_hybridjoin", pages=k)
         # whole laps: with small reads each lap has many turns, and each of those looks all pinned rows up
-        made = dataclasses.replace(made, probes=1 << 40, windows=size.pick(4, 3, 5))
+        made = dataclasses.replace(made, probes=1 << 40, windows=size.pick(3, 3, 5))
         return as_published(made, NODE, **PAPERS_WAY, pinned_pages=pages)
 
     middle_pinned, middle_swappable = pinned[-3 if len(pinned) > 4 else -2], swappable[-2 if len(swappable) > 4 else 1]
