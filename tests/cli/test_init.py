@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,89 @@ def test_keys_of_csv_are_as_the_relation_has_them(place: Path) -> None:
     assert source.options["sep"] == "\t"
 
 
-def test_keys_of_another_type_are_cast(place: Path) -> None:
+def test_keys_of_another_type_are_cast_under_another_name(place: Path) -> None:
     semistream.Relation.build(pa.table({"id": ["1", "2"]}), place / "stores", key="id", overwrite=True).close()
     assert run(place).exit_code == 0
+    plan = written(place)
+    assert plan.source is not None
+    assert plan.source.derive == {"Store_as_string": "try_cast(Store as string)"}
+    assert [join.on for join in plan.joins] == [("product_id",), ("Store_as_string",)]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "suggested"),
+    [
+        (pa.int64(), pa.float64(), "case when product_id = try_cast(product_id as bigint) then"),
+        (pa.int32(), pa.decimal128(9, 2), "case when product_id = try_cast(product_id as int) then"),
+        (pa.decimal128(9, 1), pa.decimal128(9, 2), "case when product_id = try_cast(product_id as decimal(9,1))"),
+        (pa.date32(), pa.timestamp("us", "UTC"), "try_cast(product_id as date)"),
+        (pa.decimal128(9, 2), pa.string(), "try_cast(product_id as decimal(9,2))"),
+    ],
+    ids=str,
+)
+def test_no_cast_that_makes_a_key_of_what_is_none(
+    place: Path, ours: pa.DataType, theirs: pa.DataType, suggested: str
+) -> None:
+    semistream.Relation.build(pa.table({"id": pa.nulls(1, ours)}), place / "products", key="id", overwrite=True).close()
+    table = pa.table({"product_id": pa.nulls(1, theirs), "store": [1]})
+    pq.write_table(table, place / "sales" / "0.parquet")
+    outcome = run(place)
+    assert outcome.exit_code == 0, (outcome.output, outcome.exception)
+    assert "To decide: product_id is" in outcome.stdout
+    text = (place / "p.toml").read_text()
+    document = Document(place / "p.toml", text, {})
+    assert read_plan(document).source.derive == {}, "no cast of its own accord"  # type: ignore[union-attr]
+    # as the file says: its line, and the join on that column
+    (name,) = re.findall(r'and on = "(\w+)"', text)
+    decided = text.replace(f'# "{name}" = ', f'"{name}" = ').replace('on = "product_id" ', f'on = "{name}" ')
+    (place / "p.toml").write_text(decided)
+    plan = written(place)
+    assert suggested in plan.source.derive[name]  # type: ignore[union-attr]
+    assert plan.joins[0].on == (name,)
+
+
+@pytest.mark.parametrize("theirs", [pa.string(), pa.uint64(), pa.decimal128(12, 0)], ids=str)
+def test_what_is_a_number_in_other_words_is_read_as_one(place: Path, theirs: pa.DataType) -> None:
+    pq.write_table(pa.table({"product_id": pa.nulls(1, theirs), "store": [1]}), place / "sales" / "0.parquet")
+    assert run(place).exit_code == 0
+    plan = written(place)
+    assert plan.source is not None
+    assert plan.source.derive == {"product_id_as_bigint": "try_cast(product_id as bigint)"}
+    assert plan.joins[0].on == ("product_id_as_bigint",)
+
+
+@pytest.mark.parametrize("csv", [False, True], ids=["parquet", "csv"])
+def test_two_relations_may_want_one_column_as_two_types(place: Path, csv: bool) -> None:
+    semistream.Relation.build(pa.table({"id": ["01", "02"]}), place / "stores", key="id", overwrite=True).close()
+    if csv:
+        (place / "sales" / "0.parquet").unlink()
+        (place / "sales" / "0.csv").write_text("code\n01\n")
+    else:
+        pq.write_table(pa.table({"code": ["01"]}), place / "sales" / "0.parquet")
+    outcome = run(place, "--on", "code", "--on", "code")
+    assert outcome.exit_code == 0, (outcome.output, outcome.exception)
+    plan = written(place)
+    assert plan.source is not None
+    assert plan.source.schema == "code string", "01 is another text than 1"
+    assert plan.source.derive == {"code_as_bigint": "try_cast(code as bigint)"}
+    assert [join.on for join in plan.joins] == [("code_as_bigint",), ("code",)]
+
+
+def test_csv_keys_that_are_not_as_the_relation_has_them(place: Path) -> None:
+    (place / "sales" / "0.parquet").unlink()
+    (place / "sales" / "0.csv").write_text("product_id,store\n1.5,1\n")
+    assert "To decide: product_id is double" in run(place).stdout
+    (place / "p.toml").unlink()
+    (place / "sales" / "0.csv").write_text("product_id,store\nabc,1\n")
+    assert run(place, "--type", "store=string").exit_code == 0
     source = written(place).source
     assert source is not None
-    assert source.derive == {"Store": "cast(Store as string)"}
+    assert source.schema == "product_id string, store string"
+    assert list(source.derive) == ["product_id_as_bigint", "store_as_bigint"]
+
+
+def test_keys_of_several_columns_are_left_to_the_user(place: Path) -> None:
+    table = pa.table({"id": [1], "part": [1]})
+    semistream.Relation.build(table, place / "stores", key=["id", "part"], overwrite=True).close()
+    for more in ((), ("--on", "product_id", "--on", "Store")):
+        assert "write that join yourself, with on = [...]" in str(run(place, *more).exception)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from semistream.cli.console import out
 from semistream.cli.path_arguments import read_path
@@ -16,6 +17,11 @@ from semistream.core.errors import SemistreamError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from semistream.relation.keys.key_casts import KeyCast
+    from semistream.relation.keys.key_columns import KeyColumn
+    from semistream.relation.storage.manifest import Manifest
 
 __all__ = ["init"]
 
@@ -44,24 +50,40 @@ def init(
             show_default=False,
         ),
     ] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--type", help="NAME=TYPE of a CSV column that must not be guessed.", show_default=False),
+    ] = None,
     path: Annotated[Path, typer.Option("--out", help="The file to write.")] = Path("pipeline.toml"),
 ) -> None:
     """Write a pipeline file to start from: the stream's schema, a join for each relation, a Parquet sink."""
+    from semistream.cli.relations.table_files import parse_types
+    from semistream.relation.keys.key_casts import column_sql
+    from semistream.spark.relations.types import arrow_schema
+
     if path.exists():
         raise ScaffoldError(f"{path} is there already; give another with --out, or remove it")
     if on and len(on) != len(relations):
         raise ScaffoldError(f"there are {len(relations)} relations and {len(on)} --on; give one for each, or none")
     sample, format_ = _sample_of(stream)
-    keys = on or _keys_of(relations, _schema_of(sample, format_, {}))
-    # texts such as 007 are keys as R has them, whatever they look like
-    schema = _schema_of(sample, format_, {key: _key_type(one) for one, key in zip(relations, keys, strict=True)})
+    told = parse_types(types or [])
+    guessed = _schema_of(sample, format_, told)
+    keys = on or [_key_of(relation, guessed) for relation in relations]
     for key in keys:
-        if key not in schema.names:
-            raise ScaffoldError(f"the stream has no column {key!r}; it has {', '.join(schema.names)}")
+        if key not in guessed.names:
+            raise ScaffoldError(f"the stream has no column {key!r}; it has {', '.join(guessed.names)}")
     joins = list(zip(relations, keys, strict=True))
-    path.write_text(_text(stream, sample, format_, schema, joins, _casts(joins, schema)), encoding="utf-8")
+    schema = _with_keys(sample, told, joins, guessed) if format_ == "csv" else guessed
+    seen = _as_spark_has(schema)
+    steps = _steps(joins, arrow_schema(seen))
+    columns = ", ".join(f"{column_sql(part.name)} {part.dataType.simpleString()}" for part in seen)
+    path.write_text(_text(stream, sample, format_, columns, steps), encoding="utf-8")
     count = "a join" if len(relations) == 1 else f"{len(relations)} joins"
-    out.print(f"[green]Wrote[/green] {path}: {count}. Look it through, then:", soft_wrap=True)
+    undecided = [step for step in steps if step.question]
+    for step in undecided:
+        out.print(f"[yellow]To decide[/yellow]: {escape(step.question)}; {path} has a line for it", soft_wrap=True)
+    then = "Decide that, and look it through, then:" if undecided else "Look it through, then:"
+    out.print(f"[green]Wrote[/green] {path}: {count}. {then}", soft_wrap=True)
     out.print(f"  semistream run {path} --check\n  semistream run {path} --dashboard", soft_wrap=True)
 
 
@@ -82,71 +104,119 @@ def _is_seen(file: Path, folder: Path) -> bool:
     return file.is_file() and not any(part.startswith(("_", ".")) for part in file.relative_to(folder).parts)
 
 
-def _schema_of(sample: Path, format_: str, keys: Mapping[str, pa.DataType]) -> pa.Schema:
-    """Return the columns of a file; of CSV by a guess, but for ``keys``, whose types are known."""
+def _schema_of(sample: Path, format_: str, types: Mapping[str, pa.DataType]) -> pa.Schema:
+    """Return the columns of a file; of CSV by a guess, but for ``types``."""
     if format_ == "json":
         import pyarrow as pa
         import pyarrow.json
 
+        if types:
+            raise ScaffoldError(f"--type is of columns in CSV files, and {sample} has types of its own; leave it out")
         try:
             return pyarrow.json.read_json(sample).schema
         except pa.ArrowInvalid as error:
             raise ScaffoldError(f"cannot read {sample} as a JSON object a line: {error}") from None
     from semistream.cli.relations.table_files import InputFiles
 
-    return InputFiles.find([sample], known=keys if format_ == "csv" else {}).reader().schema
+    return InputFiles.find([sample], types).reader().schema
 
 
-def _keys_of(relations: Sequence[Path], schema: pa.Schema) -> list[str]:
-    return [_key_of(relation, schema) for relation in relations]
+def _with_keys(
+    sample: Path, told: Mapping[str, pa.DataType], joins: Sequence[tuple[Path, str]], guessed: pa.Schema
+) -> pa.Schema:
+    """Return the columns of a CSV file whose keys are as the relations have them, as far as the texts allow.
+
+    Texts such as 007 are texts in a relation that says so, whatever they look like; and where two relations differ.
+    """
+    import pyarrow as pa
+
+    from semistream.cli.relations.table_files import InputError
+
+    types: dict[str, pa.DataType] = {}
+    for relation, key in joins:
+        kind = _key_column(relation).type
+        types[key] = kind if types.get(key, kind) == kind else pa.string()
+    try:
+        return _schema_of(sample, "csv", {**types, **told})
+    except InputError:  # not all of them are such keys
+        texts = {key: kind for key, kind in types.items() if pa.types.is_string(kind)}
+        return _schema_of(sample, "csv", {**texts, **told}) if texts else guessed
 
 
-def _key_type(relation: Path) -> pa.DataType:
+def _key_column(relation: Path) -> KeyColumn:
+    from semistream.relation.keys.key_columns import plain_type
+    from semistream.relation.keys.key_kinds import key_column
+
+    manifest = _manifest(relation)
+    column = key_column(plain_type(manifest.schema.field(manifest.key[0]).type))
+    assert column is not None, "a relation has been built with it"
+    return column
+
+
+def _manifest(relation: Path) -> Manifest:
     from semistream.relation.storage import manifest as manifests
 
     manifest = manifests.load(relation)
-    return manifest.schema.field(manifest.key[0]).type
+    if len(manifest.key) > 1:
+        raise ScaffoldError(
+            f"the key of {relation} is {', '.join(manifest.key)}; write that join yourself, with on = [...]"
+        )
+    return manifest
 
 
-def _casts(joins: Sequence[tuple[Path, str]], schema: pa.Schema) -> dict[str, str]:
-    """Return the types that keys of the stream have to be cast to, where R's are others."""
-    from semistream.core.errors import KeyTypeError
-    from semistream.relation.keys.key_codec import KeyCodec
-    from semistream.relation.storage import manifest as manifests
+@dataclass(frozen=True)
+class _Step:
+    """A join to be written: on the stream's column, or, where types differ, on one that is derived from it."""
 
-    found: dict[str, str] = {}
+    relation: Path
+    on: str
+    cast: KeyCast | None = None
+    derived: str = ""
+    question: str = ""
+    """What is to be decided, where a cast would make keys of values that are none."""
+
+
+def _steps(joins: Sequence[tuple[Path, str]], schema: pa.Schema) -> list[_Step]:
+    """Return the joins; ``schema`` is the stream's as Spark has it."""
+    from semistream.relation.keys.key_casts import derived_name, key_cast
+
+    taken = {name.lower() for name in schema.names}.union(
+        *({name.lower() for name in _manifest(relation).schema.names} for relation, _ in joins)
+    )
+    found = []
     for relation, key in joins:
-        manifest = manifests.load(relation)
-        try:
-            KeyCodec.for_schema(manifest.schema, manifest.key).check_stream(schema, key)
-        except KeyTypeError:
-            found[key] = _type(manifest.schema.field(manifest.key[0]))
+        column, kind = _key_column(relation), schema.field(key).type
+        if column.accepts(kind):
+            found.append(_Step(relation, key))
+            continue
+        cast = key_cast(key, kind, column)
+        name = derived_name(key, column.sql_type)
+        while name.lower() in taken:
+            name += "_"
+        question = (
+            f"{key} is {kind} in the stream, and the key {_manifest(relation).key[0]} of {relation.name} is "
+            f"{column.type}: not every value is such a key, so no cast is made"
+        )
+        found.append(_Step(relation, name if cast.keeps else key, cast, name, "" if cast.keeps else question))
     return found
 
 
 def _key_of(relation: Path, schema: pa.Schema) -> str:
     """Return the stream's column that is named as a relation's key, or after the relation and its key."""
-    from semistream.relation.storage import manifest as manifests
-
-    key = manifests.load(relation).key
-    if len(key) > 1:
-        raise ScaffoldError(f"the key of {relation} is {', '.join(key)}; write that join yourself, with on = [...]")
+    key = _manifest(relation).key[0]
     name = relation.name.lower()
-    wished = [key[0], f"{name}_{key[0]}", f"{name.removesuffix('s')}_{key[0]}", name.removesuffix("s"), name]
+    wished = [key, f"{name}_{key}", f"{name.removesuffix('s')}_{key}", name.removesuffix("s"), name]
     for wish in wished:
         for column in schema.names:
             if column.lower() == wish.lower():
                 return str(column)
     raise ScaffoldError(
-        f"which column of the stream is the key {key[0]!r} of {relation}? Say so with --on: it has "
+        f"which column of the stream is the key {key!r} of {relation}? Say so with --on: it has "
         f"{', '.join(schema.names)}"
     )
 
 
-def _text(
-    stream: Path, sample: Path, format_: str, schema: pa.Schema, joins: list[tuple[Path, str]], casts: Mapping[str, str]
-) -> str:
-    columns = ", ".join(f"{_name(part.name)} {_type(part)}" for part in schema)
+def _text(stream: Path, sample: Path, format_: str, columns: str, steps: Sequence[_Step]) -> str:
     folder = stream if stream.is_dir() else stream.parent
     lines = [
         "# Made by semistream init. Every key is described in docs/pipeline.md.",
@@ -164,30 +234,43 @@ def _text(
         sep = ', sep = "\\t"' if ".tsv" in sample.suffixes else ""
         lines.append(f"options = {{ header = true{sep} }}")
         lines.append('on_malformed = "fail"              # or dead_letter, drop, null: rows that do not fit the schema')
-    if casts:
-        lines += ["", "[source.derive]                       # keys as the relations have them"]
-        lines += [f"{json.dumps(key)} = {json.dumps(f'cast({_name(key)} as {kind})')}" for key, kind in casts.items()]
-    for relation, key in joins:
+    lines += _derived(steps)
+    for step in steps:
         lines += [
             "",
             "[[join]]",
-            f"relation = {json.dumps(str(relation.absolute()))}",
-            f"on = {json.dumps(key)}",
+            f"relation = {json.dumps(str(step.relation.absolute()))}",
+            f"on = {json.dumps(step.on)}" + (f"    # to decide: see {step.derived} above" if step.question else ""),
             'memory = "64MB"                    # semistream tune says what more or less would bring',
             'on_missing = "null"                # or drop, dead_letter, park',
         ]
     return "\n".join([*lines, "", "[sink]", 'format = "parquet"', 'path = "out/facts"', ""])
 
 
-def _name(name: str) -> str:
-    """Return a column as a schema of Spark's has it."""
-    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else f"`{name.replace('`', '``')}`"
+def _derived(steps: Sequence[_Step]) -> list[str]:
+    """Return the lines of columns that are keys as the relations have them."""
+    casts = {step.derived: step for step in steps if step.cast is not None}
+    if not casts:
+        return []
+    lines = ["", "[source.derive]                       # keys as the relations have them"]
+    for name, step in casts.items():
+        assert step.cast is not None
+        line = f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(step.cast.sql, ensure_ascii=False)}"
+        if step.question:
+            lines.append(f"# To decide: {step.question}.")
+            lines.append(f"# If the others may be cut, or find no partner: this line, and on = {json.dumps(name)}.")
+            line = f"# {line}"
+        lines.append(line)
+    return lines
 
 
-def _type(part: pa.Field) -> str:
+def _as_spark_has(schema: pa.Schema) -> StructType:
     import pyarrow as pa
+    from pyspark.sql.types import StructField, StructType
 
     from semistream.spark.relations.types import spark_type
 
-    kind = pa.string() if pa.types.is_null(part.type) else part.type  # a column that is empty so far
-    return spark_type(part.name, kind).simpleString()
+    def kind(part: pa.Field) -> pa.DataType:  # a column that is empty so far is of text
+        return pa.string() if pa.types.is_null(part.type) else part.type
+
+    return StructType([StructField(part.name, spark_type(part.name, kind(part))) for part in schema])

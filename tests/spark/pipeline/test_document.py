@@ -160,7 +160,8 @@ format = "console"
 """
     assert read(text)[1] == {}, "the second key is a column of the first relation"
     told = read(text.replace("STRING NOT NULL", "bigint"))[1]
-    assert told[8].endswith("""cast it before the join: product = "cast(product as string)" under [source.derive]""")
+    remedy = 'product_as_string = "try_cast(product as string)" under [source.derive], and on = "product_as_string"'
+    assert told[8].endswith(f"cast it before the join: {remedy}")
     assert "stream column 'product' is int64, but the relation's key 'id' is string" in told[8]
     assert "is decimal128(9, 0), but" in read(text.replace('"place"', '"store"'))[1][12]
     assert "memory of 1 KB is too small" in read(text.replace("200KB", "1KB"))[1][9]

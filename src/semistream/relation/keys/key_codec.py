@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from semistream.core.arguments import nearest
 from semistream.core.errors import KeyColumnError, KeyTypeError
+from semistream.relation.keys.key_casts import key_cast
 from semistream.relation.keys.key_columns import KeyColumn, plain_type
 from semistream.relation.keys.key_kinds import key_column
 from semistream.relation.keys.xxhash import start
@@ -125,7 +126,7 @@ class KeyCodec:
             if not column.accepts(plain_type(theirs)):
                 raise KeyTypeError(
                     f"stream column {name!r} is {theirs}, but the relation's key {ours!r} is {column.type}; "
-                    f"cast the stream's column first: {_cast_remedy(name, column)}"
+                    f"{_cast_remedy(name, theirs, column)}"
                 )
 
     def encode(
@@ -230,8 +231,12 @@ def _key_remedy(type_: pa.DataType) -> str:
     return "Choose another column, or build a key from parts of this one"
 
 
-def _cast_remedy(name: str, column: KeyColumn) -> str:
-    return f"cast({name} as {column.sql_type}) in SQL, or .cast({_constructor(column.type)}) in Arrow"
+def _cast_remedy(name: str, theirs: pa.DataType, column: KeyColumn) -> str:
+    cast = key_cast(name, theirs, column)
+    how = f"{cast.sql} in SQL, or .cast({_constructor(column.type)}) in Arrow"
+    if cast.keeps:
+        return f"cast the stream's column first: {how}"
+    return f"not every value of it is such a key, so decide what becomes of the others, and cast it first: {how}"
 
 
 def _constructor(type_: pa.DataType) -> str:

@@ -21,6 +21,7 @@ from semistream.core.errors import (
     SemistreamError,
     UnknownColumnsError,
 )
+from semistream.relation.keys.key_casts import derived_name
 from semistream.spark.joining.join_plan import plan_join
 from semistream.spark.joining.missing import MISSING_IN
 from semistream.spark.joining.stream_join import joined
@@ -43,7 +44,7 @@ from semistream.spark.sinks.sink import LETTER, check_apart, with_letters
 
 __all__ = ["as_messages", "assemble", "make_sink"]
 
-_CAST = re.compile(r"cast the stream's column first: (cast\((.+?) as .+?\)) in SQL, or .*")
+_CAST = re.compile(r"cast (?:it|the stream's column) first: (.*cast\((.+?) as (.+?)\).*) in SQL, or .*")
 _COPY = "__entering_"
 """Columns that are kept as they entered the joins, for dead letters."""
 
@@ -287,9 +288,15 @@ def _may_follow(error: Exception) -> bool:
     return type(error).__name__ in ("KeyColumnError", "SinkError")
 
 
+def _as_derived(remedy: re.Match[str]) -> str:
+    """Return how a pipeline file casts a key: under a name of its own, as the facts shall have what came."""
+    name = derived_name(remedy[2], remedy[3])
+    return f'cast it before the join: {name} = "{remedy[1]}" under [source.derive], and on = "{name}"'
+
+
 def explained(error: Exception) -> str:
     """Return an error of Spark's without its class and query context; one of ours in the words of a pipeline file."""
     if not isinstance(error, PySparkException):
-        return _CAST.sub(r'cast it before the join: \2 = "\1" under [source.derive]', str(error))
+        return _CAST.sub(_as_derived, str(error))
     text = re.split(r"\n|SQLSTATE", str(error).strip())[0].strip().rstrip(".;")
     return re.sub(r"^\[([A-Z_.]+)\]\s*", "", text)
