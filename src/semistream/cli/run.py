@@ -66,12 +66,13 @@ def run(
         totals = BatchTotals()
         with _statistics(pipeline.plan, totals, port if dashboard else None) as listener:
             pipeline.spark.streams.addListener(listener)
+            before = _has_commits(pipeline.plan)
             query = start(pipeline)
             out.print(_begun(pipeline.plan), soft_wrap=True)
             _await(query)
             listener.wait_for(query.runId)
             pipeline.spark.streams.removeListener(listener)
-            out.print(_summary(query, totals, pipeline.plan))
+            out.print(_summary(query.name or str(query.id), totals, pipeline.plan, before=before))
     finally:
         with contextlib.suppress(Exception):  # interrupted, the JVM may be gone already
             pipeline.spark.stop()
@@ -159,15 +160,25 @@ def _await(query: StreamingQuery) -> None:
             signal.signal(number, handler)
 
 
-def _summary(query: StreamingQuery, totals: BatchTotals, plan: PipelinePlan) -> Table:
+def _has_commits(plan: PipelinePlan) -> bool:
+    """Return whether a micro-batch was committed before."""
+    assert plan.checkpoint is not None
+    commits = plan.checkpoint / "commits"
+    return commits.is_dir() and any(one.name.isdigit() for one in commits.iterdir())
+
+
+def _summary(name: str, totals: BatchTotals, plan: PipelinePlan, *, before: bool) -> Table:
+    """Return what was done; ``before`` says whether something was in earlier runs."""
     from semistream.core.units import format_bytes, format_count
+    from semistream.spark.pipeline.plan import AVAILABLE_NOW
 
     table = facts()
     speed = f", {format_count(totals.rows / totals.seconds)} rows/s" if totals.seconds else ""
-    done = f"{totals.rows:,} rows in {totals.batches} micro-batches{speed}"
+    done = f"{totals.rows:,} rows in {totals.batches} micro-batch{'' if totals.batches == 1 else 'es'}{speed}"
     if not totals.batches:
-        done = "nothing new: all that the source has was joined before"
-    table.add_row(query.name or str(query.id), done)
+        again = before and plan.trigger == AVAILABLE_NOW
+        done = "nothing new: all that the source has was joined before" if again else "no rows came"
+    table.add_row(name, done)
     if totals.malformed and plan.source is not None:
         became = {"dead_letter": "now dead letters", "drop": "left out", "null": "kept, with NULLs"}
         told = became.get(plan.source.on_malformed or "", "")
