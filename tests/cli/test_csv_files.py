@@ -105,3 +105,20 @@ def test_line_ends_within_values(tmp_path: Path) -> None:
     assert found.schema.names == ["id", "name"]
     assert found["id"].to_pylist() == list(range(50_000))
     assert set(found["name"].to_pylist()) == {'one\ntwo, "three"'}
+
+
+def test_texts_in_another_encoding_are_told_wherever_they_are(tmp_path: Path) -> None:
+    late = "id,name\n" + "1,fig\n" * 300_000  # over the first block
+    (tmp_path / "a.csv").write_bytes(late.encode() + "2,Käse\n".encode("latin-1"))
+    told = r"column 'name': Row #300002 is not in UTF-8; convert the file, such as by iconv .* --type name=binary$"
+    for types in ([], ["name=string"]):
+        with pytest.raises(InputError, match=told) as caught:
+            InputFiles.find([tmp_path / "a.csv"], parse_types(types)).reader().read_all()
+        assert "name=string" not in str(caught.value), "it has that type"
+    for rows in ("", "1,fig\n"):
+        (tmp_path / "a.csv").write_bytes(f"id,größe\n{rows}".encode("latin-1"))
+        with pytest.raises(InputError, match="the names of its columns are not in UTF-8; convert the file"):
+            InputFiles.find([tmp_path / "a.csv"]).reader()
+    (tmp_path / "a.csv").write_text("id,id\n")
+    with pytest.raises(InputError, match="two columns called 'id'"):
+        InputFiles.find([tmp_path / "a.csv"]).reader()

@@ -12,6 +12,7 @@ import pytest
 
 import semistream
 from semistream.cli import main
+from semistream.cli.console import print_error
 
 PYTHON = re.compile(r"Traceback|Errno|\b(?:None|True|False|self)\b|\w=(?:True|None)|semistream\.\w+\(|\bpa\.|__\w+__")
 
@@ -53,11 +54,11 @@ MISTAKES = {
     "build ragged.csv r --key id": "Row #3: Expected 2 columns, got 3: 2,kiwi,7; mend that line",
     "build late.csv r --key id --type id=int64": "invalid value 'two'; mend the value, or take the column as text",
     "build latin.csv r --key id": "column 'name' is not in UTF-8; convert the file",
-    "build words.txt r --key id": "convert it to one",
-    "build no.parquet r --key id": "no.parquet",
-    "build nothing_in_it r --key id": "name the files",
-    "build products.csv products --key id": "--overwrite",
-    "build products.csv words.txt/r --key id": "words.txt",
+    "build words.txt r --key id": "is not a Parquet, CSV or Arrow file, by its first bytes and its name; convert it",
+    "build no.parquet r --key id": "is not a Parquet, CSV or Arrow file, by its first bytes and its name; convert it",
+    "build nothing_in_it r --key id": "is a directory without a Parquet, CSV or Arrow file; name the files",
+    "build products.csv products --key id": "or --overwrite",
+    "build products.csv words.txt/r --key id": "words.txt/r: not a directory; give another path",
     "build products.csv r": "Missing option '--key'",
     "build products.csv r --key id --derive price": "NAME=SQL",
     "build products.csv r --key id --shard 2": "No such option: --shard",
@@ -65,21 +66,21 @@ MISTAKES = {
     "head nothing_in_it": "is a directory without a manifest, not a relation; build one with semistream build",
     "head product": "there is no relation at product",
     "head words.txt": "is a file; a relation is a directory made by semistream build",
-    "head products --version 7": "version",
+    "head products --version 7": "has no version 7; the newest is 1: open that, or leave the version out",
     "query products SELEKT": "the relation is called r",
     "inspect products --version one": "Invalid value for '--version'",
     "tune products": "Give --memory, such as 64MB or 5%",
-    "tune products --memory 5": "memory",
-    "tune products --memory much": "'much'",
+    "tune products --memory 5": "memory of 5 B is too small for every algorithm",
+    "tune products --memory much": "cannot read 'much' as an amount of memory; write '64MB', '1.5GiB' or '5%'",
     "tune products --memory 64MB --sample sales.parquet": "name its key with --on",
     "tune products --memory 64MB --sample sale.parquet": "there is no file sale.parquet",
     "tune products --memory 64MB --algorithm hybridjon": "Did you mean 'hybridjoin'?",
-    "init sales.parquet products --out words.txt": "is there already",
+    "init sales.parquet products --out words.txt": "is there already; give another with --out, or remove it",
     "init sale.parquet products": "there is nothing at sale.parquet",
-    "init sales.parquet nothing_in_it": "not a relation",
-    "upsert sales.parquet products": "id",
+    "init sales.parquet nothing_in_it": "not a relation; build one with semistream build",
+    "upsert sales.parquet products": "there is no column 'id'; the columns are sale, product",
     "history product": "there is no relation at product",
-    "plan --relation-rows many --rate 1 --memory 5%": "'many'",
+    "plan --relation-rows many --rate 1 --memory 5%": "cannot read 'many' as a number; write 50000, 50k",
     "demo --rate 500": "give --live too",
     "run words.txt": "not TOML",
     "run pipelin.toml": "semistream init writes one to start from",
@@ -107,6 +108,19 @@ def test_what_the_system_refuses_has_a_remedy(
     monkeypatch.setattr(semistream.Relation, "open", refused)
     found = told(capsys, monkeypatch, "head products")
     assert found == "error: products: permission denied; give another path, or the rights to it"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (PermissionError(13, "Permission denied", 7), "Permission denied; give another path, or the rights to it"),
+        (OSError(18, "Invalid cross-device link", "a", None, "b"), "a to b: invalid cross-device link"),
+        (OSError(2, "No such file or directory", b"a"), "a: no such file or directory; look at the path again"),
+    ],
+)
+def test_paths_of_the_systems_errors(error: OSError, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    print_error(error)
+    assert capsys.readouterr().err.strip() == f"error: {said}"
 
 
 def test_a_fault_of_the_program_is_no_traceback_either(

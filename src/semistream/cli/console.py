@@ -90,7 +90,9 @@ def _of_the_system(error: OSError) -> str:
     """
     if error.errno is None or error.strerror is None:
         return str(error)
-    where = "" if error.filename is None else f"{os.fspath(error.filename)}: "
+    names = [error.filename, error.filename2]
+    named = " to ".join(os.fsdecode(name) for name in names if isinstance(name, str | bytes | os.PathLike))
+    where = f"{named}: " if named else ""  # a file that is open already is a number, which says nothing
     remedy = _REMEDIES.get(error.errno)
     told = error.strerror[:1].lower() + error.strerror[1:] if where else error.strerror
     return f"{where}{told}" + (f"; {remedy}" if remedy else "")

@@ -28,6 +28,7 @@ Part = tuple[pa.RecordBatch, float]
 """A batch, and the share of its file that has been read with it."""
 
 _ZONE = r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
+_ICONV = "convert the file, such as by iconv -f latin1 -t utf-8"
 _COLUMN = re.compile(r"In CSV column #(\d+): ")
 
 
@@ -73,6 +74,7 @@ def csv_batches(path: Path, rules: CsvRules) -> Iterator[Part]:
 def csv_schema(path: Path, rules: CsvRules) -> pa.Schema:
     """Return the columns of a file without rows."""
     with open(path, "rb") as raw, _opened(raw, path, rules.convert()) as reader:
+        _check_names(path, _names(path, reader))
         return pa.schema([part.with_type(rules.types.get(part.name, part.type)) for part in reader.schema])
 
 
@@ -96,12 +98,19 @@ def _opened(
 def _batches(path: Path, rules: CsvRules, *, threads: bool = True) -> Iterator[Part]:
     size = max(1, path.stat().st_size)
     with open(path, "rb") as raw, _opened(raw, path, rules.convert(), threads=threads) as reader:
-        _check_names(path, reader.schema.names)
+        _check_names(path, _names(path, reader))
         _check_texts(path, reader.schema, rules)
         before = 1  # the header
         for batch in reader:
             yield _converted(batch, rules.instants, before), raw.tell() / size
             before += batch.num_rows
+
+
+def _names(path: Path, reader: pyarrow.csv.CSVStreamingReader) -> list[str]:
+    try:
+        return list(reader.schema.names)
+    except UnicodeDecodeError:
+        raise InputError(f"cannot read {path}: the names of its columns are not in UTF-8; {_ICONV}") from None
 
 
 def _check_names(path: Path, names: list[str]) -> None:
@@ -113,10 +122,11 @@ def _check_texts(path: Path, schema: pa.Schema, rules: CsvRules) -> None:
     """Refuse texts in another encoding, which would be read as bytes."""
     for part in schema:
         if pa.types.is_binary(part.type) and part.name not in rules.types:
-            raise InputError(
-                f"cannot read {path}: column {part.name!r} is not in UTF-8; convert the file, such as by iconv -f "
-                f"latin1 -t utf-8, or keep its bytes as they are: --type {part.name}=binary"
-            )
+            raise InputError(f"cannot read {path}: column {part.name!r} {_not_text(part.name)}")
+
+
+def _not_text(name: str) -> str:
+    return f"is not in UTF-8; {_ICONV}, or keep its bytes as they are: --type {name}=binary"
 
 
 def _converted(batch: pa.RecordBatch, instants: Mapping[str, pa.DataType], before: int) -> pa.RecordBatch:
@@ -183,6 +193,9 @@ def _explained(path: Path, rules: CsvRules, error: pa.ArrowInvalid) -> str:
         return f"{said}; mend that line: a value that has a comma or a line break in it stands in quotes"
     if found := _COLUMN.search(said):
         name = _header(path)[int(found[1])]
+        if "invalid UTF8" in said:
+            row = re.search(r"Row #\d+", said)
+            return f"column {name!r}: {row[0] + ' ' if row else ''}{_not_text(name)}"
         said = said.replace(found[0], f"column {name!r}: ")
         if name not in rules.types:
             said += f"; its type is guessed from the start of the file, so give its own: --type {name}=string"
