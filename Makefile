@@ -23,7 +23,7 @@ demo: $(STAMP)
 quick: $(STAMP)
 	$(BIN)/python -m pytest -q -n 2 -m "not slow and not spark and not server" tests
 
-# Tests marked "spark" share one session, so loadgroup keeps them in one of the two processes.
+# Tests that take the fixture "spark" share one session, so loadgroup keeps them in one of the two processes.
 test: $(STAMP)
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
 

@@ -240,7 +240,6 @@ def test_damage_to_the_tier_is_found_and_made_good(s3: S3Server, tier: Path) -> 
 def test_a_kill_leaves_a_tier_that_can_be_trusted(s3: S3Server, tier: Path) -> None:
     code = f"""
 import os, signal, threading, numpy as np
-from semistream.relation.devices import mirrored_files
 from semistream.relation.devices.store_device import StoreDevice
 from semistream.relation.relation import Relation
 with Relation.open({R!r}, local={BUDGET}) as relation:
