@@ -36,6 +36,8 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # A JVM that lives for a minute does not win back what its optimising compiler and parallel collector cost.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # With --compare two queries share the cores: first come, first served, the one with the long tasks would have both.
+    "spark.scheduler.mode": "FAIR",
 }
 _TITLE = "semistream demo"
 _MASTER = "local[*,4]"

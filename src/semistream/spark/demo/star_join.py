@@ -91,7 +91,12 @@ def start_into(rows: DataFrame, directory: Path, name: str, every: str | None = 
     writer = rows.writeStream.queryName(name).format("parquet").option("path", str(directory / name))
     writer = writer.option("checkpointLocation", str(directory / f"checkpoint-{name}"))
     writer = writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=every)
-    return writer.start()
+    context = rows.sparkSession.sparkContext
+    context.setLocalProperty("spark.scheduler.pool", name)  # of its own: of two queries, each gets half of the cores
+    try:
+        return writer.start()
+    finally:
+        context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
 
 
 def broadcast_joins(query: StreamingQuery) -> int:
