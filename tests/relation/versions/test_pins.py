@@ -66,6 +66,31 @@ def test_pinning_while_others_look_at_pins(path):
     assert not failures
 
 
+def test_a_directory_where_the_first_pin_is_about_to_come_stays(path: Path) -> None:
+    """It was taken for one of a query that had been idle for ever, and removed with the pin that came meanwhile."""
+    coming = path / pins.PINS / "q-1"
+    coming.mkdir(parents=True)
+    pins.forget_idle(path, idle_days=30, now=time.time(), older_than=3600)
+    assert coming.is_dir()
+    pins.forget_idle(path, idle_days=30, now=time.time() + 31 * 86_400, older_than=3600)
+    assert not coming.exists()
+
+
+def test_a_pin_that_comes_while_its_query_is_forgotten_stays(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pins.version_for(path, "q-1", 7)
+
+    class WokenUp(files.Disk):
+        def rmdir(self, directory: Path) -> None:
+            monkeypatch.setattr(files, "disk", files.Disk())
+            pins.version_for(path, "q-1", 8)
+            super().rmdir(directory)
+
+    monkeypatch.setattr(files, "disk", WokenUp())
+    pins.forget_idle(path, idle_days=30, now=time.time() + 31 * 86_400, older_than=3600)
+    assert [pin.name for pin in file_of(path, 8).parent.iterdir()] == [file_of(path, 8).name]
+    assert pins.pinned_versions(path) == {1}
+
+
 def test_tasks_that_find_an_empty_pin_agree_on_a_new_one(path):
     """Each removed what was empty when it looked, which by then was another's new pin."""
     pins.version_for(path, "q-1", 7)

@@ -28,6 +28,7 @@ __all__ = [
     "make_directory_unflushed",
     "put_if_absent",
     "remove",
+    "remove_empty_directory",
     "remove_tree",
     "rename",
     "sync_directory",
@@ -246,6 +247,18 @@ def remove_tree(path: Place) -> None:
             else:
                 remove(Path(entry.path))
         disk.rmdir(path)
+
+
+def remove_empty_directory(path: Path) -> bool:
+    """Remove a directory unless something is in it, and tell."""
+    with _told(path):
+        try:
+            disk.rmdir(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                raise
+            return False
+    return True
 
 
 def make_directory(path: Place) -> None:

@@ -120,15 +120,25 @@ def forget_idle(path: Place, *, idle_days: float, now: float, older_than: float)
         _forget_idle_in_store(path, now - idle_days * 86_400)
         return
     for query in (path / PINS).glob("*"):
-        last = 0.0
-        for pin in query.glob("*"):
-            with contextlib.suppress(FileNotFoundError):
-                written = pin.stat().st_mtime
-                last = max(last, written)
-                if pin.name.startswith(".") and now - written > older_than:
-                    files.remove(pin)  # a task that was not killed but slow makes it anew
-        if now - last > idle_days * 86_400:
-            files.remove_tree(query)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            _forget_query_if_idle(query, idle_days=idle_days, now=now, older_than=older_than)
+
+
+def _forget_query_if_idle(query: Path, *, idle_days: float, now: float, older_than: float) -> None:
+    last = query.stat().st_mtime  # of a directory just made, where a task is about to link its first pin
+    seen = []
+    for pin in query.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            written = pin.stat().st_mtime
+            last = max(last, written)
+            if pin.name.startswith(".") and now - written > older_than:
+                files.remove(pin)  # a task that was not killed but slow makes it anew
+            else:
+                seen.append(pin)
+    if now - last > idle_days * 86_400:
+        for pin in seen:
+            files.remove(pin)
+        files.remove_empty_directory(query)  # a pin that came meanwhile stays
 
 
 def _pins_below(path: Place) -> list[Place]:
