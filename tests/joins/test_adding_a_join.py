@@ -187,8 +187,8 @@ def test_conformance_says_whether_it_is_right(checked: dict[str, Any]) -> None:
 def test_the_tuner_prices_it(checked: dict[str, Any]) -> None:
     assert "tiny" in checked["modelled"]
     assert "forgetful" not in checked["modelled"]
-    # it reads one page at a time, INLJ several; what its operations cost as a whole has been measured of INLJ only
-    assert 0 < checked["rates"]["tiny"] <= 2.5 * checked["rates"]["inlj"]
+    # it reads one page at a time, INLJ several; nobody has measured it as a whole, which must not be to its advantage
+    assert 0 < checked["rates"]["tiny"] <= checked["rates"]["inlj"]
     for part, size in checked["expected"].items():
         assert checked["reserved"][part] == pytest.approx(size, rel=0.01), part
 

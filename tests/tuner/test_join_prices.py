@@ -56,10 +56,18 @@ def test_a_factor_is_of_the_processor_alone(relation):
         costs_of("inlj").predict(setting.replace(constants=constants), 1 << 20) for constants in (plain, dear)
     )
     assert three.seconds - three.io_seconds == pytest.approx(3 * (one.seconds - one.io_seconds))
-    other = costs_of("cachejoin")
-    assert other.predict(setting.replace(constants=dear), 1 << 20) == other.predict(
-        setting.replace(constants=plain), 1 << 20
-    )
+
+
+def test_a_join_that_was_not_measured_is_priced_as_the_dearest_that_was(relation):
+    setting, model = describe(relation, None), costs_of("cachejoin")
+
+    def predicted(*processor):
+        constants = dataclasses.replace(setting.constants, processor=processor)
+        return model.predict(setting.replace(constants=constants), 1 << 20)
+
+    inlj, ssij = ("inlj", 3.0), ("ssij", 2.0)
+    assert predicted(inlj, ssij) == predicted(inlj, ssij, ("cachejoin", 3.0)) != predicted()
+    assert predicted(inlj, ssij, ("cachejoin", 1.0)) == predicted()
 
 
 def test_they_are_kept_with_the_constants():

@@ -109,8 +109,12 @@ class Constants:
         return self.seek_seconds + self.transfer(page_bytes)
 
     def factor(self, algorithm: str) -> float:
-        """Return what the operations of an algorithm cost in all, over what they are priced at; 1 if nobody knows."""
-        return dict(self.processor).get(algorithm, 1.0)
+        """Return what the operations of an algorithm cost in all, over what they are priced at.
+
+        Of an algorithm that was not measured where others were, the worst of theirs: it must not look better for that.
+        """
+        known = dict(self.processor)
+        return known.get(algorithm, max(known.values(), default=1.0))
 
     def on(self, profile: DeviceProfile, page_bytes: int, name: str | None = None) -> Constants:
         """Return these costs of operations with the read costs of a device."""
