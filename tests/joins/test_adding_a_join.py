@@ -68,7 +68,7 @@ class TinyCosts(DiskCosts):
             raise self._too_small(setting, parts, setting.frame_bytes)
         parts.give("disk buffer", setting.frame_bytes)
         return Served(
-            parts, options, probes=1.0, reads=1.0, pages=1.0, seek=setting.seek_with(1), turns=1.0 / parts.pairs,
+            parts, options, probes=1.0, reads=1.0, pages=1.0, seek=setting.seek_with(1), turns=1.0,
             events=matched_in_passes(keys, 1.0), waits=False,
         )
 
