@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from semistream.core.arrays import Ints
 from semistream.joins.ssij.frame_pool import FramePool
-from semistream.joins.ssij.page_cache import WANTED, PageCache, Replacement, Tally, Verdict, list_wanted, touch
+from semistream.joins.ssij.page_cache import WANTED, Cache, PageCache, Replacement, Tally, Verdict, list_wanted, touch
 
 FRAME = 64
 
@@ -34,7 +34,7 @@ def tally(*utilities: float) -> Tally:
     """Count wanted pages by their utility, as the inverted index does."""
     bits = np.array(utilities, np.float32).view(np.uint32).astype(np.int64)
 
-    def add(prefix: int, shift: int, counts: Ints) -> None:
+    def add(cache: Cache, prefix: int, shift: int, counts: Ints) -> None:
         counts += np.bincount(bits[bits >> (shift + 8) == prefix] >> shift & 255, minlength=256)
 
     return add

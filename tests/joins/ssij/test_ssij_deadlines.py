@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from semistream.core.clock import VirtualClock
 from semistream.joins.ssij.ssij import Ssij
+from semistream.joins.ssij.ssij_schedule import Deadlines
 from semistream.relation.relation import Relation
 from ssij_cases import simulated, ssij, zipf_keys
 
@@ -130,3 +131,19 @@ def test_a_deadline_counts_from_the_offer_however_long_the_tuple_is_kept_outside
     left += sum(result.num_rows for result in join.drain())
     assert left == 9
     assert join.missed_deadlines == 9
+
+
+def test_offers_that_find_no_room_take_no_memory_of_their_own() -> None:
+    """One row an offer, and none is taken in: those beyond some moments count as come with the last of these."""
+    clock = VirtualClock(start=100.0)
+    deadlines = Deadlines(5.0, clock)
+    for outside in range(1, 1001):
+        deadlines.offered(outside)
+        clock.advance(0.001)
+    dues = deadlines.of(pa.record_batch({"id": np.arange(1000)}))
+    offered = 100.0 + 0.001 * np.arange(1000)
+    assert np.all(dues <= offered + 5.0 + 1e-9), "none leaves later than it should"
+    assert np.allclose(dues[:64], offered[:64] + 5.0)
+    assert np.unique(dues).size == 64
+    deadlines.taken_in(999)
+    assert deadlines.of(pa.record_batch({"id": [1]}))[0] == dues[-1]

@@ -199,9 +199,9 @@ class InvertedIndex:
         lists.list_utilities(self.pool.arrays, cache.place, pages, utility)
         return utility[: pages.size]
 
-    def tally(self, prefix: int, shift: int, counts: Ints) -> None:
+    def tally(self, cache: Cache, prefix: int, shift: int, counts: Ints) -> None:
         """Count wanted pages by some bits of their utility, a step a page; see `PageCache.decide`."""
-        lists.tally_utilities(self.pool.arrays, self._entries.state, prefix, shift, counts)
+        lists.tally_utilities(self.pool.arrays, cache.place, self._entries.state, prefix, shift, counts)
 
     @staticmethod
     def pages_went(cursor: Ints) -> None:

@@ -192,16 +192,20 @@ def list_utilities(pool: Pool, place: Slots, pages: Ints | Slots, utility: Score
 
 
 @kernel
-def tally_utilities(pool: Pool, entries: Ints, prefix: int, shift: int, tally: Ints) -> None:
-    """Count wanted pages by eight bits of their utility, a float, above ``shift``; all bits before are ``prefix``."""
+def tally_utilities(pool: Pool, place: Slots, entries: Ints, prefix: int, shift: int, tally: Ints) -> None:
+    """Count wanted pages by eight bits of their utility, a float, above ``shift``; all bits before are ``prefix``.
+
+    After a phase that failed, entries are left of pages that were read before: nobody wants these.
+    """
     halves, after, used, frame_bytes = pool.halves, pool.after, pool.used, pool.state[BYTES]
     utility = np.empty(1, np.float32)
     bits = utility.view(np.uint32)
     frame, offset = entries[FRONT], entries[OFFSET]
     for _ in range(entries[COUNT]):
         frame, offset = walk(after, used, frame, offset)
-        utility[0] = halves[2 * ((frame * frame_bytes + offset) >> 3) + 1]
+        entry = (frame * frame_bytes + offset) >> 3
+        utility[0] = halves[2 * entry + 1]
         offset += ENTRY_BYTES
         pattern = np.int64(bits[0])
-        if pattern >> (shift + 8) == prefix:
+        if pattern >> (shift + 8) == prefix and place[halves[2 * entry]] == WANTED - entry:
             tally[(pattern >> shift) & 255] += 1

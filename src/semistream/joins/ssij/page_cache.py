@@ -47,7 +47,7 @@ class Cache(NamedTuple):
     state: Ints
 
 
-Tally: TypeAlias = Callable[[int, int, Ints], None]
+Tally: TypeAlias = Callable[[Cache, int, int, Ints], None]
 """Adds to 256 counters how many wanted pages have each value of the eight bits above a shift, by those before them."""
 
 
@@ -144,17 +144,26 @@ def list_wanted(place: Slots, begin: int, wanted: Slots) -> int:
     return count
 
 
-def _largest(scores: Scores, tally: Tally, room: int) -> tuple[np.float32, int]:
+@kernel
+def _tally(cache: Cache, prefix: int, shift: int, counts: Ints) -> None:
+    """Count cached pages by eight bits of their score above ``shift``; all bits before are ``prefix``."""
+    bits = cache.score.view(np.uint32)
+    for frame in range(bits.size):
+        pattern = np.int64(bits[frame])
+        if cache.page[frame] >= 0 and pattern >> (shift + 8) == prefix:
+            counts[(pattern >> shift) & 255] += 1
+
+
+def _largest(cache: Cache, tally: Tally, room: int) -> tuple[np.float32, int]:
     """Return the least of the ``room`` largest utilities, cached and wanted, and how many of them are that small.
 
     Floats that are not negative are ordered as their bits are, so these are found eight at a time.
     """
-    prefix, bits = 0, scores.view(np.uint32)
+    prefix = 0
     for shift in (24, 16, 8, 0):
         counts = np.zeros(256, np.int64)
-        tally(prefix, shift, counts)
-        bits = bits[bits >> np.uint32(shift + 8) == prefix] if shift < 24 else bits
-        counts += np.bincount((bits >> np.uint32(shift)) & np.uint32(255), minlength=256)
+        tally(cache, prefix, shift, counts)
+        _tally(cache, prefix, shift, counts)
         from_top = np.cumsum(counts[::-1])
         at = int(np.searchsorted(from_top, room))
         room -= int(from_top[at] - counts[255 - at])
@@ -271,7 +280,7 @@ class PageCache:
             return Verdict(np.inf, np.zeros(1, np.int64))
         if frames.size + wanted <= room:
             return Verdict(-1.0, np.zeros(1, np.int64))
-        threshold, ties = _largest(scores, tally, room)
+        threshold, ties = _largest(self.arrays, tally, room)
         same = frames[scores == threshold]
         stay = min(same.size, ties)
         self._replace(np.concatenate([frames[scores < threshold], same[stay:]]))

@@ -21,6 +21,10 @@ from semistream.relation.spans import locate_spans
 __all__ = ["Deadlines", "Phase", "SsijSchedule"]
 
 
+_MOST_OFFERS = 64
+"""Moments of offers that are told apart while their tuples find no room."""
+
+
 class Phase(Enum):
     """What SSIJ is doing."""
 
@@ -57,7 +61,11 @@ class Deadlines:
     def offered(self, outside: int) -> None:
         """Note when tuples came: so many are outside of the input buffer now, and those not counted yet are new."""
         if outside > self._outside and not isinstance(self._deadline, str):
-            self._offers.append((outside - self._outside, self.clock.now()))
+            size, moment = outside - self._outside, self.clock.now()
+            if len(self._offers) == _MOST_OFFERS:  # they count as come with those before, so none leaves too late
+                before, moment = self._offers.pop()
+                size += before
+            self._offers.append((size, moment))
         self._outside = outside
 
     def taken_in(self, count: int) -> None:
