@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -54,8 +55,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[SparkSession]:
     """One local Spark session, started by the first test that asks for it."""
     import semistream.spark
+    from kafka_broker import Unavailable, connector_jars
 
+    chosen = dict(SPARK_SETTINGS)
+    with suppress(Unavailable):  # the tests that need it are skipped, and say why
+        chosen["spark.driver.extraClassPath"] = ":".join(map(str, connector_jars()))
     # Two cores; a task may fail twice before its job does, as on a cluster.
-    session = semistream.spark.session("tests", master="local[2,3]", settings=SPARK_SETTINGS)
+    session = semistream.spark.session("tests", master="local[2,3]", settings=chosen)
     yield session
     session.stop()

@@ -19,7 +19,7 @@ import pytest
 
 from servers import free_port
 
-__all__ = ["Broker", "Unavailable", "fetched", "kafka"]
+__all__ = ["Broker", "Unavailable", "connector_jars", "fetched", "kafka"]
 
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _BROKER = ["org.apache.kafka:kafka_2.13:4.1.0", "org.apache.kafka:kafka-tools:4.1.0"]
@@ -54,15 +54,11 @@ class Broker:
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[Broker]:
     """A broker that is its own controller (KRaft)."""
-    import pyspark
-
-    if shutil.which("mvn") is None or shutil.which("java") is None:
-        pytest.skip("a Kafka broker comes from Maven Central, and there is no mvn or java here")
     try:
+        connector = ",".join(map(str, connector_jars()))
         jars = fetched(_BROKER, transitive=True)
-        connector = _connector(pyspark.__version__)
     except Unavailable as error:
-        pytest.skip(f"Kafka cannot be had from Maven Central: {error}")
+        pytest.skip(f"Kafka cannot be had: {error}")
     place = Path(tempfile.mkdtemp(prefix="semistream-kafka-"))
     port, controller = free_port(), free_port()
     settings = {
@@ -87,7 +83,7 @@ def kafka() -> Iterator[Broker]:
                 [*java, "kafka.Kafka", str(place / "server.properties")], stdout=log, stderr=subprocess.STDOUT
             )
         _wait(process, port, place)
-        yield Broker(f"127.0.0.1:{port}", ",".join(map(str, sorted(connector.glob("*.jar")))), jars)
+        yield Broker(f"127.0.0.1:{port}", connector, jars)
     finally:
         if process is not None:
             process.terminate()
@@ -100,6 +96,15 @@ def kafka() -> Iterator[Broker]:
 
 class Unavailable(Exception):
     """Something is not to be had from Maven Central."""
+
+
+def connector_jars() -> list[Path]:
+    """Return Spark's connector and what it needs; raises Unavailable where they cannot be had."""
+    import pyspark
+
+    if shutil.which("mvn") is None or shutil.which("java") is None:
+        raise Unavailable("it comes from Maven Central, and there is no mvn or java here")
+    return sorted(_connector(pyspark.__version__).glob("*.jar"))
 
 
 def _connector(spark: str) -> Path:

@@ -16,7 +16,7 @@ from semistream.joins.interface.join import Join
 from warming import warm_up
 
 pytestmark = pytest.mark.slow
-CASES = 20
+CASES = 12
 ALGORITHMS = 3
 
 

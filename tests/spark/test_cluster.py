@@ -1,6 +1,6 @@
 """A cluster whose machines share no directory: relation and facts are in a store, and everything fails once.
 
-``make kills KILLS=0`` runs it, ``KILLS=20`` goes on with kills at random, of drivers too.
+``make kills KILLS=20`` goes on with kills at random, of drivers too.
 """
 
 from __future__ import annotations
@@ -30,13 +30,7 @@ from semistream.relation.stores import object_store
 from store_relay import StoreRelay
 
 # a group of its own: it does without the session that all others share, and takes as long as many of them
-pytestmark = [
-    pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("cluster"),
-    pytest.mark.skipif(
-        "SEMISTREAM_KILLS" not in os.environ,
-        reason="several JVMs take both cores for two minutes or more: make kills KILLS=0 runs it, with more kills too",
-    ),
-]  # fmt: skip
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
 KILLS, SEED = int(os.environ.get("SEMISTREAM_KILLS", "0")), int(os.environ.get("SEMISTREAM_SEED", "1"))
 
 

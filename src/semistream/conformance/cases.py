@@ -133,7 +133,7 @@ CASES: dict[str, dict[str, Any]] = {
     "repeated": {"key": "integer", "keys": 60, "repeats": _REPEATS},
     "empty": {"key": "integer", "keys": 0},
     "one row": {"key": "integer", "keys": 1},
-    "one key": {"key": "integer", "keys": 1, "repeats": (150,)},
+    "one key": {"key": "integer", "keys": 1, "repeats": (60,)},
     "fixed rows": {"key": "integer", "keys": 300, "values": "fixed"},
     "keys only": {"key": "integer", "keys": 60, "repeats": _REPEATS, "values": "none"},
     "many pages": {"key": "integer", "keys": 1700, "fill": 0.1},

@@ -222,7 +222,7 @@ def _joins_only(kind: Kind, null: bool) -> None:
     of = case("unique")
     key = of.stream.column(of.on[0])
     only = of.stream.filter(pc.is_null(key) if null else pc.greater(key, 10**6))
-    tuples = pa.concat_tables([only] * 100)
+    tuples = pa.concat_tables([only] * 40)
     for how in _HOWS:
         join = _create(kind, of, how, factor=1.0)
         join.offer(in_batches(only)[0].slice(0, 0))  # takes the memory

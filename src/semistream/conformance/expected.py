@@ -37,6 +37,7 @@ __all__ = [
 
 _MOST_IDLE_TURNS = 20_000
 _ROWS_SHOWN = 8
+_BITS = {pa.float16(): pa.uint16(), pa.float32(): pa.uint32(), pa.float64(): pa.uint64()}
 
 
 # -- the right answer -------------------------------------------------------------------------------------
@@ -79,6 +80,8 @@ def paired(
 def assert_same_rows(found: pa.Table, wanted: pa.Table, what: str = "the result") -> None:
     """Assert that two tables hold the same rows equally often; print the rows that differ."""
     assert found.schema.equals(wanted.schema), f"{what} has schema\n{found.schema}\ninstead of\n{wanted.schema}"
+    if _same_when_sorted(found, wanted):
+        return
     has, should = _counted(found), _counted(wanted)
     if has == should:
         return
@@ -87,6 +90,30 @@ def assert_same_rows(found: pa.Table, wanted: pa.Table, what: str = "the result"
         lines.append(f"{title}: {rows.total()} rows")
         lines.extend(f"  {count} x {row}" for row, count in sorted(rows.items())[:_ROWS_SHOWN])
     raise AssertionError("\n".join(lines))
+
+
+def _same_when_sorted(found: pa.Table, wanted: pa.Table) -> bool:
+    """Say whether both are the same bit by bit once they are sorted; if not, or if they cannot be, they may still be.
+
+    A hundred times as fast as counting rows, and most results are right.
+    """
+    try:
+        first, second = _in_order(found), _in_order(wanted)
+    except (pa.ArrowException, TypeError):
+        return False
+    same: bool = first.equals(second)
+    return same
+
+
+def _in_order(table: pa.Table) -> pa.Table:
+    """Return a table in the order of all columns that have one; floats as their bits, so that -0.0 is not 0.0."""
+    columns = [column.combine_chunks() for column in table.columns]
+    bits = pa.table(
+        [column.view(_BITS[column.type]) if column.type in _BITS else column for column in columns],
+        names=[str(number) for number in range(table.num_columns)],
+    )
+    ordered = [(field.name, "ascending") for field in bits.schema if not pa.types.is_nested(field.type)]
+    return bits.sort_by(ordered)
 
 
 def _counted(table: pa.Table) -> Counter[str]:

@@ -85,7 +85,7 @@ def test_drivers_killed_at_random_cost_no_row(spark: SparkSession, tmp_path: Pat
     relation = build_products(tmp_path / "products")
     with updated(relation) as changed:
         for _ in range(KILLS or 2):
-            files += [write_sales(tmp_path / "in", len(files) + more) for more in range(8)]
+            files += [write_sales(tmp_path / "in", len(files) + more) for more in range(5)]
             with driver(relation, tmp_path, "killed") as process:
                 assert process.stdout is not None
                 assert process.stdout.readline() == "started\n"

@@ -1,4 +1,4 @@
-"""From a real Kafka broker, through joins, to a warehouse: the installed command in a process of its own."""
+"""From a real Kafka broker, through joins, to a warehouse: the installed command, and pipelines on the tests' session."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql import SparkSession
+
 from kafka_broker import Broker
 from semistream import Relation
+from semistream.spark.monitoring.listening import BatchTotals, StatisticsListener
+from semistream.spark.pipeline import load, start
 
 pytestmark = pytest.mark.spark
 
@@ -49,13 +53,28 @@ path = "out/facts"
 """
 
 
-def run(path: Path) -> str:
+def command(path: Path) -> str:
+    """Run a pipeline by the installed command, in a process of its own; return what it says."""
     done = subprocess.run(
         [sys.executable, "-c", "from semistream.cli import main; main()", "run", str(path)],
         capture_output=True, text=True, timeout=1200,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
+
+
+def run(path: Path) -> BatchTotals:
+    """Run a pipeline to its end on the session of the tests, which has the connector."""
+    pipeline, totals = load(path), BatchTotals()
+    listener = StatisticsListener([totals])
+    pipeline.spark.streams.addListener(listener)
+    try:
+        query = start(pipeline)
+        query.awaitTermination()
+        assert listener.wait_for(query.runId)
+    finally:
+        pipeline.spark.streams.removeListener(listener)
+    return totals
 
 
 def facts(folder: Path) -> list[tuple[int | None, int | None]]:
@@ -76,23 +95,23 @@ def expected(number: int) -> tuple[int, int | None]:
     return number, (number % 5) * product * 3 if matched else None
 
 
-def test_rows_from_kafka_are_joined_once(kafka: Broker, tmp_path: Path) -> None:
+def test_rows_from_kafka_are_joined_once(spark: SparkSession, kafka: Broker, tmp_path: Path) -> None:
     prices = pa.table({"id": range(100), "price": pa.array([product * 3 for product in range(100)], pa.int64())})
     Relation.build(prices, tmp_path / "products", key="id", shards=2).close()
     path = tmp_path / "p.toml"
     path.write_text(PIPELINE.format(jars=kafka.connector, servers=kafka.servers))
     kafka.send("sales", [message(number) for number in range(1000)] + ["this is no JSON", '{"id": "nor a number"}'])
-    told = run(path)
-    assert "1,002 rows in 2 micro-batches" in told
+    assert "1,002 rows in 2 micro-batches" in command(path)
     first = [*map(expected, range(1000)), (None, None), (None, None)]
     assert facts(tmp_path) == first
     # More rows, and the pipeline goes on where it was.
     kafka.send("sales", [message(number) for number in range(1000, 1300)])
-    assert "300 rows in 1 micro-batches" in run(path)
+    totals = run(path)
+    assert (totals.rows, totals.batches) == (300, 1)
     assert facts(tmp_path) == sorted([*first, *map(expected, range(1000, 1300))], key=lambda row: (row[0] is None, row))
 
 
-def test_rows_go_to_kafka_and_to_a_sink_of_sparks(kafka: Broker, tmp_path: Path) -> None:
+def test_rows_go_to_kafka_and_to_a_sink_of_sparks(spark: SparkSession, kafka: Broker, tmp_path: Path) -> None:
     """One pipeline writes messages, another reads them and hands rows to Spark's own sink of JSON files."""
     prices = pa.table({"id": range(100), "price": pa.array([product * 3 for product in range(100)], pa.int64())})
     Relation.build(prices, tmp_path / "products", key="id", shards=2).close()
@@ -101,7 +120,7 @@ def test_rows_go_to_kafka_and_to_a_sink_of_sparks(kafka: Broker, tmp_path: Path)
     kafka.send("orders", [message(number) for number in range(200)])
     first = tmp_path / "first.toml"
     first.write_text(f'{head}[sink]\nformat = "kafka"\nservers = "{kafka.servers}"\ntopic = "facts"\nkey = "id"\n')
-    assert "200 rows" in run(first)
+    assert run(first).rows == 200
     second = tmp_path / "second.toml"
     schema = "id long, product long, pieces int, price long, total long"
     text = head.replace("out/check", "out/check2").replace('topic = "orders"', 'topic = "facts"')
@@ -109,7 +128,7 @@ def test_rows_go_to_kafka_and_to_a_sink_of_sparks(kafka: Broker, tmp_path: Path)
     text = text.replace("[[join]]", '[[join]]\nsuffix = "_again"')
     sink = '[sink]\nformat = "spark"\nsource = "json"\npath = "out/json"\ncolumns = ["id", "total"]\n'
     second.write_text(text + sink)
-    assert "200 rows" in run(second)
+    assert run(second).rows == 200
     lines = [line for file in (tmp_path / "out/json").glob("*.json") for line in file.read_text().splitlines()]
     found = sorted((row["id"], row.get("total")) for row in map(json.loads, lines))
     assert found == [*map(expected, range(200))]
