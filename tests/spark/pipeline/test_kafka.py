@@ -1,4 +1,4 @@
-"""From a real Kafka broker, through joins, to a warehouse: the installed command, and pipelines on the tests' session."""
+"""From a real Kafka broker, through joins, to a warehouse: the installed command, and pipelines on a shared session."""
 
 from __future__ import annotations
 
