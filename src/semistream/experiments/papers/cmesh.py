@@ -59,7 +59,8 @@ def mesh(size: Size, workload: Workload, memory: float, algorithm: str = "meshjo
     options = size.scanning(SHARE) if algorithm != "inlj" else {"in_flight": 1} if size.simulated else {}
     return Point(
         workload=workload, algorithm=algorithm, memory=int(memory), options=options,
-        passes=0.02 if workload.rows > 10_000_000 else 0.2, windows=size.pick(3, 3, 5),
+        passes=0.02 if workload.rows > 10_000_000 else 0.2,
+        windows=size.pick(2 if workload.kind == "weather" else 3, 3, 5),
         probes=size.pick(4_000_000, 400_000, 1 << 40), seek_seconds=size.seek_seconds(SHARE),
     )  # fmt: skip
 

@@ -49,7 +49,7 @@ def _deadlines(size: Size) -> Experiment:
     part = size.pick(0.1, 0.005, 0.0125)
     workload = Workload(rows=int(40_000_000 * part), row_bytes=128, fill=0.8, rows_per_key=160)
     memory = 0.075 * workload.nbytes
-    deadlines = size.pick([10.0, 20.0, 30.0, 60.0, 90.0, 120.0], [20.0, 60.0], [20.0, 60.0])
+    deadlines = size.pick([10.0, 30.0, 60.0, 120.0], [20.0, 60.0], [20.0, 60.0])
     tuples = size.pick(150_000, 20_000, 50_000)
     rates = size.pick(PUBLISHED_RATES, {60.0: 5500.0}, {60.0: 5500.0})
     scan = {"seek_pages": round(0.0085 * part / (8192 / 100e6), 2)}

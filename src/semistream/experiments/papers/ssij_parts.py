@@ -67,8 +67,8 @@ def _dynamic(size: Size) -> Experiment:
     def driven(part: float, options: dict[str, object]) -> Point:
         made = point(part, options)
         # as in the paper, the stream is over after 20 intervals, and what memory holds of it then need not be served
-        between = size.pick([2e4, 5e5], [1e4, 1e6], [])
-        settings = {"tuples": 20 * workload.interval_rows, "between": between, "trials": size.pick(7, 6, 0)}
+        between = size.pick([3e4, 3e5], [1e4, 1e6], [])
+        settings = {"tuples": 20 * workload.interval_rows, "between": between, "trials": 7}
         limit = int((1.0 - float(str(options.get("cache_share", 0.0)))) * made.memory / _INPUT_BYTES)
         return dataclasses.replace(
             made, task="sustained", settings=settings, options={"input_limit": limit, **made.options}

@@ -68,7 +68,7 @@ def published_join(size: Size, workload: Workload, memory: float, part: float | 
     return Point(
         workload=workload, algorithm="ssij", memory=int(memory),
         options={**table_two(part or share(size), memory, workload), **options},
-        windows=size.pick(5, 2, 5), warm_passes=size.pick(4.0, 2.0, 2.0),
+        windows=size.pick(4, 2, 5), warm_passes=size.pick(3.0, 2.0, 2.0),
         probes=size.pick(1_000_000, 300_000, 1 << 40), seek_seconds=seek(size, part),
     )  # fmt: skip
 

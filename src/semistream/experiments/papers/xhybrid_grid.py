@@ -26,7 +26,7 @@ PAPERS_WAY: dict[str, Any] = {"by_frequency": True, "scan_pinned": True}
 
 def experiments(size: Size) -> list[Experiment]:
     """Describe the experiments."""
-    swappable = size.pick([52, 104, 208, 416, 832], [5, 20, 80], [1, 8, 64])
+    swappable = size.pick([104, 208, 416, 832], [5, 20, 80], [1, 8, 64])
     pinned = size.pick([0, 208, 832, 1664, 3328], [0, 20, 80, 320], [0, 64, 512, 2048])
     workload, memory = zipf(size), budget(size, 50)
 
@@ -36,7 +36,7 @@ def experiments(size: Size) -> list[Experiment]:
         made = dataclasses.replace(made, probes=1 << 40, windows=size.pick(3, 3, 5))
         return as_published(made, NODE, **PAPERS_WAY, pinned_pages=pages)
 
-    middle_pinned, middle_swappable = pinned[-3 if len(pinned) > 4 else -2], swappable[-2 if len(swappable) > 4 else 1]
+    middle_pinned, middle_swappable = pinned[-3 if len(pinned) > 4 else -2], swappable[-2]
     ours = Claim("Our own model is within 5 % of the measurement.", "not said there",
                  model_within(0.05, because=model_noise), standing="beside")  # fmt: skip
     setup = f"R {workload.rows / 1e6:g} M tuples, memory {memory / 1e6:g} MB, skew 1; 172 bytes for a waiting tuple."
