@@ -56,6 +56,15 @@ def test_a_file_that_is_right(place: Path) -> None:
     assert "is there already" in str(run(place).exception)
 
 
+@pytest.mark.parametrize("column", ["number", "Product", "product_id", "ProductId", "products_number", "number_id"])
+def test_a_column_that_is_named_nearly_as_the_key(place: Path, column: str) -> None:
+    table = pa.table({"number": [1, 2]})
+    semistream.Relation.build(table, place / "products", key="number", overwrite=True).close()
+    pq.write_table(pa.table({"sale": [1], column: [2], "store": [1]}), place / "sales" / "0.parquet")
+    assert run(place).exit_code == 0
+    assert written(place).joins[0].on == (column,)
+
+
 def test_csv_and_keys_that_are_told(place: Path) -> None:
     (place / "sales" / "0.parquet").unlink()
     (place / "sales" / "0.csv").write_text("sale,article,shop,paid\n1,2,1,3.5\n")

@@ -205,7 +205,8 @@ def _key_of(relation: Path, schema: pa.Schema) -> str:
     """Return the stream's column that is named as a relation's key, or after the relation and its key."""
     key = _manifest(relation).key[0]
     name = relation.name.lower()
-    wished = [key, f"{name}_{key}", f"{name.removesuffix('s')}_{key}", name.removesuffix("s"), name]
+    one = name.removesuffix("s")
+    wished = [key, f"{name}_{key}", f"{one}_{key}", one, name, f"{key}_id", f"{one}_id", f"{one}id"]
     for wish in wished:
         for column in schema.names:
             if column.lower() == wish.lower():

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from semistream.cli.console import errors, facts, out, print_json
@@ -108,6 +108,7 @@ def _tune(
     exponent: float | None, algorithms: list[str] | None, constants: str | None, calibrate: bool, name: str,
     measure: bool, curve: Path | None, json: bool,
 ) -> None:  # fmt: skip
+    from semistream.cli.tuning.stream_sample import StreamSample
     from semistream.core.units import parse_bytes
     from semistream.costs import costs_of, load_constants
     from semistream.relation.relation import Relation
@@ -125,10 +126,12 @@ def _tune(
         total = None if memory is None else parse_bytes(memory, of=relation.nbytes)
         schema, skew, batches = None, None, []
         if sample:
-            schema, found = _sampled(sample, types, on or list(relation.key.names), relation)
-            batches = sample_rows(found)
+            taken = StreamSample.of(sample, types, on or list(relation.key.names), relation)
+            schema, batches = taken.schema, sample_rows(taken.batches())
             with errors.status("estimating the skew …"):
                 skew = skew_of(relation, batches, on or relation.key.names)
+            if taken.strangers:
+                errors.print(f"[yellow]{taken.strangers:,} rows of the sample have {escape(taken.told)}[/yellow]")
         if calibrate:
             chosen = _measured(name, relation)
         if total is None:
@@ -160,32 +163,6 @@ def _tune(
         _show(relation, tuning, on)
         if curve is not None:
             out.print(f"Drew {curve}")
-
-
-def _sampled(files: list[Path], types: list[str], on: list[str], relation: Relation) -> tuple[Any, Any]:
-    """Return the schema of a sample, and its rows, with keys as R has them: other columns are left alone."""
-    import pyarrow as pa
-
-    from semistream.cli.relations.table_files import InputError, InputFiles, parse_types
-
-    wanted = dict(zip(on, (relation.schema.field(name).type for name in relation.key.names), strict=False))
-    reader = InputFiles.find(files, parse_types(types), known=wanted).reader()
-    missing = [name for name in on if name not in reader.schema.names]
-    if missing:
-        raise InputError(
-            f"the sample has no column {missing[0]!r}; name its key with --on: it has {', '.join(reader.schema.names)}"
-        )
-
-    schema = pa.schema([part.with_type(wanted.get(part.name, part.type)) for part in reader.schema])
-
-    def rows() -> Iterator[pa.RecordBatch]:
-        for batch in reader:
-            try:
-                yield batch.cast(schema)
-            except pa.ArrowInvalid as error:
-                raise InputError(f"the sample's {', '.join(on)} cannot be R's key: {error}") from None
-
-    return schema, rows()
 
 
 def _measured(name: str, relation: Relation | None) -> Constants:
