@@ -49,6 +49,20 @@ def _arrivals(mean: float, out: Floats) -> None:
 
 
 @kernel
+def _arriving(group: float) -> float:
+    """Return how many arrive on average, if those times at which some do have ``group`` of them."""
+    if group <= 1.0:
+        return 1e-9
+    mean = min(2.0 * (group - 1.0), group)
+    for _ in range(6):  # mean / (1 - e^-mean) = group
+        none = math.exp(-mean)
+        some = 1.0 - none
+        slope = (some - mean * none) / (some * some)
+        mean = max(1e-9, mean - (mean / some - group) / max(slope, 0.3))
+    return mean
+
+
+@kernel
 def _advance(
     count: Floats,
     popularity: Floats,
@@ -97,14 +111,13 @@ def _advance(
             outside = max(0.0, 1.0 - inside)
             missed += count[r] * popularity[r] * outside
             matched = outside * -math.expm1(-events[r] * step)
+            # of those that come for a key between two matches, at least one: as independent arrivals are
             group = max(1.0, popularity[r] / events[r]) if events[r] > 0 else 1.0
-            _arrivals(group - 1.0, added)
+            _arrivals(_arriving(group), added)
+            some = max(1.0 - added[0], 1e-300)
             coming[r, 0] = 0.0
             for f in range(1, levels):
-                chance = added[f - 1]
-                if f == levels - 1:
-                    chance += added[levels - 1]
-                coming[r, f] = matched * chance if f >= threshold else 0.0
+                coming[r, f] = matched * added[f] / some if f >= threshold else 0.0
                 wishing[f] += count[r] * coming[r, f]
         # room, then those with smaller counts, make place: for the most frequent first
         room = max(0.0, capacity - held.sum())
