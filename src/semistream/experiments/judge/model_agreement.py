@@ -10,7 +10,7 @@ from semistream.experiments.judge.verdicts import Judged
 
 __all__ = ["AGREEMENT", "Agreement", "agreement"]
 
-AGREEMENT = ("join", "points", "half of them within", "all within", "interval there", "furthest")
+AGREEMENT = ("join", "points", "half of them within", "over memory within", "all within", "interval there", "furthest")
 """What the columns of the table are."""
 
 
@@ -27,31 +27,38 @@ class Agreement:
     """The experiment and the place of the worst."""
     interval: float
     """Half of the 95 % confidence interval of the worst, of the measured rate."""
+    over_memory: float | None = None
+    """The worst of those measured for a sweep of memory; None if there are none."""
 
     def cells(self) -> list[str]:
         """Return what a table shows."""
-        return [self.algorithm, str(self.points), f"{self.median:.1%}", f"{self.worst:.1%}", f"± {self.interval:.1%}",
-                self.where]  # fmt: skip
+        memory = "" if self.over_memory is None else f"{self.over_memory:.1%}"
+        return [self.algorithm, str(self.points), f"{self.median:.1%}", memory, f"{self.worst:.1%}",
+                f"± {self.interval:.1%}", self.where]  # fmt: skip
 
 
 def agreement(judged: Iterable[Judged]) -> list[Agreement]:
     """Return how each join agrees with its model, every point counted once."""
     seen: set[str] = set()
     apart: dict[str, list[tuple[float, str, float]]] = {}
+    by_memory: dict[str, float] = {}
     for one in judged:
         outcome = one.outcome
         if outcome.experiment.metric != "rate" or not outcome.experiment.modelled:
             continue
         for sample, found in outcome.measured():
-            name = sample.point.digest()
+            name, join = sample.point.digest(), sample.point.algorithm
+            if found.model and not sample.metric and outcome.experiment.x.title.startswith("memory"):
+                by_memory[join] = max(by_memory.get(join, 0.0), abs(found.y / found.model - 1))
             if found.model and not sample.metric and name not in seen:
                 seen.add(name)
                 place = f"{outcome.experiment.id}: {sample.series}, {outcome.experiment.x.title} {sample.x:g}"
-                apart.setdefault(sample.point.algorithm, []).append(
+                apart.setdefault(join, []).append(
                     (abs(found.y / found.model - 1), place, found.interval / found.y if found.y else 0.0)
                 )
     rows = []
     for algorithm, distances in sorted(apart.items()):
         worst = max(distances)
-        rows.append(Agreement(algorithm, len(distances), statistics.median(one[0] for one in distances), *worst))
+        median = statistics.median(one[0] for one in distances)
+        rows.append(Agreement(algorithm, len(distances), median, *worst, by_memory.get(algorithm)))
     return rows

@@ -98,7 +98,9 @@ def _models(judged: Sequence[Judged]) -> str:
         return "No cost model was compared with a measurement."
     worst = max(rows, key=lambda row: row.worst)
     near = sum(row.worst <= 0.05 for row in rows)
+    swept = [row.over_memory for row in rows if row.over_memory is not None]
+    over = f", and within {max(swept):.1%} over all memories" if swept else ""
     return (
-        f"Our cost models are within 5 % of every measurement for {near} of {len(rows)} joins; furthest is "
+        f"Our cost models are within 5 % of every measurement for {near} of {len(rows)} joins{over}; furthest is "
         f"{worst.algorithm} with {worst.worst:.1%} ({worst.where})."
     )

@@ -92,7 +92,7 @@ def markdown(judged: Sequence[Judged], environments: Sequence[Record], models_of
         cells = [f"[{row.id}](#{row.id})", row.claim, row.published, row.measured, f"**{row.verdict}**", row.tuned]
         parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     parts += ["", MODELS, ""]
-    parts += ["| " + " | ".join(AGREEMENT) + " |", "|---|---:|---:|---:|---:|---|"]
+    parts += ["| " + " | ".join(AGREEMENT) + " |", "|---|---:|---:|---:|---:|---:|---|"]
     parts += ["| " + " | ".join(row.cells()) + " |" for row in agreement(judged)]
     paper = ""
     for one in judged:
