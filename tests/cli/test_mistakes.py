@@ -27,6 +27,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("ragged.csv").write_text("id,name\n1,fig\n2,kiwi,7\n")
     Path("late.csv").write_text("id,name\n1,fig\ntwo,kiwi\n")
     Path("latin.csv").write_bytes("id,name\n1,Käse\n".encode("latin-1"))
+    Path("parted.csv").write_text("id;name\n1;fig\n")
     Path("words.txt").write_text("hello")
     Path("no.parquet").write_text("hello")
     Path("nothing_in_it").mkdir()
@@ -78,7 +79,11 @@ MISTAKES = {
     "init sales.parquet products --out words.txt": "is there already; give another with --out, or remove it",
     "init sale.parquet products": "there is nothing at sale.parquet",
     "init sales.parquet nothing_in_it": "not a relation; build one with semistream build",
-    "upsert sales.parquet products": "there is no column 'id'; the columns are sale, product",
+    "upsert sales.parquet products": "sales.parquet has no column 'id', which it needs; it has sale, product",
+    "build products.csv r --key id,name": "for a key of several columns, give each by itself",
+    "build products.csv r --key id --page-size 3": "--page-size must be a multiple of 512",
+    "build parted.csv r --key id": "its values seem to be parted by ';'. Part them by commas, or by tabs",
+    "vacuum nothing_in_it": "is a directory without a manifest, not a relation; build one with semistream build",
     "history product": "there is no relation at product",
     "plan --relation-rows many --rate 1 --memory 5%": "cannot read 'many' as a number; write 50000, 50k",
     "demo --rate 500": "give --live too",

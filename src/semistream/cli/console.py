@@ -126,6 +126,7 @@ _PHRASES = {
     "semistream.update": "semistream upsert",
     "or with clustered=True": "without --scattered",
     "(local=None)": "(leave out local)",
+    "page_size must": "--page-size must",
 }
 
 

@@ -42,6 +42,35 @@ def test_right_file_has_no_problem() -> None:
     assert (plan.name, plan.joins, plan.trigger) == ("p", (), None)
 
 
+def test_what_leaves_must_not_come_in_again(tmp_path: Path) -> None:
+    (tmp_path / "sales").mkdir()
+    text = f"""
+checkpoint = "{tmp_path}/out/checkpoint"
+[source]
+format = "parquet"
+path = "{tmp_path}/sales/"
+schema = "id bigint"
+[sink]
+format = "parquet"
+path = "{tmp_path}/sales_out"
+"""
+    assert read(text)[1] == {}
+    for line, other in ((9, text.replace("sales_out", "sales")), (9, text.replace("sales_out", "sales/facts")),
+                        (2, text.replace("out/checkpoint", "sales/checkpoint"))):  # fmt: skip
+        (told,) = read(other)[1].items()
+        assert told[0] == line
+        assert "is in the stream's own directory, and would be read as rows of it; give another" in told[1]
+
+
+def test_texts_stand_in_quotes() -> None:
+    for wrong in ("memory = 64MB", "name = sales", "checkpoint = out/check", "memory = 5%"):
+        with pytest.raises(PipelineError, match=r'line 1: not TOML: .*; texts stand in quotes, such as "64MB"'):
+            read(f"{wrong}\n{RIGHT}")
+    with pytest.raises(PipelineError, match="not TOML") as caught:
+        read('name = "sales\n')
+    assert "quotes, such" not in str(caught.value)
+
+
 def test_every_mistake_is_told_at_its_line() -> None:
     _, problems = read(
         """\

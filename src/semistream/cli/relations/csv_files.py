@@ -116,6 +116,11 @@ def _names(path: Path, reader: pyarrow.csv.CSVStreamingReader) -> list[str]:
 def _check_names(path: Path, names: list[str]) -> None:
     if twice := [name for name in names if names.count(name) > 1]:
         raise InputError(f"{path} has two columns called {twice[0]!r}; give each a name of its own")
+    if len(names) == 1 and (other := re.search("[;|\t]", names[0])):
+        raise InputError(
+            f"the first line of {path} names one column, {names[0]!r}: its values seem to be parted by {other[0]!r}. "
+            "Part them by commas, or by tabs in a file that ends in .tsv"
+        )
 
 
 def _check_texts(path: Path, schema: pa.Schema, rules: CsvRules) -> None:

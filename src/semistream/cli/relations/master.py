@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from semistream.cli.relations.table_files import InputError, InputFiles
+from semistream.core.arguments import nearest
 from semistream.core.paths import is_address, local_path
 
 __all__ = ["MasterInput", "find_master"]
@@ -83,7 +84,9 @@ class _FileInput(MasterInput):
         if not self.columns:
             return found
         if missing := [name for name in self.columns if name not in found.schema.names]:
-            raise InputError(f"there is no column {missing[0]!r}; the columns are {', '.join(found.schema.names)}")
+            told = f"{self.files.paths[0]} has no column {missing[0]!r}, which it needs; it has"
+            hint = nearest(missing[0], found.schema.names)
+            raise InputError(f"{told} {', '.join(found.schema.names)}" + (f"; {hint}" if hint else ""))
         names = list(self.columns)
         schema = pa.schema([found.schema.field(name) for name in names])
         return pa.RecordBatchReader.from_batches(schema, (batch.select(names) for batch in found))

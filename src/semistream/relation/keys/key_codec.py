@@ -218,6 +218,8 @@ def _require(schema: pa.Schema, names: Sequence[str], where: str) -> None:
         if not found:
             told = f"key column {name!r} is not in {where}; its columns are: {_columns(schema)}"
             hint = nearest(name, schema.names)
+            if {part.strip() for part in name.split(",")} <= set(schema.names):
+                hint = "for a key of several columns, give each by itself"
             raise KeyColumnError(f"{told}; {hint}" if hint else told)
         if len(found) > 1:
             raise KeyColumnError(

@@ -33,6 +33,7 @@ __all__ = [
     "name_of",
     "sync_directory",
     "versions",
+    "why_not",
 ]
 
 _NAME = re.compile(r"manifest-(\d{8})\.json")
@@ -185,7 +186,7 @@ def load(path: Place, version: int | None = None) -> Manifest:
     """Read one version's manifest, by default the newest."""
     number = latest(path) if version is None else version
     if number is None:
-        raise NotARelationError(_why_not(path))
+        raise NotARelationError(why_not(path))
     file = path / name_of(number)
     try:
         text = file.read_bytes()
@@ -250,7 +251,8 @@ def _not_first(path: Place, version: int) -> CommitConflictError:
     return CommitConflictError(f"version {version} of {path} was committed by another writer; open it and try again")
 
 
-def _why_not(path: Place) -> str:
+def why_not(path: Place) -> str:
+    """Return why there is no relation at ``path``, and what to do."""
     if not path.exists():
         return f"there is no relation at {path}: the path does not exist; build one with Relation.build or spark.build"
     if not path.is_dir():

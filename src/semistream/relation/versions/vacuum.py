@@ -58,7 +58,7 @@ def vacuum(
     listed = names_in(path) if path.is_dir() else []
     numbers = manifests.versions(path)
     if not numbers and WRITERS not in listed:
-        raise NotARelationError(f"there is no relation at {path} to vacuum")
+        raise NotARelationError(manifests.why_not(path))
     now = _clock(path)
     writers = leases(path, now, older_than)
     removed: list[str] = []

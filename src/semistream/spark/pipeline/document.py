@@ -122,7 +122,10 @@ class Document:
         except tomllib.TOMLDecodeError as error:
             line = re.search(r"at line (\d+)", str(error))
             last = text.rstrip("\n").count("\n") + 1
-            raise PipelineError(path, [Problem(int(line[1]) if line else last, f"not TOML: {error}")]) from None
+            told = f"not TOML: {error}"
+            if line and re.search(r"=\s*[^\s\"'\[{#]*[A-Za-z%/][^\"']*$", text.splitlines()[int(line[1]) - 1]):
+                told += '; texts stand in quotes, such as "64MB"'
+            raise PipelineError(path, [Problem(int(line[1]) if line else last, told)]) from None
         self._lines = lines_of(text)
         self.root = Section(self, values, ())
 

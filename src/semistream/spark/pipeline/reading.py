@@ -75,6 +75,7 @@ class _Reader:
         sink = read_sink(self.document, "sink", SINKS, self._address)
         dead_letters = self._dead_letters(source, joins, sink)
         self._check_trigger(joins, trigger)
+        self._check_apart(source, {"checkpoint": checkpoint, "sink": sink, "dead_letters": dead_letters})
         if source is not None and len(joins) == len(root.sections("join")):
             check_joins(source, joins, self.document)
         statistics = self._statistics()
@@ -84,6 +85,18 @@ class _Reader:
             name or "pipeline", checkpoint, trigger, source, deduplicate, joins, derive, sink, dead_letters,
             statistics, settings, master, heap,
         )  # fmt: skip
+
+    def _check_apart(self, source: SourcePlan | None, others: Mapping[str, SinkPlan | Path | None]) -> None:
+        """Note what would be written among the files of the stream, and come in again as rows of it."""
+        if source is None or source.path is None:
+            return
+        for name, other in others.items():
+            path = other.path if isinstance(other, SinkPlan) else other
+            if path is not None and f"{path}/".startswith(f"{source.path.rstrip('/')}/"):
+                place = (name, "path") if isinstance(other, SinkPlan) else (name,)
+                self.document.note(
+                    place, f"{path} is in the stream's own directory, and would be read as rows of it; give another"
+                )
 
     def _path(self, section: Section, name: str, *, required: bool = False) -> Path | None:
         """Return a path as seen from the file's directory."""
