@@ -46,8 +46,8 @@ _MASTER = "local[*,4]"
 
 def demo(
     rows: Annotated[int, typer.Option(help="Products in the master table.")] = 2_000_000,
-    sales: Annotated[int, typer.Option(help="Sales in the stream.")] = 180_000,
-    batches: Annotated[int, typer.Option(help="Micro-batches, by stretches of time.")] = 3,
+    sales: Annotated[int, typer.Option(help="Sales in the stream.")] = 60_000,
+    batches: Annotated[int, typer.Option(help="Micro-batches, by stretches of time.")] = 4,
     algorithm: Annotated[
         str | None, typer.Option(help="Which join; see: semistream algorithms.", show_default="the best on Spark")
     ] = None,

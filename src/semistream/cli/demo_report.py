@@ -85,7 +85,10 @@ def summary(plan: DemoPlan, relation: Relation, outcome: Outcome, seconds: float
 def _by_spark(broadcast: int) -> str:
     if broadcast >= 3:
         return "all master tables are small enough to be broadcast: give --rows 2000000"
-    return f"{broadcast} master tables are small enough to be broadcast, products are shuffled for every micro-batch"
+    return (
+        f"{broadcast} master tables are small enough to be broadcast, products are shuffled for every micro-batch, "
+        "however few sales it has: with larger ones (--batches, --sales) the ratio is smaller"
+    )
 
 
 def show_differences(outcome: Outcome) -> None:

@@ -59,7 +59,8 @@ class DemoPlan:
         Products in the master table, and sales in the stream. There are a fifth as many customers as products, and
         100,000 at most: like the stores, small enough for Spark to broadcast. The products are not.
     batches
-        Stretches of time the stream is cut into. Fewer make larger micro-batches, in which more sales share a read.
+        Stretches of time the stream is cut into. Fewer make larger micro-batches, in which more sales share a read:
+        ours of a page, and Spark's of all products, which it shuffles for every micro-batch, however few sales it has.
     shards
         Parts of R, each joined by a task of its own: one for each core, and eight at most.
     memory, algorithm
@@ -69,8 +70,8 @@ class DemoPlan:
     """
 
     rows: int = 2_000_000
-    sales: int = 180_000
-    batches: int = 3
+    sales: int = 60_000
+    batches: int = 4
     shards: int = field(default_factory=lambda: min(8, max(2, os.cpu_count() or 2)))
     memory: str = "5%"
     algorithm: str = ALGORITHM
