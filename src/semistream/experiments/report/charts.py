@@ -47,7 +47,7 @@ _CONFIG: Spec = {
     "axis": {
         "labelFontSize": 12, "titleFontSize": 13, "titleFontWeight": "normal", "gridColor": "#ececec",
         "domainColor": "#888888", "tickColor": "#888888", "labelColor": "#333333", "titleColor": "#222222",
-        "titlePadding": 8,
+        "titlePadding": 8, "labelSeparation": 8,
     },
     "legend": {"labelFontSize": 12, "titleFontSize": 12, "labelLimit": 340, "symbolSize": 80, "symbolStrokeWidth": 2,
                "symbolOpacity": 1},
