@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from semistream import Relation, create
 from semistream.joins.adaptive.adaptive_layout import LEAST_KEYS, LEAST_TUPLES, AdaptiveLayout
+from semistream.structures.array_source import Arrays, in_memory
 from semistream.structures.hot.hot_rows import HotRows
+from semistream.workloads import MasterTable
 
 ROWS = st.integers(1, 10**6)
 ROW = st.integers(20, 5000)
@@ -49,3 +56,21 @@ def test_all_rows_of_a_small_r_have_a_place(rows_of_r: int, whole: bool) -> None
     assert (layout.most_rows == rows_of_r) is whole
     if whole:
         assert layout.parts(10**6, 20.0).rows == rows_of_r
+
+
+def test_what_is_left_in_files_is_of_one_layout_however_fast_reads_were_just_then(tmp_path: Path) -> None:
+    """Each worker measures the device for itself; another number must not cost the cache of the last one."""
+    Relation.build(MasterTable(200_000).table(), tmp_path / "r", key="product_id").close()
+    found = set()
+    for transfer in (1e-6, 2e-6, 4e-6, 6e-6, 8e-6, 1.2e-5, 2e-5, 4e-5):
+        with Relation.open(tmp_path / "r") as relation:
+            device = relation.device
+            device._profile = dataclasses.replace(device.profile, transfer_seconds=transfer)
+
+            def arrays(layout: str) -> Arrays:
+                found.add(layout)
+                return in_memory
+
+            join = create("adaptivejoin", relation, on="product_id", memory="7MB", arrays=arrays)
+            assert sum(batch.num_rows for batch in join.process([pa.record_batch({"product_id": [1, 2, 3]})])) == 3
+    assert len(found) == 1, found

@@ -14,6 +14,8 @@ __all__ = ["FrameMemory"]
 
 _MARGIN = 1.2
 """So much more than the rows of a batch must fit beside more frames, before there are more: or they come and go."""
+_FAST, _SLOW = 2e-6, 5e-5
+"""Seconds of a page's transfer: what a fast device counts with, and what is none any more."""
 
 
 class FrameMemory:
@@ -46,6 +48,8 @@ class FrameMemory:
     ) -> FrameMemory:
         """Take frames of ``spare`` bytes; ``fixed``: their number will not change."""
         frame, pages, transfer = relation.device.frame_bytes, relation.page_count, seconds_of_frame(relation)
+        if fixed:
+            transfer = _kind_of(transfer)
         few = PageFetch.frames_for(spare, frame, pages, transfer)
         # a simulated call costs nothing
         many = few if relation.device.simulated else PageFetch.more_frames_for(few, spare, frame, pages, transfer)
@@ -71,3 +75,12 @@ class FrameMemory:
         """Have so many frames, one of the two numbers."""
         self._part.resize(self._bytes[frames])
         self.fetch.resize(frames)
+
+
+def _kind_of(transfer: float) -> float:
+    """Return what a device of this kind takes for a page, in place of what was measured.
+
+    Each process measures for itself, and has another number when others are at work. Sizes of arrays that the next
+    process shall take over must not go by that: it would find them to be of another layout, and throw them away.
+    """
+    return _FAST if transfer < _SLOW else float(4.0 ** round(math.log(transfer, 4.0)))
