@@ -164,9 +164,9 @@ def _largest(cache: Cache, tally: Tally, room: int) -> tuple[np.float32, int]:
         counts = np.zeros(256, np.int64)
         tally(cache, prefix, shift, counts)
         _tally(cache, prefix, shift, counts)
-        from_top = np.cumsum(counts[::-1])
+        from_top = np.cumsum(counts[::-1], out=counts[::-1])
         at = int(np.searchsorted(from_top, room))
-        room -= int(from_top[at] - counts[255 - at])
+        room -= int(from_top[at - 1]) if at else 0
         prefix = prefix << 8 | (255 - at)
     return np.array([prefix], np.uint32).view(np.float32)[0], room
 

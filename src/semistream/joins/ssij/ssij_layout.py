@@ -33,8 +33,8 @@ _MAX_SCAN = 200
 _MOST_COPIES = 1 << 21
 _MOST_PLANNED = 1 << 16
 """Wanted pages of a read plan: with more it is hardly any better."""
-_TALLY_BYTES = 2 * 256 * 8
-"""Counters of pages by their utility, and their sums."""
+_TALLY_BYTES = 256 * 8
+"""Counters of pages by their utility."""
 FRAME_EXTRA = FramePool.bytes_per_frame + PageCache.bytes_per_frame + 4
 """What a frame costs beside its bytes; 4 for its utility among all utilities."""
 _RUN_BYTES = 12
