@@ -16,9 +16,10 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from kafka_broker import Broker
+from pipeline_runs import run_reported
 from semistream import Relation
-from semistream.spark.monitoring.listening import BatchTotals, StatisticsListener
-from semistream.spark.pipeline import load, start
+from semistream.spark.monitoring.listening import BatchTotals
+from semistream.spark.pipeline import load
 
 pytestmark = pytest.mark.spark
 
@@ -64,16 +65,8 @@ def command(path: Path) -> str:
 
 
 def run(path: Path) -> BatchTotals:
-    """Run a pipeline to its end on the session of the tests, which has the connector."""
-    pipeline, totals = load(path), BatchTotals()
-    listener = StatisticsListener([totals])
-    pipeline.spark.streams.addListener(listener)
-    try:
-        query = start(pipeline)
-        query.awaitTermination()
-        assert listener.wait_for(query.runId)
-    finally:
-        pipeline.spark.streams.removeListener(listener)
+    """Run a pipeline on the session of the tests, which has the connector."""
+    run_reported(load(path), [totals := BatchTotals()])
     return totals
 
 

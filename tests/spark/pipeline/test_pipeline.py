@@ -19,11 +19,12 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
+from pipeline_runs import run_reported
 from semistream import Relation
 from semistream.cli import app
-from semistream.spark.monitoring.listening import BatchTotals, JsonLines, StatisticsListener
+from semistream.spark.monitoring.listening import BatchReport, BatchTotals, JsonLines
 from semistream.spark.monitoring.prometheus import PrometheusPage
-from semistream.spark.pipeline import PipelineError, load, start
+from semistream.spark.pipeline import PipelineError, load
 from semistream.workloads import MasterTable
 
 pytestmark = pytest.mark.spark
@@ -59,20 +60,10 @@ def run(path: Path) -> tuple[Any, BatchTotals]:
     """Run a pipeline to its end, with the statistics that it asks for."""
     pipeline = load(path)
     totals = BatchTotals()
-    reports = [totals]
+    reports: list[BatchReport] = [totals]
     if pipeline.plan.statistics.file:
         reports.append(JsonLines(pipeline.plan.statistics.file))
-    listener = StatisticsListener(reports)
-    pipeline.spark.streams.addListener(listener)
-    try:
-        query = start(pipeline)
-        query.awaitTermination()
-        assert listener.wait_for(query.runId)
-    finally:
-        pipeline.spark.streams.removeListener(listener)
-        for report in reports:
-            report.close()
-    return query, totals
+    return run_reported(pipeline, reports), totals
 
 
 def rows_of(path: Path) -> dict[Any, dict[str, str]]:

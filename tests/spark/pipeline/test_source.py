@@ -15,11 +15,12 @@ pytest.importorskip("pyspark")
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from pipeline_runs import run_reported
 from semistream import Relation
 from semistream.cli import app
-from semistream.spark.monitoring.listening import BatchTotals, StatisticsListener
+from semistream.spark.monitoring.listening import BatchTotals
 from semistream.spark.monitoring.prometheus import PrometheusPage
-from semistream.spark.pipeline import PipelineError, load, start
+from semistream.spark.pipeline import PipelineError, load
 
 pytestmark = pytest.mark.spark
 
@@ -74,17 +75,8 @@ def place(folder: Path, text: str, *, name: str = "csv", schema: str = SCHEMA, m
 
 
 def run(path: Path) -> tuple[BatchTotals, str]:
-    pipeline = load(path)
     totals, page = BatchTotals(), PrometheusPage(0)
-    listener = StatisticsListener([totals, page])
-    pipeline.spark.streams.addListener(listener)
-    try:
-        query = start(pipeline)
-        query.awaitTermination()
-        assert listener.wait_for(query.runId)
-    finally:
-        pipeline.spark.streams.removeListener(listener)
-        page.close()
+    run_reported(load(path), [totals, page])
     return totals, page.text()
 
 
