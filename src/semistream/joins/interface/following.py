@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -38,6 +39,8 @@ class FollowsUpdates:
     _in_turn = False
     broken: BaseException | None = None
     """Why it could not follow an update, and serves nothing any more."""
+    _left_half_way = ""
+    """How a turn came to be left half-way: which of its rows are out, nobody can tell."""
 
     def prepare_update(self, patch: Patch) -> JoinAgreement:
         """Agree to an update of R, or raise; see `Listener`."""
@@ -118,7 +121,24 @@ class FollowsUpdates:
         """Whether a turn has begun and is not at its end, so that R must not change."""
         return self._in_turn
 
+    @contextmanager
+    def _to_its_end(self) -> Iterator[None]:
+        """Let the join serve nothing any more if this is left half-way: rows of it would be lost, or come twice."""
+        try:
+            yield
+        except GeneratorExit:
+            self._left_half_way = "was not iterated to its end"
+            raise
+        except BaseException as error:
+            self._left_half_way = f"ended with {type(error).__name__}: {error}"  # the error itself would hold the join
+            raise
+
     def _check_usable(self) -> None:
+        if self._left_half_way:
+            raise BrokenJoinError(
+                f"a turn of {self.id} {self._left_half_way}, and rows of it may be missing; make a new join, and offer "
+                "it all rows again whose results you have not kept"
+            )
         if self.broken is not None:
             raise BrokenJoinError(
                 f"{self.id} could not follow an update of R ({type(self.broken).__name__}: {self.broken}) and may "

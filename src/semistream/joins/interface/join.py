@@ -184,7 +184,8 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
         try:
             while taken < batch.num_rows and (more := self._offer(batch.slice(taken))):
                 taken += more
-                self._absorb()
+                with self._to_its_end():
+                    self._absorb()
         except RowLimitError:
             if taken == 0:  # otherwise the row is refused when it is the first of what is offered
                 raise
@@ -192,21 +193,24 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
         return taken
 
     def step(self) -> Iterator[pa.RecordBatch]:
-        """Run one turn of the algorithm's loop. Iterate it to the end: a turn left half-way is not finished."""
+        """Run one turn of the algorithm's loop. Iterate it to the end: after a turn left half-way, by an error of a
+        disk for one, the join serves nothing any more.
+        """
         self._check_usable()
         self._stats.steps += 1
         turn = self._turn()
         self._in_turn = True
         try:
-            while True:
-                began = time.perf_counter()
-                result = next(turn, None)
-                self._stats.busy_seconds += time.perf_counter() - began
-                if result is None:
-                    return
-                if result.num_rows:
-                    self._stats.rows_out += result.num_rows
-                    yield result
+            with self._to_its_end():
+                while True:
+                    began = time.perf_counter()
+                    result = next(turn, None)
+                    self._stats.busy_seconds += time.perf_counter() - began
+                    if result is None:
+                        return
+                    if result.num_rows:
+                        self._stats.rows_out += result.num_rows
+                        yield result
         finally:
             self._in_turn = False
 
