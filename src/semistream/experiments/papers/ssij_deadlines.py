@@ -162,7 +162,7 @@ def _even_longer(outcome: Outcome) -> Verdict:
     _, delay = _mesh_delay(outcome)
     longest = outcome.aside[_PARTITIONED]["longest"] / _full_size(outcome)
     holds = longest > delay
-    text = f"a tuple waits up to {longest:,.0f} s at 5500/s, in MESHJOIN {delay:.0f} s at its highest rate"
+    text = f"a tuple waits up to {longest:,.0f} s at 5500/s, in MESHJOIN at most the {delay:.0f} s of its highest rate"
     return Verdict(holds, text, "" if holds else "all partitions fill up sooner than a pass over R takes")
 
 
@@ -178,10 +178,16 @@ def _bursts(size: Size) -> Experiment:
     settings = {"tuples": size.pick(1_000_000, 100_000, 200_000), "most": size.pick(20_000_000, 2_000_000, 4_000_000)}
 
     def as_long(outcome: Outcome) -> Verdict:
-        found = [(one.x, one.y / part, bursts[one.x]) for one in outcome.line("dynamic memory")]
-        holds = all(seconds >= 0.9 * published for _, seconds, published in found)
+        found = [(one.x, one.y / part, one.record["nominal"]) for one in outcome.line("dynamic memory")]
+        holds = all(0.5 <= seconds / bursts[x] <= 2.0 for x, seconds, _ in found)
         text = ", ".join(f"{seconds:.3g} s at +{x:g} %" for x, seconds, _ in found) + " (at the paper's size)"
-        return Verdict(holds, text, "" if holds else "the input buffer has less memory to grow into than in the paper")
+        more = [x / 100 * seconds * nominal for x, seconds, nominal in found]
+        reason = (
+            "By then 34 000 to 76 000 tuples more have come in the paper than at its nominal 480 000/s: of 20 B each, "
+            f"about a thousandth of the memory of 1 GB. Here {min(more) / 1e6:.2g} to {max(more) / 1e6:.2g} M have (at "
+            f"the paper's size; nominal {found[0][2]:,.0f}/s), because cached pages give way to them."
+        )
+        return Verdict(holds, text, "" if holds else reason)
 
     return Experiment(
         id="ssij-t3", paper=PAPER, figure="Table III", title="Bursts beyond the nominal rate",
@@ -192,8 +198,7 @@ def _bursts(size: Size) -> Experiment:
             for burst in bursts
         ),
         claims=(
-            Claim("Bursts are sustained for at least as long as published.",
-                  "700, 562, 400, 225 ms at +10, 25, 50, 70 %",
+            Claim("Bursts are sustained about as long as published.", "700, 562, 400, 225 ms at +10, 25, 50, 70 %",
                   as_long),
             Claim("The time shrinks with the burst.", "700 ms to 225 ms", falls("dynamic memory"),
                   standing="assumption"),
