@@ -42,7 +42,8 @@ _PORTION = 2048
 _FIRST_TURNS = 8
 _MOST_ROUNDS = 8
 _REAL_WINDOW_SECONDS = 0.25
-_REAL_LAP_SECONDS = 1.5
+_REAL_LAP_SECONDS, _REAL_PASS_SECONDS = 1.5, 6.0
+"""A window on a real device at least, and until when a lap of the queue, a pass over R or a join phase must be done."""
 _REAL_WARM_SECONDS = 1.0
 
 
@@ -131,7 +132,7 @@ class Run:
         self._queue = queue_of(self.join) if self.simulated else oldest_first(self.join)
         self.feed = Feed(sides)
         self._most = 1 << 40 if algorithm.waits else _ONE_BY_ONE
-        self._phases = 0
+        self._phases = self._rounds = 0
         self._newest: int | None = None
 
     def _opened(self, memory: int, options: dict[str, Any]) -> Join:
@@ -192,7 +193,7 @@ class Run:
                 self.join.scans and (self.sides.relation.counters - counters).pages < 1.2 * pages
             ):
                 self._discard()
-            if self._queue is not None:
+            if self._queue is not None or isinstance(self.join, Ssij):
                 self._window()
         return self.feed.offered
 
@@ -237,6 +238,7 @@ class Run:
     def _window(self) -> Window:
         before, began = self.join.stats, time.perf_counter()
         self._phases = self.join.join_phases if isinstance(self.join, Ssij) else 0
+        self._rounds = 0
         self._newest = None if self._queue is None else newest_number(self._queue)
         while True:
             self._discard()
@@ -251,11 +253,22 @@ class Run:
     def _complete(self, done: JoinStatistics, wall: float) -> bool:
         lap = None if self._queue is None or self._newest is None else oldest_number(self._queue) > self._newest
         if not self.simulated:
-            late = wall >= _REAL_LAP_SECONDS
-            return done.rows_done > 0 and wall >= _REAL_WINDOW_SECONDS and (lap is None or lap or late)
+            whole, most = (lap, _REAL_LAP_SECONDS) if lap is not None else (self._came_round(done), _REAL_PASS_SECONDS)
+            return done.rows_done > 0 and wall >= _REAL_WINDOW_SECONDS and (whole or wall >= most)
         if lap is not None:
             return lap or done.probes >= self.point.probes
         return self._far_enough(done, self.point.passes, self.point.probes)
+
+    def _came_round(self, done: JoinStatistics) -> bool:
+        """Whether this turn has brought the join where it was when the window began: pages are not equally popular."""
+        if isinstance(self.join, Ssij):
+            rounds = self.join.join_phases - self._phases
+        elif self.join.scans:
+            rounds = done.pages_read // self.sides.relation.page_count
+        else:
+            return True
+        rounds, self._rounds = rounds - self._rounds, rounds
+        return rounds > 0
 
     def _far_enough(self, done: JoinStatistics, passes: float, probes: int) -> bool:
         if not self.join.waits:  # no state, and a read for each tuple
