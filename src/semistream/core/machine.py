@@ -7,7 +7,7 @@ import os
 import platform
 from pathlib import Path
 
-__all__ = ["describe_machine", "file_system_of"]
+__all__ = ["describe_machine", "file_system_of", "stolen_seconds"]
 
 
 def describe_machine(path: Path | None = None) -> dict[str, str | int]:
@@ -45,6 +45,18 @@ def file_system_of(path: Path) -> str:
         if path.is_relative_to(point) and len(point.parts) >= len(best.parts):
             best, kind = point, fields[2]
     return kind
+
+
+def stolen_seconds() -> float:
+    """Return how long processors of this machine were ready to work and its host gave them to others, all together.
+
+    0 where that is not told, as on a machine that has no host.
+    """
+    try:
+        fields = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()
+        return int(fields[8]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 def _cpu_model() -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from semistream.experiments.measure import windows
 from semistream.experiments.measure.both_sides import open_sides
 from semistream.experiments.measure.windows import Run
 from semistream.experiments.spec import Point, Workload
@@ -29,3 +31,21 @@ def test_a_window_of_a_scanning_join_has_whole_passes(tmp_path, algorithm):
         turn = window.done.pages_read / window.done.steps
         assert window.done.pages_read >= pages
         assert window.done.pages_read % pages <= 2 * turn
+
+
+def test_a_window_that_others_had_the_processor_in_is_measured_again(tmp_path, monkeypatch):
+    stolen = iter([0.0, 9.0, 9.0, 9.0, 9.0, 18.0, 18.0, 18.0, 18.0, 18.0])  # before and after each of five windows
+    measured = run(tmp_path, "inlj", 0.3)
+    measured.warm_up()
+    monkeypatch.setattr(windows, "stolen_seconds", lambda: next(stolen))
+    assert [window.stolen for window in measured.windows()] == [0.0, 0.0, 0.0]
+    assert measured.spoilt == 2
+
+
+def test_a_machine_that_others_always_use_is_measured_all_the_same(tmp_path, monkeypatch):
+    stolen = count(0.0, 9.0)
+    measured = run(tmp_path, "inlj", 0.3)
+    measured.warm_up()
+    monkeypatch.setattr(windows, "stolen_seconds", lambda: next(stolen))
+    assert len(list(measured.windows())) == 3
+    assert measured.spoilt == 9

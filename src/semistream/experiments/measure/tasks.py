@@ -50,6 +50,8 @@ def measure_rate(point: Point, device: DeviceKind, directory: Path) -> Record:
         warm = run.warm_up()
         windows = list(run.windows())
         rates = [window.rate for window in windows]
+        if not run.simulated:
+            other["spoilt"] = run.spoilt
         done = windows[-1].done
         total = {
             name: sum(getattr(window.done, name) for window in windows)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from semistream.core.machine import stolen_seconds
 from semistream.core.statistics import JoinStatistics
 from semistream.costs import Constants, Setting, costs_of, load_constants, modelled, simulated_seconds
 from semistream.costs.basis.constants import DEFAULT
@@ -45,6 +46,8 @@ _REAL_WINDOW_SECONDS = 0.25
 _REAL_LAP_SECONDS, _REAL_PASS_SECONDS = 1.5, 6.0
 """A window on a real device at least, and until when a lap of the queue, a pass over R or a join phase must be done."""
 _REAL_WARM_SECONDS = 1.0
+_STOLEN, _MOST_SPOILT = 0.02, 3
+"""The share of a window that a machine's host may give to others, and how often each is measured again on average."""
 
 
 def setting_of(sides: Sides, constants: Constants) -> Setting:
@@ -94,6 +97,8 @@ class Window:
 
     done: JoinStatistics
     seconds: float
+    stolen: float = 0.0
+    """Of these, in which the machine's host gave the processor to others."""
 
     @property
     def rate(self) -> float:
@@ -134,6 +139,8 @@ class Run:
         self._most = 1 << 40 if algorithm.waits else _ONE_BY_ONE
         self._phases = self._rounds = 0
         self._newest: int | None = None
+        self.spoilt = 0
+        """Windows that did not count, because the machine's host gave the processor to others meanwhile."""
 
     def _opened(self, memory: int, options: dict[str, Any]) -> Join:
         """Open the join; in simulated runs one that counts its results, unless they are wanted."""
@@ -232,11 +239,14 @@ class Run:
 
     def windows(self) -> Iterator[Window]:
         """Measure window after window."""
+        most = 0 if self.simulated else _MOST_SPOILT * self.point.windows
         for _ in range(self.point.windows):
-            yield self._window()
+            while (window := self._window()).stolen > _STOLEN * window.seconds and self.spoilt < most:
+                self.spoilt += 1
+            yield window
 
     def _window(self) -> Window:
-        before, began = self.join.stats, time.perf_counter()
+        stolen, before, began = stolen_seconds(), self.join.stats, time.perf_counter()
         self._phases = self.join.join_phases if isinstance(self.join, Ssij) else 0
         self._rounds = 0
         self._newest = None if self._queue is None else newest_number(self._queue)
@@ -248,7 +258,9 @@ class Run:
         if self.simulated and self.join.scans:
             # those of the tuples that leave in the window: the pages that pass by in it may have many more, or fewer
             done = dataclasses.replace(done, rows_out=round(done.rows_done * self.sides.partners))
-        return Window(done, self.seconds(done) if self.simulated else time.perf_counter() - began)
+        if self.simulated:
+            return Window(done, self.seconds(done))
+        return Window(done, time.perf_counter() - began, stolen_seconds() - stolen)
 
     def _complete(self, done: JoinStatistics, wall: float) -> bool:
         lap = None if self._queue is None or self._newest is None else oldest_number(self._queue) > self._newest

@@ -151,9 +151,14 @@ def _paces(judged: Sequence[Judged]) -> list[str]:
     if not found:
         return []
     least = min(found)
+    again = sum(
+        found.record.get("spoilt", 0) for one in judged for _, found in one.outcome.measured() if "pace" in found.record
+    )
     return [
+        "- windows in which the machine's host gave more than a fiftieth of the time to others were measured again, at "
+        f"most three times as many as a point has: {again} in all",
         f"- others share the machine: a fixed piece of work took up to {max(found) / least:.1f} times as long before "
-        f"one point as before another, {statistics.median(found) / least:.1f} times the least in the middle"
+        f"one point as before another, {statistics.median(found) / least:.1f} times the least in the middle",
     ]
 
 
