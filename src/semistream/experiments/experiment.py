@@ -30,6 +30,8 @@ class Claim:
     """Of what was measured as published."""
     tuned: Callable[[Outcome], Verdict] | None = None
     """The same, where each join is tuned."""
+    second: str = "tuned"
+    """What that second setting is."""
     standing: Standing = "claim"
     impossible: str = ""
     """What follows if it fails: why the published figure cannot be right, in a few words. Empty if it could be."""

@@ -27,7 +27,8 @@ def _record(y: float, metric: str) -> dict[str, Any]:
     """What a measurement has, whatever was measured."""
     return {
         "rate": y, "counting": y, metric: y, "model": None, "hit_ratio": 0.5, "io_share": 0.5, "late": 0, "tuples": 10,
-        "counts": dict.fromkeys(COUNTS, 1000), "options": {"pinned_pages": 10}, "waiting_bytes": 58, "join_phases": 5,
+        "counts": dict.fromkeys(COUNTS, 1000), "options": {"pinned_pages": 10, "partition_pages": 10},
+        "waiting_bytes": 58, "join_phases": 5,
         "memory_parts": {"stream table": 58_000, "read buffer": 1_000_000}, "longest": 1.0, "sustained": y,
         "nominal": 1000.0,
     }  # fmt: skip
@@ -51,7 +52,8 @@ def _outcome(experiment: Experiment, found: Found) -> Outcome:
         record = _record(y, sample.metric or experiment.metric)
         if found.apart is not None:
             record |= {"model": y / found.apart}
-        record |= found.records.get(sample.series, {})
+        more = found.records.get(sample.series, {})
+        record |= more(sample.x) if callable(more) else more
         samples.append(dataclasses.replace(sample, point=point))
         results[point.digest()] = record
     return Outcome(dataclasses.replace(experiment, samples=tuple(samples)), results)

@@ -162,7 +162,7 @@ def _about(found: float, published: float) -> bool:
 def gain_goes(first: str, second: str, *, way: Literal["up", "down"], facet: str = "", because: Because = "") -> Judge:
     """Judge that the ratio of two lines is larger, or smaller, at the end than at the beginning, beyond the noise.
 
-    A loss that becomes smaller is no gain: where the ratio is larger it must be above 1.
+    A loss that becomes smaller is no gain: where the ratio is larger it must be above 1, beyond the noise.
     """
 
     def judge(outcome: Outcome) -> Verdict:
@@ -172,7 +172,8 @@ def gain_goes(first: str, second: str, *, way: Literal["up", "down"], facet: str
         (x, a, b), (end_x, end_a, end_b) = pairs[0], pairs[-1]
         begin, end = a.y / b.y, end_a.y / end_b.y
         noise = begin * _noise(a, b) + end * _noise(end_a, end_b)
-        holds = max(begin, end) > 1.0 and (end > begin + noise if way == "up" else end < begin - noise)
+        top = max((begin, _noise(a, b)), (end, _noise(end_a, end_b)))
+        holds = top[0] * (1.0 - top[1]) > 1.0 and (end > begin + noise if way == "up" else end < begin - noise)
         text = f"{begin:.2f}× at {_place(x, facet)}, {end:.2f}× at {_place(end_x, facet)}"
         return _verdict(holds, text, because, outcome, first, second)
 

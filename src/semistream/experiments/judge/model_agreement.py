@@ -44,7 +44,7 @@ def agreement(judged: Iterable[Judged]) -> list[Agreement]:
     by_memory: dict[str, float] = {}
     for one in judged:
         outcome = one.outcome
-        if outcome.experiment.metric != "rate" or not outcome.experiment.modelled:
+        if outcome.experiment.metric not in ("rate", "counting") or not outcome.experiment.modelled:
             continue
         for sample, found in outcome.measured():
             name, join = sample.point.digest(), sample.point.algorithm

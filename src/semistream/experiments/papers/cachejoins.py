@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from semistream.experiments.experiment import Claim, Experiment
-from semistream.experiments.judge.claims import SIGNIFICANTLY, above, gain_goes, interior, near
+from semistream.experiments.judge.claims import SIGNIFICANTLY, above, gain_goes, near
 from semistream.experiments.judge.outcome import Outcome
 from semistream.experiments.papers.cmesh import RATE, SKEW
 from semistream.experiments.papers.hybrid import MB, MEMORY, SHARE, budget, hybrid, zipf
@@ -121,8 +121,7 @@ def _claims(size: Size, figure: str, letter: str, names: list[str], where: str, 
         return (first, more)
     claims = [
         Claim(f"OP-CACHEJOIN is above both others {where}.", "by a huge margin" if letter == "b" else "significantly",
-              **both_settings(above, *names, of_all=True, factor=SIGNIFICANTLY, because=_overlap),
-              impossible="one disk arm does not load two buffers in the time of one")
+              **both_settings(above, *names, of_all=True, factor=SIGNIFICANTLY, because=_overlap))
     ]  # fmt: skip
     if size.simulated:
         claims.append(
@@ -178,8 +177,6 @@ def _buffer(size: Size) -> Experiment:
             for megabytes in sizes
         ),
         claims=(
-            Claim("Some size of the buffer between the ends is best.", "interior optimum",
-                  interior("P-CACHEJOIN", because=_little_buffer)),
             Claim("The best size is near 2 MB.", "2 MB of 100 MB",
                   near("P-CACHEJOIN", 2.0, factor=2.0, because=_little_buffer)),
         ),

@@ -102,7 +102,7 @@ def both_ways(size: Size, judge: Callable[[str], Judge]) -> dict[str, Any]:
     """Return a judge of what was measured as published, and one of the endless stream."""
     if not size.simulated:
         return {"judge": judge(ENDLESS)}
-    return {"judge": judge(OVERFLOW), "tuned": judge(ENDLESS)}
+    return {"judge": judge(OVERFLOW), "tuned": judge(ENDLESS), "second": "endless stream"}
 
 
 def _best_other(outcome: Outcome, x: float, facet: str) -> tuple[Found, Found]:

@@ -14,9 +14,9 @@ from semistream.experiments.report.wording import (
     MODELS,
     conditions,
     introduction,
+    second_words,
     shown,
     summary_rows,
-    tuned_words,
     word_of,
 )
 
@@ -124,8 +124,8 @@ def _article(one: Judged) -> Iterator[str]:
         for claim, verdict in one.verdicts:
             yield f"<li>{_badge(word_of(claim, verdict))} {e(claim.text)}"
             yield f'<div class="facts">published: {e(claim.published)} · measured: {e(verdict.measured)}</div>'
-            if words := tuned_words(verdict):
-                yield f'<div class="facts">tuned, it {e(words)}</div>'
+            if words := second_words(claim, verdict):
+                yield f'<div class="facts">{e(words)}</div>'
             if verdict.reason:
                 yield f'<p class="reason">{e(verdict.reason)}</p>'
             yield "</li>"

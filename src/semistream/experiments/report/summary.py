@@ -79,7 +79,7 @@ def _impossible(rows: Sequence[Row]) -> str:
 
 
 def _tuning(rows: Sequence[Row]) -> str:
-    both = [(name, verdict) for name, _, verdict in rows if verdict.tuned is not None]
+    both = [(name, verdict) for name, claim, verdict in rows if verdict.tuned is not None and claim.second == "tuned"]
     gained = [name for name, verdict in both if verdict.tuned and verdict.tuned.holds and not verdict.holds]
     lost = [name for name, verdict in both if verdict.tuned and not verdict.tuned.holds and verdict.holds]
     return (
@@ -100,7 +100,13 @@ def _models(judged: Sequence[Judged]) -> str:
     near = sum(row.worst <= 0.05 for row in rows)
     swept = [row.over_memory for row in rows if row.over_memory is not None]
     over = f", and within {max(swept):.1%} over all memories" if swept else ""
+    without = [one.experiment.id for one in judged if one.verdicts and _is_rate(one) and not one.experiment.modelled]
     return (
         f"Our cost models are within 5 % of every measurement for {near} of {len(rows)} joins{over}; furthest is "
-        f"{worst.algorithm} with {worst.worst:.1%} ({worst.where})."
+        f"{worst.algorithm} with {worst.worst:.1%} ({worst.where}). Left out, since no model describes their stream or "
+        f"what is counted: {_list(without)}."
     )
+
+
+def _is_rate(one: Judged) -> bool:
+    return one.experiment.metric in ("rate", "counting")

@@ -13,7 +13,7 @@ from semistream.experiments.report.summary import counted
 from semistream.experiments.spec import Verdict
 
 __all__ = [
-    "MODELS", "SummaryRow", "conditions", "introduction", "shown", "summary_rows", "tuned_words", "word_of"
+    "MODELS", "SummaryRow", "conditions", "introduction", "second_words", "shown", "summary_rows", "word_of"
 ]  # fmt: skip
 
 Record = dict[str, Any]
@@ -48,11 +48,12 @@ def word_of(claim: Claim, verdict: Verdict) -> str:
     return _WORDS[claim.standing] or ("so it is" if verdict.holds else "not so")
 
 
-def tuned_words(verdict: Verdict) -> str:
-    """Return what was found with tuned joins; nothing if that was not measured."""
+def second_words(claim: Claim, verdict: Verdict, first: str = "") -> str:
+    """Return what was found in the second setting; nothing if that was not measured. ``first``: its usual name."""
     if verdict.tuned is None:
         return ""
-    return f"{'holds' if verdict.tuned.holds else 'fails'}: {verdict.tuned.measured}"
+    named = "" if claim.second == first else f"{claim.second}, it "
+    return f"{named}{'holds' if verdict.tuned.holds else 'fails'}: {verdict.tuned.measured}"
 
 
 def shown(judged: Sequence[Judged]) -> list[Judged]:
@@ -69,7 +70,12 @@ def summary_rows(judged: Sequence[Judged]) -> Iterator[SummaryRow]:
                 yield SummaryRow(name, claim.text, claim.published, "", "not run", "")
         for claim, verdict in one.verdicts:
             yield SummaryRow(
-                name, claim.text, claim.published, verdict.measured, word_of(claim, verdict), tuned_words(verdict)
+                name,
+                claim.text,
+                claim.published,
+                verdict.measured,
+                word_of(claim, verdict),
+                second_words(claim, verdict, "tuned"),
             )
 
 

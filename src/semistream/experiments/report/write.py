@@ -18,9 +18,9 @@ from semistream.experiments.report.wording import (
     MODELS,
     conditions,
     introduction,
+    second_words,
     shown,
     summary_rows,
-    tuned_words,
     word_of,
 )
 
@@ -112,8 +112,8 @@ def markdown(judged: Sequence[Judged], environments: Sequence[Record], models_of
         for claim, verdict in one.verdicts:
             word = word_of(claim, verdict)
             parts.append(f"- **{word}**: {claim.text} Published: {claim.published}. Measured: {verdict.measured}.")
-            if words := tuned_words(verdict):
-                parts.append(f"  Tuned, it {words}.")
+            if words := second_words(claim, verdict):
+                parts.append(f"  {words[0].upper()}{words[1:]}.")
             if verdict.reason:
                 parts.append(f"  *{verdict.reason.strip()}*")
         for sample, reason in one.outcome.skipped:

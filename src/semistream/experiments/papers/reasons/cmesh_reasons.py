@@ -5,11 +5,13 @@ from __future__ import annotations
 from semistream.experiments.judge.analysis import FrontStageGain, nearest_costs
 from semistream.experiments.judge.outcome import Outcome
 from semistream.experiments.papers.settings import published
+from semistream.experiments.spec import Verdict
 
 __all__ = [
     "CMESH",
     "MESH",
     "bound",
+    "derivative_optimum",
     "growth",
     "little_skew",
     "meshjoin_flat",
@@ -140,4 +142,21 @@ def one_distribution(outcome: Outcome) -> str:
         f"holds, and takes more than that from waiting tuples. Ours answers {hits}: it holds a key with all its rows, "
         "and only if they are on one page, which hundreds of rows are not. The paper does not say how its cache treats "
         "such keys."
+    )
+
+
+def derivative_optimum(outcome: Outcome) -> Verdict:
+    """Judge that the best measured cache is next to the root of the model's derivative (§3.2)."""
+    line = outcome.line("CMESHJOIN", outcome.facets()[0])
+    best = max(line, key=lambda found: found.y)
+    point = outcome.experiment.samples[0].point
+    law = FrontStageGain(point.workload.rows, point.memory, point.workload.exponent, point.workload.row_bytes)
+    root = 100 * law.best()[1]
+    places = [found.x for found in line]
+    at = places.index(best.x)
+    low, high = places[max(0, at - 1)], places[min(len(places) - 1, at + 1)]
+    return Verdict(
+        low <= root <= high,
+        f"best measured at {best.x:g} % of memory, root of the derivative at {root:.0f} %",
+        "" if low <= root <= high else "cached tuples take other bytes here than in the paper",
     )
