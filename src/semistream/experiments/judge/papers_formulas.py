@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 from semistream.costs import Constants, load_constants
@@ -25,8 +26,8 @@ def _waiting(found: Found) -> float:
     return float(found.record["memory_parts"]["stream table"] / found.record["waiting_bytes"])
 
 
-def _reading(pages: float, c: Constants, point: Point) -> float:
-    return point.seek_seconds + pages * c.transfer_seconds
+def _reading(pages: float, c: Constants) -> float:
+    return c.seek_seconds + pages * c.transfer_seconds
 
 
 def _served(c: Constants) -> float:
@@ -39,7 +40,7 @@ def hybrid_formula(point: Point, found: Found, c: Constants) -> float:
     pages = float(found.record["options"]["partition_pages"])
     rows = pages * _PAGE / point.workload.row_bytes
     matched = _KAPPA * _waiting(found) * rows / point.workload.rows
-    return matched / (_reading(pages, c, point) + 1e-9 * rows * c.probe + matched * _served(c))
+    return matched / (_reading(pages, c) + 1e-9 * rows * c.probe + matched * _served(c))
 
 
 def mesh_formula(point: Point, found: Found, c: Constants) -> float:
@@ -48,12 +49,12 @@ def mesh_formula(point: Point, found: Found, c: Constants) -> float:
     rows = point.workload.rows / parts
     matched = _waiting(found) / parts
     pages = rows * point.workload.row_bytes / _PAGE
-    return matched / (_reading(pages, c, point) + 1e-9 * rows * c.probe + matched * _served(c))
+    return matched / (_reading(pages, c) + 1e-9 * rows * c.probe + matched * _served(c))
 
 
-def index_formula(point: Point, _: Found, c: Constants) -> float:
+def index_formula(_: Point, __: Found, c: Constants) -> float:
     """INLJ: a page is read and searched for each tuple."""
-    return 1.0 / (_reading(1.0, c, point) + 1e-9 * (c.admit + c.probe + c.emit))
+    return 1.0 / (_reading(1.0, c) + 1e-9 * (c.admit + c.probe + c.emit))
 
 
 def within_formulas(within: float, formula: Formula, series: str) -> Judge:
@@ -65,7 +66,8 @@ def within_formulas(within: float, formula: Formula, series: str) -> Judge:
             if sample.series != series:
                 continue
             known = found.record.get("environment", {}).get("constants")
-            c = Constants(**known) if known and outcome.real else load_constants(DEFAULT)
+            simulated = dataclasses.replace(load_constants(DEFAULT), seek_seconds=sample.point.seek_seconds)
+            c = Constants(**known) if known and outcome.real else simulated
             model = formula(sample.point, found, c)
             apart = found.y / model - 1.0
             beyond = abs(apart) - min(found.interval / model, within)

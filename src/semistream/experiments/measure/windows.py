@@ -46,8 +46,8 @@ _REAL_WINDOW_SECONDS = 0.25
 _REAL_LAP_SECONDS, _REAL_PASS_SECONDS = 1.5, 6.0
 """A window on a real device at least, and until when a lap of the queue, a pass over R or a join phase must be done."""
 _REAL_WARM_SECONDS = 1.0
-_STOLEN, _MOST_SPOILT = 0.02, 3
-"""The share of a window that a machine's host may give to others, and how often each is measured again on average."""
+_STOLEN, _MOST_SPOILT, _MOST_SECONDS = 0.02, 3, 60.0
+"""The share of a window that a machine's host may give to others, and how many more there may be, and for how long."""
 
 
 def setting_of(sides: Sides, constants: Constants) -> Setting:
@@ -99,6 +99,11 @@ class Window:
     seconds: float
     stolen: float = 0.0
     """Of these, in which the machine's host gave the processor to others."""
+
+    @property
+    def lost(self) -> float:
+        """The share of the time that others had."""
+        return self.stolen / self.seconds if self.seconds else 0.0
 
     @property
     def rate(self) -> float:
@@ -238,12 +243,17 @@ class Run:
             pass
 
     def windows(self) -> Iterator[Window]:
-        """Measure window after window."""
-        most = 0 if self.simulated else _MOST_SPOILT * self.point.windows
-        for _ in range(self.point.windows):
-            while (window := self._window()).stolen > _STOLEN * window.seconds and self.spoilt < most:
-                self.spoilt += 1
-            yield window
+        """Measure window after window; on a real machine some more if others used it: those least disturbed count."""
+        count, taken = self.point.windows, [self._window() for _ in range(self.point.windows)]
+        if not self.simulated:
+            most, began = count * (1 + _MOST_SPOILT), time.perf_counter()
+            while sum(window.lost <= _STOLEN for window in taken) < count and len(taken) < most:
+                taken.append(self._window())
+                if time.perf_counter() - began > _MOST_SECONDS:
+                    break
+        self.spoilt = len(taken) - count
+        least = sorted(range(len(taken)), key=lambda at: taken[at].lost)[:count]
+        yield from (taken[at] for at in sorted(least))
 
     def _window(self) -> Window:
         stolen, before, began = stolen_seconds(), self.join.stats, time.perf_counter()

@@ -161,8 +161,8 @@ def _paces(judged: Sequence[Judged]) -> list[str]:
         found.record.get("spoilt", 0) for one in judged for _, found in one.outcome.measured() if "pace" in found.record
     )
     return [
-        "- windows in which the machine's host gave more than a fiftieth of the time to others were measured again, at "
-        f"most three times as many as a point has: {again} in all",
+        "- while the machine's host gave more than a fiftieth of a window's time to others, up to three times as many "
+        f"windows were measured, {again} in all, and of each point those count that lost least",
         f"- others share the machine: a fixed piece of work took up to {max(found) / least:.1f} times as long before "
         f"one point as before another, {statistics.median(found) / least:.1f} times the least in the middle",
     ]
