@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo quick test bounds bounds-all soak kills lint clean
+.PHONY: help demo quick test bounds bounds-all soak kills large lint clean
 .DEFAULT_GOAL := help
 
 help:
@@ -14,6 +14,7 @@ help:
 	@echo "make bounds  kernels that check bounds: structures, each join, some model and fuzz; bounds-all takes longer"
 	@echo "make soak    model and fuzz for hours: STEPS, TUPLES, SEED"
 	@echo "make kills   KILLS on a cluster, and of a driver whose relation changes as a stream: SEED"
+	@echo "make large   ten million rows in one micro-batch, into each sink: ROWS"
 	@echo "make lint    ruff, mypy --strict, import layers"
 	@echo "make clean   remove the environment and everything that was made"
 
@@ -49,6 +50,10 @@ KILLS ?= 20
 kills: $(STAMP)
 	SEMISTREAM_KILLS=$(KILLS) SEMISTREAM_SEED=$(SEED) $(BIN)/python -m pytest -q -s tests/spark/test_cluster.py
 	$(BIN)/python tests/spark/relations/kills_soak.py --kills $(KILLS) --seed $(SEED)
+
+ROWS ?= 10000000
+large: $(STAMP)
+	SEMISTREAM_ROWS=$(ROWS) $(BIN)/python -m pytest -q -s tests/spark/sinks/large_batches.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
