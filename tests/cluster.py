@@ -83,7 +83,7 @@ class Machine:
 class Cluster:
     """A master and its machines. Needs the right to make mount namespaces; a test is skipped where there is none."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, machines: int = 2) -> None:
         tried = shutil.which("unshare") and subprocess.run([*_namespace(folder / "tried"), "true"], capture_output=True)
         if not tried or tried.returncode:
             pytest.skip("mount namespaces are not allowed here, so that all workers would see the same directories")
@@ -98,7 +98,7 @@ class Cluster:
         try:
             self._start([], "127.0.0.1", "master.Master", "--port", str(port))
             self._wait()
-            for _ in range(2):
+            for _ in range(machines):
                 self.add()
         except BaseException:
             self.close()
