@@ -8,6 +8,7 @@ same cores, so the ratio is a lower bound of what two machines give. Prints JSON
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import statistics
 import tempfile
@@ -31,7 +32,10 @@ def seconds_with(workers: int, plan: BenchPlan, directory: Path, folder: Path, f
     for number, machine in enumerate(cluster.machines):
         for process in (machine.process, *machine.process.children(recursive=True)):
             for thread in process.threads():
-                psutil.Process(thread.id).cpu_affinity([number % (psutil.cpu_count() or 1)])
+                with contextlib.suppress(
+                    psutil.NoSuchProcess
+                ):  # it has ended: new ones are bound as the one that starts them
+                    psutil.Process(thread.id).cpu_affinity([number % (psutil.cpu_count() or 1)])
     spark = semistream.spark.session(
         "workers", master=cluster.address, memory="1g",
         settings={

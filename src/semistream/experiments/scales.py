@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from semistream.experiments.spec import DeviceKind, Scale
+from semistream.experiments.spec import PAGE_BYTES, DeviceKind, Scale
 
 __all__ = ["Size"]
 
 T = TypeVar("T")
 
 _SEEK_SECONDS = 0.0085
-_PAGE_SECONDS = 8192 / 100e6
+_PAGE_SECONDS = PAGE_BYTES / 100e6
 
 
 @dataclass(frozen=True)

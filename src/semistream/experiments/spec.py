@@ -13,8 +13,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Axis", "DeviceKind", "Figure", "Point", "Sample", "Scale", "Taken", "Verdict", "Workload"]
+__all__ = ["PAGE_BYTES", "Axis", "DeviceKind", "Figure", "Point", "Sample", "Scale", "Taken", "Verdict", "Workload"]
 
+PAGE_BYTES = 8192
 DeviceKind = Literal["simulated", "real"]
 Scale = Literal["full", "test"]
 """``full``: the papers' sizes (simulated) or sizes of some minutes (real); ``test``: seconds an experiment."""
@@ -56,6 +57,10 @@ class Workload:
     def nbytes(self) -> int:
         """Bytes of R's tuples, of which budgets are a share."""
         return self.rows * self.row_bytes
+
+    def tuples_of(self, pages: float) -> float:
+        """Return how many of R's tuples so many full pages hold."""
+        return pages * PAGE_BYTES / self.row_bytes
 
 
 @dataclass(frozen=True, kw_only=True)

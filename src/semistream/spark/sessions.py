@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 
 from pyspark import SparkContext
@@ -44,9 +45,9 @@ def session(
     Notes
     -----
     Listens on the loopback address only, without the web page and progress lines; shuffles into two partitions a core
-    instead of 200; keeps state in RocksDB, which parked rows need; moves data between JVM and Python as Arrow. Java is
-    found by `semistream.spark.java.use_java`. ``format("semistream-sales")`` is known. An active session is returned
-    as it is, with its SQL settings updated.
+    instead of 200; keeps state in RocksDB, which parked rows need; moves data between JVM and Python as Arrow, through
+    Unix domain sockets. Java is found by `semistream.spark.java.use_java`. ``format("semistream-sales")`` is known. An
+    active session is returned as it is, with its SQL settings updated.
 
     Examples
     --------
@@ -72,6 +73,8 @@ def session(
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        # Over TCP the last few bytes of a task wait 40 ms for an acknowledgement that is not due yet.
+        "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
     } | (settings or {})
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in chosen.items():

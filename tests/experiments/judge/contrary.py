@@ -3,147 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
-from semistream.costs import load_constants
-from semistream.costs.basis.constants import DEFAULT
-from semistream.experiments.catalog import catalog
-from semistream.experiments.judge.analysis import FrontStageGain
-from semistream.experiments.judge.outcome import Found as OneFound
-from semistream.experiments.judge.papers_formulas import Formula, hybrid_formula, index_formula, mesh_formula
-from semistream.experiments.papers.xhybrid_grid import papers_rate
+from experiments.judge.cases import (
+    CA,
+    OP,
+    C,
+    Case,
+    Found,
+    H,
+    M,
+    P,
+    R,
+    X,
+    case,
+    down,
+    hill,
+    model,
+    order,
+    peak,
+    times,
+    up,
+)
+from experiments.judge.formula_cases import by_formula, by_its_formulas, by_tuned_formulas, cache_sizes
+from semistream.experiments.judge.papers_formulas import hybrid_formula, index_formula, mesh_formula
 
-Value = float | Callable[[float], float]
-
-
-@dataclass(frozen=True)
-class Found:
-    """Results: what each line has, everywhere or by its place.
-
-    Lines are named as in the experiment, or without their setting; all others are at 1. ``apart`` is what the measured
-    number is of the model's.
-    """
-
-    lines: dict[str, Value] = field(default_factory=dict)
-    apart: float | None = None
-    records: Mapping[str, dict[str, Any] | Callable[[float], dict[str, Any]]] = field(default_factory=dict)
-    facets: dict[str, dict[str, Value]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Case:
-    """What contradicts a claim, and what agrees with it."""
-
-    claim: str
-    """How its text begins."""
-    contrary: tuple[Found, ...]
-    agreeing: Found
-
-
-def case(claim: str, *contrary: Found | dict[str, Value], agreeing: Found | dict[str, Value]) -> Case:
-    made = [one if isinstance(one, Found) else Found(one) for one in (*contrary, agreeing)]
-    return Case(claim, tuple(made[:-1]), made[-1])
-
-
-def order(claim: str, first: str, *others: str) -> Case:
-    """One line above others: it is below one of them, it is equal to all."""
-    above = {first: 2.0, **dict.fromkeys(others, 1.0)}
-    return case(claim, {first: 0.9, others[-1]: 1.0}, {**above, others[0]: 2.0}, {}, agreeing=above)
-
-
-def times(claim: str, first: str, second: str, published: float, **other: Any) -> Case:
-    """About so many times: less and more contradict it."""
-    return case(
-        claim, Found({first: 0.8 * published}, **other), Found({first: 1.2 * published}, **other),
-        agreeing=Found({first: published}, **other),
-    )  # fmt: skip
-
-
-def model(claim: str, within: float) -> Case:
-    """Too slow and too fast both contradict a model."""
-    return case(
-        claim,
-        Found(apart=1 + 2.5 * within),
-        Found(apart=1 - 2.5 * within),
-        Found(),
-        agreeing=Found(apart=1 + within / 2),
-    )
-
-
-def hill(claim: str, line: str, top: float) -> Case:
-    return case(claim, {line: lambda x: x + 1}, {line: lambda x: 1 / (x + 1)}, {}, agreeing={line: _peak(top)})
-
-
-def _peak(top: float) -> Callable[[float], float]:
-    return lambda x: 10.0 - abs(x - top) / (x + top + 1)
-
-
-def up(x: float) -> float:
-    return 1.0 + x
-
-
-def down(x: float) -> float:
-    return 100.0 / (1.0 + x)
-
-
-def by_its_formulas(name: str) -> Case:
-    """A paper's own model, met or missed on either side."""
-    points = {sample.x: sample.point for sample in catalog()[name].samples}
-    return case(
-        "Model and measurement",
-        {X: lambda x: 1.04 * papers_rate(points[x])},
-        {X: lambda x: 0.96 * papers_rate(points[x])},
-        agreeing={X: lambda x: 1.01 * papers_rate(points[x])},
-    )
-
-
-def cache_sizes() -> Case:
-    """CMESHJOIN's model: one size of the cache is off, to either side."""
-    point = catalog()["cmesh-2"].samples[0].point
-    law = FrontStageGain(point.workload.rows, point.memory, point.workload.exponent, point.workload.row_bytes)
-
-    def times(factor: float) -> Found:
-        return Found({C: lambda x: law.at(x / 100) * (factor if x == 10 else 1.0)})
-
-    return case("The model is within", times(1.12), times(0.88), agreeing=times(1.02))
-
-
-def by_formula(name: str, line: str, formula: Formula) -> Case:
-    """The formulas of HYBRIDJOIN's paper, met or missed on either side."""
-    points = {sample.x: sample.point for sample in catalog()["hybrid-11"].samples if sample.series == line}
-    record = {
-        "options": {"partition_pages": 416, "partitions": 86}, "memory_parts": {"stream table": 58_000_000},
-        "waiting_bytes": 58,
-    }  # fmt: skip
-    constants, measured = load_constants(DEFAULT), OneFound(0.0, 0.0, 0.0, None, record)
-
-    def times(factor: float) -> Found:
-        return Found({line: lambda x: factor * formula(points[x], measured, constants)}, records={line: record})
-
-    return case(f"The predicted cost of {name}", times(1.12), times(0.88), agreeing=times(1.02))
-
-
-def by_tuned_formulas() -> Case:
-    """X-HYBRIDJOIN's paper's own model, also where sizes are tuned."""
-    chosen = {"partition_pages": 400, "pinned_pages": 300}
-    points = {(sample.series, sample.x): sample.point for sample in catalog()["xhybrid-8"].samples}
-
-    def rate(line: str, x: float) -> float:
-        point = points[line, x]
-        return papers_rate(replace(point, options={**point.options, **chosen}) if point.tuned else point)
-
-    def times(factor: float) -> Found:
-        lines = [f"{X}, tuned", f"{X}, untuned"]
-        made: dict[str, Value] = {line: lambda x, line=line: factor * rate(line, x) for line in lines}
-        return Found(made, records={line: {"options": chosen} for line in lines})
-
-    return case("The predicted cost", times(1.12), times(0.88), agreeing=times(1.02))
-
-
-C, M, H, X, R = "CMESHJOIN", "MESHJOIN", "HYBRIDJOIN", "X-HYBRIDJOIN", "R-MESHJOIN"
-P, OP, CA = "P-CACHEJOIN", "OP-CACHEJOIN", "CACHEJOIN"
 FLAT = case(
     "MESHJOIN hardly changes", {M: up}, {M: down}, {M: lambda x: 1 + 0.3 * x}, agreeing={M: lambda x: 1 - 0.05 * x}
 )
@@ -163,14 +47,14 @@ CASES: dict[str, list[Case]] = {
     "cmesh-2": [
         cache_sizes(),
         model("Our own model", 0.05),
-        case("The best cache size", {C: up}, {C: down}, agreeing={C: _peak(15)}),
+        case("The best cache size", {C: up}, {C: down}, agreeing={C: peak(15)}),
     ],
     "cmesh-3a": [
         case(
             "At each memory",
             {f"{C}, memory 2.5%": up},
             {},
-            agreeing={f"{C}, memory {part}%": _peak(20) for part in ("1", "2.5", "5")},
+            agreeing={f"{C}, memory {part}%": peak(20) for part in ("1", "2.5", "5")},
         ),
     ],
     "cmesh-3b": [
@@ -203,7 +87,7 @@ CASES: dict[str, list[Case]] = {
     ],
     "cmesh-3f": [order("CMESHJOIN is above", C, M)],
     "pcache-3": [
-        case("The best size", {P: _peak(8.0)}, {P: _peak(0.5)}, agreeing={P: _peak(2.0)}),
+        case("The best size", {P: peak(8.0)}, {P: peak(0.5)}, agreeing={P: peak(2.0)}),
     ],
     "pcache-4a": [
         order("P-CACHEJOIN is above", P, CA),
@@ -286,7 +170,7 @@ CASES: dict[str, list[Case]] = {
     ],
     "ssij-15": [
         case("Throughput is poor", {"SSIJ": down}, {}, agreeing={"SSIJ": up}),
-        case("Very long reads", {"SSIJ": up}, {}, agreeing={"SSIJ": _peak(20)}),
+        case("Very long reads", {"SSIJ": up}, {}, agreeing={"SSIJ": peak(20)}),
         case("With the paper's own seek", {"SSIJ": down}, {}, agreeing={"SSIJ": up}),
     ],
     "ssij-16": [
@@ -409,7 +293,7 @@ CASES: dict[str, list[Case]] = {
         case(
             "There is one best pair",
             Found({"208": lambda x: up(x)}),
-            Found({"52": _peak(832)}),
+            Found({"52": peak(832)}),
             Found({"104": lambda x: 5.0 if x == 208 else 1.0, "416": lambda x: 9.0 if x == 1664 else 1.0}),
             agreeing=Found({"208": lambda x: 5.0 if x == 832 else 1.0}),
         ),

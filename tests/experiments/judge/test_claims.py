@@ -66,8 +66,6 @@ HILL = ((1.0, 1.0), (2.0, 3.0), (3.0, 2.0))
         (claims.falls("a"), {"a": UP}, False),
         (claims.interior("a"), {"a": HILL}, True),
         (claims.interior("a"), {"a": UP}, False),
-        (claims.rises_then_falls("a"), {"a": HILL}, True),
-        (claims.rises_then_falls("a"), {"a": UP}, False),
         (claims.near("a", 2.0, factor=1.2), {"a": HILL}, True),
         (claims.near("a", 3.0, factor=1.2), {"a": HILL}, False),
         (claims.decays("a"), {"a": ((1.0, 100.0), (2.0, 30.0), (3.0, 4.0))}, True),

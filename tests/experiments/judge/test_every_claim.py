@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from experiments.judge.contrary import CASES, Case, Found
+from experiments.judge.cases import Case, Found
+from experiments.judge.contrary import CASES
 from semistream.experiments.catalog import catalog
 from semistream.experiments.experiment import Claim, Experiment
 from semistream.experiments.judge.outcome import Outcome

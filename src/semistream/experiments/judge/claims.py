@@ -31,7 +31,6 @@ __all__ = [
     "model_within",
     "near",
     "rises",
-    "rises_then_falls",
 ]
 
 Judge: TypeAlias = Callable[[Outcome], Verdict]
@@ -286,23 +285,6 @@ def near(series: str, published: float, *, factor: float, because: Because = "")
         best = max(outcome.line(series), key=lambda one: one.y)
         holds = published / factor <= best.x <= published * factor
         return _verdict(holds, f"best at {best.x:g}", because, outcome, series)
-
-    return judge
-
-
-def rises_then_falls(series: str, *, facet: str = "", because: Because = "") -> Judge:
-    """Judge that a line rises first, and ends below its highest point."""
-
-    def judge(outcome: Outcome) -> Verdict:
-        line = outcome.line(series, facet)
-        best = max(line, key=lambda one: one.y)
-        rise = best.y - best.interval > line[0].y + line[0].interval
-        fall = best.y - best.interval > line[-1].y + line[-1].interval
-        text = (
-            f"{format_count(line[0].y)} at {line[0].x:g}, {format_count(best.y)} at {best.x:g}, "
-            f"{format_count(line[-1].y)} at {line[-1].x:g}"
-        )
-        return _verdict(rise and fall, text, because, outcome, series)
 
     return judge
 

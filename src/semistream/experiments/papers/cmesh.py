@@ -17,12 +17,11 @@ from semistream.experiments.judge.claims import (
     model_within,
 )
 from semistream.experiments.judge.outcome import Outcome
+from semistream.experiments.judge.papers_formulas import close_match, derivative_optimum
 from semistream.experiments.papers.reasons.cmesh_reasons import (
     CMESH,
     MESH,
     bound,
-    close_match,
-    derivative_optimum,
     growth,
     little_skew,
     meshjoin_flat,

@@ -6,13 +6,14 @@ import dataclasses
 
 from semistream.experiments.experiment import Claim, Experiment
 from semistream.experiments.judge.claims import decays, interior
-from semistream.experiments.judge.outcome import Found, Outcome
+from semistream.experiments.judge.outcome import Outcome
+from semistream.experiments.judge.papers_formulas import KAPPA, served_beyond
 from semistream.experiments.papers.cmesh import RATE
 from semistream.experiments.papers.settings import as_published
 from semistream.experiments.scales import Size
 from semistream.experiments.spec import Axis, Point, Sample, Taken, Verdict, Workload
 
-__all__ = ["DISK_BUFFER", "NODE", "PARTITIONS", "disk_pages", "experiments", "hybrid", "paper", "scan", "served_beyond"]
+__all__ = ["DISK_BUFFER", "NODE", "PARTITIONS", "disk_pages", "experiments", "hybrid", "paper", "scan"]
 
 PAPER = "HYBRIDJOIN"
 SHARE = 0.1
@@ -197,19 +198,11 @@ def _tuning(size: Size) -> list[Experiment]:
     ]  # fmt: skip
 
 
-def served_beyond(found: Found, workload: Workload, pages: float) -> float:
-    """Return how many tuples a read serves, of the share of what waits that it brings of R: the papers' κ."""
-    record = found.record
-    waiting = record["memory_parts"]["stream table"] / record["waiting_bytes"]
-    served = record["counts"]["appended"] / max(1, record["counts"]["reads"])
-    return float(served * workload.rows / (pages * 8192 / workload.row_bytes * waiting))
-
-
 def _constant(outcome: Outcome) -> Verdict:
     """Judge that it is the published one for every disk buffer that the paper tries."""
     workload = outcome.experiment.samples[0].point.workload
     found = [(one.x, served_beyond(one, workload, one.x)) for one in outcome.line("HYBRIDJOIN")]
-    holds = all(abs(constant - 1.36) <= 0.136 for _, constant in found)
+    holds = all(abs(constant - KAPPA) <= 0.1 * KAPPA for _, constant in found)
     reason = (
         "How many tuples a read serves of those that a uniform stream would give it follows from how often the "
         "frequent part of R is read, and so from the disk buffer: there is no such constant."

@@ -126,7 +126,8 @@ def _exponentially(outcome: Outcome) -> Verdict:
     line = [found for found in outcome.line("INLJ") if found.x >= _LEAST_RATE]
     growth = [later.y / earlier.y for earlier, later in itertools.pairwise(line)]
     # in the end clearly more than at first: what is in proportion, or in proportion to a power, is not
-    holds = all(b >= a for a, b in itertools.pairwise((1.0, *growth))) and growth[-1] > 1.5 * growth[0]
+    rising = all(b >= a for a, b in itertools.pairwise((1.0, *growth)))
+    holds = len(growth) > 1 and rising and growth[-1] > 1.5 * growth[0]
     text = ", ".join(f"{found.y:.3g} s at {found.x:g}/s" for found in line)
     reason = (
         "Once more tuples come than it serves, one read each, its backlog is what came beyond that: it grows in "

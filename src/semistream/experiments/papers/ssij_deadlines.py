@@ -9,7 +9,7 @@ from semistream.experiments.judge.claims import falls, rises
 from semistream.experiments.judge.outcome import Outcome
 from semistream.experiments.papers.ssij_setups import PAPER, SHORTER, locality, table_two
 from semistream.experiments.scales import Size
-from semistream.experiments.spec import Axis, Point, Sample, Taken, Verdict, Workload
+from semistream.experiments.spec import PAGE_BYTES, Axis, Point, Sample, Taken, Verdict, Workload
 from semistream.joins.ssij.ssij_layout import READ_EXTRA
 
 __all__ = ["experiments"]
@@ -42,7 +42,7 @@ def _driven(workload: Workload, memory: float, part: float, deadline: float, **s
         "deadline": deadline * part,
     }  # fmt: skip
     return Point(
-        task="sustained", workload=workload, algorithm="ssij", memory=int(memory) + _SCAN * (8192 + READ_EXTRA),
+        task="sustained", workload=workload, algorithm="ssij", memory=int(memory) + _SCAN * (PAGE_BYTES + READ_EXTRA),
         options=options, settings=dict(settings),
     )  # fmt: skip
 
@@ -54,7 +54,7 @@ def _deadlines(size: Size) -> Experiment:
     deadlines = size.pick([10.0, 30.0, 60.0, 120.0], [20.0, 60.0], [20.0, 60.0])
     tuples = size.pick(150_000, 20_000, 50_000)
     rates = size.pick(PUBLISHED_RATES, {60.0: 5500.0}, {60.0: 5500.0})
-    scan = {"seek_pages": round(0.0085 * part / (8192 / 100e6), 2)}
+    scan = {"seek_pages": round(0.0085 * part / (PAGE_BYTES / 100e6), 2)}
     slow = Point(
         workload=workload, algorithm="meshjoin", memory=int(memory), seek_seconds=0.0085 * part, options=scan,
         windows=3, passes=0.2, settings={"bytes": {"waiting": 8.0 * workload.stream_bytes + 4}},

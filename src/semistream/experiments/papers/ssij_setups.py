@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from semistream.experiments.scales import Size
-from semistream.experiments.spec import Point, Taken, Workload
+from semistream.experiments.spec import PAGE_BYTES, Point, Taken, Workload
 
 __all__ = [
     "AUTHORS", "BYTES", "FILL", "KEY_ROWS", "LESS", "MESH", "PAPER", "SHORTER", "SSIJ", "TUNED_SSIJ", "beside",
@@ -75,7 +75,7 @@ def published_join(size: Size, workload: Workload, memory: float, part: float | 
 
 def beside(size: Size, workload: Workload, memory: float, part: float | None = None) -> Point:
     """Return that point with the map of R's pages and the read plan beside the memory: 8 bytes a page hold both."""
-    return published_join(size, workload, memory + 8 * workload.nbytes / (8192 * FILL), part)
+    return published_join(size, workload, memory + 8 * workload.nbytes / (PAGE_BYTES * FILL), part)
 
 
 def index_join(size: Size, workload: Workload, memory: float, part: float | None = None, **options: Any) -> Point:
@@ -89,7 +89,7 @@ def index_join(size: Size, workload: Workload, memory: float, part: float | None
 
 def mesh(size: Size, workload: Workload, memory: float, part: float | None = None, *, authors: bool = False) -> Point:
     """Return a point of MESHJOIN; with the bytes that its authors state, eight times a tuple and four for the queue."""
-    options = {"seek_pages": round(seek(size, part) / (8192 / 100e6), 2)} if size.simulated else {}
+    options = {"seek_pages": round(seek(size, part) / (PAGE_BYTES / 100e6), 2)} if size.simulated else {}
     settings = {"bytes": {"waiting": 8.0 * workload.stream_bytes + 4}} if authors else {}
     return Point(
         workload=workload, algorithm="meshjoin", memory=int(memory), options=options, settings=settings, windows=3,

@@ -21,7 +21,7 @@ from semistream.experiments.papers.ssij_setups import (
     table_two,
 )
 from semistream.experiments.scales import Size
-from semistream.experiments.spec import Axis, Point, Sample, Taken, Verdict
+from semistream.experiments.spec import PAGE_BYTES, Axis, Point, Sample, Taken, Verdict
 from semistream.joins.ssij.ssij_layout import READ_EXTRA
 
 __all__ = ["experiments"]
@@ -67,7 +67,7 @@ def experiments(size: Size) -> list[Experiment]:
 
     def beside(pages: int) -> Point:
         return dataclasses.replace(
-            scanning(pages), memory=int(little + pages * (8192 + READ_EXTRA)), seek_seconds=0.0085
+            scanning(pages), memory=int(little + pages * (PAGE_BYTES + READ_EXTRA)), seek_seconds=0.0085
         )
 
     def driven(made: Point) -> Point:
@@ -214,7 +214,7 @@ def _own_buffer(outcome: Outcome) -> str:
     line = outcome.line("SSIJ", IN_PROPORTION)
     best = max(line, key=lambda found: found.y)
     # on a real device the next pages are read while these are joined: half of the buffer for each
-    read = line[-1].record["memory_parts"]["read buffer"] // (8192 + READ_EXTRA)
+    read = line[-1].record["memory_parts"]["read buffer"] // (PAGE_BYTES + READ_EXTRA)
     longest = read // 2 if outcome.real else read
     return (
         f"It is highest at {best.x:g} pages. No read is longer than the read buffer, {longest} pages at this memory, "

@@ -15,7 +15,7 @@ from semistream.experiments.papers.cmesh import RATE
 from semistream.experiments.papers.hybrid import NODE, budget, hybrid, zipf
 from semistream.experiments.papers.settings import as_published
 from semistream.experiments.scales import Size
-from semistream.experiments.spec import Axis, Point, Sample, Verdict
+from semistream.experiments.spec import PAGE_BYTES, Axis, Point, Sample, Verdict
 
 __all__ = ["PAPER", "PAPERS_WAY", "VARIANCES", "by_its_formulas", "experiments", "model_noise", "papers_rate"]
 
@@ -80,8 +80,8 @@ VARIANCES = "Eq. 9 takes variances, N·p·(1 - p), for the tuples that a turn se
 def _turn(point: Point) -> PinnedTurn:
     """Return a turn with the paper's bytes, as its formulas have it."""
     workload, pages = point.workload, [point.options[name] for name in ("partition_pages", "pinned_pages")]
-    rows = [8192 * count / workload.row_bytes for count in pages]
-    waiting = (point.memory - 8192 * sum(pages)) / (8 * workload.stream_bytes + NODE)
+    rows = [workload.tuples_of(count) for count in pages]
+    waiting = (point.memory - PAGE_BYTES * sum(pages)) / (8 * workload.stream_bytes + NODE)
     return PinnedTurn(waiting, rows[1], rows[0], workload.rows)
 
 

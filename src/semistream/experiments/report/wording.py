@@ -153,19 +153,21 @@ def conditions(judged: Sequence[Judged], environments: Sequence[Record], models_
 
 def _paces(judged: Sequence[Judged]) -> list[str]:
     """Say how fast the machine was while points were measured, if that was noted."""
-    found = [found.record["pace"] for one in judged for _, found in one.outcome.measured() if "pace" in found.record]
-    if not found:
+    points = {sample.point.digest(): found.record for one in judged for sample, found in one.outcome.measured()}
+    records = [record for record in points.values() if "pace" in record]
+    if not records:
         return []
-    least = min(found)
-    again = sum(
-        found.record.get("spoilt", 0) for one in judged for _, found in one.outcome.measured() if "pace" in found.record
-    )
-    return [
-        "- while the machine's host gave more than a fiftieth of a window's time to others, up to three times as many "
-        f"windows were measured, {again} in all, and of each point those count that lost least",
-        f"- others share the machine: a fixed piece of work took up to {max(found) / least:.1f} times as long before "
-        f"one point as before another, {statistics.median(found) / least:.1f} times the least in the middle",
+    paces = [record["pace"] for record in records]
+    lines = [
+        f"- others share the machine: a fixed piece of work took up to {max(paces) / min(paces):.1f} times as long "
+        f"before one point as before another, {statistics.median(paces) / min(paces):.1f} times the least in the middle"
     ]
+    if again := [record["spoilt"] for record in records if record.get("spoilt")]:
+        lines.append(
+            "- where the machine's host gave more than a fiftieth of a window's time to others, more windows were "
+            f"measured, and those that lost least count: {sum(again)} more, at {len(again)} of {len(records)} points"
+        )
+    return lines
 
 
 def _costs(constants: Record) -> str:

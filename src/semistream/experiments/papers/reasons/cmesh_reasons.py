@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
-
 from semistream.experiments.judge.analysis import FrontStageGain, nearest_costs
 from semistream.experiments.judge.outcome import Outcome
 from semistream.experiments.papers.settings import published
-from semistream.experiments.spec import Verdict
 
 __all__ = [
     "CMESH",
     "MESH",
     "bound",
-    "close_match",
-    "derivative_optimum",
     "growth",
     "little_skew",
     "meshjoin_flat",
@@ -149,48 +144,6 @@ def one_distribution(outcome: Outcome) -> str:
     )
 
 
-def derivative_optimum(outcome: Outcome) -> Verdict:
-    """Judge that the best measured cache is next to the root of the model's derivative (§3.2)."""
-    line = outcome.line("CMESHJOIN", outcome.facets()[0])
-    best = max(line, key=lambda found: found.y)
-    point = outcome.experiment.samples[0].point
-    law = FrontStageGain(point.workload.rows, point.memory, point.workload.exponent, point.workload.row_bytes)
-    root = 100 * law.best()[1]
-    places = [found.x for found in line]
-    at = places.index(best.x)
-    low, high = places[max(0, at - 1)], places[min(len(places) - 1, at + 1)]
-    return Verdict(
-        low <= root <= high,
-        f"best measured at {best.x:g} % of memory, root of the derivative at {root:.0f} %",
-        "" if low <= root <= high else "cached tuples take other bytes here than in the paper",
-    )
-
-
 def own_model(fraction: float) -> str:
     """Return the gain that the paper's own model gives at its optimum, with a share of R as memory."""
     return f"{FrontStageGain(100_000_000, fraction * 12e9).best()[0]:.1f}× by its formulas"
-
-
-def close_match(outcome: Outcome) -> Verdict:
-    """Judge that the rate goes with the size of the cache as the paper's model says, within 5 % (§3.2).
-
-    The model gives it in proportion to MESHJOIN's, not that rate itself: the middle one of all measurements is taken. A
-    cache of more than half of the memory, where little is left to be in proportion to, is told of and not judged.
-    """
-    worst, text, beside, facet = -1.0, "", "", outcome.facets()[0]  # the paper's R; the other is a small one
-    point = outcome.experiment.samples[0].point
-    law = FrontStageGain(point.workload.rows, point.memory, point.workload.exponent, point.workload.row_bytes)
-    ratios = [(found.y / law.at(found.x / 100.0), found) for found in outcome.line("CMESHJOIN", facet)]
-    middle = statistics.median(ratio for ratio, _ in ratios)
-    for ratio, found in ratios:
-        apart, noise = ratio / middle - 1.0, found.interval / found.y
-        if found.x > 50.0:
-            beside += f"; {apart:+.1%} at {found.x:g} %"
-        elif abs(apart) - min(noise, 0.05) > worst:
-            worst = abs(apart) - min(noise, 0.05)
-            text = f"{apart:+.1%} ± {noise:.1%} at most, at {found.x:g} % of the memory"
-    reason = (
-        "The model takes MESHJOIN's rate to be in proportion to the memory that the cache leaves, of which its disk "
-        "buffer takes a part that does not become smaller."
-    )
-    return Verdict(worst <= 0.05, text + beside, "" if worst <= 0.05 else reason)

@@ -6,7 +6,7 @@ import numpy as np
 
 from semistream.experiments.judge.claims import SIGNIFICANTLY
 from semistream.experiments.judge.outcome import Outcome
-from semistream.experiments.papers.hybrid import served_beyond
+from semistream.experiments.judge.papers_formulas import served_beyond
 from semistream.experiments.papers.settings import AS_PUBLISHED, published
 from semistream.workloads.keys.zipf import ZipfLaw
 
