@@ -57,6 +57,8 @@ def bench_session(plan: BenchPlan) -> Iterator[SparkSession]:
             "spark.sql.streaming.numRecentProgressUpdates": str(2 * len(plan.file_rows) + 200),
             # Rows of this stream are of one size, so that no batch on its way to Python has to be weighed row by row.
             "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+            # Over TCP a task waits 40 ms for the last of its keys, until the worker has acknowledged what came before.
+            "spark.python.unix.domain.socket.enabled": "true",
             # a micro-batch is broadcast because we say so, however large it is
             "spark.sql.autoBroadcastJoinThreshold": "1g",
             "spark.sql.shuffle.partitions": str(plan.cores),
