@@ -99,7 +99,7 @@ def _models(judged: Sequence[Judged]) -> str:
     worst = max(rows, key=lambda row: row.worst)
     near = sum(row.worst <= 0.05 for row in rows)
     swept = [row.over_memory for row in rows if row.over_memory is not None]
-    over = f", and within {max(swept):.1%} over all memories" if swept else ""
+    over = f"; over all memories none is further off than {max(swept):.1%}" if swept else ""
     without = [one.experiment.id for one in judged if one.verdicts and _is_rate(one) and not one.experiment.modelled]
     return (
         f"Our cost models are within 5 % of every measurement for {near} of {len(rows)} joins{over}; furthest is "
