@@ -6,7 +6,7 @@
         master/          R as Parquet, for Spark's own join
         relation-2/      R as a relation of two shards, made from those files by a Spark job
         build-2.json     how long that took
-        stream-1-random-20000000-100000/  Zipf 1, a file a micro-batch
+        stream-1-random-20000000-100000-in-groups/  Zipf 1, a file a micro-batch
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ __all__ = ["FEW_ROWS", "BenchPlan", "build_relation", "write_files", "write_smal
 Report = Callable[[int], None]
 
 _FILE_ROWS = 1_000_000
+_GROUP_ROWS = 1 << 16
+"""Rows of the stream's files that one task must read: several share a larger file, as they would several files."""
 _LARGER, _LARGEST = 10, 1_000_000
 """Micro-batches that fill the cache are as many times as large as those measured, but have no more rows than this."""
 FIXED_QUERIES = 8
@@ -143,7 +145,8 @@ class BenchPlan:
 
     def stream(self, directory: Path) -> Path:
         """Return the stream's files."""
-        return self.place(directory) / f"stream-{self.exponent:g}-{self.shape}-{self.fill_rows}-{self.batch_rows}"
+        name = f"stream-{self.exponent:g}-{self.shape}-{self.fill_rows}-{self.batch_rows}-in-groups"
+        return self.place(directory) / name
 
 
 def write_files(plan: BenchPlan, directory: Path, wrote: Report = lambda _: None) -> None:
@@ -172,7 +175,7 @@ def _write_stream(plan: BenchPlan, directory: Path, wrote: Report) -> None:
     for number, rows in enumerate(plan.file_rows):
         file = plan.stream(directory) / f"part-{number:05d}.parquet"
         if not file.exists():
-            _write(pa.Table.from_batches(source.between(at, at + rows, cursor)), file)
+            _write(pa.Table.from_batches(source.between(at, at + rows, cursor)), file, _GROUP_ROWS)
         at += rows
         wrote(rows)
 
@@ -202,10 +205,10 @@ def build_relation(spark: SparkSession, plan: BenchPlan, directory: Path) -> flo
     return seconds
 
 
-def _write(table: pa.Table, file: Path) -> None:
+def _write(table: pa.Table, file: Path, group_rows: int | None = None) -> None:
     """Write a file that is there only when it is whole."""
     unfinished = file.with_name(f".{file.name}")
-    pq.write_table(table, unfinished)
+    pq.write_table(table, unfinished, row_group_size=group_rows)
     os.replace(unfinished, file)
 
 
