@@ -103,6 +103,29 @@ def test_much_noise_does_not_turn_below_into_above() -> None:
     assert not claims.above("a", "b")(outcome(apart, interval=5.0)).holds
 
 
+def test_a_line_that_is_nowhere_above_by_more_than_its_intervals_is_not_above() -> None:
+    apart = {"a": ((1.0, 12.0), (2.0, 11.0)), "b": ((1.0, 10.0), (2.0, 10.0))}
+    assert claims.above("a", "b")(outcome(apart, interval=0.9)).holds
+    tied = claims.above("a", "b")(outcome(apart, interval=1.1))
+    assert not tied.holds
+    assert "nowhere above by more than the intervals" in tied.measured
+
+
+def test_noise_is_not_held_against_a_flat_line_up_to_as_much_once_more() -> None:
+    line = {"a": ((1.0, 100.0), (2.0, 85.0))}
+    assert not claims.flat("a", 0.1)(outcome(line)).holds
+    assert claims.flat("a", 0.1)(outcome(line, interval=4.0)).holds
+    assert not claims.flat("a", 0.1)(outcome({"a": ((1.0, 100.0), (2.0, 75.0))}, interval=50.0)).holds
+
+
+def test_near_tells_of_places_that_are_as_good() -> None:
+    line = {"a": ((0.5, 10.0), (2.0, 9.5), (8.0, 5.0))}
+    assert claims.near("a", 2.0, factor=2.0)(outcome(line)).measured == "best at 0.5"
+    assert (
+        claims.near("a", 2.0, factor=2.0)(outcome(line, interval=0.3)).measured == "best at 0.5; 2 within the intervals"
+    )
+
+
 def test_a_hill_within_the_noise_is_no_optimum() -> None:
     assert not claims.interior("a")(outcome({"a": HILL}, interval=0.6)).holds
 

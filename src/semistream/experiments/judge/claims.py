@@ -81,8 +81,8 @@ def above(
 ) -> Judge:
     """Judge that each line is above the next one everywhere, except at the places ``but``; the first of all, if so.
 
-    Where it is below by no more than the noise, that is not held against it; but of each pair of lines one place at
-    least must be above by more than the noise.
+    Where it is below by no more than the noise, that is not held against it, up to a twentieth; but of each pair of
+    lines one place at least must be above by more than the noise, however large that is.
     """
 
     def judge(outcome: Outcome) -> Verdict:
@@ -93,9 +93,10 @@ def above(
                 for x, first, second in outcome.pairs(higher, lower, facet):
                     if x not in but:
                         # wide intervals excuse little: a point clearly below is below
-                        slack = min(first.interval + second.interval, _NOISE * second.y)
+                        noise = first.interval + second.interval
+                        slack = min(noise, _NOISE * second.y)
                         name = f"{higher} : {lower}"
-                        clear[name] = clear.get(name, False) or first.y - slack > factor * second.y
+                        clear[name] = clear.get(name, False) or first.y - noise > factor * second.y
                         ratios.append(((first.y + slack) / (factor * second.y), first.y / second.y,
                                        f"{higher} : {lower}", _place(x, facet)))  # fmt: skip
         if not ratios:
@@ -236,12 +237,17 @@ def falls(series: str, *, facet: str = "", because: Because = "") -> Judge:
 
 
 def flat(series: str, within: float, *, because: Because = "") -> Judge:
-    """Judge that a line stays within so much of its first point, on either side."""
+    """Judge that a line stays within so much of its first point, on either side.
+
+    What the intervals cover is not held against it, up to ``within`` once more.
+    """
 
     def judge(outcome: Outcome) -> Verdict:
         line = outcome.line(series)
-        apart = max((found.y / line[0].y - 1 for found in line), key=abs)
-        return _verdict(abs(apart) <= within, f"changes by {apart:+.1%} at most", because, outcome)
+        apart = [(found.y / line[0].y - 1.0, found.y / line[0].y * _noise(found, line[0])) for found in line]
+        change, noise = max(apart, key=lambda one: abs(one[0]) - min(one[1], within))
+        text = f"changes by {change:+.1%} at most" + (f" ± {noise:.1%}" if noise else "")
+        return _verdict(abs(change) - min(noise, within) <= within, text, because, outcome)
 
     return judge
 
@@ -284,7 +290,12 @@ def near(series: str, published: float, *, factor: float, because: Because = "")
     def judge(outcome: Outcome) -> Verdict:
         best = max(outcome.line(series), key=lambda one: one.y)
         holds = published / factor <= best.x <= published * factor
-        return _verdict(holds, f"best at {best.x:g}", because, outcome, series)
+        tied = [
+            f"{one.x:g}" for one in outcome.line(series)
+            if one is not best and one.y + one.interval >= best.y - best.interval
+        ]  # fmt: skip
+        text = f"best at {best.x:g}" + (f"; {', '.join(tied)} within the intervals" if tied else "")
+        return _verdict(holds, text, because, outcome, series)
 
     return judge
 

@@ -111,11 +111,11 @@ def derivative_optimum(outcome: Outcome) -> Verdict:
     root = 100 * law.best()[1]
     places = [found.x for found in line]
     at = places.index(best.x)
-    low, high = places[max(0, at - 1)], places[min(len(places) - 1, at + 1)]
+    inside = 0 < at < len(places) - 1 and places[at - 1] <= root <= places[at + 1]
     return Verdict(
-        low <= root <= high,
+        inside,
         f"best measured at {best.x:g} % of memory, root of the derivative at {root:.0f} %",
-        "" if low <= root <= high else "cached tuples take other bytes here than in the paper",
+        "" if inside else "cached tuples take other bytes here than in the paper",
     )
 
 

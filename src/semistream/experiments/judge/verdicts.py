@@ -44,6 +44,8 @@ def judge(experiments: Iterable[Experiment], results: Mapping[str, dict[str, Any
 
 def _verdict(claim: Claim, outcome: Outcome) -> Verdict:
     verdict = claim.judge(outcome)
+    if outcome.real:  # reasons are of the papers' sizes on the papers' disk, where reading is what takes time
+        verdict = dataclasses.replace(verdict, reason="")
     return verdict if claim.tuned is None else dataclasses.replace(verdict, tuned=claim.tuned(outcome))
 
 

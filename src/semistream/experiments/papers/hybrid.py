@@ -13,7 +13,7 @@ from semistream.experiments.papers.settings import as_published
 from semistream.experiments.scales import Size
 from semistream.experiments.spec import Axis, Point, Sample, Taken, Verdict, Workload
 
-__all__ = ["DISK_BUFFER", "NODE", "PARTITIONS", "disk_pages", "experiments", "hybrid", "paper", "scan"]
+__all__ = ["NODE", "PARTITIONS", "disk_buffer", "disk_pages", "experiments", "hybrid", "paper", "scan"]
 
 PAPER = "HYBRIDJOIN"
 SHARE = 0.1
@@ -21,10 +21,6 @@ SHARE = 0.1
 NODE = 12
 """Bytes of a node of the queue."""
 _DISK_PAGES = 416
-DISK_BUFFER = Taken(
-    "disk buffer", f"{_DISK_PAGES} pages at all memories and sizes of R, for rates and delays",
-    "which is best for 50 MB and 2 M tuples (hybrid-6): the papers tune it, and give one formula for it, but no figure",
-)  # fmt: skip
 _PARTITIONS = 86
 PARTITIONS = Taken(
     "partitions of R in MESHJOIN", f"{_PARTITIONS} at all memories and sizes of R",
@@ -71,6 +67,16 @@ def hybrid(
     if pages is None:
         return dataclasses.replace(point, options=options, tuned=True)
     return dataclasses.replace(point, options={**options, "partition_pages": pages})
+
+
+def disk_buffer(size: Size) -> Taken:
+    """Return what is taken for the disk buffer, and why."""
+    why = f"{_DISK_PAGES} are best for 50 MB and 2 M tuples on the papers' disk (hybrid-6)"
+    scaled = "" if size.published else ", and R is smaller here by as much"
+    return Taken(
+        "disk buffer", f"{disk_pages(size)} pages at all memories and sizes of R, for rates and delays",
+        f"as {why}{scaled}: the papers tune it, and give one formula for it, but no figure",
+    )  # fmt: skip
 
 
 def disk_pages(size: Size) -> int:

@@ -11,12 +11,12 @@ from semistream.experiments.judge.outcome import Outcome
 from semistream.experiments.judge.papers_formulas import hybrid_formula, index_formula, mesh_formula, within_formulas
 from semistream.experiments.papers.cmesh import RATE
 from semistream.experiments.papers.hybrid import (
-    DISK_BUFFER,
     MEMORY,
     PAPER,
     PARTITIONS,
     ROWS,
     budget,
+    disk_buffer,
     hybrid,
     paper,
     scan,
@@ -69,7 +69,7 @@ def _processing(size: Size) -> Experiment:
         metric="processing", modelled=False,
         notes="Processing time: what the join works between taking a tuple in and its result.",
         taken=(
-            DISK_BUFFER, PARTITIONS,
+            disk_buffer(size), PARTITIONS,
             Taken("arrivals", ", ".join(f"{rate:g}" for rate in rates) + " tuples/s",
                   "from one end of the paper's range of 125 to 2000 to the other, since none is given for this figure"),
         ),
@@ -117,7 +117,7 @@ def _waiting(size: Size) -> Experiment:
         "keep up beyond about 116 tuples/s: its backlog grows, and is shown for a stream of 10 seconds. The "
         "partition-based join is not in the paper's figure; it shows what the rule of the fullest partition makes of "
         "waiting.",
-        taken=(DISK_BUFFER, PARTITIONS),
+        taken=(disk_buffer(size), PARTITIONS),
     )  # fmt: skip
 
 
@@ -181,7 +181,7 @@ def _rates(size: Size) -> list[Experiment]:
                 Claim("The improvement over MESHJOIN decreases as R grows.", "decreases",
                       **both_settings(gain_goes, *pair, way="down", because=_larger_relation)),
             ),
-            notes=_BYTES, taken=(DISK_BUFFER, PARTITIONS),
+            notes=_BYTES, taken=(disk_buffer(size), PARTITIONS),
         ),
         Experiment(
             id="hybrid-10d", paper=PAPER, figure="Figure 10(d)", title="Memory",
@@ -192,7 +192,7 @@ def _rates(size: Size) -> list[Experiment]:
                 Claim("HYBRIDJOIN is above INLJ at all memories.", "above",
                       above(f"HYBRIDJOIN{AS_PUBLISHED}", "INLJ"), above(f"HYBRIDJOIN{TUNED}", "INLJ")),
             ),
-            notes=_BYTES, taken=(DISK_BUFFER, PARTITIONS),
+            notes=_BYTES, taken=(disk_buffer(size), PARTITIONS),
         ),
         Experiment(
             id="hybrid-11", paper=PAPER, figure="Figure 11", title="Predicted and measured cost",
@@ -212,7 +212,7 @@ def _rates(size: Size) -> list[Experiment]:
             ),
             notes=f"{_BYTES} Judged are the paper's formulas, with κ = 1.36; the lines are our models, which derive "
             "what it fits.",
-            taken=(DISK_BUFFER, PARTITIONS),
+            taken=(disk_buffer(size), PARTITIONS),
         ),
     ]  # fmt: skip
 

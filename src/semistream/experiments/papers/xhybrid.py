@@ -17,13 +17,13 @@ from semistream.experiments.judge.claims import (
 from semistream.experiments.judge.outcome import Outcome
 from semistream.experiments.papers.cmesh import RATE, SKEW
 from semistream.experiments.papers.hybrid import (
-    DISK_BUFFER,
     MB,
     MEMORY,
     NODE,
     PARTITIONS,
     ROWS,
     budget,
+    disk_buffer,
     disk_pages,
     hybrid,
     paper,
@@ -122,7 +122,7 @@ def _untuned(size: Size) -> list[Experiment]:
                 Claim("HYBRIDJOIN is slightly above R-MESHJOIN.", "consistently slightly better",
                       **both_settings(_slightly, "HYBRIDJOIN", "R-MESHJOIN")),
             ),
-            notes=_BYTES, taken=(DISK_BUFFER, PARTITIONS),
+            notes=_BYTES, taken=(disk_buffer(size), PARTITIONS),
         ),
         Experiment(
             id="xhybrid-3b", paper=PAPER, figure="Figure 3(b)", title="Size of R at fixed memory",
@@ -136,7 +136,7 @@ def _untuned(size: Size) -> list[Experiment]:
                       **both_settings(gain_changes, "HYBRIDJOIN", "X-HYBRIDJOIN", begin=(rows[0], 0.7),
                                       end=(rows[-1], 0.5), because=reading_left)),
             ),
-            notes=_BYTES, taken=(DISK_BUFFER, PARTITIONS),
+            notes=_BYTES, taken=(disk_buffer(size), PARTITIONS),
         ),
         Experiment(
             id="xhybrid-3c", paper=PAPER, figure="Figure 3(c)", title="Skew",
@@ -154,7 +154,7 @@ def _untuned(size: Size) -> list[Experiment]:
                 Claim("HYBRIDJOIN rises with skew.", "increases through locality (HYBRIDJOIN, §5)",
                       **both_settings(rises, "HYBRIDJOIN", at_least=SIGNIFICANTLY, because=locality)),
             ),
-            notes=_BYTES, taken=(DISK_BUFFER, PARTITIONS),
+            notes=_BYTES, taken=(disk_buffer(size), PARTITIONS),
         ),
     ]  # fmt: skip
 
@@ -212,7 +212,7 @@ def _pinned_use(size: Size) -> Experiment:
         metric="pinned_tuples", modelled=False,
         notes="As published: 172 bytes for a waiting tuple. What is judged is the growth: the paper's 0.4 M in 4000 "
         "iterations are 100 tuples for each read, and how many there are follows from the disk buffer.",
-        taken=(DISK_BUFFER,),
+        taken=(disk_buffer(size),),
     )  # fmt: skip
 
 
@@ -242,7 +242,7 @@ def _tuned(size: Size) -> list[Experiment]:
             ),
             claims=(Claim("Tuned X-HYBRIDJOIN is above untuned at all sizes of R.", "significantly better",
                           above(*lines, factor=SIGNIFICANTLY, because=_flat)),),
-            notes=notes, taken=(DISK_BUFFER,),
+            notes=notes, taken=(disk_buffer(size),),
         ),
         Experiment(
             id="xhybrid-7b", paper=PAPER, figure="Figure 7(b)", title="Tuned and untuned, by memory",
@@ -253,7 +253,7 @@ def _tuned(size: Size) -> list[Experiment]:
             ),
             claims=(Claim("Tuned X-HYBRIDJOIN is above untuned at all memories.", "significantly better",
                           above(*lines, factor=SIGNIFICANTLY, because=_flat)),),
-            notes=notes, taken=(DISK_BUFFER,),
+            notes=notes, taken=(disk_buffer(size),),
         ),
         Experiment(
             id="xhybrid-8", paper=PAPER, figure="Figure 8", title="Predicted and measured cost",
@@ -268,7 +268,7 @@ def _tuned(size: Size) -> list[Experiment]:
                 Claim("Our own model is within 5 % of the measurement.", "not said there",
                       model_within(0.05, because=model_noise), standing="beside"),
             ),
-            notes=notes, taken=(DISK_BUFFER,),
+            notes=notes, taken=(disk_buffer(size),),
         ),
     ]  # fmt: skip
 

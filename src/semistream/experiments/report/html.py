@@ -15,6 +15,7 @@ from semistream.experiments.report.wording import (
     conditions,
     introduction,
     second_words,
+    setup_of,
     shown,
     summary_rows,
     word_of,
@@ -115,7 +116,7 @@ def _body(judged: Sequence[Judged], environments: Sequence[Record], models_of: s
 def _article(one: Judged) -> Iterator[str]:
     e, experiment = html.escape, one.experiment
     yield f'<article id="{experiment.id}"><h3>{experiment.id}: {e(experiment.title)} {_badge(one.status)}</h3>'
-    yield f'<p class="setup">{e(experiment.figure)}. {e(experiment.setup)} {e(experiment.notes)}</p>'
+    yield f'<p class="setup">{e(setup_of(one))}</p>'
     if experiment.taken:
         listed = "".join(f"<li>{e(str(taken))}</li>" for taken in experiment.taken)
         yield f'<div class="setup">Not stated in the paper, and taken here:<ul>{listed}</ul></div>'

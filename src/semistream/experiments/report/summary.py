@@ -28,7 +28,10 @@ def counted(judged: Iterable[Judged]) -> list[Row]:
 
 
 def summary(judged: Sequence[Judged]) -> list[str]:
-    """Return the lines, ten if there are results of all five papers; none if nothing was judged."""
+    """Return the lines, ten if there are results of all five papers; none if nothing was judged.
+
+    What cannot be right is not told of a real device, which says nothing of the papers' sizes and disks.
+    """
     rows = counted(judged)
     if not rows:
         return []
@@ -39,7 +42,7 @@ def summary(judged: Sequence[Judged]) -> list[str]:
         f"Of {len(rows)} claims {len(hold)} hold as published and {len(fail)} do not.",
         f"Reproduced in all that is said of them: {_list(whole)}.",
         *(_paper(name, counted(group)) for name, group in of_papers),
-        f"Cannot be right, by the papers' own models or by arithmetic: {_impossible(fail)}.",
+        *([] if any(one.outcome.real for one in judged) else [_impossible(fail)]),
         _tuning(rows),
         _models(judged),
     ]
@@ -75,7 +78,8 @@ def _impossible(rows: Sequence[Row]) -> str:
             figure = any(character.isdigit() for character in claim.published)
             said = claim.published if figure else claim.text.rstrip(".")
             where.setdefault(claim.impossible, []).append(f"{said} ({name})")
-    return "; ".join(f"{', '.join(names)}, since {why}" for why, names in where.items()) or "nothing"
+    found = "; ".join(f"{', '.join(names)}, since {why}" for why, names in where.items()) or "nothing"
+    return f"Cannot be right, by the papers' own models or by arithmetic: {found}."
 
 
 def _tuning(rows: Sequence[Row]) -> str:
@@ -99,12 +103,12 @@ def _models(judged: Sequence[Judged]) -> str:
     worst = max(rows, key=lambda row: row.worst)
     near = sum(row.worst <= 0.05 for row in rows)
     swept = [row.over_memory for row in rows if row.over_memory is not None]
-    over = f"; over all memories none is further off than {max(swept):.1%}" if swept else ""
+    over = f"; over all memories they are off by {max(swept):.1%} at most" if swept else ""
     without = [one.experiment.id for one in judged if one.verdicts and _is_rate(one) and not one.experiment.modelled]
     return (
         f"Our cost models are within 5 % of every measurement for {near} of {len(rows)} joins{over}; furthest is "
-        f"{worst.algorithm} with {worst.worst:.1%} ({worst.where}). Left out, since no model describes their stream or "
-        f"what is counted: {_list(without)}."
+        f"{worst.algorithm} with {worst.worst:.1%} ({worst.where}). Not compared, "
+        f"since no model describes their stream or what is counted: {_list(without)}."
     )
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from semistream.core.units import format_bytes
+from semistream.core.units import format_bytes, format_count
 from semistream.experiments.experiment import Claim
 from semistream.experiments.judge.verdicts import Judged
 from semistream.experiments.report.summary import counted
 from semistream.experiments.spec import Verdict
 
 __all__ = [
-    "MODELS", "SummaryRow", "conditions", "introduction", "second_words", "shown", "summary_rows", "word_of"
+    "MODELS", "SummaryRow", "conditions", "introduction", "second_words", "setup_of", "shown", "summary_rows", "word_of"
 ]  # fmt: skip
 
 Record = dict[str, Any]
@@ -56,6 +56,28 @@ def second_words(claim: Claim, verdict: Verdict, first: str = "") -> str:
     return f"{named}{'holds' if verdict.tuned.holds else 'fails'}: {verdict.tuned.measured}"
 
 
+def setup_of(one: Judged) -> str:
+    """Return what an experiment is about; on a real device also how large R and memory were, which its axes do not."""
+    experiment = one.experiment
+    text = f"{experiment.figure}. {experiment.setup} {experiment.notes}".strip()
+    points = [sample.point for sample, _ in one.outcome.measured()]
+    if not (one.outcome.real and points):
+        return text
+    rows = _range([point.workload.rows for point in points], format_count)
+    memory = _range([point.memory for point in points], format_bytes)
+    return f"{text} Here: R of {rows} tuples, {memory} of memory."
+
+
+def _range(values: Sequence[int], shown: Callable[[int], str]) -> str:
+    """Return the least and the greatest.
+
+    >>> _range([3, 1, 2], str), _range([5, 5], str)
+    ('1 to 3', '5')
+    """
+    least, most = shown(min(values)), shown(max(values))
+    return least if least == most else f"{least} to {most}"
+
+
 def shown(judged: Sequence[Judged]) -> list[Judged]:
     """Return the experiments that a report is about: those of which something was measured."""
     return [one for one in judged if one.outcome.complete or one.outcome.measured()]
@@ -88,8 +110,13 @@ def introduction(judged: Sequence[Judged]) -> list[str]:
     text = (
         f"{len(here)} experiments of five papers, {len(rows)} claims: {holds} hold, {len(rows) - holds} fail. "
         "A claim is judged as published: with the paper's parameters and bytes, the same for all contestants. A figure "
-        "is met within a tenth, on both sides. Beside it stands what tuning every join changes. Where a claim fails, "
-        "the reason follows from the cost model or from what was counted in the run."
+        "is met within a tenth, on both sides. Beside it stands what tuning every join changes. "
+    )
+    text += (
+        "Sizes in claims and on axes are the papers'; what R and memory were here is said with each experiment. Why a "
+        "claim fails at the papers' sizes, on their disk, is in the simulated report; this one says what was measured."
+        if any(one.outcome.real for one in here)
+        else "Where a claim fails, the reason follows from the cost model or from what was counted in the run."
     )
     if others:
         text += (

@@ -19,6 +19,7 @@ from semistream.experiments.report.wording import (
     conditions,
     introduction,
     second_words,
+    setup_of,
     shown,
     summary_rows,
     word_of,
@@ -101,7 +102,7 @@ def markdown(judged: Sequence[Judged], environments: Sequence[Record], models_of
             paper = experiment.paper
             parts += ["", f"## {paper}"]
         parts += ["", f'<a id="{experiment.id}"></a>', "", f"### {experiment.id}: {experiment.title}", ""]
-        parts += [f"{experiment.figure}. {experiment.setup} {experiment.notes}".strip(), ""]
+        parts += [setup_of(one), ""]
         if experiment.taken:
             parts += ["Not stated in the paper, and taken here:", ""]
             parts += [*(f"- {taken}" for taken in experiment.taken), ""]
