@@ -32,9 +32,8 @@ def seconds_with(workers: int, plan: BenchPlan, directory: Path, folder: Path, f
     for number, machine in enumerate(cluster.machines):
         for process in (machine.process, *machine.process.children(recursive=True)):
             for thread in process.threads():
-                with contextlib.suppress(
-                    psutil.NoSuchProcess
-                ):  # it has ended: new ones are bound as the one that starts them
+                # one that has ended needs none, and new ones are bound as the one that starts them
+                with contextlib.suppress(psutil.NoSuchProcess):
                     psutil.Process(thread.id).cpu_affinity([number % (psutil.cpu_count() or 1)])
     spark = semistream.spark.session(
         "workers", master=cluster.address, memory="1g",

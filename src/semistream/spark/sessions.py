@@ -16,8 +16,6 @@ __all__ = ["ROCKSDB", "session"]
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 """Spark's state store in RocksDB: the one that ``transformWithState`` works with."""
 
-_ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-"""Arrow's own switches for programs that are known to stay inside of its arrays, as Spark is."""
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
@@ -46,10 +44,9 @@ def session(
     Notes
     -----
     Listens on the loopback address only, without the web page and progress lines; shuffles into two partitions a core
-    instead of 200; keeps state in RocksDB, which parked rows need; moves data between JVM and Python as Arrow, which
-    the JVM reads without asking at every value whether that is inside. Java is found by
-    `semistream.spark.java.use_java`. ``format("semistream-sales")`` is known. An active session is returned as it is,
-    with its SQL settings updated.
+    instead of 200; keeps state in RocksDB, which parked rows need; moves data between JVM and Python as Arrow. Java is
+    found by `semistream.spark.java.use_java`. ``format("semistream-sales")`` is known. An active session is returned
+    as it is, with its SQL settings updated.
 
     Examples
     --------
@@ -75,9 +72,6 @@ def session(
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-        # not the extra ones, which are the user's
-        "spark.driver.defaultJavaOptions": _ARROW,
-        "spark.executor.defaultJavaOptions": _ARROW,
     } | (settings or {})
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in chosen.items():
