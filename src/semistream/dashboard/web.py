@@ -93,9 +93,11 @@ class Events:
         self._loop = asyncio.get_running_loop()
         queue: asyncio.Queue[str | None] = asyncio.Queue()
         self._queues.add(queue)
+        if self._closed:  # looked at after the loop is known: who closes now either sees the loop, or is seen here
+            queue.put_nowait(None)
         try:
             yield "retry: 1000\n\n"
-            while not self._closed:
+            while True:  # up to the end that was put last, not until closed: what was said before that is still sent
                 try:
                     text = await asyncio.wait_for(queue.get(), _BEAT_SECONDS)
                 except TimeoutError:

@@ -200,17 +200,21 @@ async function start() {
     redraw();
   };
   for (const id of ["join", "shard", "span"]) at(id).onchange = () => requestAnimationFrame(draw);
+  const events = new EventSource("events");
+  let over = false;
+  const tell = (kind, value) => {
+    EXTRAS[kind]?.(value);
+    if (kind === "state" && value === "ended") { over = true; events.close(); }
+  };
   const load = async () => {
     const data = await (await fetch("data")).json();
     document.title = `${data.title} · semistream`;
     at("title").textContent = data.title;
     points = data.points;
     fillControls(data.controls);
-    for (const [kind, value] of Object.entries(data.extras)) EXTRAS[kind]?.(value);
+    for (const [kind, value] of Object.entries(data.extras)) tell(kind, value);
     redraw();
   };
-  const events = new EventSource("events");
-  let over = false;
   events.onopen = async () => { state("running", "running"); await load(); };  // also after a pause: what was missed
   events.onerror = () => { if (!over) state("lost", "not connected; trying again"); };
   events.addEventListener("point", (event) => {
@@ -219,13 +223,7 @@ async function start() {
     redraw();
   });
   events.addEventListener("said", (event) => { const told = JSON.parse(event.data); say(told.text); move(told); });
-  for (const [kind, act] of Object.entries(EXTRAS)) {
-    events.addEventListener(kind, (event) => {
-      over = kind === "state" && JSON.parse(event.data) === "ended";
-      act(JSON.parse(event.data));
-      if (over) events.close();
-    });
-  }
+  for (const kind of Object.keys(EXTRAS)) events.addEventListener(kind, (event) => tell(kind, JSON.parse(event.data)));
 }
 
 start();
