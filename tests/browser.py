@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
+PATIENCE = 240
+"""Seconds that a page is waited for: nothing is timed here, and machines that run tests are shared."""
+
+
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
     """Chromium without a window."""
@@ -19,8 +23,9 @@ def chromium() -> Iterator[Browser]:
     found = shutil.which("chromium")
     if found is None:
         pytest.skip("chromium is not installed: apt-get install chromium")
+    playwright.expect.set_options(timeout=PATIENCE * 1000)
     with playwright.sync_playwright() as driver:
         # in a container, and as root, Chromium's own sandbox does not start
-        browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox"], timeout=PATIENCE * 1000)
         yield browser
         browser.close()

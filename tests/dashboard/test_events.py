@@ -21,7 +21,8 @@ def test_what_was_said_before_the_end_is_sent() -> None:
         events.close()
         return [first, *[text async for text in stream]]
 
-    assert asyncio.run(received()) == ["retry: 1000\n\n", "event: point\ndata: 1\n\n", 'event: state\ndata: "ended"\n\n']
+    said = ["retry: 1000\n\n", "event: point\ndata: 1\n\n", 'event: state\ndata: "ended"\n\n']
+    assert asyncio.run(received()) == said
 
 
 def test_who_comes_after_the_end_does_not_wait() -> None:

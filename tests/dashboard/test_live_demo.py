@@ -16,6 +16,7 @@ pytest.importorskip("duckdb")
 
 from playwright.sync_api import expect
 
+from browser import PATIENCE
 from semistream.dashboard import Dashboard
 from semistream.dashboard.demo_controls import LiveDemo
 from semistream.spark.demo.star_join import OURS, build_relations
@@ -77,18 +78,18 @@ def page(chromium: Browser, show: tuple[Dashboard, Path]) -> Iterator[Page]:
 def test_every_control_acts_on_the_running_query(page: Page, show: tuple[Dashboard, Path]) -> None:
     history = show[0].history
     newest = page.locator("#batches tbody th").first
-    expect(newest).to_be_visible(timeout=120_000)
+    expect(newest).to_be_visible()
 
     def points() -> list[dict[str, Any]]:
         return history.points()
 
     def press(button: str, said: str) -> None:
         page.get_by_role("button", name=button).click()
-        expect(page.locator("#said")).to_contain_text(said, timeout=60_000)
+        expect(page.locator("#said")).to_contain_text(said)
 
     def slide(slider: str, key: str, said: str) -> None:
         page.get_by_role("slider", name=slider).press(key)
-        expect(page.locator("#said")).to_contain_text(said, timeout=60_000)
+        expect(page.locator("#said")).to_contain_text(said)
 
     slide("Skew", "Home", "exponent 0 now")
     slide("Burst", "End", "10,000 sales a second")
@@ -114,8 +115,8 @@ def test_every_control_acts_on_the_running_query(page: Page, show: tuple[Dashboa
 
 
 def until(page: Page, holds: Any) -> None:
-    for _ in range(1200):
+    for _ in range(10 * PATIENCE):
         if holds():
             return
         page.wait_for_timeout(100)
-    raise AssertionError("two minutes were not enough")
+    raise AssertionError(f"{PATIENCE} seconds were not enough")

@@ -19,6 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 import semistream
+from browser import PATIENCE
 from semistream.cli import app
 from semistream.joins import algorithms
 from semistream.workloads import ZipfKeys
@@ -206,7 +207,7 @@ def _watched(arguments: list[str], request: pytest.FixtureRequest) -> str:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        stop = threading.Timer(300, process.kill)
+        stop = threading.Timer(2 * PATIENCE, process.kill)
         stop.start()
         told = ""
         while "Live page at" not in told and (line := process.stdout.readline()):
@@ -218,8 +219,8 @@ def _watched(arguments: list[str], request: pytest.FixtureRequest) -> str:
             page.on("console", lambda said: errors.append(said.text) if said.type in ("error", "warning") else None)
             page.on("pageerror", lambda error: errors.append(str(error)))
             page.goto(told.split()[-1])
-            page.locator("#batches tbody tr").nth(3).wait_for(timeout=200_000)
-            page.locator('#state[data-state="ended"]').wait_for(timeout=60_000)
+            page.locator("#batches tbody tr").nth(3).wait_for(timeout=PATIENCE * 1000)
+            page.locator('#state[data-state="ended"]').wait_for(timeout=PATIENCE * 1000)
             assert "40K rows" in page.locator("#since").inner_text()
             context.close()
         told += process.stdout.read()
