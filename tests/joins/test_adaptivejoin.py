@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import semistream
+from semistream.core.budget import MemoryBudget
 from semistream.core.clock import VirtualClock
 from semistream.core.errors import UpdateRefusedError
 from semistream.joins.adaptive.adaptive_split import Split, best_window
+from semistream.joins.adaptive.frame_memory import FrameMemory
 from semistream.joins.adaptive.page_fetch import PageFetch
 from semistream.joins.interface.output import has_no_partner
 from semistream.relation.relation import Relation
@@ -99,13 +103,16 @@ def test_memory_moves_with_the_batches(path):
         join = semistream.create("adaptivejoin", relation, on="id", memory="40%", schema=stream(1).schema)
         for number in range(6):
             served(join, [stream(500, number)])
-        short, rows = join.view().window_tuples, join.view().rows
+        before = join.view()
+        short = before.window_tuples
         assert short < 1_000
         join.check()
         for number in range(6):
             served(join, [stream(15_000, number)])
-        assert join.view().window_tuples > 2 * short
-        assert join.view().rows < rows
+        after = join.view()
+        assert after.window_tuples > 2 * short
+        rows_and_frames = [one.parts["arena"] + one.parts["frames"] for one in (before, after)]
+        assert rows_and_frames[1] < rows_and_frames[0], "who gave it may be either"
         assert join.budget.peak <= join.budget.total
         join.check()
 
@@ -252,9 +259,26 @@ def test_small_budgets_read_many_pages_at_a_call():
 
 def test_more_frames_where_a_call_does_not_take_long_and_r_does_not_fit():
     few, spare = 473, 62_000_000
-    assert PageFetch.more_frames_for(few, spare, 8192, 160_000, 2e-6) == spare // 8 // 8200
-    assert PageFetch.more_frames_for(few, spare, 8192, 160_000, 1e-4) == few
-    assert PageFetch.more_frames_for(few, spare, 8192, 7_000, 2e-6) == few
+    assert PageFetch.more_frames_for(few, spare, 8192, 160_000, 2e-6) == (few, spare // 8 // 8200, 1000)
+    assert PageFetch.more_frames_for(few, spare, 8192, 160_000, 1e-4) == (few,)
+    assert PageFetch.more_frames_for(few, spare, 8192, 7_000, 2e-6) == (few,)
+
+
+def test_frames_are_more_where_fewer_calls_are_worth_more_than_rows(path):
+    with Relation.open(path) as relation:
+        frames = FrameMemory(relation, MemoryBudget(10**9), (64, 192), 16)
+        extra = frames.more_bytes(192)
+        uniform = Split(12e6, 10**6, 15_600, tuple_bytes=4, key_bytes=160, seek=5e-6, transfer=2.6e-6)
+        split, count = frames.best(uniform, 0.0, 1e6)
+        assert (count, split.room) == (192, 12e6 - extra), "windows are many anyhow"
+        tuples = 100_000
+        needed = (uniform.distinct(tuples, 1.0) * 160 + tuples * 4) * 1.02
+        tight = dataclasses.replace(uniform, room=needed)
+        assert frames.best(tight, 1.0, tuples)[1] == 64, "or it would be two windows"
+        frames.resize(192)
+        back, count = frames.best(dataclasses.replace(split, room=12e6 - extra), 0.0, 1e6)
+        assert (count, back.room) == (192, 12e6 - extra)
+        assert frames.best(dataclasses.replace(tight, room=needed - extra), 1.0, tuples)[1] == 64
 
 
 @pytest.mark.slow

@@ -21,10 +21,10 @@ from semistream.tuner.planner import Plan, PlanError
 
 __all__ = ["Machines", "parse_machines", "parse_seconds"]
 
-_IN_FLIGHT = 160
+_IN_FLIGHT = 320
 _WORKER = 300 << 20
 """Bytes of a Python worker with its libraries, beside the memory of joins."""
-_ON_THE_WAY = 16 << 20
+_ON_THE_WAY = 32 << 20
 """Bytes that a worker has on their way from a store."""
 _BYTES_A_SECOND = 100e6
 """What one task gets of a store, where nothing else is known."""

@@ -146,7 +146,7 @@ class AdaptiveMemory:
         else:
             each, most = frame + PageFetch.bytes_per_frame, max(relation.page_count - 1, 0)
             frames = 1 + min(spare // _FRAMES_PART // each, MOST_FRAMES, most)
-            self._frames = FrameMemory(relation, self._budget, frames, frames, LEAST_KEYS)
+            self._frames = FrameMemory(relation, self._budget, (frames,), LEAST_KEYS)
             interval = bytes_per_interval(relation)
             self.most_intervals = LEAST_TUPLES + min(spare // _INTERVALS_PART // interval, _MOST_INTERVALS)
             self._budget.reserve("intervals", self.most_intervals * interval)

@@ -75,6 +75,8 @@ class Split:
         What a tuple costs in the window, and the rows of a key in the arena.
     seek, transfer
         Seconds of a seek when many are asked for together, and of the transfer of a page.
+    call
+        Seconds of the processor that a page takes as one of those that are read by one call.
     work, turn
         Seconds that a tuple, and a window, take beside all reading.
     """
@@ -86,6 +88,7 @@ class Split:
     key_bytes: float
     seek: float
     transfer: float
+    call: float = 0.0
     work: float = 2e-7
     turn: float = 1e-3
 
@@ -113,9 +116,9 @@ class Split:
             missing += 0.5 * (float(np.dot(asked, 1.0 - kept)) - missing)
         return missing
 
-    def fits(self, tuples: float, exponent: float, room: float | None = None) -> bool:
+    def fits(self, tuples: float, exponent: float) -> bool:
         """Say whether the keys of a window fit into what it leaves of the room."""
-        held = ((self.room if room is None else room) - tuples * self.tuple_bytes) / self.key_bytes
+        held = (self.room - tuples * self.tuple_bytes) / self.key_bytes
         return held * _FILL >= self.distinct(tuples, exponent)
 
     def seconds(self, tuples: float, exponent: float) -> float:
@@ -123,7 +126,8 @@ class Split:
         if not self.fits(tuples, exponent):
             return float("inf")
         pages = self.pages * -np.expm1(-self.missing(tuples, exponent) / self.pages)
-        reading = min(pages * (self.seek + self.transfer), self.seek + self.pages * self.transfer)
+        each = self.transfer + self.call
+        reading = min(pages * (self.seek + each), self.seek + self.pages * each)
         return float((reading + self.turn) / tuples + self.work)
 
     def best(self, exponent: float, most: float = float("inf")) -> int:
@@ -157,5 +161,5 @@ def best_window(split: Split, exponent: float, batch: float) -> int:
         cost = split.seconds(batch / parts, exponent)
         if cost < 0.98 * least:
             best, least = batch / parts, cost
-        parts += max(1, parts // 2)
+        parts += max(1, parts // 8)
     return int(best) + 1 if least < float("inf") else split.best(exponent, batch)

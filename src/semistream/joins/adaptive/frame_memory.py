@@ -6,14 +6,14 @@ import dataclasses
 import math
 
 from semistream.core.budget import MemoryBudget
-from semistream.joins.adaptive.adaptive_split import Split
-from semistream.joins.adaptive.page_fetch import PageFetch, seconds_of_frame
+from semistream.joins.adaptive.adaptive_split import Split, best_window
+from semistream.joins.adaptive.page_fetch import PageFetch, seconds_of_call, seconds_of_frame
 from semistream.relation.relation import Relation
 
 __all__ = ["FrameMemory"]
 
-_MARGIN = 1.2
-"""So much more than the rows of a batch must fit beside more frames, before there are more: or they come and go."""
+_MARGIN = 1.1
+"""More frames than there are must be worth it even with so much less room beside them: or they come and go."""
 _FAST, _SLOW = 2e-6, 5e-5
 """Seconds of a page's transfer: what a fast device counts with, and what is none any more."""
 
@@ -25,8 +25,8 @@ class FrameMemory:
     ----------
     relation, budget
         Where pages are read, and what the frames are reserved in.
-    few, many
-        Frames at first, and where there is room for more.
+    counts
+        Frames that there may be, first as many as at first.
     wanted
         Keys that may be looked for at once.
     results
@@ -34,13 +34,13 @@ class FrameMemory:
     """
 
     def __init__(
-        self, relation: Relation, budget: MemoryBudget, few: int, many: int, wanted: int, results: int = 0
+        self, relation: Relation, budget: MemoryBudget, counts: tuple[int, ...], wanted: int, results: int = 0
     ) -> None:
         frame = relation.device.frame_bytes
-        self._few, self._many = few, many
-        self._bytes = {count: PageFetch.bytes_for(count, frame, wanted, results) for count in (few, many)}
-        self._part = budget.reserve("frames", self._bytes[few])
-        self.fetch = PageFetch(relation, few, wanted)
+        self._bytes = {count: PageFetch.bytes_for(count, frame, wanted, results) for count in counts}
+        self._part = budget.reserve("frames", self._bytes[counts[0]])
+        self.fetch = PageFetch(relation, counts[0], wanted)
+        self._call = seconds_of_call(relation)
 
     @classmethod
     def of(
@@ -51,28 +51,33 @@ class FrameMemory:
         if fixed:
             transfer = _kind_of(transfer)
         few = PageFetch.frames_for(spare, frame, pages, transfer)
-        # a simulated call costs nothing
-        many = few if relation.device.simulated else PageFetch.more_frames_for(few, spare, frame, pages, transfer)
-        return cls(relation, budget, many if fixed else few, many, wanted, results)
+        if relation.device.simulated:  # a call costs nothing
+            return cls(relation, budget, (few,), wanted, results)
+        counts = PageFetch.more_frames_for(few, spare, frame, pages, transfer)
+        return cls(relation, budget, counts[:2][-1:] if fixed else counts, wanted, results)
 
     def best(self, split: Split, exponent: float, batch: float) -> tuple[Split, int]:
-        """Return the split and the frames for batches of so many: more of them where the rows of a batch fit beside.
+        """Return the split and the frames for batches of so many, by what a tuple costs then.
 
-        Fewer calls for the same pages are worth more than the last rows of the arena.
+        More frames leave fewer rows, so that there may be more windows; but the same pages are read by fewer calls.
         """
-        extra, now = self._bytes[self._many] - self._bytes[self._few], self.fetch.count
-        room = split.room + (extra if now > self._few else 0)
-        margin = 1.0 if now > self._few else _MARGIN
-        if batch < math.inf and split.fits(batch, exponent, (room - extra) / margin):
-            return dataclasses.replace(split, room=room - extra), self._many
-        return dataclasses.replace(split, room=room), self._few
+        now, splits, costs = self.fetch.count, {}, {}
+        if len(self._bytes) == 1:
+            return split, now
+        for frames in self._bytes:
+            room = split.room + self._bytes[now] - self._bytes[frames]
+            one = dataclasses.replace(split, room=room, call=self._call / self.fetch.pages_of_call(frames))
+            other = one if frames <= now else dataclasses.replace(one, room=room / _MARGIN)
+            splits[frames], costs[frames] = one, other.seconds(best_window(other, exponent, batch), exponent)
+        best = min(costs, key=lambda frames: (costs[frames], frames != now))
+        return splits[best], best
 
     def more_bytes(self, frames: int | None) -> int:
         """Return the bytes that so many frames take more than there are; None: there are enough."""
         return 0 if frames is None else self._bytes[frames] - self._part.bytes
 
     def resize(self, frames: int) -> None:
-        """Have so many frames, one of the two numbers."""
+        """Have so many frames, one of the numbers that there may be."""
         self._part.resize(self._bytes[frames])
         self.fetch.resize(frames)
 

@@ -21,22 +21,29 @@ from semistream.structures.hot.hot_rows import HotRows
 from semistream.structures.hot.row_search import WantedRows
 from semistream.structures.read_plan import ReadPlanner
 
-__all__ = ["PageFetch", "read_costs", "seconds_of_frame"]
+__all__ = ["PageFetch", "read_costs", "seconds_of_call", "seconds_of_frame"]
 
 
 _SETS = 4
 """Sets of frames, a thread each: one is searched while others are read into, so the device waits for no request."""
 _LEAST_AHEAD = 32
 """Frames of a set at least: handing fewer over to a thread costs more than it saves."""
+_DENSE, _DENSE_SETS = 2, 2
+"""Pages are wanted densely by more keys than one for so many, and are then read with so many sets."""
 MOST_FRAMES = 1024
+_MOST_FRAMES_OF_ALL = 4096
 MOST_WANTED = 1 << 16
-_WANTED_PART, _FEW_WANTED, _FEW_WANTED_PART = 48, 1 << 16, 12
-_FRAMES_PART, _MORE_FRAMES_PART = 16, 8
-"""Of what is left beside the least memory, one part is for frames; a larger one, where rows can do with less."""
+_FRAMES_PART, _MORE_FRAMES_PARTS = 16, (8, 5, 3)
+"""Of what is left beside the least memory, one part is for frames; a larger one, where that costs less."""
+_WANTED_PART = 48
+_FEW_WANTED = ((1 << 16, 12), (1 << 20, 24))
+"""One is for keys that are looked for together; a larger one, up to so many bytes, as each time takes a while."""
 _FEW_FRAMES = ((24, 4), (192, 5))
 """But so many in any case, if they take no more than such a part: a call costs as much as many a page,"""
 _WORTHWHILE_CALL = 5e-4
 """unless it takes longer than this, in seconds."""
+_CALL_SECONDS = 1.5e-4
+"""What a call takes of the processor: its pages are listed, handed over and searched."""
 
 
 class PageFetch:
@@ -75,6 +82,10 @@ class PageFetch:
         self._listed = np.empty(frames, np.int64)
         self._block: Bytes | None = None
 
+    def pages_of_call(self, frames: int) -> int:
+        """Return how many pages one call reads, with so many frames, where most of R's pages are wanted."""
+        return frames // min(self._sets_count, _DENSE_SETS)
+
     bytes_per_frame = 8
     """What a frame costs beside its bytes."""
     bytes_per_key = 8 + 8 + 4 + 16 + 16 + 16 + ReadPlanner.bytes_per_page
@@ -90,19 +101,19 @@ class PageFetch:
         return 1 + min(max(spare // _FRAMES_PART // each, *few), MOST_FRAMES, max(pages - 1, 0))
 
     @classmethod
-    def more_frames_for(cls, frames: int, spare: int, frame_bytes: int, pages: int, transfer: float) -> int:
-        """Return how many frames to have where rows can do with less memory: fewer calls, unless these take long."""
+    def more_frames_for(cls, frames: int, spare: int, frame_bytes: int, pages: int, transfer: float) -> tuple[int, ...]:
+        """Return how many frames to have, fewest first: more make fewer calls, and are none if calls take long."""
         if spare > pages * frame_bytes:
-            return frames  # R may fit, and is then read once
-        more = min(spare // _MORE_FRAMES_PART // (frame_bytes + cls.bytes_per_frame), MOST_FRAMES, pages)
-        return max(frames, min(more, _SETS * int(_WORTHWHILE_CALL / max(transfer, 1e-7))))
+            return (frames,)  # R may fit, and is then read once
+        each, most = frame_bytes + cls.bytes_per_frame, _SETS * int(_WORTHWHILE_CALL / max(transfer, 1e-7))
+        more = [min(spare // part // each, _MOST_FRAMES_OF_ALL, pages, most) for part in _MORE_FRAMES_PARTS]
+        return tuple(sorted({frames, *(count for count in more if count > frames)}))
 
     @classmethod
     def wanted_for(cls, spare: int) -> int:
         """Return how many keys to look for together with ``spare`` bytes beside the least."""
-        return min(
-            max(spare // _WANTED_PART, min(spare // _FEW_WANTED_PART, _FEW_WANTED)) // cls.bytes_per_key, MOST_WANTED
-        )
+        few = [min(spare // part, most) for most, part in _FEW_WANTED]
+        return min(max(spare // _WANTED_PART, *few) // cls.bytes_per_key, MOST_WANTED)
 
     @classmethod
     def bytes_for(cls, frames: int, frame_bytes: int, wanted: int, results: int = 0) -> int:
@@ -127,9 +138,13 @@ class PageFetch:
             self._block = self._relation.frames(self.count)
         return self._block
 
-    @property
-    def _sets(self) -> list[Frames]:
-        frames, each = self.frames, self._each
+    def _sets_for(self, keys: int) -> list[Frames]:
+        """Return the frames in sets: fewer and larger ones where so many keys want most of R's pages.
+
+        Those are read in long runs, for which the device needs not many calls at once, and each takes processor time.
+        """
+        dense = _DENSE * keys > self._relation.page_count
+        frames, each = self.frames, self.pages_of_call(self.count) if dense else self._each
         return [
             Frames(self._listed[begin : begin + each], frames[begin : begin + each])
             for begin in range(0, self.count - each + 1, each)
@@ -147,7 +162,8 @@ class PageFetch:
         if unknown.size == 0:
             return True
         fetching = Fetching(self._relation, self._planner, arena, self._wanted(arena, unknown))
-        firsts = [(each, first) for each in self._sets if (first := fetching.following(each)) is not None]
+        sets = self._sets_for(unknown.size)
+        firsts = [(each, first) for each in sets if (first := fetching.following(each)) is not None]
         helpers = [self._helpers.submit(fetching.run, *one) for one in firsts[1:] if self._helpers is not None]
         try:
             # who goes for the rows that come is found while the helpers' first pages are on their way
@@ -209,6 +225,11 @@ def read_costs(relation: Relation) -> tuple[float, float]:
     """Return the seconds of a seek, when many are asked for together, and of the transfer of a page."""
     profile = _profile(relation)
     return profile.queued_seek_seconds, profile.transfer_seconds
+
+
+def seconds_of_call(relation: Relation) -> float:
+    """Return the seconds that a call takes of those of all threads, however many pages it reads."""
+    return _CALL_SECONDS + (_profile(relation).seek_seconds / _SETS if relation.device.merges else 0.0)
 
 
 def seconds_of_frame(relation: Relation) -> float:

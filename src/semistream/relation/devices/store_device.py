@@ -32,7 +32,7 @@ from semistream.relation.stores.store_path import StorePath
 
 __all__ = ["StoreDevice"]
 
-_CALLS = 16
+_CALLS = 32
 """Calls of one process to stores at once, each of several requests,"""
 _CALL_BYTES = 1 << 20
 """which bring no more than this together, unless it is one."""
@@ -49,8 +49,8 @@ _measured: dict[tuple[str, int], DeviceProfile] = {}
 class StoreDevice(Device):
     """Pages in objects of a store, numbered through: page ids go on from one object to the next.
 
-    Any number of threads may read at once; all of a process share its requests in flight, some 160. Bytes on their way
-    are held beside the frames: up to 16 MiB in a process.
+    Any number of threads may read at once; all of a process share its requests in flight, some 320. Bytes on their way
+    are held beside the frames: up to 32 MiB in a process.
 
     Parameters
     ----------

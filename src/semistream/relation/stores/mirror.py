@@ -87,7 +87,7 @@ class Mirror:
         room = mmap.mmap(self._extents, max(1, pages))
         self.state: NDArray[np.uint8] = np.frombuffer(room, np.uint8)[:pages]
         self._asked = 0
-        self._usual, self._next_look = 0.0, 0.0
+        self._clearly_more, self._next_look = 0.0, 0.0
 
     def there(self, pages: Ints) -> Bools:
         """Say which pages are there, and note that all of them were asked for."""
@@ -101,10 +101,15 @@ class Mirror:
         return found
 
     def worth(self, first: int, count: int) -> Bools:
-        """Say which pages of a run were asked for clearly more often than those that are there."""
+        """Say which pages of a run were asked for clearly more often than those that are there.
+
+        Of pages that are asked for evenly, some always were a little more often lately, and next time others: by chance
+        a count is rarely three deviations, of Poisson's law, above what is usual.
+        """
         if time.monotonic() > self._next_look:
-            self._usual, self._next_look = self._usual_count(), time.monotonic() + _LOOK_EVERY
-        better: Bools = self.state[first : first + count] >> 1 > 1.5 * self._usual + 1
+            usual = self._usual_count()
+            self._clearly_more, self._next_look = usual + 3 * math.sqrt(usual) + 1, time.monotonic() + _LOOK_EVERY
+        better: Bools = self.state[first : first + count] >> 1 > self._clearly_more
         return better
 
     def _usual_count(self) -> float:
