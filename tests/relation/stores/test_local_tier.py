@@ -116,9 +116,9 @@ def test_what_chance_makes_more_frequent_is_worth_no_more(tmp_path: Path, usual:
     asked = np.minimum(np.random.default_rng(usual).poisson(usual, pages), 127).astype(np.uint8)
     mirror.state[:] = asked << 1
     mirror.state[::4] |= 1
-    assert np.count_nonzero(mirror.worth(0, pages)) < 0.005 * pages
+    assert np.count_nonzero(mirror.worth(np.arange(pages))) < 0.005 * pages
     mirror.state[1] = 2 * (3 * usual + 4)
-    assert mirror.worth(1, 1).all(), "one that is asked for three times as often is known for it"
+    assert mirror.worth(np.array([1])).all(), "one that is asked for three times as often is known for it"
     mirror.close()
 
 
@@ -138,10 +138,8 @@ def test_many_keep_at_once_and_one_thread_does_it(s3: S3Server, tier: Path, monk
         assert files is not None
         frames = relation.frames(1)
         relation.read(np.array([7]), frames)
-        monkeypatch.setattr(files._tier, "has_room", lambda _: False)
-        monkeypatch.setattr(files._tier, "worth", lambda *_: np.ones(1, bool))
         monkeypatch.setattr(mirrored_files.threading, "Thread", Slow)
-        keepers = [thread(target=files.keep, args=(7, frames)) for _ in range(4)]
+        keepers = [thread(target=files.keep_later, args=(np.array([7]), frames)) for _ in range(4)]
         for one in keepers:
             one.start()
         for one in keepers:
@@ -171,12 +169,10 @@ def test_closing_does_not_wait_for_what_would_be_kept_later(
     mirrored = relation.device._tier
     with monkeypatch.context() as patch:
         patch.setattr(type(mirrored), "_keep_all", slowly)
-        patch.setattr(LocalTier, "has_room", lambda *_: False)
-        patch.setattr(LocalTier, "worth", lambda _, mirror, first, count: np.ones(count, np.bool_))
-        mirrored.keep(0, relation.frames(1))
+        mirrored.keep_later(np.array([0]), relation.frames(1))
         assert begun.wait(120)
         for page in range(1, 100):
-            mirrored.keep(page, relation.frames(1))
+            mirrored.keep_later(np.array([page]), relation.frames(1))
         closing = threading.Thread(target=relation.close, daemon=True)
         if ill:
             go_on.set()

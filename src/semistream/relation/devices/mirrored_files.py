@@ -37,7 +37,7 @@ _PROBED_PAGES = 1024
 _READ_AT_ONCE = 64
 """Pages of a call of which not all are here, read beside their frames: into those, others come meanwhile."""
 _LATER = 64
-"""Runs of pages, mostly of one, that wait to be kept."""
+"""Pages that wait to be kept."""
 
 _probed: dict[tuple[int, int, int], DeviceProfile] = {}
 """What was measured in this process, by disk, page size and depth."""
@@ -105,24 +105,25 @@ class MirroredFiles:
                 self._mirrors[number].forget(ids[bad][mine] - self._starts[number])
         return found
 
-    def keep(self, first: int, frames: Frames) -> None:
-        """Keep those of a run of pages of one object that are worth it, unless some are not what they should be.
+    def wanted(self, pages: Ints) -> Bools | None:
+        """Say which pages are to be kept when they come; None if all that comes is, as there is room."""
+        if self._tier.has_room(len(pages) * self._page_bytes):
+            return None
+        worth = np.zeros(len(pages), np.bool_)
+        for number, mine in self._by_file(pages):
+            worth[mine] = self._tier.worth(self._mirrors[number], pages[mine] - self._starts[number])
+        return worth
 
-        While there is room at once. Then by a thread that has time for it, and not at all if too much waits for it: to
-        read on is worth more.
-        """
-        number = int(np.searchsorted(self._starts, first, side="right")) - 1
-        mirror, local = self._mirrors[number], first - int(self._starts[number])
-        if self._tier.has_room(frames.nbytes):
-            self._keep_all(first, frames)
-            return
-        worth = np.flatnonzero(self._tier.worth(mirror, local, len(frames)))
-        for run in np.split(worth, np.flatnonzero(np.diff(worth) != 1) + 1) if worth.size else ():
-            begin, end = int(run[0]), int(run[-1]) + 1
+    def keep(self, first: int, frames: Frames) -> None:
+        """Keep a run of pages of one object, unless some are not what they should be."""
+        self._keep_all(first, frames)
+
+    def keep_later(self, pages: Ints, frames: Frames) -> None:
+        """Have pages kept by a thread that has time, or not at all if too much waits: reading on is worth more."""
+        for page, frame in zip(pages.tolist(), frames, strict=True):
             with contextlib.suppress(queue.Full):
-                self._later.put_nowait((first + begin, frames[begin:end].copy()))
-        if worth.size:
-            self._have_keeper()
+                self._later.put_nowait((page, frame[None].copy()))
+        self._have_keeper()
 
     def _have_keeper(self) -> None:
         with self._starting:

@@ -146,12 +146,18 @@ class StoreDevice(Device):
         bounds = _requests(ordered, self._starts, gap // self.page_bytes, most, MOST_FETCHED)
         firsts, lasts = ordered[bounds[:-1]], ordered[bounds[1:] - 1]
 
+        tier = self._tier if keep else None
+        kept = None if tier is None else tier.wanted(ordered)
+
         def bring(begin: int, end: int) -> None:
             for number, brought in enumerate(self._brought(firsts[begin:end], lasts[begin:end]), begin):
                 mine = slice(int(bounds[number]), int(bounds[number + 1]))
-                frames[order[mine]] = brought[ordered[mine] - firsts[number]]
-                if self._tier is not None and keep:
-                    self._tier.keep(int(firsts[number]), brought)
+                places = ordered[mine] - firsts[number]
+                frames[order[mine]] = brought[places]
+                if tier is not None and kept is None:
+                    tier.keep(int(firsts[number]), brought)
+                elif tier is not None and kept is not None and kept[mine].any():
+                    tier.keep_later(ordered[mine][kept[mine]], brought[places[kept[mine]]])
 
         calls = [_pool().submit(bring, *call) for call in self._calls(firsts, lasts)]
         return _Coming(calls, int(firsts.size), int((lasts - firsts + 1).sum()) * self.page_bytes)

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from semistream.core.arrays import Bools, Bytes
+from semistream.core.arrays import Bools, Bytes, Ints
 from semistream.core.errors import StorageError
 from semistream.core.units import format_bytes, parse_bytes
 from semistream.relation.stores.mirror import EXTENTS, Mirror, punch
@@ -146,9 +146,9 @@ class LocalTier:
         """Say whether anything is kept that comes: the disk is not full, nor is the tier nearly."""
         return not self.full and self.used + more <= self.budget * _FREED
 
-    def worth(self, mirror: Mirror, first: int, count: int) -> Bools:
-        """Say which pages of a run are to be kept where there is no room: those that are asked for often."""
-        return np.zeros(count, np.bool_) if self.full else mirror.worth(first, count)
+    def worth(self, mirror: Mirror, pages: Ints) -> Bools:
+        """Say which pages are to be kept where there is no room: those that are asked for often."""
+        return np.zeros(pages.size, np.bool_) if self.full else mirror.worth(pages)
 
     def keep(self, mirror: Mirror, first: int, frames: Bytes) -> bool:
         """Keep a run of pages if there is room, and tell. Nobody waits for room: it is made in the background."""

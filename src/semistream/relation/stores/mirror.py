@@ -100,8 +100,8 @@ class Mirror:
         found: Bools = state & THERE != 0
         return found
 
-    def worth(self, first: int, count: int) -> Bools:
-        """Say which pages of a run were asked for clearly more often than those that are there.
+    def worth(self, pages: Ints) -> Bools:
+        """Say which pages were asked for clearly more often than those that are there.
 
         Of pages that are asked for evenly, some always were a little more often lately, and next time others: by chance
         a count is rarely three deviations, of Poisson's law, above what is usual.
@@ -109,7 +109,7 @@ class Mirror:
         if time.monotonic() > self._next_look:
             usual = self._usual_count()
             self._clearly_more, self._next_look = usual + 3 * math.sqrt(usual) + 1, time.monotonic() + _LOOK_EVERY
-        better: Bools = self.state[first : first + count] >> 1 > self._clearly_more
+        better: Bools = self.state[pages] >> 1 > self._clearly_more
         return better
 
     def _usual_count(self) -> float:
