@@ -279,6 +279,10 @@ def test_frames_are_more_where_fewer_calls_are_worth_more_than_rows(path):
         back, count = frames.best(dataclasses.replace(split, room=12e6 - extra), 0.0, 1e6)
         assert (count, back.room) == (192, 12e6 - extra)
         assert frames.best(dataclasses.replace(tight, room=needed - extra), 1.0, tuples)[1] == 64
+        frames.resize(64)
+        narrow = dataclasses.replace(uniform, room=extra / 2, key_bytes=6)
+        assert frames.best(narrow, 0.0, 1e6)[1] == 64, "there is no room for more at all"
+        assert dataclasses.replace(narrow, room=-1.0).best(0.0) == 1
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 What differs from a disk of each shard's own, as `plan` has it:
 
-* a page that a machine's local tier has not comes from the store, up to 64 requests of a task in flight;
+* a page that a machine's local tier has not comes from the store, up to 320 requests of a task in flight;
 * of ``h`` machines each has an ``h``-th of the shards, and its tier ``h`` times as much of what they read;
 * tasks of one machine share its disk, so when all read, each has a part of its throughput.
 """

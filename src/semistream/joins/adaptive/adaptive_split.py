@@ -6,10 +6,11 @@ read for the window,
 
     m(n) = Σ over the keys not kept of (1 - e^{-n·p})      keys to be read for a window
     P    = pages · (1 - e^{-m/pages})                      their pages, if keys lie anywhere in R
-    c(n) = min(P · (S + T), S + pages · T) / n             seconds of the device for a tuple, singly or in one scan
+    c(n) = min(P · (S + T), S + pages · T) / n             seconds for a tuple, pages singly or in one scan
 
-and the best window is where ``c(n)`` is least, among those whose keys fit into what they leave of the memory. The law
-of the keys is Zipf's, its exponent the one under which a window has as many distinct keys as were seen in one.
+with a page's share of a call in ``T``, and the best window is where ``c(n)`` is least, among those whose keys fit into
+what they leave of the memory. The law of the keys is Zipf's, its exponent the one under which a window has as many
+distinct keys as were seen in one.
 
 Examples
 --------
@@ -76,7 +77,7 @@ class Split:
     seek, transfer
         Seconds of a seek when many are asked for together, and of the transfer of a page.
     call
-        Seconds of the processor that a page takes as one of those that are read by one call.
+        Seconds of the processor that a page takes as one of those that are read by one call of a scan.
     work, turn
         Seconds that a tuple, and a window, take beside all reading.
     """
@@ -126,12 +127,14 @@ class Split:
         if not self.fits(tuples, exponent):
             return float("inf")
         pages = self.pages * -np.expm1(-self.missing(tuples, exponent) / self.pages)
-        each = self.transfer + self.call
-        reading = min(pages * (self.seek + each), self.seek + self.pages * each)
+        singly = pages * (self.seek + self.transfer + 2 * self.call)  # twice as many calls, of half the frames
+        reading = min(singly, self.seek + self.pages * (self.transfer + self.call))
         return float((reading + self.turn) / tuples + self.work)
 
     def best(self, exponent: float, most: float = float("inf")) -> int:
         """Return the tuples of the best window, ``most`` at most: that is what comes at once."""
+        if self.room <= 0:
+            return 1
         best, least, finer = 1.0, float("inf"), 1.0
         tuples = min(_LEAST_WINDOW, self.room / self.tuple_bytes / 2)
         while True:

@@ -14,6 +14,10 @@ __all__ = ["FrameMemory"]
 
 _MARGIN = 1.1
 """More frames than there are must be worth it even with so much less room beside them: or they come and go."""
+_WORTH_IT = 0.97
+"""What other frames may cost of what those cost that there are, to be worth the change."""
+_FIXED_PART = 8
+"""Part of the memory for frames at most, if their number will not change."""
 _FAST, _SLOW = 2e-6, 5e-5
 """Seconds of a page's transfer: what a fast device counts with, and what is none any more."""
 
@@ -54,7 +58,10 @@ class FrameMemory:
         if relation.device.simulated:  # a call costs nothing
             return cls(relation, budget, (few,), wanted, results)
         counts = PageFetch.more_frames_for(few, spare, frame, pages, transfer)
-        return cls(relation, budget, counts[:2][-1:] if fixed else counts, wanted, results)
+        if fixed:
+            most = max(few, spare // _FIXED_PART // (frame + PageFetch.bytes_per_frame))
+            counts = (max(count for count in counts if count <= most),)
+        return cls(relation, budget, counts, wanted, results)
 
     def best(self, split: Split, exponent: float, batch: float) -> tuple[Split, int]:
         """Return the split and the frames for batches of so many, by what a tuple costs then.
@@ -66,10 +73,13 @@ class FrameMemory:
             return split, now
         for frames in self._bytes:
             room = split.room + self._bytes[now] - self._bytes[frames]
+            if room <= 0 and frames != now:
+                continue
             one = dataclasses.replace(split, room=room, call=self._call / self.fetch.pages_of_call(frames))
             other = one if frames <= now else dataclasses.replace(one, room=room / _MARGIN)
             splits[frames], costs[frames] = one, other.seconds(best_window(other, exponent, batch), exponent)
-        best = min(costs, key=lambda frames: (costs[frames], frames != now))
+        best = min(costs, key=lambda frames: costs[frames])
+        best = best if costs[best] < _WORTH_IT * costs[now] else now
         return splits[best], best
 
     def more_bytes(self, frames: int | None) -> int:

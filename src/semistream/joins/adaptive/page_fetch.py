@@ -83,7 +83,7 @@ class PageFetch:
         self._block: Bytes | None = None
 
     def pages_of_call(self, frames: int) -> int:
-        """Return how many pages one call reads, with so many frames, where most of R's pages are wanted."""
+        """Return how many pages one call reads, with so many frames, where much of R is wanted."""
         return frames // min(self._sets_count, _DENSE_SETS)
 
     bytes_per_frame = 8
@@ -139,7 +139,7 @@ class PageFetch:
         return self._block
 
     def _sets_for(self, keys: int) -> list[Frames]:
-        """Return the frames in sets: fewer and larger ones where so many keys want most of R's pages.
+        """Return the frames in sets: fewer and larger ones where so many keys want much of R.
 
         Those are read in long runs, for which the device needs not many calls at once, and each takes processor time.
         """

@@ -23,6 +23,8 @@ _FORGET = 6
 """Shares of the keys known that there usually are, below which the stream is taken to have moved, or to be another."""
 _BATCHES = 8
 """Micro-batches whose sizes are remembered: memory for the longest of them is kept."""
+_ALIKE = 0.97
+"""Batches that are as long as this part of those before are taken for as long: each length is reckoned anew."""
 _WORTH_IT = 1.2
 """Memory moves when the window that it should be is longer, or shorter, by this factor."""
 
@@ -43,6 +45,7 @@ class StreamFollower:
         self._batch = 0  # tuples since the last drain,
         self._pieces = 0  # and in how many pieces they came
         self._batches: deque[tuple[int, int]] = deque(maxlen=_BATCHES)
+        self._reckoned = 0.0
 
     def piece_came(self) -> None:
         """Take note that the stream goes on."""
@@ -79,6 +82,12 @@ class StreamFollower:
                 self._exponent += 0.5 * (seen - self._exponent)
         self._rearrange()
 
+    def _about(self, batch: float) -> float:
+        """Return the length of batches to reckon with: that of before, if it is but a little more than this."""
+        if not _ALIKE * self._reckoned <= batch <= self._reckoned:
+            self._reckoned = batch
+        return self._reckoned
+
     def _rearrange(self) -> None:
         """Have the window that is best for batches such as the last, if that is worth it."""
         memory = self._memory
@@ -86,7 +95,7 @@ class StreamFollower:
             return
         most = max((tuples for tuples, _ in self._batches), default=0)
         # a stream that goes on, or a batch longer than all before, may have any length
-        batch = math.inf if self._batch > 2 * most else float(max(most, 1))
+        batch = math.inf if self._batch > 2 * most else self._about(float(max(most, 1)))
         lent = most > 0 and self._pieces <= 1 and all(pieces == 1 for _, pieces in self._batches)
         each = memory.bytes_held(lent=lent and batch < math.inf)
         split, exponent = dataclasses.replace(memory.split, tuple_bytes=each), round(self._exponent, 2)

@@ -107,7 +107,7 @@ class MirroredFiles:
 
     def wanted(self, pages: Ints) -> Bools | None:
         """Say which pages are to be kept when they come; None if all that comes is, as there is room."""
-        if self._tier.has_room(len(pages) * self._page_bytes):
+        if self._tier.has_room(self._page_bytes):
             return None
         worth = np.zeros(len(pages), np.bool_)
         for number, mine in self._by_file(pages):
@@ -119,10 +119,13 @@ class MirroredFiles:
         self._keep_all(first, frames)
 
     def keep_later(self, pages: Ints, frames: Frames) -> None:
-        """Have pages kept by a thread that has time, or not at all if too much waits: reading on is worth more."""
+        """Have pages kept by a thread that has time, or not at all if too much waits: reading on is worth more.
+
+        The frames are its own from then on.
+        """
         for page, frame in zip(pages.tolist(), frames, strict=True):
             with contextlib.suppress(queue.Full):
-                self._later.put_nowait((page, frame[None].copy()))
+                self._later.put_nowait((page, frame[None]))
         self._have_keeper()
 
     def _have_keeper(self) -> None:

@@ -37,6 +37,7 @@ _CALLS = 32
 _CALL_BYTES = 1 << 20
 """which bring no more than this together, unless it is one."""
 LONGEST_REQUEST = 512 << 10
+_MEASURED_BYTES = 16 << 20
 MOST_FETCHED = 4
 """Bytes brought for each byte that is wanted, at most."""
 _SAMPLE = 3
@@ -226,9 +227,9 @@ class StoreDevice(Device):
         return self.places[0].store.address, self.page_bytes
 
     def measure(self, *, seed: int = 0) -> DeviceProfile:
-        """Time requests of a page, one at a time and many at once, and long runs: some tens of requests."""
+        """Time requests of a page, one at a time and many at once, and long runs: some hundreds of requests."""
         generator = np.random.default_rng(seed)
-        most = min(self.page_count, max(2 * self.depth, _CALLS * _CALL_BYTES // self.page_bytes))
+        most = min(self.page_count, max(2 * self.depth, _MEASURED_BYTES // self.page_bytes))
         frames = self.allocate(max(1, most))
         many = min(len(frames), 2 * self.depth)
 
