@@ -159,7 +159,10 @@ def test_machines_executors_and_the_store_fail_and_no_row_does(relay: StoreRelay
             running.reach({how: batch + 1 for how, batch in before.items()})
             tell(f"kill {number + 1}: {kill.__name__}")
         for machine in cluster.machines:
-            caches, tier = held_by(machine)
+            until = time.monotonic() + 60
+            while not all(held := held_by(machine)) and time.monotonic() < until:
+                time.sleep(0.1)  # one that has just lost its executor may have had no task since
+            caches, tier = held
             assert 0 < caches <= len(STREAMS) * MEMORY
             assert 0 < tier <= LOCAL
         for told in running.counters.values():
