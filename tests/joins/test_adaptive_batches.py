@@ -115,7 +115,7 @@ def test_frames_take_memory_that_the_rows_of_a_batch_do_not_need(path, monkeypat
             taken.append(join.budget.parts()["frames"])
         assert join.budget.peak <= join.budget.total
     assert taken[3] > taken[7], "rows of so many keys come first"
-    assert taken[-1] in (taken[3], taken[7]), "as many as before only where that is worth the change"
+    assert taken[-1] == taken[3]
 
 
 def test_a_window_counts_what_is_not_lent():

@@ -16,6 +16,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("grpc", reason="Spark Connect needs grpcio: pip install 'semistream[connect]'")
 pytest.importorskip("yaml", reason="declarative pipelines need pyyaml: pip install 'semistream[connect]'")
 
+from semistream.spark.demo.warehouse_questions import loaded
 from semistream.spark.java import use_java
 
 pytestmark = pytest.mark.spark
@@ -59,7 +60,8 @@ def test_inside_a_declarative_pipeline(tmp_path: Path) -> None:
 def test_over_spark_connect(tmp_path: Path) -> None:
     place = example("connect", tmp_path)
     said = run([sys.executable, "enrich.py"], place)
-    facts = ds.dataset(place / "out" / "facts", format="parquet", exclude_invalid_files=True).to_table().to_pylist()
+    # the files of a micro-batch that was stopped before it was committed lie beside those that count
+    facts = ds.dataset([str(file) for file in loaded(place / "out" / "facts")]).to_table().to_pylist()
     assert len(facts) >= 6_000
     assert f"{len(facts)} facts" in said
     assert sorted(row["sale_id"] for row in facts) == list(range(len(facts)))

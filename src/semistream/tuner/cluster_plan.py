@@ -17,6 +17,7 @@ from typing import Any
 
 from semistream.core.units import format_bytes
 from semistream.costs import Constants
+from semistream.relation.devices.store_device import ON_THE_WAY
 from semistream.tuner.planner import Plan, PlanError
 
 __all__ = ["Machines", "parse_machines", "parse_seconds"]
@@ -24,8 +25,6 @@ __all__ = ["Machines", "parse_machines", "parse_seconds"]
 _IN_FLIGHT = 320
 _WORKER = 300 << 20
 """Bytes of a Python worker with its libraries, beside the memory of joins."""
-_ON_THE_WAY = 32 << 20
-"""Bytes that a worker has on their way from a store."""
 _BYTES_A_SECOND = 100e6
 """What one task gets of a store, where nothing else is known."""
 
@@ -66,7 +65,7 @@ class Machines:
                 f"{found.shards} shards are {needed} machines of {self.cores} cores, and there are {self.hosts}; give "
                 "more machines or memory, a larger local tier if R is in a store, or ask for less"
             )
-        workers = self.cores * (_WORKER + (_ON_THE_WAY if self.latency is not None else 0))
+        workers = self.cores * (_WORKER + (ON_THE_WAY if self.latency is not None else 0))
         return {
             "hosts_needed": needed,
             # a task a core and wave, and none that waits for a wave of its own

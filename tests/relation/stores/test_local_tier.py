@@ -168,7 +168,7 @@ def test_closing_does_not_wait_for_what_would_be_kept_later(
     assert isinstance(relation.device, StoreDevice)
     mirrored = relation.device._tier
     with monkeypatch.context() as patch:
-        patch.setattr(type(mirrored), "_keep_all", slowly)
+        patch.setattr(type(mirrored), "keep", slowly)
         mirrored.keep_later(np.array([0]), relation.frames(1))
         assert begun.wait(120)
         for page in range(1, 100):

@@ -14,8 +14,8 @@ __all__ = ["FrameMemory"]
 
 _MARGIN = 1.1
 """More frames than there are must be worth it even with so much less room beside them: or they come and go."""
-_WORTH_IT = 0.97
-"""What other frames may cost of what those cost that there are, to be worth the change."""
+_AS_GOOD, _WORTH_IT = 1.005, 0.97
+"""Of what costs the same, more frames are taken: keys may be wanted that are not known yet. Fewer must be worth it."""
 _FIXED_PART = 8
 """Part of the memory for frames at most, if their number will not change."""
 _FAST, _SLOW = 2e-6, 5e-5
@@ -78,8 +78,10 @@ class FrameMemory:
             one = dataclasses.replace(split, room=room, call=self._call / self.fetch.pages_of_call(frames))
             other = one if frames <= now else dataclasses.replace(one, room=room / _MARGIN)
             splits[frames], costs[frames] = one, other.seconds(best_window(other, exponent, batch), exponent)
-        best = min(costs, key=lambda frames: costs[frames])
-        best = best if costs[best] < _WORTH_IT * costs[now] else now
+        least = min(costs.values())
+        best = max(frames for frames, cost in costs.items() if cost <= _AS_GOOD * least)
+        if best < now and least >= _WORTH_IT * costs[now]:
+            best = now
         return splits[best], best
 
     def more_bytes(self, frames: int | None) -> int:

@@ -114,10 +114,6 @@ class MirroredFiles:
             worth[mine] = self._tier.worth(self._mirrors[number], pages[mine] - self._starts[number])
         return worth
 
-    def keep(self, first: int, frames: Frames) -> None:
-        """Keep a run of pages of one object, unless some are not what they should be."""
-        self._keep_all(first, frames)
-
     def keep_later(self, pages: Ints, frames: Frames) -> None:
         """Have pages kept by a thread that has time, or not at all if too much waits: reading on is worth more.
 
@@ -137,14 +133,15 @@ class MirroredFiles:
     def _keep_later(self) -> None:
         while (next_ := self._later.get()) is not None:
             with contextlib.suppress(OSError):  # who reads will hear of the disk
-                self._keep_all(*next_)
+                self.keep(*next_)
 
     def _forget_later(self) -> None:
         with contextlib.suppress(queue.Empty):
             while True:
                 self._later.get_nowait()
 
-    def _keep_all(self, first: int, frames: Frames) -> bool:
+    def keep(self, first: int, frames: Frames) -> bool:
+        """Keep a run of pages of one object, and tell; not if some are not what they should be, or there is no room."""
         pages = np.arange(first, first + len(frames))
         if bad_pages(frozen(frames.view(np.uint64)), pages, frozen(self._starts), frozen(self._seeds)).any():
             return False
@@ -203,7 +200,7 @@ class MirroredFiles:
         base = int(self._starts[number])
         frames = brought(base + begin, length)
         count(1, length * self._page_bytes)
-        while not (self._ended.is_set() or self._keep_all(base + begin, frames)):
+        while not (self._ended.is_set() or self.keep(base + begin, frames)):
             if self._tier.spare < frames.nbytes:
                 return
             time.sleep(0.001)  # others keep theirs just now

@@ -36,6 +36,8 @@ _CALLS = 32
 """Calls of one process to stores at once, each of several requests,"""
 _CALL_BYTES = 1 << 20
 """which bring no more than this together, unless it is one."""
+ON_THE_WAY = _CALLS * _CALL_BYTES
+"""Bytes that a process has on their way from stores at most."""
 LONGEST_REQUEST = 512 << 10
 _MEASURED_BYTES = 16 << 20
 MOST_FETCHED = 4
