@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 
 PATIENCE = 240
 """Seconds that a page is waited for: nothing is timed here, and machines that run tests are shared."""
+
+
+def open_context(browser: Browser, **options: Any) -> BrowserContext:
+    """Return a fresh profile in which pages are waited for with patience."""
+    context = browser.new_context(**options)
+    context.set_default_timeout(PATIENCE * 1000)
+    return context
+
+
+def until(page: Page, holds: Callable[[], Any]) -> None:
+    """Wait until something holds, while the page goes on."""
+    for _ in range(10 * PATIENCE):
+        if holds():
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError(f"{PATIENCE} seconds were not enough")
 
 
 @pytest.fixture(scope="session")

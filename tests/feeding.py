@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import psutil
@@ -20,8 +20,26 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+Found = TypeVar("Found")
+
 ROWS, SHARDS, BATCH = 60_000, 6, 5_000
 MEMORY = 4_000_000
+
+
+def patiently(run: Callable[[], Found]) -> Found:
+    """Run a query to its end; again, if on a busy machine Python took longer to start than Spark's ten seconds.
+
+    Spark waits no longer for a process of the driver, which keeps parked rows or reads a source written in Python.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    for _ in range(3):
+        try:
+            return run()
+        except StreamingQueryException as error:
+            if "failed to connect back" not in str(error):
+                raise
+    return run()
 
 
 def build_products(path: Path) -> Path:

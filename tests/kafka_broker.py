@@ -42,7 +42,8 @@ class Broker:
 
     def send(self, topic: str, lines: list[str]) -> None:
         """Send messages to a topic, which is made if it does not exist."""
-        command = ["org.apache.kafka.tools.ConsoleProducer", "--bootstrap-server", self.servers, "--topic", topic]
+        command = ["org.apache.kafka.tools.ConsoleProducer", "--bootstrap-server", self.servers, "--topic", topic,
+                   "--request-timeout-ms", "60000", "--message-send-max-retries", "20"]  # fmt: skip
         done = subprocess.run(
             ["java", "-Xmx128m", "-cp", f"{self.jars}/*", *command], input="\n".join(lines) + "\n",
             capture_output=True, text=True, timeout=300,

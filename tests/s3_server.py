@@ -21,6 +21,11 @@ import pytest
 __all__ = ["S3Server", "s3"]
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 512  # or connections are refused for a second, and longer
+
+
 class S3Server:
     """Objects of one bucket, and how requests for them are answered."""
 
@@ -38,8 +43,7 @@ class S3Server:
         """False: an object is written over whatever the request says."""
         self.forbidden: str | None = None
         """Methods that are refused, such as "PUT POST"."""
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self.http.daemon_threads = True
+        self.http = _Server(("127.0.0.1", 0), _handler(self))
         threading.Thread(target=self.http.serve_forever, args=(0.05,), daemon=True).start()
 
     @property

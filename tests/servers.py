@@ -7,6 +7,7 @@ is reached, the tests that need the server are skipped and say why.
 from __future__ import annotations
 
 import os
+import random
 import secrets
 import shutil
 import socket
@@ -14,7 +15,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,9 +97,12 @@ def mariadb() -> Iterator[Server]:
 
 def free_port() -> int:
     """Return a port of the loopback address that nobody listens on."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    while True:
+        # below those that the system gives to whoever connects: until a server has started, nobody takes it
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_until(ready: Callable[[], bool], process: subprocess.Popen[bytes], place: Path, seconds: float = 120) -> None:

@@ -76,6 +76,8 @@ class StoreRelay:
 
 
 class _Server(ThreadingHTTPServer):
+    request_queue_size = 512  # or connections are refused for a second, and longer
+
     def handle_error(self, *_: object) -> None:
         pass  # processes that ask are killed
 

@@ -21,6 +21,7 @@ pytest.importorskip("playwright")
 import uvicorn
 from playwright.sync_api import expect
 
+from browser import open_context, until
 from made_batches import batch
 from semistream.dashboard import Control, Dashboard
 from semistream.spark.monitoring.prometheus import PortTakenError
@@ -62,7 +63,7 @@ def shown(tmp_path: Path) -> Iterator[Shown]:
 @pytest.fixture
 def page(chromium: Browser, shown: Shown) -> Iterator[Page]:
     errors: list[str] = []
-    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    context = open_context(chromium, viewport={"width": 1280, "height": 900})
     opened = context.new_page()
     opened.on("console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None)
     opened.on("pageerror", lambda error: errors.append(str(error)))
@@ -105,6 +106,37 @@ def test_numbers_move_and_choices_choose(page: Page, shown: Shown) -> None:
     assert page.evaluate(drawn)
 
 
+_SLOW_TO_LOAD = """
+    window.seen = 0;
+    const load = window.fetch;
+    window.fetch = async (...what) => {
+      const answer = await load(...what);
+      await new Promise((goOn) => { window.goOn = goOn; });
+      return answer;
+    };
+    window.EventSource = class extends EventSource {
+      constructor(...what) { super(...what); this.addEventListener("point", () => { window.seen += 1; }); }
+    };
+"""
+
+
+def test_what_is_told_while_the_page_loads_is_not_lost(chromium: Browser, shown: Shown) -> None:
+    """What it had loaded took the place of what it had heard meanwhile."""
+    context = open_context(chromium)
+    opened = context.new_page()
+    opened.add_init_script(_SLOW_TO_LOAD)
+    shown.dashboard.tell("ratio", {"ours": 300.0, "theirs": 100.0, "note": "before"})
+    opened.goto(shown.dashboard.url)
+    until(opened, lambda: opened.evaluate("window.goOn !== undefined"))
+    shown.dashboard.tell("ratio", {"ours": 400.0, "theirs": 100.0, "note": "meanwhile"})
+    shown.dashboard.add(batch(5))
+    until(opened, lambda: opened.evaluate("window.seen") == 1)
+    opened.evaluate("window.goOn()")
+    expect(opened.locator("#batches tbody tr")).to_have_count(6)
+    expect(opened.locator("#pitch")).to_contain_text("4.0 ×")
+    context.close()
+
+
 def test_controls_act_and_say_what_is_wrong(page: Page, shown: Shown) -> None:
     slider = page.get_by_role("slider", name="Skew")
     slider.focus()
@@ -135,7 +167,7 @@ def test_controls_act_and_say_what_is_wrong(page: Page, shown: Shown) -> None:
 
 
 def test_it_reads_on_a_phone_in_the_dark_and_by_keyboard(chromium: Browser, shown: Shown) -> None:
-    context = chromium.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
+    context = open_context(chromium, viewport={"width": 390, "height": 844}, color_scheme="dark")
     opened = context.new_page()
     opened.goto(shown.dashboard.url)
     opened.wait_for_selector("#batches tbody tr")

@@ -19,7 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 import semistream
-from browser import PATIENCE
+from browser import PATIENCE, open_context
 from semistream.cli import app
 from semistream.joins import algorithms
 from semistream.workloads import ZipfKeys
@@ -203,6 +203,8 @@ def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: 
 
 def _watched(arguments: list[str], request: pytest.FixtureRequest) -> str:
     """Run a pipeline to its end while a browser, if there is one, has its live page open; return what was printed."""
+    # there before the pipeline is, which ends by itself
+    context = open_context(request.getfixturevalue("chromium")) if shutil.which("chromium") else None
     command = [sys.executable, "-c", "from semistream.cli import main; main()", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -213,14 +215,13 @@ def _watched(arguments: list[str], request: pytest.FixtureRequest) -> str:
         while "Live page at" not in told and (line := process.stdout.readline()):
             told += line
         errors: list[str] = []
-        if shutil.which("chromium") and "Live page at" in told:
-            context = request.getfixturevalue("chromium").new_context()
+        if context is not None and "Live page at" in told:
             page = context.new_page()
             page.on("console", lambda said: errors.append(said.text) if said.type in ("error", "warning") else None)
             page.on("pageerror", lambda error: errors.append(str(error)))
             page.goto(told.split()[-1])
-            page.locator("#batches tbody tr").nth(3).wait_for(timeout=PATIENCE * 1000)
-            page.locator('#state[data-state="ended"]').wait_for(timeout=PATIENCE * 1000)
+            page.locator("#batches tbody tr").nth(3).wait_for()
+            page.locator('#state[data-state="ended"]').wait_for()
             assert "40K rows" in page.locator("#since").inner_text()
             context.close()
         told += process.stdout.read()

@@ -19,7 +19,8 @@ pytest.importorskip("yaml", reason="declarative pipelines need pyyaml: pip insta
 from semistream.spark.demo.warehouse_questions import loaded
 from semistream.spark.java import use_java
 
-pytestmark = pytest.mark.spark
+# both start a server of Spark Connect, on one port
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("connect")]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from feeding import patiently
 from semistream.spark.sales_source import SalesDataSource, SalesOptions
 from semistream.workloads import BurstyArrivals, SalesStream, ZipfKeys
 
@@ -44,13 +45,18 @@ def test_table_is_the_stream_without_spark(spark: SparkSession) -> None:
 def test_stopped_and_restarted_query_reads_every_sale_once(spark: SparkSession, tmp_path: Path) -> None:
     def run(rows: int) -> list[int]:
         options = OPTIONS | {"rows": str(rows), "rowsPerBatch": "40000", "rowsPerSecond": "10000"}
-        query = (
+        writer = (
             spark.readStream.format("semistream-sales").options(**options).load()
             .writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .option("path", str(tmp_path / "sales")).trigger(availableNow=True).start()
+            .option("path", str(tmp_path / "sales"))
         )  # fmt: skip
-        query.awaitTermination()
-        return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+        def to_its_end() -> list[int]:
+            query = writer.trigger(availableNow=True).start()
+            query.awaitTermination()
+            return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+        return patiently(to_its_end)
 
     assert run(50_000) == [40_000, 10_000]
     # The stream has grown; the query goes on where it was, in the middle of a block of arrivals.

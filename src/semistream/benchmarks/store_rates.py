@@ -131,6 +131,15 @@ def _tier(directory: Path, stack: ExitStack) -> Iterator[None]:
 
 
 def _read_all(relation: Relation) -> None:
+    """Read until all of R is in the local tier: what others keep just then is not kept, and comes later."""
+    while True:
+        before = relation.counters.requests
+        _read_once(relation)
+        if relation.counters.requests == before:
+            return
+
+
+def _read_once(relation: Relation) -> None:
     frames = relation.frames(min(_AT_ONCE, relation.page_count))
     for begin in range(0, relation.page_count, len(frames)):
         pages = np.arange(begin, min(begin + len(frames), relation.page_count))

@@ -178,7 +178,9 @@ def test_closing_does_not_wait_for_what_would_be_kept_later(
             go_on.set()
             mirrored._keeping.join(120)
         closing.start()
-        time.sleep(0.05)
+        until = time.monotonic() + 120
+        while closing.is_alive() and mirrored._later.qsize() > 1 and time.monotonic() < until:
+            time.sleep(0.001)  # till what waits is forgotten
         go_on.set()
         closing.join(120)
         assert not closing.is_alive()

@@ -13,12 +13,15 @@ from datetime import timedelta
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import semistream
 from s3_server import S3Server
 from semistream.core.errors import CorruptPageError, NotARelationError, StorageError, UnsupportedPathError
 from semistream.relation import updates
 from semistream.relation.damage.repair import repair
+from semistream.relation.devices.store_device import MOST_FETCHED, _widest_gap
 from semistream.relation.relation import Relation
 from semistream.relation.stores import object_store
 from semistream.relation.stores.object_store import StoreUnavailableError
@@ -258,3 +261,18 @@ def _age(s3: S3Server) -> None:
     """Make all that is there a day old."""
     for key, (content, written, mark) in list(s3.objects.items()):
         s3.objects[key] = content, written - 86_000, mark
+
+
+@given(st.lists(st.integers(0, 2000), min_size=1, max_size=300), st.integers(0, 40))
+def test_over_gaps_no_more_is_brought_than_four_times_what_is_wanted(pages: list[int], gap: int) -> None:
+    wanted = np.unique(pages)
+
+    def brought(widest: int) -> int:
+        steps = np.diff(wanted)
+        return int(wanted.size + (steps[steps <= widest + 1] - 1).sum())
+
+    widest = _widest_gap(np.sort(pages), gap)
+    assert 0 <= widest <= gap
+    assert brought(widest) <= MOST_FETCHED * wanted.size
+    wider = [int(step) - 1 for step in np.diff(wanted) if widest < step - 1 <= gap]
+    assert all(brought(one) > MOST_FETCHED * wanted.size for one in wider)

@@ -104,7 +104,7 @@ def test_tasks_that_find_an_empty_pin_agree_on_a_new_one(path):
     removing, remove_empty = threading.Barrier(2), pins._remove_empty
 
     def both_have_looked(pin: Path) -> None:
-        removing.wait(10)
+        removing.wait(120)
         remove_empty(pin)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -19,7 +20,7 @@ from semistream.relation.relation import Relation
 from semistream.relation.storage import files
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.updates import compact, upsert
-from semistream.relation.versions import holds, leases, pins
+from semistream.relation.versions import holds, leases, pins, retrying
 from semistream.relation.versions.leases import WRITERS, Writer
 from semistream.relation.versions.retrying import until_first
 
@@ -279,19 +280,25 @@ def test_a_damaged_manifest_stops_vacuum(path):
     assert stray.exists()
 
 
-def test_a_writer_that_is_never_first_gives_up_in_time(path):
-    tries = 0
+def test_a_writer_that_is_never_first_gives_up_in_time(path, monkeypatch):
+    tries, now = 0, 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    clock = SimpleNamespace(monotonic=lambda: now, sleep=sleep)
+    monkeypatch.setattr(retrying, "time", clock)
 
     def late() -> None:
         nonlocal tries
         tries += 1
         raise CommitConflictError("another was first")
 
-    begun = time.monotonic()
     with pytest.raises(CommitConflictError, match=r"others changed .* \d+ times in .* let fewer write"):
         until_first(path, late, patience=0.5)
-    assert 5 <= tries < 40, "pauses grow"
-    assert time.monotonic() - begun < 5
+    assert 6 <= tries <= 8, "pauses are 10 ms, 20 ms, ..., or down to half of that"
+    assert 0.5 < now < 1.5
 
 
 def test_a_writer_that_fails_removes_what_is_its_own(path):

@@ -30,7 +30,8 @@ def test_later_micro_batches_run_code_that_is_compiled_already(spark: SparkSessi
     counts = []
     try:
         for number in range(5):
-            pq.write_table(pa.table({"k": range(number, number + 400)}), source / f"{number}.parquet")
+            pq.write_table(pa.table({"k": range(number, number + 400)}), tmp_path / "next")
+            (tmp_path / "next").rename(source / f"{number}.parquet")  # whole at once
             query.processAllAvailable()
             counts.append(compiled.getCount())
     finally:

@@ -47,14 +47,18 @@ def test_workers_killed_at_random_cost_no_row(spark: SparkSession, relation: Pat
     stop = threading.Event()
     killed = []
 
+    def last() -> int:
+        progress = fed.query.lastProgress
+        return -1 if progress is None else int(progress["batchId"])
+
     def kill_now_and_then() -> None:
         # Spark gives a task up after three failures, so at most two for each micro-batch.
         batch, kills = -1, 0
         while len(killed) < (KILLS or 4) and not stop.wait(rng.uniform(0.3, 1.5)):
-            progress = fed.query.lastProgress
-            if progress is not None and progress["batchId"] != batch:
-                batch, kills = progress["batchId"], 0
-            if kills < 2 and (found := workers()):
+            if batch != last():
+                batch, kills = last(), 0
+            found = workers() if kills < 2 else []
+            if found and batch == last():
                 os.kill(rng.choice(found).pid, signal.SIGKILL)
                 killed.append(time.monotonic())
                 kills += 1

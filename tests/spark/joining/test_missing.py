@@ -19,8 +19,10 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
 
 import semistream
+from feeding import patiently
 from semistream.core.errors import BudgetTooSmallError, KeyColumnError, UnsupportedJoinError
 from semistream.relation.relation import Relation
 from semistream.spark.joining.missing import MissingRule, missing_rule
@@ -89,18 +91,9 @@ class Seen:
 
 
 def run(frame: DataFrame, folder: Path, seen: Seen) -> None:
-    """Run a query to its end; again, if on a busy machine Python took longer to start than Spark's ten seconds."""
-    for tries_left in reversed(range(4)):
-        query = (
-            frame.writeStream.foreachBatch(seen).option("checkpointLocation", str(folder / "checkpoint"))
-            .trigger(availableNow=True).start()
-        )  # fmt: skip
-        try:
-            query.awaitTermination()
-            return
-        except StreamingQueryException as error:
-            if not tries_left or "failed to connect back" not in str(error):
-                raise
+    """Run a query to its end."""
+    writer = frame.writeStream.foreachBatch(seen).option("checkpointLocation", str(folder / "checkpoint"))
+    patiently(lambda: writer.trigger(availableNow=True).start().awaitTermination())
 
 
 def uncommit(folder: Path, batch: int) -> None:
@@ -287,26 +280,35 @@ def test_parked_rows_are_tended_to_without_new_ones(spark: SparkSession, tmp_pat
     frame = semistream.join(
         sales(spark, tmp_path), products, on="id", on_missing="park", park_for="1 hour", memory="1MB", metrics="r"
     )
-    query = (
-        frame.writeStream.foreachBatch(seen).option("checkpointLocation", str(tmp_path / "c"))
-        .trigger(processingTime="200 milliseconds").start()
-    )  # fmt: skip
+    writer = frame.writeStream.foreachBatch(seen).option("checkpointLocation", str(tmp_path / "c"))
 
-    def wait_for(count: int) -> None:
-        limit = time.monotonic() + 120
-        while seen.all.total() < count and time.monotonic() < limit and query.isActive:
-            time.sleep(0.1)
+    def tended() -> StreamingQuery:
+        query = writer.trigger(processingTime="200 milliseconds").start()
 
-    try:
-        wait_for(sum(key is None or key < KNOWN for key, _, _ in rows))
-        semistream.upsert(products, late(KNOWN, KNOWN + 50))
-        wait_for(len(rows))
-        limit = time.monotonic() + 60  # a batch is over later than its sink
-        while (query.lastProgress or {"batchId": -1})["batchId"] < max(seen.batches) and time.monotonic() < limit:
-            time.sleep(0.1)
-    finally:
-        query.stop()
-    assert query.exception() is None
+        def wait_for(count: int) -> None:
+            limit = time.monotonic() + 120
+            while seen.all.total() < count and time.monotonic() < limit and query.isActive:
+                time.sleep(0.1)
+
+        try:
+            wait_for(sum(key is None or key < KNOWN for key, _, _ in rows))
+            if query.isActive:
+                semistream.upsert(products, late(KNOWN, KNOWN + 50))
+            wait_for(len(rows))
+            limit = time.monotonic() + 60  # a batch is over later than its sink
+            while (
+                query.isActive
+                and (query.lastProgress or {"batchId": -1})["batchId"] < max(seen.batches)
+                and time.monotonic() < limit
+            ):
+                time.sleep(0.1)
+        finally:
+            query.stop()
+        if (error := query.exception()) is not None:
+            raise error
+        return query
+
+    query = patiently(tended)
     assert seen.all == Counter((*row, name_of(row[0], KNOWN + 50)) for row in rows)
     waited = [progress["observedMetrics"]["r_parked"] for progress in query.recentProgress]
     missing = sum(key is not None and key >= KNOWN for key, _, _ in rows)

@@ -119,7 +119,7 @@ def test_a_pin_counts_at_once_and_is_flushed_meanwhile(relation, monkeypatch):
     sync = os.fsync
 
     def slow_sync(descriptor):
-        assert may_flush.wait(10)
+        assert may_flush.wait(120)
         flushed.append(descriptor)
         sync(descriptor)
 

@@ -19,6 +19,7 @@ from pyspark.sql.streaming import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 import semistream
+from feeding import patiently
 from semistream.relation.relation import Relation
 from semistream.relation.versions import pins
 
@@ -48,19 +49,15 @@ def stream(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def run(frame: DataFrame, folder: Path, sink: Any) -> StreamingQuery:
-    """Run a query to its end; again, if on a busy machine Python took longer to start than Spark's ten seconds."""
-    for tries_left in reversed(range(4)):
-        query = (
-            frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(folder / "checkpoint"))
-            .trigger(availableNow=True).start()
-        )  # fmt: skip
-        try:
-            query.awaitTermination()
-            return query
-        except StreamingQueryException as error:
-            if not tries_left or "failed to connect back" not in str(error):
-                raise
-    raise AssertionError("not reached")
+    """Run a query to its end."""
+    writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(folder / "checkpoint"))
+
+    def to_its_end() -> StreamingQuery:
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        return query
+
+    return patiently(to_its_end)
 
 
 def uncommit(folder: Path, batch: int) -> None:

@@ -61,7 +61,7 @@ def test_caches_are_gone_when_the_query_ends(spark: SparkSession, relation: Path
         fed.add(0)
         caches = fed.caches
         assert caches
-    for _ in range(100):
+    for _ in range(1200):
         if not any(cache.exists() for cache in caches):
             break
         time.sleep(0.1)

@@ -23,6 +23,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 import semistream
+from feeding import patiently
 from made_batches import batch
 from semistream.spark.monitoring.files_left import FilesLeft
 from semistream.spark.monitoring.listening import StatisticsListener
@@ -40,7 +41,7 @@ def prometheus(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
         pytest.skip("prometheus is not installed: apt-get install prometheus")
     place = tmp_path_factory.mktemp("prometheus")
     page, port = PrometheusPage(0), free_port()
-    config = (EXAMPLES / "prometheus.yml").read_text().replace("9464", str(page.port)).replace("10s", "200ms")
+    config = (EXAMPLES / "prometheus.yml").read_text().replace("9464", str(page.port)).replace("10s", "1s")
     (place / "prometheus.yml").write_text(config)
     shutil.copy(EXAMPLES / "alerts.yml", place)
     with open(place / "log", "wb") as log:
@@ -58,8 +59,8 @@ def prometheus(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
         page.add(batch(0, stored=True))
         _run_query(spark, place)
         page.add(batch(1, stored=True))
-        _wait(lambda: asked(address, 'semistream_last_batch{query="facts"} == 3'), place / "log", process)
-        time.sleep(0.5)
+        for last in ('{query="facts"} == 3', '{query="sales"} == 1'):
+            _wait(lambda last=last: asked(address, f"semistream_last_batch{last}"), place / "log", process)
         yield address
     finally:
         spark.streams.removeListener(listener)
@@ -82,15 +83,19 @@ def _run_query(spark: SparkSession, place: Path) -> None:
         park_idle=False, memory="2MB", algorithm="hybridjoin", metrics="products",
     )  # fmt: skip
     writer = joined.writeStream.format("noop").queryName("facts").option("checkpointLocation", str(place / "c"))
-    query = writer.trigger(processingTime="1 second").start()
-    try:
-        query.processAllAvailable()
-    finally:
-        query.stop()
+
+    def all_of_it() -> None:
+        query = writer.trigger(processingTime="1 second").start()
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+
+    patiently(all_of_it)
 
 
 def _wait(ready: Any, log: Path, process: subprocess.Popen[bytes]) -> None:
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 120
     while True:
         try:
             if ready():
@@ -139,4 +144,5 @@ def test_alert_rules_are_loaded_and_name_series_that_exist(prometheus: str) -> N
         assert rule["health"] in ("ok", "unknown"), rule
         for series in set(re.findall(r"semistream_\w+", rule["query"])):
             assert asked(prometheus, series), f"{rule['name']} asks for {series}, which there is not"
-    assert [rule["name"] for rule in rules if rule["state"] == "firing"] == []
+    # rows are given up here, which Prometheus may have looked at by now, or not yet
+    assert {rule["name"] for rule in rules if rule["state"] == "firing"} <= {"SemistreamRowsGivenUp"}

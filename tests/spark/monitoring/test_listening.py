@@ -19,6 +19,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 import semistream
+from feeding import patiently
 from semistream.spark.monitoring.listening import BatchReport, BatchTotals, StatisticsListener, backlog_of
 from semistream.spark.monitoring.metrics import SPLIT
 from semistream.spark.monitoring.prometheus import PrometheusPage
@@ -49,12 +50,14 @@ def test_shards_memory_parked_and_dead(spark: SparkSession, tmp_path: Path) -> N
     listener = StatisticsListener([kept, totals], letters=["products"])
     spark.streams.addListener(listener)
     try:
-        query = (
-            parked.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
-            .trigger(availableNow=True).start()
-        )  # fmt: skip
-        query.awaitTermination()
-        assert listener.wait_for(query.runId)
+        writer = parked.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
+
+        def to_its_end() -> str:
+            query = writer.trigger(availableNow=True).start()
+            query.awaitTermination()
+            return query.runId
+
+        assert listener.wait_for(patiently(to_its_end))
     finally:
         spark.streams.removeListener(listener)
     (batch,) = [one for one in kept.batches if one["rows"]]

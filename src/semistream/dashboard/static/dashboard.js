@@ -201,25 +201,34 @@ async function start() {
   };
   for (const id of ["join", "shard", "span"]) at(id).onchange = () => requestAnimationFrame(draw);
   const events = new EventSource("events");
-  let over = false;
+  let over = false, heard = null;  // heard: what is told while the page loads, and is newer than what it loads
+  const add = (point) => {
+    if (!points.some((one) => one.run === point.run && one.batch === point.batch && one.time === point.time)) points.push(point);
+  };
   const tell = (kind, value) => {
+    heard?.kinds.add(kind);
     EXTRAS[kind]?.(value);
     if (kind === "state" && value === "ended") { over = true; events.close(); }
   };
   const load = async () => {
+    heard = { points: [], kinds: new Set() };
     const data = await (await fetch("data")).json();
+    const newer = heard;
+    heard = null;
     document.title = `${data.title} · semistream`;
     at("title").textContent = data.title;
     points = data.points;
+    newer?.points.forEach(add);
     fillControls(data.controls);
-    for (const [kind, value] of Object.entries(data.extras)) tell(kind, value);
+    for (const [kind, value] of Object.entries(data.extras)) if (!newer?.kinds.has(kind)) tell(kind, value);
     redraw();
   };
   events.onopen = async () => { state("running", "running"); await load(); };  // also after a pause: what was missed
   events.onerror = () => { if (!over) state("lost", "not connected; trying again"); };
   events.addEventListener("point", (event) => {
     const point = JSON.parse(event.data);
-    if (!points.some((one) => one.run === point.run && one.batch === point.batch && one.time === point.time)) points.push(point);
+    heard?.points.push(point);
+    add(point);
     redraw();
   });
   events.addEventListener("said", (event) => { const told = JSON.parse(event.data); say(told.text); move(told); });

@@ -146,7 +146,7 @@ class StoreDevice(Device):
         ordered = pages[order]
         most = max(1, LONGEST_REQUEST // self.page_bytes)
         gap = self._gap() if gap is None else gap
-        bounds = _requests(ordered, self._starts, gap // self.page_bytes, most, MOST_FETCHED)
+        bounds = _requests(ordered, self._starts, _widest_gap(ordered, gap // self.page_bytes), most)
         firsts, lasts = ordered[bounds[:-1]], ordered[bounds[1:] - 1]
 
         tier = self._tier if keep else None
@@ -284,25 +284,29 @@ class _Coming(NamedTuple):
             call.result()
 
 
+def _widest_gap(pages: Ints, gap: int) -> int:
+    """Return up to which gap, in pages, others are brought with ascending pages: of all no more than `MOST_FETCHED`."""
+    steps = np.diff(pages)
+    between = steps[(steps > 1) & (steps <= gap + 1)] - 1
+    extra = np.cumsum(np.bincount(between, minlength=1) * np.arange(int(between.max(initial=0)) + 1))
+    wanted = 1 + int(np.count_nonzero(steps))
+    return int(np.searchsorted(extra, (MOST_FETCHED - 1) * wanted, side="right")) - 1
+
+
 @kernel
-def _requests(pages: Ints, starts: Ints, gap: int, most: int, times: int) -> Ints:
+def _requests(pages: Ints, starts: Ints, gap: int, most: int) -> Ints:
     """Return the bounds of requests in ascending page ids: see `StoreDevice`; no request is for two objects."""
     bounds = np.empty(pages.size + 1, np.int64)
     bounds[0], count = 0, 1
     end = starts[np.searchsorted(starts, pages[0], side="right")]
-    first, wanted = pages[0], 1
+    first = pages[0]
     for i in range(1, pages.size):
         page, last = pages[i], pages[i - 1]
-        if page == last:
-            continue
-        length = page - first + 1
-        if page >= end or page - last - 1 > gap or length > most or length > times * (wanted + 1):
+        if page != last and (page >= end or page - last - 1 > gap or page - first + 1 > most):
             bounds[count] = i
             count += 1
-            first, wanted = page, 1
+            first = page
             end = starts[np.searchsorted(starts, page, side="right")]
-        else:
-            wanted += 1
     bounds[count] = pages.size
     return bounds[: count + 1]
 

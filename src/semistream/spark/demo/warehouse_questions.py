@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -36,6 +37,12 @@ _QUESTIONS = {
 
 def loaded(folder: Path) -> list[Path]:
     """Return the files that Spark's sink has committed: beside them there may be one that is being written."""
+    while True:
+        with suppress(FileNotFoundError):  # of a log that was just put together with others
+            return _loaded(folder)
+
+
+def _loaded(folder: Path) -> list[Path]:
     found: set[Path] = set()
     for log in (folder / "_spark_metadata").glob("[0-9]*"):
         lines = log.read_text(encoding="utf-8").splitlines()[1:]  # the first is the version of the log
