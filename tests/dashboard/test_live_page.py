@@ -129,11 +129,16 @@ def test_what_is_told_while_the_page_loads_is_not_lost(chromium: Browser, shown:
     opened.goto(shown.dashboard.url)
     until(opened, lambda: opened.evaluate("window.goOn !== undefined"))
     shown.dashboard.tell("ratio", {"ours": 400.0, "theirs": 100.0, "note": "meanwhile"})
+    by_another = urllib.request.Request(
+        shown.dashboard.url.rstrip("/") + "/controls/skew", b'{"value": 0.5}', {"X-Semistream": "page"}
+    )
+    urllib.request.urlopen(by_another, timeout=60).close()
     shown.dashboard.add(batch(5))
     until(opened, lambda: opened.evaluate("window.seen") == 1)
     opened.evaluate("window.goOn()")
     expect(opened.locator("#batches tbody tr")).to_have_count(6)
     expect(opened.locator("#pitch")).to_contain_text("4.0 ×")
+    expect(opened.get_by_role("slider", name="Skew")).to_have_value("0.5")
     context.close()
 
 

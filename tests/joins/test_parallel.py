@@ -164,7 +164,7 @@ def test_no_thread_is_left_behind(tmp_path, tables, algorithm):
     relation = Relation.build(master, tmp_path / "r", "id", page_size=2048)
 
     def running_threads() -> set[threading.Thread]:
-        return {one for one in threading.enumerate() if one.name == f"{algorithm}-disk"}
+        return {one for one in threading.enumerate() if one.name.startswith((f"{algorithm}-disk", "loader"))}
 
     before = running_threads()
     join = semistream.create(algorithm, relation, on="id", how="inner", memory=400_000)

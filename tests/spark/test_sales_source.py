@@ -51,12 +51,17 @@ def test_stopped_and_restarted_query_reads_every_sale_once(spark: SparkSession, 
             .option("path", str(tmp_path / "sales"))
         )  # fmt: skip
 
-        def to_its_end() -> list[int]:
-            query = writer.trigger(availableNow=True).start()
-            query.awaitTermination()
-            return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+        taken: list[int] = []
 
-        return patiently(to_its_end)
+        def to_its_end() -> None:
+            query = writer.trigger(availableNow=True).start()
+            try:
+                query.awaitTermination()
+            finally:
+                taken.extend(one["numInputRows"] for one in query.recentProgress if one["numInputRows"])
+
+        patiently(to_its_end)
+        return taken
 
     assert run(50_000) == [40_000, 10_000]
     # The stream has grown; the query goes on where it was, in the middle of a block of arrivals.

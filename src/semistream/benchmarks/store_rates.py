@@ -23,6 +23,7 @@ import numpy as np
 from semistream.benchmarks.join_rates import BenchError, Note, RateSpec, code_version
 from semistream.core.machine import describe_machine
 from semistream.core.statistics import JoinStatistics
+from semistream.core.units import format_bytes
 from semistream.joins import Join, create
 from semistream.relation.relation import Relation
 from semistream.relation.stores.store_path import Place, StorePath, place_of
@@ -33,6 +34,7 @@ DIRECTORY = "a directory"
 TIERS = {"all": "150%", "a quarter": "25%", "nothing": None}
 """What the machine keeps of R in a store."""
 _AT_ONCE = 2048
+_PASSES = 20
 _PLACE, _SIZE = "SEMISTREAM_LOCAL_DIR", "SEMISTREAM_LOCAL"
 
 
@@ -120,6 +122,7 @@ def _opened(spec: RateSpec, place: Place, local: str | None, stack: ExitStack) -
 @contextmanager
 def _tier(directory: Path, stack: ExitStack) -> Iterator[None]:
     """Have a local tier of its own for what is opened meanwhile."""
+    shutil.rmtree(directory, ignore_errors=True)  # of a run that was killed
     stack.callback(shutil.rmtree, directory, ignore_errors=True)
     usual = {name: os.environ.pop(name) for name in (_PLACE, _SIZE) if name in os.environ}
     os.environ[_PLACE] = str(directory)
@@ -132,11 +135,16 @@ def _tier(directory: Path, stack: ExitStack) -> Iterator[None]:
 
 def _read_all(relation: Relation) -> None:
     """Read until all of R is in the local tier: what others keep just then is not kept, and comes later."""
-    while True:
+    for _ in range(_PASSES):
         before = relation.counters.requests
         _read_once(relation)
         if relation.counters.requests == before:
             return
+        time.sleep(0.1)
+    raise BenchError(
+        f"the local tier does not hold all of R after {_PASSES} passes over it; make room for 1.5 times "
+        f"{format_bytes(relation.nbytes)} where bench store keeps R (--dir), or measure other tiers only (--tier)"
+    )
 
 
 def _read_once(relation: Relation) -> None:

@@ -371,13 +371,13 @@ def test_files_are_closed(three_files: tuple[list[tuple[Path, int]], Frames], tm
 
     def opened() -> int:
         """What a device opens; sockets of others come and go."""
-        gc.collect()
         count = 0
         for one in os.listdir("/proc/self/fd"):
             with suppress(OSError):  # of the listing itself
-                count += os.readlink(f"/proc/self/fd/{one}").startswith((str(folder), "/dev/null"))
+                count += os.readlink(f"/proc/self/fd/{one}").startswith((str(folder), str(tmp_path), "/dev/null"))
         return count
 
+    gc.collect()  # of tests before
     before = opened()
     device = FileDevice(three_files[0], 4096)
     assert opened() == before + 4

@@ -325,6 +325,10 @@ def test_a_full_disk_is_no_fault(s3: S3Server, tier: Path, monkeypatch: pytest.M
         assert sum(one.num_rows for one in joined.process([pa.record_batch({"id": [1, 2]})])) == 2
         assert relation.to_table().sort_by("id").equals(table())
         assert relation.counters.local_pages == 0
+        filling = relation.device._tier._filling
+        assert filling is not None
+        filling.join(60)
+        assert not filling.is_alive(), "it would try for ever"
     monkeypatch.setattr(local_tier.os, "pwrite", full)
     monkeypatch.setattr(mirror, "_make", full)
     with Relation.open("memory://full/r", local="2MB") as relation:

@@ -21,7 +21,7 @@ from s3_server import S3Server
 from semistream.core.errors import CorruptPageError, NotARelationError, StorageError, UnsupportedPathError
 from semistream.relation import updates
 from semistream.relation.damage.repair import repair
-from semistream.relation.devices.store_device import MOST_FETCHED, _widest_gap
+from semistream.relation.devices.store_device import MOST_FETCHED, _requests, _widest_gap
 from semistream.relation.relation import Relation
 from semistream.relation.stores import object_store
 from semistream.relation.stores.object_store import StoreUnavailableError
@@ -265,14 +265,24 @@ def _age(s3: S3Server) -> None:
 
 @given(st.lists(st.integers(0, 2000), min_size=1, max_size=300), st.integers(0, 40))
 def test_over_gaps_no_more_is_brought_than_four_times_what_is_wanted(pages: list[int], gap: int) -> None:
-    wanted = np.unique(pages)
+    ordered = np.sort(pages)
+    wanted, most = np.unique(pages).size, 64
+    bounds = _requests(ordered, np.array([0, 1000, 3000]), *_widest_gap(ordered, gap), most)
+    firsts, lasts = ordered[bounds[:-1]], ordered[bounds[1:] - 1]
+    brought = int((lasts - firsts + 1).sum())
+    assert wanted <= brought <= MOST_FETCHED * wanted
+    assert (np.diff(bounds) > 0).all()
+    assert (lasts - firsts < most).all()
+    assert ((firsts < 1000) == (lasts < 1000)).all(), "no request is for two objects"
+    between = firsts[1:] - lasts[:-1] - 1
+    assert (between >= 0).all()
+    # two that are apart had to be, or there was no room for what is between
+    could = (between <= gap) & (lasts[1:] - firsts[:-1] < most) & ((firsts[1:] < 1000) == (lasts[:-1] < 1000))
+    assert (brought + between[could] > MOST_FETCHED * wanted).all()
 
-    def brought(widest: int) -> int:
-        steps = np.diff(wanted)
-        return int(wanted.size + (steps[steps <= widest + 1] - 1).sum())
 
-    widest = _widest_gap(np.sort(pages), gap)
-    assert 0 <= widest <= gap
-    assert brought(widest) <= MOST_FETCHED * wanted.size
-    wider = [int(step) - 1 for step in np.diff(wanted) if widest < step - 1 <= gap]
-    assert all(brought(one) > MOST_FETCHED * wanted.size for one in wider)
+def test_pages_at_regular_distances_share_requests() -> None:
+    """All gaps are as wide, and not all of them may be brought: some are."""
+    pages = np.arange(0, 20_000, 6)
+    bounds = _requests(pages, np.array([0, 20_000]), *_widest_gap(pages, 8), 64)
+    assert bounds.size - 1 < 0.6 * pages.size

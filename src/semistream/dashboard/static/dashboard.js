@@ -211,16 +211,21 @@ async function start() {
     if (kind === "state" && value === "ended") { over = true; events.close(); }
   };
   const load = async () => {
-    heard = { points: [], kinds: new Set() };
-    const data = await (await fetch("data")).json();
-    const newer = heard;
-    heard = null;
+    const newer = heard = { points: [], kinds: new Set(), moves: [] };
+    let data;
+    try {
+      data = await (await fetch("data")).json();
+    } finally {
+      if (heard !== newer) return;  // it is being loaded again
+      heard = null;
+    }
     document.title = `${data.title} · semistream`;
     at("title").textContent = data.title;
     points = data.points;
-    newer?.points.forEach(add);
+    newer.points.forEach(add);
     fillControls(data.controls);
-    for (const [kind, value] of Object.entries(data.extras)) if (!newer?.kinds.has(kind)) tell(kind, value);
+    newer.moves.forEach(move);
+    for (const [kind, value] of Object.entries(data.extras)) if (!newer.kinds.has(kind)) tell(kind, value);
     redraw();
   };
   events.onopen = async () => { state("running", "running"); await load(); };  // also after a pause: what was missed
@@ -231,7 +236,7 @@ async function start() {
     add(point);
     redraw();
   });
-  events.addEventListener("said", (event) => { const told = JSON.parse(event.data); say(told.text); move(told); });
+  events.addEventListener("said", (event) => { const told = JSON.parse(event.data); heard?.moves.push(told); say(told.text); move(told); });
   for (const kind of Object.keys(EXTRAS)) events.addEventListener(kind, (event) => tell(kind, JSON.parse(event.data)));
 }
 

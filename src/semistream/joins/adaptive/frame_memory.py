@@ -67,6 +67,7 @@ class FrameMemory:
         """Return the split and the frames for batches of so many, by what a tuple costs then.
 
         More frames leave fewer rows, so that there may be more windows; but the same pages are read by fewer calls.
+        Of those that cost the least, or hardly more, the most; fewer than there are only if that saves something.
         """
         now, splits, costs = self.fetch.count, {}, {}
         if len(self._bytes) == 1:

@@ -142,11 +142,14 @@ class MirroredFiles:
 
     def keep(self, first: int, frames: Frames) -> bool:
         """Keep a run of pages of one object, and tell; not if some are not what they should be, or there is no room."""
-        pages = np.arange(first, first + len(frames))
-        if bad_pages(frozen(frames.view(np.uint64)), pages, frozen(self._starts), frozen(self._seeds)).any():
+        if self._bad(first, frames):
             return False
         number = int(np.searchsorted(self._starts, first, side="right")) - 1
         return self._tier.keep(self._mirrors[number], first - int(self._starts[number]), frames)
+
+    def _bad(self, first: int, frames: Frames) -> bool:
+        pages = np.arange(first, first + len(frames))
+        return bool(bad_pages(frozen(frames.view(np.uint64)), pages, frozen(self._starts), frozen(self._seeds)).any())
 
     def blended(self, store: DeviceProfile) -> DeviceProfile:
         """Return what reads cost if the tier holds as much of R as fits into it."""
@@ -200,8 +203,10 @@ class MirroredFiles:
         base = int(self._starts[number])
         frames = brought(base + begin, length)
         count(1, length * self._page_bytes)
+        if self._bad(base + begin, frames):  # who wants that page will hear of it
+            return
         while not (self._ended.is_set() or self.keep(base + begin, frames)):
-            if self._tier.spare < frames.nbytes:
+            if self._tier.full or self._tier.spare < frames.nbytes:
                 return
             time.sleep(0.001)  # others keep theirs just now
 

@@ -146,7 +146,7 @@ class StoreDevice(Device):
         ordered = pages[order]
         most = max(1, LONGEST_REQUEST // self.page_bytes)
         gap = self._gap() if gap is None else gap
-        bounds = _requests(ordered, self._starts, _widest_gap(ordered, gap // self.page_bytes), most)
+        bounds = _requests(ordered, self._starts, *_widest_gap(ordered, gap // self.page_bytes), most)
         firsts, lasts = ordered[bounds[:-1]], ordered[bounds[1:] - 1]
 
         tier = self._tier if keep else None
@@ -284,29 +284,38 @@ class _Coming(NamedTuple):
             call.result()
 
 
-def _widest_gap(pages: Ints, gap: int) -> int:
-    """Return up to which gap, in pages, others are brought with ascending pages: of all no more than `MOST_FETCHED`."""
+def _widest_gap(pages: Ints, gap: int) -> tuple[int, int, int]:
+    """Return which gaps, in pages, are brought with ascending pages: of all no more than `MOST_FETCHED`.
+
+    All up to the first width; then some up to the second, which was given, while the third is left of what may come.
+    """
     steps = np.diff(pages)
     between = steps[(steps > 1) & (steps <= gap + 1)] - 1
     extra = np.cumsum(np.bincount(between, minlength=1) * np.arange(int(between.max(initial=0)) + 1))
     wanted = 1 + int(np.count_nonzero(steps))
-    return int(np.searchsorted(extra, (MOST_FETCHED - 1) * wanted, side="right")) - 1
+    room = (MOST_FETCHED - 1) * wanted
+    widest = int(np.searchsorted(extra, room, side="right")) - 1
+    return widest, gap, room - int(extra[widest])
 
 
 @kernel
-def _requests(pages: Ints, starts: Ints, gap: int, most: int) -> Ints:
+def _requests(pages: Ints, starts: Ints, gap: int, wider: int, left: int, most: int) -> Ints:
     """Return the bounds of requests in ascending page ids: see `StoreDevice`; no request is for two objects."""
     bounds = np.empty(pages.size + 1, np.int64)
     bounds[0], count = 0, 1
     end = starts[np.searchsorted(starts, pages[0], side="right")]
     first = pages[0]
     for i in range(1, pages.size):
-        page, last = pages[i], pages[i - 1]
-        if page != last and (page >= end or page - last - 1 > gap or page - first + 1 > most):
+        page = pages[i]
+        between = page - pages[i - 1] - 1
+        apart = between > gap and (between > wider or between > left)
+        if between >= 0 and (apart or page >= end or page - first + 1 > most):
             bounds[count] = i
             count += 1
             first = page
             end = starts[np.searchsorted(starts, page, side="right")]
+        elif between > gap:
+            left -= between
     bounds[count] = pages.size
     return bounds[: count + 1]
 
