@@ -212,13 +212,10 @@ async function start() {
   };
   const load = async () => {
     const newer = heard = { points: [], kinds: new Set(), moves: [] };
-    let data;
-    try {
-      data = await (await fetch("data")).json();
-    } finally {
-      if (heard !== newer) return;  // it is being loaded again
-      heard = null;
-    }
+    const data = await fetch("data").then((answer) => answer.json()).catch(() => null);
+    if (heard !== newer) return;  // it is being loaded again
+    heard = null;
+    if (data === null) return;  // it ended meanwhile, of which events tell
     document.title = `${data.title} · semistream`;
     at("title").textContent = data.title;
     points = data.points;

@@ -205,7 +205,7 @@ class MirroredFiles:
         count(1, length * self._page_bytes)
         if self._bad(base + begin, frames):  # who wants that page will hear of it
             return
-        while not (self._ended.is_set() or self.keep(base + begin, frames)):
+        while not (self._ended.is_set() or self._tier.keep(self._mirrors[number], begin, frames)):
             if self._tier.full or self._tier.spare < frames.nbytes:
                 return
             time.sleep(0.001)  # others keep theirs just now
