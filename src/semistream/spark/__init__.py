@@ -10,7 +10,7 @@ except ImportError:
     raise MissingExtraError("pyspark", "spark") from None
 
 from semistream.spark.joining.stream_join import join
-from semistream.spark.monitoring.metrics import StreamStatistics, stream_statistics
+from semistream.spark.monitoring.metrics import StreamStatistics, counters_of, stream_statistics
 from semistream.spark.relations.build_job import build
 from semistream.spark.relations.change_stream import debezium_changes, write_changes
 from semistream.spark.relations.update_jobs import compact, delete, upsert
@@ -25,6 +25,7 @@ __all__ = [
     "StreamStatistics",
     "build",
     "compact",
+    "counters_of",
     "debezium_changes",
     "delete",
     "join",

@@ -22,7 +22,7 @@ from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from semistream.spark.joining.arrival import ARRIVAL
 from semistream.spark.joining.key_task import FOUND, KeyTask, answer_type
 from semistream.spark.joining.missing import marked_as
-from semistream.spark.monitoring.metrics import COUNTERS, total_of
+from semistream.spark.monitoring.metrics import COUNTERS, told
 from semistream.spark.relations.key_expressions import by_position
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def answered_by_key(sharded: DataFrame, task: JoinTask, plan: PlannedJoin, hot: 
         ).asNondeterministic()
     answered = sharded.withColumn(_ANSWER, function(*keys, *marks, ARRIVAL))
     if plan.metrics is not None:
-        answered = answered.observe(plan.metrics, total_of(F.col(f"{_ANSWER}.{COUNTERS.name}")))
+        answered = answered.observe(plan.metrics, told(F.col(f"{_ANSWER}.{COUNTERS.name}")))
     found = F.col(f"{_ANSWER}.{FOUND}")
     if plan.rule.way == "drop":
         # rows that an earlier join has marked are no concern of this one, and stay

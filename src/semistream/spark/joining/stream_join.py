@@ -90,9 +90,9 @@ def join(*given: Any, **named: Any) -> DataFrame:
     warm
         False empties the caches after every micro-batch: less to hold between them, more to read in each.
     metrics
-        A name under which every micro-batch's progress shows what the joins did: pages read, bytes held and so on, as
-        ``query.lastProgress["observedMetrics"][name]["totals"]``; `semistream.spark.stream_statistics` adds them up.
-        For a batch DataFrame an ``Observation``.
+        A name under which every micro-batch's progress shows what the join's tasks did, pages read, bytes held and so
+        on: ``semistream.spark.counters_of(query.lastProgress["observedMetrics"][name])`` are the sums, and
+        `semistream.spark.stream_statistics` those of the whole query. For a batch DataFrame an ``Observation``.
     missing_keys
         False keeps the keys that the relation does not have, of which the most frequent are else told as text with the
         ``metrics``, out of Spark's progress and its event log. How many rows have no partner is counted all the same.

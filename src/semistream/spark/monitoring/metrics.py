@@ -1,18 +1,19 @@
 """What the joins of a query did, batch by batch.
 
-Every task ends with one row more, a *sentinel*: NULL in all columns but one, which holds the counters of its join.
-Spark sums the counters of a micro-batch up (``DataFrame.observe``) and the sentinels are filtered out again. So the
-numbers are right with task retries and without result rows, cost no second job, and reach any listener; they also
-work where accumulators do not, on Spark Connect.
+Every task ends with one row more, a *sentinel*: NULL in all columns but one, which holds what its join has counted, as
+a JSON object. Spark collects those of a micro-batch (``DataFrame.observe``) and the sentinels are filtered out again.
+So the numbers are right with task retries and without result rows, cost no second job, and reach any listener; they
+also work where accumulators do not, on Spark Connect.
 
-Spark looks at every row of results for every aggregate that is observed. So there is one: it collects the sentinels'
-counters, and only the few that were collected are added up. Behind the numbers of a sentinel are the keys that were
-missing most often in R, as text.
+Spark looks at every row of results for every aggregate that is observed, and works the plan of a query out anew for
+each micro-batch, all expressions in it. So there is one, as small as can be, and adding up is left to who asks
+(`counters_of`).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,14 +38,13 @@ __all__ = [
     "observed",
     "sentinel",
     "stream_statistics",
-    "total_of",
+    "told",
     "with_sentinel",
     "without_counters",
 ]
 
 _COLUMN = "__semistream"
-_COUNTERS = {part.name: isinstance(part.default, float) for part in dataclasses.fields(JoinStatistics)}
-"""Names, and whether they count seconds."""
+_COUNTERS = tuple(part.name for part in dataclasses.fields(JoinStatistics))
 _HELD, _MEMORY, _TASKS = "bytes_held", "memory", "tasks"
 _GROUPS = {
     "stream": ("stream buffer", "stream table", "wait buffer", "intermediate buffer", "matches", "pages and tuples"),
@@ -64,18 +64,11 @@ _GROUPS = {
 }
 """What the parts of a budget are for; all others, such as the join behind a front stage, are ``other``."""
 SPLIT = tuple(f"{group}_bytes" for group in (*_GROUPS, "other"))
-_SUMMED = {**_COUNTERS, _HELD: False, _MEMORY: False, _TASKS: False, **dict.fromkeys(SPLIT, False)}
-_OF_TASK = ("shard", "version")
-"""What is told of each task, and makes no sum."""
-_PLACES = (*_SUMMED, *_OF_TASK)
-_TOTALS, _SHARDS, _MISSING = "totals", "shards", "missing"
+_SUMMED = (*_COUNTERS, _HELD, _MEMORY, _TASKS, *SPLIT)
+_TOLD, _SHARDS, _MISSING = "join_tasks", "shards", "missing"
 _MISSED = 16
 """Missing keys that a task tells."""
-# One NULL for a row of results, where a struct would send a value of every counter to the JVM. Numbers are text, as the
-# missing keys behind them are, and exact up to 2 to the 53.
-_SPARK_TYPE = st.ArrayType(st.StringType())
-_ARROW_TYPE = pa.list_(pa.string())
-COUNTERS = pa.field(_COLUMN, _ARROW_TYPE)
+COUNTERS = pa.field(_COLUMN, pa.string())
 """The column of counters, the last of a task's batches."""
 
 
@@ -127,28 +120,22 @@ def stream_statistics(query: StreamingQuery, name: str) -> StreamStatistics:
 def counters_of(metrics: Any) -> dict[str, Any] | None:
     """Return the counters of one micro-batch from what Spark has observed under a name; None if they are not a join's.
 
-    >>> counters_of({"totals": {"rows_in": 3}}), counters_of({"rows": 3}), counters_of(None)
-    ({'rows_in': 3}, None, None)
+    They are the sums of what its tasks have counted, those of each task as ``shards``, and as ``missing`` the keys that
+    R does not have, the most frequent of them.
+
+    >>> found = counters_of({"join_tasks": ['{"rows_in": 3, "shard": 0}', '{"rows_in": 4, "shard": 1}']})
+    >>> found["rows_in"], found["shards"][1], counters_of({"rows": 3}), counters_of(None)
+    (7, {'rows_in': 4, 'shard': 1}, None, None)
     """
-    found = metrics.asDict(recursive=True) if isinstance(metrics, Row) else metrics
-    totals = found.get(_TOTALS) if isinstance(found, dict) else None
-    totals = totals.asDict(recursive=True) if isinstance(totals, Row) else totals
-    if totals is None or _SHARDS not in totals:
-        return totals
-    tasks = [dict(zip(_PLACES, task, strict=True)) for task in totals[_SHARDS] or ()]
+    found = metrics.asDict() if isinstance(metrics, Row) else metrics
+    if not isinstance(found, Mapping) or _TOLD not in found:
+        return None
+    tasks = [json.loads(task) for task in found[_TOLD]]
     missing = MissingKeys()
-    for told in totals.get(_MISSING) or ():
-        count, _, key = told.partition(" ")
-        missing.add_counts({key: int(count)})
-    return {
-        **totals,
-        _SHARDS: [{name: _plain(name, task[name]) for name in task} for task in tasks],
-        _MISSING: missing.most(_MISSED),
-    }
-
-
-def _plain(name: str, value: float) -> float:
-    return value if _SUMMED.get(name) else int(value)
+    for task in tasks:
+        missing.add_counts(task.pop(_MISSING, {}))
+    sums = {name: sum(task.get(name, 0) for task in tasks) for name in _SUMMED}
+    return {**sums, _SHARDS: tasks, _MISSING: missing.most(_MISSED)}
 
 
 def memory_split(join: Join) -> dict[str, int]:
@@ -163,7 +150,7 @@ def memory_split(join: Join) -> dict[str, int]:
 def with_sentinel(schema: st.StructType) -> st.StructType:
     """Return ``schema`` with room for counters; all columns may be NULL, as they are in a sentinel."""
     columns = [st.StructField(part.name, part.dataType, True, part.metadata) for part in schema.fields]
-    return st.StructType([*columns, st.StructField(_COLUMN, _SPARK_TYPE)])
+    return st.StructType([*columns, st.StructField(_COLUMN, st.StringType())])
 
 
 def without_counters(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -171,7 +158,7 @@ def without_counters(batch: pa.RecordBatch) -> pa.RecordBatch:
 
     Columns that are never NULL in results are in a sentinel, and all batches of a task must have one schema.
     """
-    counters = pa.nulls(batch.num_rows, _ARROW_TYPE)
+    counters = pa.nulls(batch.num_rows, COUNTERS.type)
     return pa.RecordBatch.from_arrays([*batch.columns, counters], schema=_counted_schema(batch.schema))
 
 
@@ -179,9 +166,9 @@ def counters(join: Join, shard: int = 0, **more: int) -> pa.Array:
     """Return what a join counted, and ``more`` of some, as an array of one value."""
     values = dataclasses.asdict(join.stats) | {_HELD: join.budget.peak, _MEMORY: join.budget.total, _TASKS: 1}
     values |= memory_split(join) | {"shard": shard, "version": join.relation.version or 0}
-    numbers = [repr(float(values[name] + more.get(name, 0))) for name in _PLACES]
-    missing = {} if join.missing is None else join.missing.most(_MISSED)
-    return pa.array([[*numbers, *(f"{count} {key}" for key, count in missing.items())]], _ARROW_TYPE)
+    values |= {name: values[name] + count for name, count in more.items()}
+    values[_MISSING] = {} if join.missing is None else join.missing.most(_MISSED)
+    return pa.array([json.dumps(values)], COUNTERS.type)
 
 
 def sentinel(join: Join, schema: pa.Schema, shard: int = 0) -> pa.RecordBatch:
@@ -196,37 +183,10 @@ def _counted_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def observed(df: DataFrame, name: str | Observation) -> DataFrame:
-    """Return results without sentinels, whose counters are summed up under ``name``."""
-    return df.observe(name, total_of(F.col(_COLUMN))).where(F.col(_COLUMN).isNull()).drop(_COLUMN)
+    """Return results without sentinels, whose counters are told under ``name``."""
+    return df.observe(name, told(F.col(_COLUMN))).where(F.col(_COLUMN).isNull()).drop(_COLUMN)
 
 
-def total_of(counters: Column) -> Column:
-    """Return the sums of counters, which most rows have none of, to be observed."""
-    nothing = F.array(*[F.lit(0.0)] * len(_PLACES))
-
-    def parted(tasks: Column) -> Column:
-        numbers = F.transform(tasks, lambda task: F.slice(task, 1, len(_PLACES)).cast("array<double>"))
-        missing = F.flatten(F.transform(tasks, lambda task: F.slice(task, len(_PLACES) + 1, _MISSED)))
-        return F.struct(numbers.alias("each"), missing.alias(_MISSING))
-
-    def with_sum(found: Column) -> Column:
-        added = F.aggregate(
-            found["each"], nothing, lambda total, task: F.zip_with(total, task, lambda one, more: one + more)
-        )
-        return F.struct(added.alias("sum"), found["each"].alias("each"), found[_MISSING].alias(_MISSING))
-
-    # through arrays of one, for their elements are named by a function and worked out once
-    both = F.transform(F.transform(F.array(F.collect_list(counters)), parted), with_sum)
-    named = F.transform(
-        both,
-        lambda found: F.struct(*_named(found["sum"]), found["each"].alias(_SHARDS), found[_MISSING].alias(_MISSING)),
-    )
-    return F.get(named, F.lit(0)).alias(_TOTALS)
-
-
-def _named(total: Column) -> list[Column]:
-    values = [F.get(total, F.lit(place)) for place in range(len(_SUMMED))]
-    return [
-        (value if seconds else value.cast("bigint")).alias(counter)
-        for value, (counter, seconds) in zip(values, _SUMMED.items(), strict=True)
-    ]
+def told(counters: Column) -> Column:
+    """Return what is observed of counters, which most rows have none of; `counters_of` reads it."""
+    return F.collect_list(counters).alias(_TOLD)
