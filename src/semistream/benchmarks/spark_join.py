@@ -8,7 +8,8 @@ Both read the same files, one a micro-batch, and write to nowhere (``noop``), in
 
 A rate is the rows of a micro-batch over the median of what Spark reports as ``triggerExecution``, all of a
 micro-batch from looking for files to the commit. The first micro-batches are not counted: they compile, and fill
-our cache. Both outputs are counted, as every row has exactly one partner.
+our cache. Those that are come in turns, some of ours and some of Spark's, three times, for a machine is not as fast
+all the time. Both outputs are counted, as every row has exactly one partner.
 
 What a micro-batch costs whatever is in it is measured with empty ones and such of a few rows, through our join, through
 ``mapInArrow`` of a function that does nothing, with and without a shuffle, and without Python.
@@ -30,6 +31,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from semistream.benchmarks.join_rates import BenchError, code_version
 from semistream.benchmarks.spark_data import FEW_ROWS, BenchPlan, build_relation, write_files, write_small
@@ -45,6 +48,8 @@ Note = Callable[[str, int], None]
 Transform = Callable[[DataFrame], DataFrame]
 
 _OURS, _COUNTED = "join", "counted"
+_POLLING = "spark.sql.streaming.pollingDelay"
+_TURNS = 3
 
 
 @contextmanager
@@ -90,8 +95,7 @@ def bench_spark(spark: SparkSession, plan: BenchPlan, directory: Path, note: Not
     """
     with tempfile.TemporaryDirectory(dir=plan.place(directory)) as temporary:
         bench = _Bench(spark, plan, directory, Path(temporary), note)
-        ours = bench.ours()
-        static = bench.stream_static()
+        ours, static = bench.in_turns()
         fixed = bench.fixed_costs()
     with Relation.open(plan.relation(directory)) as relation:
         described = {"bytes": relation.nbytes, "pages": relation.page_count, "index_bytes": relation.index_bytes}
@@ -111,7 +115,7 @@ def bench_spark(spark: SparkSession, plan: BenchPlan, directory: Path, note: Not
 
 
 class _Bench:
-    """The queries, one after the other."""
+    """The queries, by turns and one after the other."""
 
     def __init__(self, spark: SparkSession, plan: BenchPlan, directory: Path, work: Path, note: Note) -> None:
         self.spark = spark
@@ -125,40 +129,54 @@ class _Bench:
         self._key = plan.workload(1).stream_key
         self._schema = spark.read.parquet(str(self._files[0])).schema
 
-    def ours(self) -> dict[str, Any]:
-        """Run our join."""
-        source = self._linked("ours", self._files)
-        found = self._measured("our join", source, self._joined, self.plan.batches, self.plan.file_rows)
+    def in_turns(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Run our join and Spark's own, by turns: a machine that becomes slower or faster meets both alike.
+
+        Our query stays up while the other has its turn, and finds its cache again.
+        """
+        plan = self.plan
+        usual = len(plan.file_rows) - max(plan.warm_up + plan.batches, plan.static_warm_up + plan.static_batches)
+        before = usual + plan.warm_up
+        mine, theirs = self._files[before : before + plan.batches], self._files[-plan.static_batches :]
+        first = self._files[-plan.static_warm_up - plan.static_batches :][: plan.static_warm_up]
+        ours: list[dict[str, Any]] = []
+        static: list[dict[str, Any]] = []
+        explained = ""
+        with _Fed(self, "our join", self._joined) as query:
+            warm_up = query.feed(self._files[:before], plan.file_rows[:before])
+            for turn in range(_TURNS):
+                part = mine[turn::_TURNS]
+                ours += query.feed(part, [plan.batch_rows] * len(part))
+                part = theirs[turn::_TURNS]
+                if part:
+                    unmeasured = first if turn == 0 else first[:1]
+                    found, explained = self._stream_static(f"static-{turn}", [*unmeasured, *part])
+                    static += found[len(unmeasured) :]
         last = StreamStatistics()
-        for progress in found.pop("progress"):
+        for progress in ours:
             last.add(counters_of(progress["observedMetrics"][_OURS]) or {})
         totals = last.totals
-        return found | {
+        return _times(ours, warm_up, plan.batch_rows) | {
             "hit_ratio": totals.hit_ratio,
             "pages_read": totals.pages_read / last.batches,
             "io_seconds": totals.io_seconds / last.batches,
             "busy_seconds": totals.busy_seconds / last.batches,
             "bytes_held": last.bytes_held,
             "memory": last.memory,
-        }
+        }, _times(static, [], plan.batch_rows) | {"explained": explained}
 
-    def stream_static(self) -> dict[str, Any]:
-        """Run Spark's own join over the files that ours was measured with."""
-        plan = self.plan
-        count = plan.static_warm_up + plan.static_batches
-        source = self._linked("static", self._files[-count:])
+    def _stream_static(self, name: str, files: list[Path]) -> tuple[list[dict[str, Any]], str]:
+        """Run Spark's own join; return the progress of its micro-batches, and its plan."""
         master = self.spark.read.parquet(str(self._master))
 
         def joined(stream: DataFrame) -> DataFrame:
             return F.broadcast(stream).join(master, self._key)
 
-        found = self._measured(
-            "Spark's join", source, joined, plan.static_batches, [plan.batch_rows] * count, explain=True
-        )
-        del found["progress"]
-        if "BroadcastHashJoin" not in found["explained"] or "BuildLeft" not in found["explained"]:
-            raise BenchError(f"Spark does not broadcast the micro-batch but plans this:\n{found['explained']}")
-        return found
+        rows = [self.plan.batch_rows] * len(files)
+        found, explained = self._run("Spark's join", self._linked(name, files), joined, rows)
+        if "BroadcastHashJoin" not in explained or "BuildLeft" not in explained:
+            raise BenchError(f"Spark does not broadcast the micro-batch but plans this:\n{explained}")
+        return found, explained
 
     def fixed_costs(self) -> dict[str, Any]:
         """Measure micro-batches of no rows and of a few."""
@@ -175,12 +193,10 @@ class _Bench:
             source = self.work / name
             count = self.plan.small_warm_up + self.plan.small_batches
             write_small(self.plan, source, rows, count)
-            raw = {
-                key: self._measured(
-                    f"{name.replace('_', ' ')}: {key}", source, transform, self.plan.small_batches, [rows] * count
-                )["seconds"]
-                for key, transform in contestants.items()
-            }
+            raw = {}
+            for key, transform in contestants.items():
+                found, _ = self._run(f"{name.replace('_', ' ')}: {key}", source, transform, [rows] * count)
+                raw[key] = _times(found[-self.plan.small_batches :], [], rows)["seconds"]
             medians = {key: statistics.median(seconds) for key, seconds in raw.items()}
             fixed[name] = medians | {"over_identity": medians["ours"] / medians["identity"], "seconds": raw}
         return fixed
@@ -194,23 +210,14 @@ class _Bench:
         folder = self.work / name
         folder.mkdir()
         for file in files:
-            os.link(file, folder / file.name)
+            _link(file, folder)
         return folder
 
-    def _measured(
-        self, title: str, source: Path, transform: Transform, measured: int, rows: list[int], *, explain: bool = False
-    ) -> dict[str, Any]:
-        """Run a query over all files of a directory, of ``rows`` each; return the times of the last micro-batches."""
+    def _run(self, title: str, source: Path, transform: Transform, rows: list[int]) -> tuple[list[dict[str, Any]], str]:
+        """Run a query over all files of a directory, of ``rows`` each; return its progress and its plan."""
         checkpoint = Path(tempfile.mkdtemp(dir=self.work))
-        stream = self.spark.readStream.schema(self._schema).option("maxFilesPerTrigger", 1).parquet(str(source))
-        counted = transform(stream).observe(_COUNTED, F.count(F.lit(1)).alias("rows"))
         self.note(title, 0)
-        query = (
-            counted.writeStream.format("noop")
-            .option("checkpointLocation", str(checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
+        query = self.writer(transform, source, checkpoint).trigger(availableNow=True).start()
         seen = 0
         while not query.awaitTermination(1):
             done = len(query.recentProgress)
@@ -218,23 +225,80 @@ class _Bench:
             seen = done
         self.note("", len(rows) - seen)
         shutil.rmtree(checkpoint)
-        progress = [one for one in query.recentProgress if "addBatch" in one["durationMs"]]
-        counts = [one["observedMetrics"][_COUNTED]["rows"] for one in progress]
-        if counts != rows:
-            raise BenchError(f"{title} gave {counts} rows in its micro-batches, of {rows}: please report this as a bug")
-        seconds = [one["durationMs"]["triggerExecution"] / 1e3 for one in progress]
-        found = {
-            "rows_per_second": rows[-1] / statistics.median(seconds[-measured:]),
-            "median_seconds": statistics.median(seconds[-measured:]),
-            "seconds": seconds[-measured:],
-            "warm_up_seconds": seconds[:-measured],
-            "milliseconds": [one["durationMs"] for one in progress[-measured:]],
-            "progress": progress[-measured:],
-        }
-        if explain:
-            # a result is to be shown, and says nothing of whose machine it is from
-            found["explained"] = query._jsq.explainInternal(False).replace(str(self._place), "DIRECTORY")
-        return found
+        # a result is to be shown, and says nothing of whose machine it is from
+        explained = query._jsq.explainInternal(False).replace(str(self._place), "DIRECTORY")
+        return _counted_progress(title, query, rows), explained
+
+    def writer(self, transform: Transform, source: Path, checkpoint: Path) -> DataStreamWriter:
+        """Return what starts a query over the files of a directory, a micro-batch each."""
+        stream = self.spark.readStream.schema(self._schema).option("maxFilesPerTrigger", 1).parquet(str(source))
+        counted = transform(stream).observe(_COUNTED, F.count(F.lit(1)).alias("rows"))
+        return counted.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+
+
+class _Fed:
+    """A query that is given files and waits for more."""
+
+    def __init__(self, bench: _Bench, title: str, transform: Transform) -> None:
+        self._title, self._note = title, bench.note
+        self._source = bench.work / "fed"
+        self._source.mkdir()
+        bench.spark.conf.set(_POLLING, "500ms")  # it is not to look for files while the other is measured
+        self._query = bench.writer(transform, self._source, Path(tempfile.mkdtemp(dir=bench.work))).start()
+        bench.spark.conf.unset(_POLLING)
+        self._rows: list[int] = []
+
+    def feed(self, files: list[Path], rows: list[int]) -> list[dict[str, Any]]:
+        """Give it files, of ``rows`` each, and return the progress of their micro-batches."""
+        before = len(self._rows)
+        self._rows += rows
+        self._note(self._title, 0)
+        for file in files:
+            _link(file, self._source)
+        done = seen = before
+        while done < len(self._rows):
+            if self._query.awaitTermination(1):
+                raise BenchError(f"{self._title} ended with {done} of {len(self._rows)} micro-batches done")
+            done = len(_with_rows(self._query))
+            self._note("", done - seen)
+            seen = done
+        return _counted_progress(self._title, self._query, self._rows)[before:]
+
+    def __enter__(self) -> _Fed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._query.stop()
+
+
+def _link(file: Path, folder: Path) -> None:
+    """Have a file in a folder too."""
+    os.link(file, folder / file.name)
+
+
+def _counted_progress(title: str, query: StreamingQuery, rows: list[int]) -> list[dict[str, Any]]:
+    """Return the progress of a query's micro-batches, which are to have so many rows each."""
+    progress = _with_rows(query)
+    counts = [one["observedMetrics"][_COUNTED]["rows"] for one in progress]
+    if counts != rows:
+        raise BenchError(f"{title} gave {counts} rows in its micro-batches, of {rows}: please report this as a bug")
+    return progress
+
+
+def _with_rows(query: StreamingQuery) -> list[dict[str, Any]]:
+    return [one for one in query.recentProgress if "addBatch" in one["durationMs"]]
+
+
+def _times(progress: list[dict[str, Any]], before: list[dict[str, Any]], rows: int) -> dict[str, Any]:
+    """Return how long micro-batches of so many rows took, and those before them."""
+    seconds = [one["durationMs"]["triggerExecution"] / 1e3 for one in progress]
+    return {
+        "rows_per_second": rows / statistics.median(seconds),
+        "median_seconds": statistics.median(seconds),
+        "seconds": seconds,
+        "warm_up_seconds": [one["durationMs"]["triggerExecution"] / 1e3 for one in before],
+        "milliseconds": [one["durationMs"] for one in progress],
+    }
 
 
 def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
