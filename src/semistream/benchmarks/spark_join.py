@@ -135,8 +135,8 @@ class _Bench:
         Our query stays up while the other has its turn, and finds its cache again.
         """
         plan = self.plan
-        usual = len(plan.file_rows) - max(plan.warm_up + plan.batches, plan.static_warm_up + plan.static_batches)
-        before = usual + plan.warm_up
+        usual = max(plan.warm_up + plan.batches, plan.static_warm_up + plan.static_batches)
+        before = len(plan.file_rows) - usual + plan.warm_up
         mine, theirs = self._files[before : before + plan.batches], self._files[-plan.static_batches :]
         first = self._files[-plan.static_warm_up - plan.static_batches :][: plan.static_warm_up]
         ours: list[dict[str, Any]] = []
@@ -145,11 +145,11 @@ class _Bench:
         with _Fed(self, "our join", self._joined) as query:
             warm_up = query.feed(self._files[:before], plan.file_rows[:before])
             for turn in range(_TURNS):
-                part = mine[turn::_TURNS]
+                part = _part(mine, turn)
                 ours += query.feed(part, [plan.batch_rows] * len(part))
-                part = theirs[turn::_TURNS]
+                part = _part(theirs, turn)
                 if part:
-                    unmeasured = first if turn == 0 else first[:1]
+                    unmeasured = first[:1] if static else first
                     found, explained = self._stream_static(f"static-{turn}", [*unmeasured, *part])
                     static += found[len(unmeasured) :]
         last = StreamStatistics()
@@ -269,6 +269,11 @@ class _Fed:
 
     def __exit__(self, *_: object) -> None:
         self._query.stop()
+
+
+def _part(files: list[Path], turn: int) -> list[Path]:
+    """Return the files of a turn; those of the next are younger, as Spark would have them."""
+    return files[turn * len(files) // _TURNS : (turn + 1) * len(files) // _TURNS]
 
 
 def _link(file: Path, folder: Path) -> None:
