@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -35,3 +37,15 @@ def test_bad_input_is_told(given: list[str], says: str, tmp_path: Path) -> None:
     found = CliRunner().invoke(app, ["bench", "store", *given, "--rows", "2000", "--dir", str(tmp_path)])
     assert found.exit_code == 1
     assert says in str(found.exception)
+
+
+def test_two_runs_do_not_share_their_tiers(tmp_path: Path) -> None:
+    other = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        given = ["bench", "store", "s3://bucket/bench", "--rows", "2000", "--dir", str(tmp_path)]
+        found = CliRunner().invoke(app, given)
+    finally:
+        os.close(other)
+    assert found.exit_code == 1
+    assert "another bench store" in str(found.exception)

@@ -22,6 +22,7 @@ import os
 import shutil
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -35,7 +36,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from semistream.benchmarks.join_rates import BenchError, code_version
-from semistream.benchmarks.spark_data import FEW_ROWS, BenchPlan, build_relation, write_files, write_small
+from semistream.benchmarks.spark_data import (
+    FEW_ROWS,
+    TURNS,
+    BenchPlan,
+    build_relation,
+    of_turn,
+    write_files,
+    write_small,
+)
 from semistream.core.machine import describe_machine
 from semistream.relation.relation import Relation
 from semistream.spark.joining.stream_join import join
@@ -49,7 +58,8 @@ Transform = Callable[[DataFrame], DataFrame]
 
 _OURS, _COUNTED = "join", "counted"
 _POLLING = "spark.sql.streaming.pollingDelay"
-_TURNS = 3
+_PATIENCE = 600.0
+"""Seconds in which a micro-batch must end."""
 
 
 @contextmanager
@@ -64,6 +74,8 @@ def bench_session(plan: BenchPlan) -> Iterator[SparkSession]:
             "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
             # Over TCP a task waits 40 ms for the last of its keys, until the worker has acknowledged what came before.
             "spark.python.unix.domain.socket.enabled": "true",
+            # After a hundred micro-batches a query looks for old notes of its source in each; ours is the older one.
+            "spark.sql.streaming.fileSource.log.deletion": "false",
             # a micro-batch is broadcast because we say so, however large it is
             "spark.sql.autoBroadcastJoinThreshold": "1g",
             "spark.sql.shuffle.partitions": str(plan.cores),
@@ -141,16 +153,18 @@ class _Bench:
         first = self._files[-plan.static_warm_up - plan.static_batches :][: plan.static_warm_up]
         ours: list[dict[str, Any]] = []
         static: list[dict[str, Any]] = []
+        static_warm_up: list[dict[str, Any]] = []
         explained = ""
         with _Fed(self, "our join", self._joined) as query:
             warm_up = query.feed(self._files[:before], plan.file_rows[:before])
-            for turn in range(_TURNS):
-                part = _part(mine, turn)
+            for turn in range(TURNS):
+                part = of_turn(mine, turn)
                 ours += query.feed(part, [plan.batch_rows] * len(part))
-                part = _part(theirs, turn)
+                part = of_turn(theirs, turn)
                 if part:
                     unmeasured = first[:1] if static else first
                     found, explained = self._stream_static(f"static-{turn}", [*unmeasured, *part])
+                    static_warm_up += found[: len(unmeasured)]
                     static += found[len(unmeasured) :]
         last = StreamStatistics()
         for progress in ours:
@@ -163,7 +177,7 @@ class _Bench:
             "busy_seconds": totals.busy_seconds / last.batches,
             "bytes_held": last.bytes_held,
             "memory": last.memory,
-        }, _times(static, [], plan.batch_rows) | {"explained": explained}
+        }, _times(static, static_warm_up, plan.batch_rows) | {"explained": explained}
 
     def _stream_static(self, name: str, files: list[Path]) -> tuple[list[dict[str, Any]], str]:
         """Run Spark's own join; return the progress of its micro-batches, and its plan."""
@@ -243,37 +257,46 @@ class _Fed:
         self._title, self._note = title, bench.note
         self._source = bench.work / "fed"
         self._source.mkdir()
-        bench.spark.conf.set(_POLLING, "500ms")  # it is not to look for files while the other is measured
-        self._query = bench.writer(transform, self._source, Path(tempfile.mkdtemp(dir=bench.work))).start()
-        bench.spark.conf.unset(_POLLING)
+        usual = str(bench.spark.conf.get(_POLLING))
+        bench.spark.conf.set(_POLLING, "2s")  # so seldom it looks for files while the other is measured
+        try:
+            self._query = bench.writer(transform, self._source, Path(tempfile.mkdtemp(dir=bench.work))).start()
+        finally:
+            bench.spark.conf.set(_POLLING, usual)
         self._rows: list[int] = []
 
     def feed(self, files: list[Path], rows: list[int]) -> list[dict[str, Any]]:
         """Give it files, of ``rows`` each, and return the progress of their micro-batches."""
-        before = len(self._rows)
+        before = done = len(self._rows)
         self._rows += rows
         self._note(self._title, 0)
         for file in files:
             _link(file, self._source)
-        done = seen = before
+        heard = time.monotonic()
         while done < len(self._rows):
-            if self._query.awaitTermination(1):
-                raise BenchError(f"{self._title} ended with {done} of {len(self._rows)} micro-batches done")
-            done = len(_with_rows(self._query))
-            self._note("", done - seen)
-            seen = done
+            if self._query.awaitTermination(1) or time.monotonic() - heard > _PATIENCE:
+                raise BenchError(
+                    f"{self._title} stopped after {done} of {len(self._rows)} micro-batches, each a file of the "
+                    "stream; remove the directory of the stream, or give another (--dir), and try again"
+                )
+            seen, done = done, max(done, self._done())
+            if done > seen:
+                heard = time.monotonic()
+                self._note("", done - seen)
         return _counted_progress(self._title, self._query, self._rows)[before:]
+
+    def _done(self) -> int:
+        """Return how many micro-batches have ended; of the last alone, as all would be work while others are timed."""
+        last = self._query.lastProgress
+        if last is None:
+            return 0
+        return int(last["batchId"]) + ("addBatch" in last["durationMs"])
 
     def __enter__(self) -> _Fed:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._query.stop()
-
-
-def _part(files: list[Path], turn: int) -> list[Path]:
-    """Return the files of a turn; those of the next are younger, as Spark would have them."""
-    return files[turn * len(files) // _TURNS : (turn + 1) * len(files) // _TURNS]
 
 
 def _link(file: Path, folder: Path) -> None:

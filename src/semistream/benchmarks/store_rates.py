@@ -8,6 +8,7 @@ the warm-up are kept apart, and medians compared. Whatever the store's latency i
 from __future__ import annotations
 
 import datetime
+import fcntl
 import os
 import shutil
 import statistics
@@ -77,9 +78,10 @@ def bench_store(
     note
         Told what is done, and 1 each time a batch is joined.
     """
-    note("uploading R", 0)
-    place = upload(path, address)
     with ExitStack() as stack:
+        _have_alone(scratch, stack)
+        note("uploading R", 0)
+        place = upload(path, address)
         joins = {DIRECTORY: _opened(spec, path, None, stack)}
         for number, name in enumerate(tiers or TIERS):
             note(f"opening R, of which {name} is here", 0)
@@ -117,6 +119,19 @@ def _opened(spec: RateSpec, place: Place, local: str | None, stack: ExitStack) -
     return create(
         spec.ids[0], relation, on=workload.stream_key, how="inner", memory=spec.memory, schema=workload.stream.schema
     )
+
+
+def _have_alone(scratch: Path, stack: ExitStack) -> None:
+    """See to it that no other run removes the tiers of this one."""
+    directory = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    stack.callback(os.close, directory)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise BenchError(
+            f"another bench store has its local tiers in {scratch}; wait until it has ended, or give this one another "
+            "directory (--dir)"
+        ) from None
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """What the joins of a query did, batch by batch.
 
-Every task ends with one row more, a *sentinel*: NULL in all columns but one, which holds what its join has counted, as
-a JSON object. Spark collects those of a micro-batch (``DataFrame.observe``) and the sentinels are filtered out again.
-So the numbers are right with task retries and without result rows, cost no second job, and reach any listener; they
-also work where accumulators do not, on Spark Connect.
+A task tells in its last row what its join has counted, as a JSON object. Where whole rows go through Python, that is
+one row more, a *sentinel*, which is NULL in all other columns and filtered out again. Spark collects what the tasks of
+a micro-batch tell (``DataFrame.observe``). So the numbers are right with task retries and without result rows, cost no
+second job, and reach any listener; they also work where accumulators do not, on Spark Connect.
 
 Spark looks at every row of results for every aggregate that is observed, and works the plan of a query out anew for
 each micro-batch, all expressions in it. So there is one, as small as can be, and adding up is left to who asks
@@ -108,7 +108,7 @@ def stream_statistics(query: StreamingQuery, name: str) -> StreamStatistics:
     """Return what the join that was given ``metrics=name`` did in this query so far.
 
     Spark keeps the progress of the last 100 micro-batches (``spark.sql.streaming.numRecentProgressUpdates``); for
-    longer queries add the metrics up in a ``StreamingQueryListener``.
+    longer queries add up what `counters_of` gives in a ``StreamingQueryListener``.
     """
     statistics = StreamStatistics()
     for progress in query.recentProgress:
@@ -168,7 +168,7 @@ def counters(join: Join, shard: int = 0, **more: int) -> pa.Array:
     values |= memory_split(join) | {"shard": shard, "version": join.relation.version or 0}
     values |= {name: values[name] + count for name, count in more.items()}
     values[_MISSING] = {} if join.missing is None else join.missing.most(_MISSED)
-    return pa.array([json.dumps(values)], COUNTERS.type)
+    return pa.array([json.dumps(values, default=int)], COUNTERS.type)
 
 
 def sentinel(join: Join, schema: pa.Schema, shard: int = 0) -> pa.RecordBatch:
