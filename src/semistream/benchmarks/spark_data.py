@@ -116,17 +116,24 @@ class BenchPlan:
     def file_rows(self) -> list[int]:
         """Rows of the stream's files, each a micro-batch: first those that fill the cache."""
         usual = max(self.warm_up + self.batches, self.static_warm_up + self.static_batches)
-        large = max(self.batch_rows, min(_LARGER * self.batch_rows, _LARGEST))
-        return [large] * -(-self.fill_rows // large) + [self.batch_rows] * usual
+        return [self._large] * self.filling + [self.batch_rows] * usual
+
+    @property
+    def filling(self) -> int:
+        """Files that fill the cache."""
+        return -(-self.fill_rows // self._large)
+
+    @property
+    def _large(self) -> int:
+        return max(self.batch_rows, min(_LARGER * self.batch_rows, _LARGEST))
 
     @property
     def micro_batches(self) -> int:
         """Micro-batches of all queries together."""
-        filling = len(self.file_rows) - max(self.warm_up + self.batches, self.static_warm_up + self.static_batches)
         measured = self.warm_up + self.batches + self.static_warm_up + self.static_batches
         # Spark's join is a query of its own in each turn, and the first micro-batch of it does not count
         measured += (min(self.static_batches, TURNS) - 1) * min(self.static_warm_up, 1)
-        return filling + measured + FIXED_QUERIES * (self.small_warm_up + self.small_batches)
+        return self.filling + measured + FIXED_QUERIES * (self.small_warm_up + self.small_batches)
 
     def workload(self, stream_rows: int) -> Workload:
         """Both sides of the join."""

@@ -147,8 +147,7 @@ class _Bench:
         Our query stays up while the other has its turn, and finds its cache again.
         """
         plan = self.plan
-        usual = max(plan.warm_up + plan.batches, plan.static_warm_up + plan.static_batches)
-        before = len(plan.file_rows) - usual + plan.warm_up
+        before = plan.filling + plan.warm_up
         mine, theirs = self._files[before : before + plan.batches], self._files[-plan.static_batches :]
         first = self._files[-plan.static_warm_up - plan.static_batches :][: plan.static_warm_up]
         ours: list[dict[str, Any]] = []
@@ -224,7 +223,7 @@ class _Bench:
         folder = self.work / name
         folder.mkdir()
         for file in files:
-            _link(file, folder)
+            os.link(file, folder / file.name)
         return folder
 
     def _run(self, title: str, source: Path, transform: Transform, rows: list[int]) -> tuple[list[dict[str, Any]], str]:
@@ -271,7 +270,7 @@ class _Fed:
         self._rows += rows
         self._note(self._title, 0)
         for file in files:
-            _link(file, self._source)
+            os.link(file, self._source / file.name)
         heard = time.monotonic()
         while done < len(self._rows):
             if self._query.awaitTermination(1) or time.monotonic() - heard > _PATIENCE:
@@ -297,11 +296,6 @@ class _Fed:
 
     def __exit__(self, *_: object) -> None:
         self._query.stop()
-
-
-def _link(file: Path, folder: Path) -> None:
-    """Have a file in a folder too."""
-    os.link(file, folder / file.name)
 
 
 def _counted_progress(title: str, query: StreamingQuery, rows: list[int]) -> list[dict[str, Any]]:

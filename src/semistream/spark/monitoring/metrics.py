@@ -130,7 +130,7 @@ def counters_of(metrics: Any) -> dict[str, Any] | None:
     found = metrics.asDict() if isinstance(metrics, Row) else metrics
     if not isinstance(found, Mapping) or _TOLD not in found:
         return None
-    tasks = [json.loads(task) for task in found[_TOLD]]
+    tasks = [json.loads(task) for task in found[_TOLD] or ()]
     missing = MissingKeys()
     for task in tasks:
         missing.add_counts(task.pop(_MISSING, {}))
