@@ -6,6 +6,8 @@ next without copying.
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import os
 from pathlib import Path
 from typing import Any, Protocol
@@ -71,12 +73,30 @@ class MappedArrays:
         kind = np.dtype(dtype)
         if count == 0:
             return np.zeros(0, kind)
-        path = self._directory / f"{name}.array"
+        path = os.path.join(self._directory, f"{name}.array")
         size = count * kind.itemsize
-        if not path.exists() or path.stat().st_size != size:
+        # not np.memmap, which takes longer to resolve the name of the file than all else takes here
+        mapped = self._mapped(path, size)
+        if mapped is None:
             if self._existing:
                 raise FileNotFoundError(f"{path} with {size:,} bytes was expected")
-            path.unlink(missing_ok=True)  # not emptied in place: another process may have it mapped
-            with open(path, "wb") as file:
-                os.posix_fallocate(file.fileno(), 0, size)
-        return np.asarray(np.memmap(path, dtype=kind, mode="r+", shape=(count,)))
+            mapped = self._made(path, size)
+        return np.frombuffer(mapped, kind)
+
+    @staticmethod
+    def _mapped(path: str, size: int) -> mmap.mmap | None:
+        """Map a file if it is there and has so many bytes."""
+        try:
+            with open(path, "r+b", buffering=0) as file:
+                return mmap.mmap(file.fileno(), size) if os.fstat(file.fileno()).st_size == size else None
+        except FileNotFoundError:
+            return None
+
+    @staticmethod
+    def _made(path: str, size: int) -> mmap.mmap:
+        """Make a file of zeros and map it; one that is there is not emptied but goes, as others may have it mapped."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        with open(path, "x+b", buffering=0) as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+            return mmap.mmap(file.fileno(), size)

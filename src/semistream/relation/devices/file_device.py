@@ -29,6 +29,9 @@ _SAMPLED_PAGES = 1 << 16
 
 _measured: dict[tuple[object, ...], DeviceProfile] = {}
 """What was measured in this process."""
+_read_directly: set[tuple[int, int, int]] = set()
+"""Files, and sizes of pages, that this process has read past the page cache."""
+_MOST_REMEMBERED = 4096
 _REMEDY = "run semistream repair with a copy of the relation or the data it was built from, or build it again"
 
 
@@ -126,10 +129,10 @@ class FileDevice(Device):
                         return None
                     raise
                 undo.callback(os.close, descriptor)
-                size, pages = os.fstat(descriptor).st_size, int(self._starts[i + 1] - self._starts[i])
-                if size < pages * self.page_bytes:
-                    raise self._truncated(i, size // self.page_bytes, size)
-                if flags and not self._direct_works(descriptor, pages):
+                found, pages = os.fstat(descriptor), int(self._starts[i + 1] - self._starts[i])
+                if found.st_size < pages * self.page_bytes:
+                    raise self._truncated(i, found.st_size // self.page_bytes, found.st_size)
+                if flags and not self._direct_works(descriptor, found, pages):
                     return None
                 if not flags:
                     # Requests are announced in advance; guesses of the kernel would read what nobody wants.
@@ -138,8 +141,11 @@ class FileDevice(Device):
             undo.pop_all()
             return descriptors
 
-    def _direct_works(self, descriptor: int, pages: int) -> bool:
-        """Try the first two pages: they have the least alignment, on disk and in memory, of any."""
+    def _direct_works(self, descriptor: int, found: os.stat_result, pages: int) -> bool:
+        """Try the first two pages, once: they have the least alignment, on disk and in memory, of any."""
+        tried = found.st_dev, found.st_ino, self.page_bytes
+        if tried in _read_directly:
+            return True
         frames = self.allocate(2)
         try:
             for page in range(min(pages, 2)):
@@ -148,6 +154,9 @@ class FileDevice(Device):
             if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
                 return False
             raise
+        if len(_read_directly) >= _MOST_REMEMBERED:
+            _read_directly.clear()
+        _read_directly.add(tried)
         return True
 
     @property

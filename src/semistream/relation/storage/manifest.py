@@ -12,6 +12,7 @@ import json
 import os
 import re
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -43,9 +44,9 @@ _UNSEALED = 1
 
 
 MOST_SHARDS = "most_shards"
+"""Property: the most shards that an earlier version had, if it had more."""
 OPERATION = "operation"
 """What made a version: build, upsert, delete, compact or repair."""
-"""Property: the most shards that an earlier version had, if it had more."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,13 @@ def load(path: Place, version: int | None = None) -> Manifest:
         raise  # a store that does not answer, or refuses: nothing is known of the manifest
     except OSError as error:
         raise NotARelationError(f"the manifest {file} cannot be read ({error.strerror}); restore it") from error
-    return Manifest.from_json(text, file, number)
+    return _understood(text, file, number)
+
+
+@lru_cache(maxsize=4)
+def _understood(text: bytes, file: Place, version: int) -> Manifest:
+    """Understand a manifest once: a task of a join reads the same one three times, and the next task again."""
+    return Manifest.from_json(text, file, version)
 
 
 def commit(path: Place, manifest: Manifest, run: str | None = None) -> None:

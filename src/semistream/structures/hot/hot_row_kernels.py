@@ -43,10 +43,12 @@ FREE_KEY, FREE_ROW, KEYS, ROWS, HAND, READY, SEEN, GONE, WHOLE = range(9)
 STATE_WORDS = 9
 
 # Places in the plan of `plan_going`: the highest frequency that goes, how many keys and rows of it, and how far it is.
-_LIMIT, _LEFT_KEYS, _LEFT_ROWS, _PLACE, _STEPS = range(5)
-_PLAN_WORDS = 5
+_LIMIT, _LEFT_KEYS, _LEFT_ROWS, _PLACE, _STEPS, _GOING = range(6)
+_PLAN_WORDS = 6
 
 _AHEAD = 64
+_ERASED = 0.18
+"""Share of all keys up to which those that go are erased one by one."""
 
 
 class HotTable(NamedTuple):
@@ -146,7 +148,7 @@ def _free_rows(after: Slots, first: Slots, state: Ints, place: Int, freed: Slots
 def _free_key(
     key: Ints, first: Slots, known: Bytes, count: Bytes, entries: NDArray[np.uint64], state: Ints, place: Int
 ) -> None:
-    erase(entries, find(entries, key, key[place]))
+    """Give the place of a key back, whose entry is erased already or will be."""
     known[place] = FREE
     count[place] = 0
     first[place] = state[FREE_KEY]
@@ -167,11 +169,15 @@ def _rows_of(after: Slots, first: Slots, place: Int, unique: bool) -> Int:
 
 
 @inner_kernel
-def _let_go(t: HotTable, places: Ints, sketch: Bytes, freed: Slots, at: Int) -> Int:
-    """Let some keys go, or what is known of those that are held; return how many rows are listed in ``freed``."""
+def _let_go(t: HotTable, places: Ints, sketch: Bytes, erasing: bool, freed: Slots, at: Int) -> Int:
+    """Let some keys go, or what is known of those that are held; return how many rows are listed in ``freed``.
+
+    Without ``erasing`` their entries stay, until `_enter_again`.
+    """
     near = np.uint64(0)
     for i in range(places.size):  # these reads do not wait for each other, and bring near what the next loop needs
-        near += t.entries[home(mix(t.key[places[i]]), t.entries.size)]
+        if erasing:
+            near += t.entries[home(mix(t.key[places[i]]), t.entries.size)]
         near += np.uint64(recall(sketch, t.key[places[i]]))
     for i in range(places.size):
         place = places[i]
@@ -180,10 +186,27 @@ def _let_go(t: HotTable, places: Ints, sketch: Bytes, freed: Slots, at: Int) -> 
             t.known[place] = HELD | UNKNOWN
             continue
         remember(sketch, t.key[place], np.int64(t.often[place]))
+        if erasing:
+            erase(t.entries, find(t.entries, t.key, t.key[place]))
         _free_key(t.key, t.first, t.known, t.often, t.entries, t.state, place)
     if near == np.uint64(1):  # never mind what it is: the reads must not be left out
         t.state[SEEN] += 0
     return at
+
+
+@inner_kernel
+def _enter_again(t: HotTable) -> None:
+    """Enter all keys into an empty table: where many have gone, that is less than to erase each of them."""
+    entries, key, known = t.entries, t.key, t.known
+    entries[:] = np.uint64(0)
+    size = entries.size
+    for place in range(known.size):
+        if known[place] != FREE:
+            entry = entry_for(key[place], place)
+            at = home(entry, size)
+            while entries[at] != np.uint64(0):
+                at = at + 1 if at + 1 < size else 0
+            entries[at] = entry
 
 
 @kernel
@@ -213,6 +236,7 @@ def plan_going(t: HotTable, keys: int, rows: int, unique: bool) -> Ints:
     plan[_LEFT_ROWS] = rows - (some_rows - of_rows[limit])
     plan[_PLACE] = state[HAND]
     plan[_STEPS] = size
+    plan[_GOING] = some_keys - of_keys[limit] + min(of_keys[limit], max(plan[_LEFT_KEYS], plan[_LEFT_ROWS], 0))
     return plan
 
 
@@ -230,6 +254,7 @@ def reclaim(t: HotTable, plan: Ints, keys: int, rows: int, unique: bool, sketch:
     count: Int = 0
     gone: Int = 0
     at: Int = 0
+    erasing = min(plan[_GOING], keys) < _ERASED * state[KEYS]
     place = plan[_PLACE]
     while plan[_STEPS] > 0 and (gone < keys or at < rows):
         place = place + 1 if place + 1 < size else 0
@@ -246,10 +271,13 @@ def reclaim(t: HotTable, plan: Ints, keys: int, rows: int, unique: bool, sketch:
             count += 1
             gone += (what & HELD) == 0
         if count == _AHEAD or plan[_STEPS] == 0:
-            at = _let_go(t, going[:count], sketch, freed, at)
+            at = _let_go(t, going[:count], sketch, erasing, freed, at)
             count = 0
     plan[_PLACE] = place
-    return freed[: _let_go(t, going[:count], sketch, freed, at)].copy()
+    at = _let_go(t, going[:count], sketch, erasing, freed, at)
+    if not erasing:
+        _enter_again(t)
+    return freed[:at].copy()
 
 
 @kernel
@@ -315,6 +343,7 @@ def forget(t: HotTable, keys: Ints, whole: bool) -> tuple[Slots, bool]:
             if whole or (t.known[place] & _IN_USE) != 0:
                 t.known[place] = (t.known[place] & _IN_USE) | UNKNOWN
             else:
+                erase(t.entries, entry)
                 _free_key(t.key, t.first, t.known, t.often, t.entries, t.state, place)
         elif whole:
             place = t.state[FREE_KEY]

@@ -76,6 +76,7 @@ class HotRows:
         arrays = arrays or own
         self.keys, self.capacity, self.unique, self.evictions = keys, rows, unique, 0
         self._plan: Ints | None = None
+        self._entered = 0
         self._aging = max(1, int(aging * rows))
         self._rows = RowStore(codec, rows, row_bytes, arrays)
         self._sketch: Bytes = arrays("sketch", keys * SKETCH_BYTES, np.uint8)
@@ -150,9 +151,12 @@ class HotRows:
         keys, valid = frozen(keys), frozen(valid)
         self._plan, done, hits = None, 0, 0
         while True:
+            before = self.key_count
             count, known = kernels.number(self._t, keys[done:], valid[done:], self.whole, self._sketch, numbers[done:])
+            self._entered += self.key_count - before
             done, hits = done + int(count), hits + int(known)
-            if done == keys.size or not self._make_place(min(keys.size - done, self._going)):
+            more = max(self._going, self._entered_before - self._entered)
+            if done == keys.size or not self._make_place(min(keys.size - done, more)):
                 break
             self._going *= 2  # the more new keys have come, the more are to be expected
         self._grow_older(done)
@@ -170,6 +174,7 @@ class HotRows:
     def unpin(self) -> None:
         """Let all keys go when room is needed; numbers given out are void."""
         self._going, self._plan = self.keys // 16 + 1, None
+        self._entered, self._entered_before = 0, self._entered  # of the next window as many are to be expected
         self._t.known[:] &= np.uint8(KNOWN)
 
     # -- rows come in -------------------------------------------------------------------------------------
