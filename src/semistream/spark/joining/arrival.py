@@ -54,5 +54,6 @@ def _of_micro_batch() -> Column:
     # of a foreachBatch do with the frame.
     moment = F.unix_millis(F.current_timestamp())
     # Of that constant Spark would make Java, to be compiled in every micro-batch, and slow as long as it is new. Inside
-    # of a function that Spark does not compile, as this one, it is read from memory.
-    return F.get(F.array_sort(F.array(moment)), F.lit(0))
+    # of a function that Spark does not compile, as this one, it is read from memory; others of that kind take longer.
+    one = F.array(F.lit(0))
+    return F.get(F.zip_with(one, one, lambda _one, _other: moment), F.lit(0))

@@ -67,7 +67,9 @@ def answered_by_key(sharded: DataFrame, task: JoinTask, plan: PlannedJoin, hot: 
         ).asNondeterministic()
     answered = sharded.withColumn(_ANSWER, function(*keys, *marks, ARRIVAL))
     if plan.metrics is not None:
-        answered = answered.observe(plan.metrics, told(F.col(f"{_ANSWER}.{COUNTERS.name}")))
+        # a column by itself, for what is observed is not compiled, and slow to look into a struct
+        counted = answered.withColumn(COUNTERS.name, F.col(f"{_ANSWER}.{COUNTERS.name}"))
+        answered = counted.observe(plan.metrics, told(F.col(COUNTERS.name)))
     found = F.col(f"{_ANSWER}.{FOUND}")
     if plan.rule.way == "drop":
         # rows that an earlier join has marked are no concern of this one, and stay
