@@ -8,6 +8,8 @@ import pytest
 
 from semistream.relation.rows.row_codec import RowCodec, Rows
 from semistream.structures.array_source import MappedArrays
+from semistream.structures.hot import hot_row_going as going
+from semistream.structures.hot import hot_row_kernels as kernels
 from semistream.structures.hot.hot_rows import HotRows
 
 FIXED = pa.schema({"key": pa.int64(), "nth": pa.int32()})
@@ -127,6 +129,66 @@ def test_an_arena_in_files_is_taken_up(tmp_path):
     again.check()
     assert again.number(keys, np.ones(3, bool), numbers) == (3, 3)
     assert {k: len(v) for k, v in look(again, RowCodec(VARYING), numbers).items()} == {0: 2, 1: 3, 2: 0}
+
+
+@pytest.mark.parametrize("schema", [FIXED, VARYING], ids=["fixed", "varying"])
+@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
+def test_keys_that_stay_are_found_however_many_go(schema, share):
+    left, codec = [], RowCodec(schema)
+    for erasing in (True, False):
+        arena = HotRows(codec, 1000, 1600, 80.0)
+        keys = np.random.default_rng(3).permutation(10**12 + np.arange(1000))
+        numbers = np.empty(keys.size, np.int32)
+        arena.number(keys, np.ones(keys.size, bool), numbers)
+        owners, rows = rows_of(keys, schema)
+        assert arena.attach(numbers[owners], rows)
+        arena.settle(numbers)
+        arena.unpin()
+        asked = keys[:150]
+        arena.number(asked, np.ones(asked.size, bool), numbers[:150])
+        arena.pin_only(numbers[:70])  # the next eighty are held: what is known of them may go, they may not
+        plan = going.plan_going(arena._t, int(share * 850), 0, False)
+        assert plan[going.GOING] == int(share * 850)
+        arena._reclaim(plan, arena.keys + 1, arena.capacity + 1, erasing=erasing)
+        arena.check()
+        assert arena.key_count == 1000 - int(share * 850)
+        assert {k: len(v) for k, v in look(arena, codec, numbers[:70]).items()} == dict(enumerate(asked[:70] % 4))
+        again = np.empty(asked.size, np.int32)
+        arena.number(asked, np.ones(asked.size, bool), again)
+        assert np.array_equal(again, numbers[:150])
+        left.append(np.sort(arena.keys_of(arena.places())))
+        arena.forget(left[-1][::3])
+        arena.unpin()
+        arena.check()
+    assert np.array_equal(*left)
+
+
+def test_keys_that_a_batch_asks_for_do_not_go_for_others_of_it():
+    arena = HotRows(RowCodec(FIXED), 100, 100)
+    kept, numbers = 4 * np.arange(100), np.empty(100, np.int32)
+    arena.number(kept, np.ones(100, bool), numbers)
+    arena.settle(numbers)
+    arena.unpin()
+    new = 1000 + 4 * np.arange(50)
+    both = np.column_stack([new, kept[50:]]).reshape(-1)  # what is there comes after what needs its place
+    assert arena.number(both, np.ones(100, bool), numbers) == (100, 50)
+    arena.check()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_as_many_tuples_are_numbered_as_there_are_places(seed):
+    rng = np.random.default_rng(seed)
+    arena, numbers = HotRows(RowCodec(FIXED), 30, 30), np.empty(200, np.int32)
+    for _ in range(50):
+        keys = rng.integers(0, 60, 200)
+        done, _ = arena.number(keys, np.ones(200, bool), numbers)
+        assert np.unique(keys[:done]).size == 30
+        assert done == 200 or keys[done] not in keys[:done]
+        assert np.array_equal(arena.keys_of(numbers[:done]), keys[:done])
+        assert not (arena._t.known & kernels.SOON).any()
+        arena.settle(numbers[:done])
+        arena.unpin()
+        arena.check()
 
 
 @pytest.mark.parametrize("schema", [FIXED, VARYING], ids=["fixed", "varying"])

@@ -89,7 +89,7 @@ class AdaptiveJoinCosts(DiskCosts):
     @staticmethod
     def _row_in_arena(setting: Setting) -> int:
         """Return what a row takes in the arena; a tuple of the front stage has its row, too."""
-        return setting.cached_bytes - HotTuples.bytes_beside_row() + HotRows.bytes_beside_row()
+        return setting.cached_bytes - HotTuples.bytes_beside_row() + HotRows.bytes_beside_row
 
     def _split(self, setting: Setting, total: int, window: int | None) -> tuple[Memory, float, int, int]:
         """Give the memory out as `AdaptiveMemory` does; return parts, tuples of a window, rows of the arena, frames."""
@@ -102,13 +102,13 @@ class AdaptiveJoinCosts(DiskCosts):
         wanted = LEAST_KEYS + PageFetch.wanted_for(spare)
         results = parts.parts["matches"] + parts.parts["results"]
         parts.give("frames", PageFetch.bytes_for(frames, frame, wanted, results))
-        room = parts.free + parts.parts.pop("stream buffer") - HotRows.fixed_bytes()
+        room = parts.free + parts.parts.pop("stream buffer") - HotRows.fixed_bytes
         layout = AdaptiveLayout.of(room, self._row_in_arena(setting), setting.rows)
         each = setting.arrow_bytes + Window.bytes_per_tuple
         split = Split(layout.free, setting.rows, setting.pages, each, layout.row, setting.queued_seek, setting.transfer)
         given = layout.parts(split.best(setting.exponent) if window is None else window, each)
         parts.give("stream buffer", given.taken)
-        arena = given.rows * layout.row + layout.keys * HotRows.bytes_per_key() + HotRows.fixed_bytes()
+        arena = given.rows * layout.row + layout.keys * HotRows.bytes_per_key() + HotRows.fixed_bytes
         parts.give("arena", arena)
         return parts, float(given.tuples), given.rows, frames
 

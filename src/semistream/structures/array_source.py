@@ -89,7 +89,7 @@ class MappedArrays:
         try:
             with open(path, "r+b", buffering=0) as file:
                 return mmap.mmap(file.fileno(), size) if os.fstat(file.fileno()).st_size == size else None
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError):  # or cut meanwhile
             return None
 
     @staticmethod

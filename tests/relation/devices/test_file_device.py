@@ -203,6 +203,35 @@ def test_without_direct_reads_pages_come_through_the_cache(
         assert "buffered" in repr(device)
 
 
+def test_direct_reads_are_tried_once_for_each_file_and_size_of_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried, works = [], True
+    real = os.preadv
+
+    def seen(descriptor: int, buffers: Any, offset: int) -> int:
+        tried.append(offset)
+        if not works:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return real(descriptor, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", seen)
+    files = [(tmp_path / name, pages) for name, pages in (("none.pages", 0), ("one.pages", 1), ("more.pages", 8))]
+    for path, pages in files:
+        write_pages(path, pages, 4096)
+    for page_bytes, expected in ((4096, [0, 0, 4096]), (4096, [0]), (512, [0, 0, 512])):
+        tried.clear()
+        with FileDevice(files, page_bytes) as device:
+            assert device.direct
+        assert tried == expected, "one page is half of a try"
+    works = False
+    with FileDevice(files[1:], 4096) as device:
+        assert not device.direct
+    write_pages(files[2][0], 8, 4096)  # written anew: what was tried was another
+    with FileDevice(files[2:], 4096) as device:
+        assert not device.direct
+
+
 def test_without_queues_threads_read(
     three_files: tuple[list[tuple[Path, int]], Frames], monkeypatch: pytest.MonkeyPatch
 ) -> None:

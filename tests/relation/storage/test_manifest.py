@@ -55,6 +55,16 @@ def test_of_two_writers_one_wins_and_its_manifest_stays(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["manifest-00000007.json"], "a temporary file was left"
 
 
+def test_what_is_in_the_file_now_is_read(tmp_path: Path) -> None:
+    file = tmp_path / manifests.name_of(7)
+    for fill in (0.8, 1.0, 0.8):
+        file.write_text(replace(MANIFEST, fill=fill).to_json())
+        assert manifests.load(tmp_path).fill == manifests.load(tmp_path, 7).fill == fill
+    file.unlink()
+    with pytest.raises(NotARelationError, match="has no version 7"):
+        manifests.load(tmp_path, 7)
+
+
 @pytest.mark.parametrize("cut", [0, 1, 10, 200, -1])
 def test_a_truncated_manifest_is_refused(tmp_path: Path, cut: int) -> None:
     manifests.commit(tmp_path, MANIFEST)

@@ -29,7 +29,7 @@ def least_bytes(frame_bytes: int, row: int) -> int:
     return (
         LEAST_TUPLES * Window.bytes_per_tuple
         + LEAST_KEYS * (row + 2 * HotRows.bytes_per_key())
-        + HotRows.fixed_bytes()
+        + HotRows.fixed_bytes
         + frame_bytes
         + PageFetch.bytes_per_frame
         + LEAST_KEYS * PageFetch.bytes_per_key

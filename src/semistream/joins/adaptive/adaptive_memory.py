@@ -156,7 +156,7 @@ class AdaptiveMemory:
         """Say what window and arena share."""
         relation = self.relation
         row = HotRows.bytes_per_row(relation.codec, self.stored_row_bytes)
-        room = self._budget.free + self._inbox.bytes - HotRows.fixed_bytes()
+        room = self._budget.free + self._inbox.bytes - HotRows.fixed_bytes
         rows_of_r = relation.row_count
         if self.options.arrays is not None:
             # sizes stay as they are when R is updated a little, or what was left in files would be of no use
@@ -336,7 +336,7 @@ class AdaptiveMemory:
     @property
     def _taken(self) -> int:
         """Bytes that window and arena have."""
-        return self._inbox.bytes + self._arena_part.bytes - HotRows.fixed_bytes()
+        return self._inbox.bytes + self._arena_part.bytes - HotRows.fixed_bytes
 
     def check(self) -> None:
         """Assert all invariants."""

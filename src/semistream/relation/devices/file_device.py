@@ -29,8 +29,8 @@ _SAMPLED_PAGES = 1 << 16
 
 _measured: dict[tuple[object, ...], DeviceProfile] = {}
 """What was measured in this process."""
-_read_directly: set[tuple[int, int, int]] = set()
-"""Files, and sizes of pages, that this process has read past the page cache."""
+_read_directly: set[tuple[int, int, int, int]] = set()
+"""Files, when written, and sizes of pages, that this process has read past the page cache; a bounded number."""
 _MOST_REMEMBERED = 4096
 _REMEDY = "run semistream repair with a copy of the relation or the data it was built from, or build it again"
 
@@ -143,7 +143,7 @@ class FileDevice(Device):
 
     def _direct_works(self, descriptor: int, found: os.stat_result, pages: int) -> bool:
         """Try the first two pages, once: they have the least alignment, on disk and in memory, of any."""
-        tried = found.st_dev, found.st_ino, self.page_bytes
+        tried = found.st_dev, found.st_ino, found.st_mtime_ns, self.page_bytes
         if tried in _read_directly:
             return True
         frames = self.allocate(2)
@@ -154,9 +154,10 @@ class FileDevice(Device):
             if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
                 return False
             raise
-        if len(_read_directly) >= _MOST_REMEMBERED:
-            _read_directly.clear()
-        _read_directly.add(tried)
+        if pages >= 2:
+            if len(_read_directly) >= _MOST_REMEMBERED:
+                _read_directly.clear()
+            _read_directly.add(tried)
         return True
 
     @property

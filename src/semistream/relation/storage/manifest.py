@@ -51,7 +51,7 @@ OPERATION = "operation"
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything a reader must know before it opens the shard files."""
+    """Everything a reader must know before it opens the shard files; those who read one may share it."""
 
     schema: pa.Schema
     key: tuple[str, ...]
@@ -104,7 +104,7 @@ class Manifest:
         return manifest_check.sealed(json.dumps(document, indent=1))
 
     @classmethod
-    def from_json(cls, text: str | bytes, origin: Place, version: int | None = None) -> Manifest:
+    def from_json(cls, text: str | bytes, origin: Place | str, version: int | None = None) -> Manifest:
         """Read a manifest; ``origin`` is named in errors, and ``version`` is what it must be of."""
         text = text.encode() if isinstance(text, str) else text
         try:
@@ -201,13 +201,13 @@ def load(path: Place, version: int | None = None) -> Manifest:
         raise  # a store that does not answer, or refuses: nothing is known of the manifest
     except OSError as error:
         raise NotARelationError(f"the manifest {file} cannot be read ({error.strerror}); restore it") from error
-    return _understood(text, file, number)
+    return _understood(text, str(file), number)
 
 
 @lru_cache(maxsize=4)
-def _understood(text: bytes, file: Place, version: int) -> Manifest:
-    """Understand a manifest once: a task of a join reads the same one three times, and the next task again."""
-    return Manifest.from_json(text, file, version)
+def _understood(text: bytes, origin: str, version: int) -> Manifest:
+    """Understand a manifest once for all who read it: a task of a join does so three times, and so does the next."""
+    return Manifest.from_json(text, origin, version)
 
 
 def commit(path: Place, manifest: Manifest, run: str | None = None) -> None:

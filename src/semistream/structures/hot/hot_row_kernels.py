@@ -1,4 +1,4 @@
-"""The compiled passes under `hot_rows.HotRows`: numbering, letting go, taking in, walking chains."""
+"""The compiled passes under `hot_rows.HotRows` in which keys and rows come: numbering, pinning, taking in."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semistream.core.arrays import Bytes, Ints, Slots
-from semistream.core.compiled import Int, inner_kernel, kernel
-from semistream.structures.directory import entry_for, erase, find, home, mix, position_at
-from semistream.structures.hot.admission import MOST, recall, remember
+from semistream.core.compiled import Int, kernel
+from semistream.structures.directory import entry_for, find, home, mix, position_at
+from semistream.structures.hot.admission import MOST, recall
 
 __all__ = [
     "ABSENT",
@@ -19,36 +19,29 @@ __all__ = [
     "KNOWN",
     "PINNED",
     "PRESENT",
+    "SOON",
     "UNKNOWN",
     "HotTable",
     "attach",
-    "forget",
+    "look_ahead",
     "number",
     "pin",
-    "plan_going",
-    "reclaim",
-    "reset",
     "settle",
 ]
 
 
-# What is known of a key. `HELD` is added while a tuple has its number, `PINNED` while its rows must stay, too.
+# What is known of a key. `HELD` is added while a tuple has its number, `PINNED` while its rows must stay, too, and
+# `SOON` while a tuple that has none yet will ask for it.
 FREE, UNKNOWN, PRESENT, ABSENT = 0, 1, 2, 3
-PINNED, HELD = 8, 16
+PINNED, HELD, SOON = 8, 16, 32
 KNOWN = 7
-_IN_USE = PINNED | HELD
+IN_USE = PINNED | HELD
 
 # Places in `HotTable.state`.
 FREE_KEY, FREE_ROW, KEYS, ROWS, HAND, READY, SEEN, GONE, WHOLE = range(9)
 STATE_WORDS = 9
 
-# Places in the plan of `plan_going`: the highest frequency that goes, how many keys and rows of it, and how far it is.
-_LIMIT, _LEFT_KEYS, _LEFT_ROWS, _PLACE, _STEPS, _GOING = range(6)
-_PLAN_WORDS = 6
-
-_AHEAD = 64
-_ERASED = 0.18
-"""Share of all keys up to which those that go are erased one by one."""
+AHEAD = 64
 
 
 class HotTable(NamedTuple):
@@ -77,8 +70,8 @@ def number(
     n = keys.size
     hits = 0
     near = np.uint64(0)
-    for begin in range(0, n, _AHEAD):
-        end = min(begin + _AHEAD, n)
+    for begin in range(0, n, AHEAD):
+        end = min(begin + AHEAD, n)
         # these reads do not wait for each other: they bring near what the next loop needs
         for i in range(begin, end):
             near += entries[home(mix(keys[i]), size)]
@@ -93,7 +86,7 @@ def number(
                 if (what & KNOWN) != UNKNOWN:
                     hits += 1
                 if (what & PINNED) == 0:
-                    known[place] = what | _IN_USE
+                    known[place] = (what | IN_USE) & ~SOON
                     if count[place] < MOST:
                         count[place] += 1
                 numbers[i] = place
@@ -111,7 +104,7 @@ def number(
             state[KEYS] += 1
             table[place] = keys[i]
             first[place] = -1
-            known[place] = UNKNOWN | _IN_USE
+            known[place] = UNKNOWN | IN_USE
             count[place] = 1 + recall(sketch, keys[i])
             entries[-1 - at] = entry_for(keys[i], place)
             numbers[i] = place
@@ -121,163 +114,28 @@ def number(
 
 
 @kernel
+def look_ahead(t: HotTable, keys: Ints, valid: NDArray[np.bool_]) -> Int:
+    """Note which keys are in the table already, so that they do not go before they are numbered.
+
+    Returns how many are not, each as often as it comes.
+    """
+    absent = 0
+    for i in range(keys.size):
+        if valid[i]:
+            at = find(t.entries, t.key, keys[i])
+            if at < 0:
+                absent += 1
+            elif (t.known[position_at(t.entries, at)] & PINNED) == 0:
+                t.known[position_at(t.entries, at)] |= SOON
+    return absent
+
+
+@kernel
 def pin(t: HotTable, numbers: Slots) -> None:
     """Pin the keys of these numbers."""
     for i in range(numbers.size):
         if numbers[i] >= 0:
-            t.known[numbers[i]] |= _IN_USE
-
-
-@inner_kernel
-def _free_rows(after: Slots, first: Slots, state: Ints, place: Int, freed: Slots, at: Int) -> Int:
-    """Give the rows of a key back, listing them in ``freed``; return how many are listed."""
-    row = np.int64(first[place])
-    while row >= 0:
-        freed[at] = row
-        at += 1
-        following = np.int64(after[row])
-        after[row] = state[FREE_ROW]
-        state[FREE_ROW] = row
-        state[ROWS] -= 1
-        row = following
-    first[place] = -1
-    return at
-
-
-@inner_kernel
-def _free_key(
-    key: Ints, first: Slots, known: Bytes, count: Bytes, entries: NDArray[np.uint64], state: Ints, place: Int
-) -> None:
-    """Give the place of a key back, whose entry is erased already or will be."""
-    known[place] = FREE
-    count[place] = 0
-    first[place] = state[FREE_KEY]
-    state[FREE_KEY] = place
-    state[KEYS] -= 1
-
-
-@inner_kernel
-def _rows_of(after: Slots, first: Slots, place: Int, unique: bool) -> Int:
-    row = np.int64(first[place])
-    if unique or row < 0:
-        return np.int64(row >= 0)
-    rows = 0
-    while row >= 0:
-        rows += 1
-        row = np.int64(after[row])
-    return np.int64(rows)
-
-
-@inner_kernel
-def _let_go(t: HotTable, places: Ints, sketch: Bytes, erasing: bool, freed: Slots, at: Int) -> Int:
-    """Let some keys go, or what is known of those that are held; return how many rows are listed in ``freed``.
-
-    Without ``erasing`` their entries stay, until `_enter_again`.
-    """
-    near = np.uint64(0)
-    for i in range(places.size):  # these reads do not wait for each other, and bring near what the next loop needs
-        if erasing:
-            near += t.entries[home(mix(t.key[places[i]]), t.entries.size)]
-        near += np.uint64(recall(sketch, t.key[places[i]]))
-    for i in range(places.size):
-        place = places[i]
-        at = _free_rows(t.after, t.first, t.state, place, freed, at)
-        if (t.known[place] & HELD) != 0:
-            t.known[place] = HELD | UNKNOWN
-            continue
-        remember(sketch, t.key[place], np.int64(t.often[place]))
-        if erasing:
-            erase(t.entries, find(t.entries, t.key, t.key[place]))
-        _free_key(t.key, t.first, t.known, t.often, t.entries, t.state, place)
-    if near == np.uint64(1):  # never mind what it is: the reads must not be left out
-        t.state[SEEN] += 0
-    return at
-
-
-@inner_kernel
-def _enter_again(t: HotTable) -> None:
-    """Enter all keys into an empty table: where many have gone, that is less than to erase each of them."""
-    entries, key, known = t.entries, t.key, t.known
-    entries[:] = np.uint64(0)
-    size = entries.size
-    for place in range(known.size):
-        if known[place] != FREE:
-            entry = entry_for(key[place], place)
-            at = home(entry, size)
-            while entries[at] != np.uint64(0):
-                at = at + 1 if at + 1 < size else 0
-            entries[at] = entry
-
-
-@kernel
-def plan_going(t: HotTable, keys: int, rows: int, unique: bool) -> Ints:
-    """Plan which unpinned keys go for so many more free keys and rows: the least frequent, for `reclaim`.
-
-    Among keys of one frequency a hand goes round. ``unique`` says that no key has several rows.
-    """
-    first, known, count_of, after, state = t.first, t.known, t.often, t.after, t.state
-    of_keys, of_rows = np.zeros(MOST + 2, np.int64), np.zeros(MOST + 2, np.int64)
-    size = t.key.size
-    for place in range(size):
-        what = known[place]
-        if what == FREE or (what & PINNED) != 0:
-            continue
-        level = 0 if what == UNKNOWN else np.int64(count_of[place]) + 1
-        of_keys[level] += (what & HELD) == 0
-        of_rows[level] += _rows_of(after, first, place, unique)
-    limit, some_keys, some_rows = 0, of_keys[0], of_rows[0]
-    while limit <= MOST and (some_keys < keys or some_rows < rows):
-        limit += 1
-        some_keys += of_keys[limit]
-        some_rows += of_rows[limit]
-    plan = np.empty(_PLAN_WORDS, np.int64)
-    plan[_LIMIT] = limit
-    plan[_LEFT_KEYS] = keys - (some_keys - of_keys[limit])
-    plan[_LEFT_ROWS] = rows - (some_rows - of_rows[limit])
-    plan[_PLACE] = state[HAND]
-    plan[_STEPS] = size
-    plan[_GOING] = some_keys - of_keys[limit] + min(of_keys[limit], max(plan[_LEFT_KEYS], plan[_LEFT_ROWS], 0))
-    return plan
-
-
-@kernel
-def reclaim(t: HotTable, plan: Ints, keys: int, rows: int, unique: bool, sketch: Bytes) -> Slots:
-    """Let keys go by a plan, until so many keys and rows more are free or it is done; return the rows given back.
-
-    Keys that are held stay in the table, without what was known of them. The plan is gone on with by the next call, and
-    is good until tuples come or keys are unpinned.
-    """
-    first, known, count_of, after, state = t.first, t.known, t.often, t.after, t.state
-    limit, size = plan[_LIMIT], t.key.size
-    freed = np.empty(state[ROWS], np.int32)
-    going = np.empty(_AHEAD, np.int64)
-    count: Int = 0
-    gone: Int = 0
-    at: Int = 0
-    erasing = min(plan[_GOING], keys) < _ERASED * state[KEYS]
-    place = plan[_PLACE]
-    while plan[_STEPS] > 0 and (gone < keys or at < rows):
-        place = place + 1 if place + 1 < size else 0
-        plan[_STEPS] -= 1
-        what = known[place]
-        level = 0 if what == UNKNOWN else np.int64(count_of[place]) + 1
-        enough = level > limit or (level == limit and plan[_LEFT_KEYS] <= 0 and plan[_LEFT_ROWS] <= 0)
-        if what != FREE and (what & PINNED) == 0 and not enough:
-            if level == limit:
-                state[HAND] = place
-                plan[_LEFT_ROWS] -= _rows_of(after, first, place, unique)
-                plan[_LEFT_KEYS] -= (what & HELD) == 0
-            going[count] = place
-            count += 1
-            gone += (what & HELD) == 0
-        if count == _AHEAD or plan[_STEPS] == 0:
-            at = _let_go(t, going[:count], sketch, erasing, freed, at)
-            count = 0
-    plan[_PLACE] = place
-    at = _let_go(t, going[:count], sketch, erasing, freed, at)
-    if not erasing:
-        _enter_again(t)
-    return freed[:at].copy()
+            t.known[numbers[i]] |= IN_USE
 
 
 @kernel
@@ -302,7 +160,7 @@ def attach(t: HotTable, places: Slots, rows: Slots) -> int:
                 while after[last] >= 0:
                     last = np.int64(after[last])
             after[last] = row
-        known[place] = (known[place] & _IN_USE) | PRESENT
+        known[place] = (known[place] & IN_USE) | PRESENT
         last = row
     return places.size
 
@@ -312,48 +170,4 @@ def settle(t: HotTable, places: Slots) -> None:
     """All pages of these keys have been searched: those without a row are not in R."""
     for i in range(places.size):
         if (t.known[places[i]] & KNOWN) == UNKNOWN:
-            t.known[places[i]] = (t.known[places[i]] & _IN_USE) | ABSENT
-
-
-@kernel
-def reset(t: HotTable, places: Slots) -> Slots:
-    """Forget what is known of these keys, which stay in the table; return the rows that were given back."""
-    freed = np.empty(t.state[ROWS], np.int32)
-    at: Int = 0
-    for i in range(places.size):
-        at = _free_rows(t.after, t.first, t.state, places[i], freed, at)
-        t.known[places[i]] = (t.known[places[i]] & _IN_USE) | UNKNOWN
-    return freed[:at].copy()
-
-
-@kernel
-def forget(t: HotTable, keys: Ints, whole: bool) -> tuple[Slots, bool]:
-    """Forget what is known of some keys; return the rows that were given back, and whether that went well.
-
-    Keys that nobody asks for leave the table, unless it is ``whole``: then they come in as unknown, for what is not
-    there would be taken for absent. That fails when there is no room for one.
-    """
-    freed = np.empty(t.state[ROWS], np.int32)
-    at: Int = 0
-    for i in range(keys.size):
-        entry = find(t.entries, t.key, keys[i])
-        if entry >= 0:
-            place = position_at(t.entries, entry)
-            at = _free_rows(t.after, t.first, t.state, place, freed, at)
-            if whole or (t.known[place] & _IN_USE) != 0:
-                t.known[place] = (t.known[place] & _IN_USE) | UNKNOWN
-            else:
-                erase(t.entries, entry)
-                _free_key(t.key, t.first, t.known, t.often, t.entries, t.state, place)
-        elif whole:
-            place = t.state[FREE_KEY]
-            if place < 0:
-                return freed[:at].copy(), False
-            t.state[FREE_KEY] = t.first[place]
-            t.state[KEYS] += 1
-            t.key[place] = keys[i]
-            t.first[place] = -1
-            t.known[place] = UNKNOWN
-            t.often[place] = 0
-            t.entries[-1 - entry] = entry_for(keys[i], place)
-    return freed[:at].copy(), True
+            t.known[places[i]] = (t.known[places[i]] & IN_USE) | ABSENT

@@ -21,9 +21,10 @@ from semistream.relation.rows.row_codec import RowCodec, Rows
 from semistream.structures.array_source import Arrays
 from semistream.structures.directory import ENTRY_BYTES, entries_for
 from semistream.structures.elastic import ElasticArrays
+from semistream.structures.hot import hot_row_going as going
 from semistream.structures.hot import hot_row_kernels as kernels
 from semistream.structures.hot import hot_row_walks as walks
-from semistream.structures.hot.hot_row_kernels import ABSENT, FREE, HELD, KNOWN, PINNED, UNKNOWN, HotTable
+from semistream.structures.hot.hot_row_kernels import ABSENT, FREE, HELD, KNOWN, PINNED, SOON, UNKNOWN, HotTable
 from semistream.structures.hot.row_search import WantedRows, copy_rows, found_rows
 from semistream.structures.row_store import RowStore
 
@@ -31,6 +32,8 @@ __all__ = ["HotRows"]
 
 SKETCH_BYTES = 2
 """Of the sketch, for each place of a key."""
+_MANY = 0.18
+"""Share of all places from which on it takes less to enter the keys that stay anew than to erase those that go."""
 _AT_ONCE = 2048
 """Rows that go together: so many take no longer than some pages."""
 
@@ -59,6 +62,8 @@ class HotRows:
 
     FORMAT = "hot rows 3"
     """Changes with the arrays and their meaning, so that an arena in files is not taken for another."""
+    bytes_beside_row, fixed_bytes = 4, 128
+    """What a row costs beside itself and its key, and an arena beside keys and rows."""
 
     def __init__(
         self,
@@ -76,7 +81,6 @@ class HotRows:
         arrays = arrays or own
         self.keys, self.capacity, self.unique, self.evictions = keys, rows, unique, 0
         self._plan: Ints | None = None
-        self._entered = 0
         self._aging = max(1, int(aging * rows))
         self._rows = RowStore(codec, rows, row_bytes, arrays)
         self._sketch: Bytes = arrays("sketch", keys * SKETCH_BYTES, np.uint8)
@@ -97,20 +101,10 @@ class HotRows:
         """Return what one more key costs beside its rows."""
         return 8 + 4 + 1 + 1 + SKETCH_BYTES + ENTRY_BYTES
 
-    @staticmethod
-    def bytes_beside_row() -> int:
-        """Return what a row costs beside itself and its key."""
-        return 4
-
     @classmethod
     def bytes_per_row(cls, codec: RowCodec, row_bytes: float = 0.0) -> int:
         """Return what one more row costs beside its key."""
-        return cls.bytes_beside_row() + RowStore.bytes_per_slot(codec, row_bytes)
-
-    @staticmethod
-    def fixed_bytes() -> int:
-        """Return what an arena costs beside keys and rows."""
-        return 128
+        return cls.bytes_beside_row + RowStore.bytes_per_slot(codec, row_bytes)
 
     @property
     def nbytes(self) -> int:
@@ -151,15 +145,17 @@ class HotRows:
         keys, valid = frozen(keys), frozen(valid)
         self._plan, done, hits = None, 0, 0
         while True:
-            before = self.key_count
             count, known = kernels.number(self._t, keys[done:], valid[done:], self.whole, self._sketch, numbers[done:])
-            self._entered += self.key_count - before
             done, hits = done + int(count), hits + int(known)
-            more = max(self._going, self._entered_before - self._entered)
-            if done == keys.size or not self._make_place(min(keys.size - done, more)):
+            if done == keys.size:
+                break
+            lacking = int(kernels.look_ahead(self._t, keys[done:], valid[done:]))
+            if not self._make_place(max(lacking, min(keys.size - done, self._going))):
                 break
             self._going *= 2  # the more new keys have come, the more are to be expected
-        self._grow_older(done)
+        self._t.state[kernels.SEEN] += done
+        if self._t.state[kernels.SEEN] >= self._aging:
+            self.age()
         return done, hits
 
     def pin(self, numbers: Slots) -> None:
@@ -174,7 +170,6 @@ class HotRows:
     def unpin(self) -> None:
         """Let all keys go when room is needed; numbers given out are void."""
         self._going, self._plan = self.keys // 16 + 1, None
-        self._entered, self._entered_before = 0, self._entered  # of the next window as many are to be expected
         self._t.known[:] &= np.uint8(KNOWN)
 
     # -- rows come in -------------------------------------------------------------------------------------
@@ -202,7 +197,7 @@ class HotRows:
     def expect(self, rows: int) -> None:
         """Choose the keys that go for so many rows to come; they go as rows come, some at a time."""
         lacking = rows - (self.capacity - len(self))
-        self._plan = kernels.plan_going(self._t, 0, lacking, self.unique) if lacking > 0 else None
+        self._plan = going.plan_going(self._t, 0, lacking, self.unique) if lacking > 0 else None
 
     def attach(self, numbers: Slots, rows: Rows) -> bool:
         """Append ``rows[i]`` to the key of ``numbers[i]``; rows of a key lie next to each other, in R's order.
@@ -244,11 +239,11 @@ class HotRows:
 
     def reset(self, numbers: Slots) -> None:
         """Make these keys unknown again, because not all of their rows were found."""
-        self._rows.free(kernels.reset(self._t, frozen(numbers)))
+        self._rows.free(going.reset(self._t, frozen(numbers)))
 
     def forget(self, keys: Ints) -> None:
         """Forget what is known of keys, as after an update of R."""
-        freed, noted = kernels.forget(self._t, frozen(keys), self.whole)
+        freed, noted = going.forget(self._t, frozen(keys), self.whole)
         self._rows.free(freed)
         self.whole = self.whole and bool(noted)
 
@@ -310,24 +305,29 @@ class HotRows:
     # -- inside -------------------------------------------------------------------------------------------
 
     def _make_place(self, keys: int) -> bool:
+        """Have a place for one more key at least; those that are asked for soon go only if no other can."""
         self._let_go(keys, 0)
+        if int(self._t.state[kernels.FREE_KEY]) < 0:
+            self._t.known[:] &= np.uint8(~SOON & 0xFF)
+            self._let_go(keys, 0)
         return int(self._t.state[kernels.FREE_KEY]) >= 0
 
     def _let_go(self, keys: int, rows: int) -> bool:
         self._plan = None
-        plan = kernels.plan_going(self._t, keys, rows, self.unique)
-        return self._reclaim(plan, self.keys + 1, self.capacity + 1)
+        plan = going.plan_going(self._t, keys, rows, self.unique)
+        few = int(plan[going.GOING]) < _MANY * self.keys
+        return self._reclaim(plan, self.keys + 1, self.capacity + 1, erasing=few)
 
     def _let_some_go(self) -> bool:
         return self._go_on() or self._let_go(0, max(1, self.capacity // 64))
 
     def _go_on(self) -> bool:
         """Let some more of the keys go that are to go for rows expected; return False if none is left."""
-        return self._plan is not None and self._reclaim(self._plan, 0, _AT_ONCE)
+        return self._plan is not None and self._reclaim(self._plan, 0, _AT_ONCE, erasing=True)
 
-    def _reclaim(self, plan: Ints, keys: int, rows: int) -> bool:
+    def _reclaim(self, plan: Ints, keys: int, rows: int, *, erasing: bool) -> bool:
         before = self.key_count
-        freed = kernels.reclaim(self._t, plan, keys, rows, self.unique, self._sketch)
+        freed = going.reclaim(self._t, plan, keys, rows, self.unique, erasing, self._sketch)
         self._rows.free(freed)
         gone = before - self.key_count
         self.evictions, self.whole = self.evictions + gone, self.whole and gone == 0
@@ -343,11 +343,6 @@ class HotRows:
         self._t.often[:] >>= np.uint8(halvings)
         self._sketch[:] >>= np.uint8(halvings)
         self._t.state[kernels.SEEN] = 0
-
-    def _grow_older(self, tuples: int) -> None:
-        self._t.state[kernels.SEEN] += tuples
-        if self._t.state[kernels.SEEN] >= self._aging:
-            self.age()
 
     def check(self) -> None:
         """Assert that table, chains, free lists and rows agree."""

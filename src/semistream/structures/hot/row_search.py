@@ -15,12 +15,11 @@ from semistream.core.compiled import Int, copy_bytes, frozen, inner_kernel, kern
 from semistream.relation.pages.page_layout import HEADER, PageLayout, find_rows
 from semistream.relation.rows.row_codec import Rows
 from semistream.relation.rows.row_kernels import lengths_at
-from semistream.structures.hot.hot_row_kernels import FREE_ROW, HELD, PINNED, PRESENT, ROWS, HotTable
+from semistream.structures.hot.hot_row_kernels import FREE_ROW, IN_USE, PRESENT, ROWS, HotTable
 
 __all__ = ["WantedRows", "copy_rows", "found_rows"]
 
 _WORD = 8
-_IN_USE = PINNED | HELD
 _NO_LIMIT = np.iinfo(np.int32).max
 
 
@@ -104,7 +103,7 @@ def _copy_rows(
                 else:
                     after[last] = row
                 last = row
-                known[number] = (known[number] & _IN_USE) | PRESENT
+                known[number] = (known[number] & IN_USE) | PRESENT
                 matches -= 1
             here += 1
         i += 1
