@@ -32,7 +32,7 @@ def layouts(room: int, row: int, rows_of_r: int) -> list[AdaptiveLayout]:
 def test_window_and_rows_fit_into_the_room(row: int, more: int, rows_of_r: int, tuples: int, each: float) -> None:
     for layout in layouts(AdaptiveLayout.least_room(row) + more, row, rows_of_r):
         parts = layout.parts(tuples, each)
-        assert parts.taken + parts.rows * row + layout.keys * HotRows.bytes_per_key() <= layout.room
+        assert parts.taken + parts.rows * row + layout.keys * HotRows.bytes_per_key <= layout.room
         assert parts.tuples >= LEAST_TUPLES
         assert parts.rows >= LEAST_KEYS
         assert parts.limit >= 0
@@ -45,7 +45,7 @@ def test_less_room_is_kept_to(row: int, more: int, rows_of_r: int, less: float) 
     layout = AdaptiveLayout.of(AdaptiveLayout.least_room(row) + more, row, rows_of_r)
     smaller = layout.within(layout.least + int(less * max(0, layout.room - layout.least)))
     parts = smaller.parts(10**6, 20.0)
-    assert parts.taken + parts.rows * row + smaller.keys * HotRows.bytes_per_key() <= smaller.room
+    assert parts.taken + parts.rows * row + smaller.keys * HotRows.bytes_per_key <= smaller.room
     assert smaller.keys == layout.keys
     assert smaller.most_rows in (None, layout.most_rows)
 

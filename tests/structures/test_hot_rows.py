@@ -132,8 +132,8 @@ def test_an_arena_in_files_is_taken_up(tmp_path):
 
 
 @pytest.mark.parametrize("schema", [FIXED, VARYING], ids=["fixed", "varying"])
-@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
-def test_keys_that_stay_are_found_however_many_go(schema, share):
+@pytest.mark.parametrize("wanted", [85, 425, 850, 900])
+def test_keys_that_stay_are_found_however_many_go(schema, wanted):
     left, codec = [], RowCodec(schema)
     for erasing in (True, False):
         arena = HotRows(codec, 1000, 1600, 80.0)
@@ -147,15 +147,16 @@ def test_keys_that_stay_are_found_however_many_go(schema, share):
         asked = keys[:150]
         arena.number(asked, np.ones(asked.size, bool), numbers[:150])
         arena.pin_only(numbers[:70])  # the next eighty are held: what is known of them may go, they may not
-        plan = going.plan_going(arena._t, int(share * 850), 0, False)
-        assert plan[going.GOING] == int(share * 850)
+        plan, gone = going.plan_going(arena._t, wanted, 0, False), min(wanted, 850)
+        assert plan[going.GOING] == gone
         arena._reclaim(plan, arena.keys + 1, arena.capacity + 1, erasing=erasing)
         arena.check()
-        assert arena.key_count == 1000 - int(share * 850)
+        assert arena.key_count == 1000 - gone
         assert {k: len(v) for k, v in look(arena, codec, numbers[:70]).items()} == dict(enumerate(asked[:70] % 4))
         again = np.empty(asked.size, np.int32)
         arena.number(asked, np.ones(asked.size, bool), again)
         assert np.array_equal(again, numbers[:150])
+        assert np.array_equal(np.sort(arena.unknown()), np.sort(numbers[70:150]) if wanted > 850 else [])
         left.append(np.sort(arena.keys_of(arena.places())))
         arena.forget(left[-1][::3])
         arena.unpin()
@@ -172,6 +173,29 @@ def test_keys_that_a_batch_asks_for_do_not_go_for_others_of_it():
     new = 1000 + 4 * np.arange(50)
     both = np.column_stack([new, kept[50:]]).reshape(-1)  # what is there comes after what needs its place
     assert arena.number(both, np.ones(100, bool), numbers) == (100, 50)
+    arena.check()
+
+
+def test_a_new_key_takes_one_place_however_often_it_comes():
+    arena = HotRows(RowCodec(FIXED), 320, 320)
+    numbers = np.empty(1000, np.int32)
+    arena.number(np.arange(320), np.ones(320, bool), numbers[:320])
+    arena.unpin()
+    arena.number(np.full(1000, 999), np.ones(1000, bool), numbers)
+    assert arena.evictions == 320 // 16 + 1
+    arena.check()
+
+
+def test_of_keys_that_are_all_asked_for_the_last_go():
+    arena = HotRows(RowCodec(FIXED), 320, 320)
+    numbers = np.empty(1000, np.int32)
+    arena.number(np.arange(320), np.ones(320, bool), numbers[:320])
+    arena.settle(numbers[:320])
+    arena.unpin()
+    keys = np.concatenate([[999], np.arange(320), np.arange(1000, 1500)])
+    done, hits = arena.number(keys, np.ones(keys.size, bool), numbers[: keys.size])
+    assert done == 320
+    assert hits > 250, "keys went that were asked for next"
     arena.check()
 
 

@@ -108,7 +108,7 @@ class AdaptiveJoinCosts(DiskCosts):
         split = Split(layout.free, setting.rows, setting.pages, each, layout.row, setting.queued_seek, setting.transfer)
         given = layout.parts(split.best(setting.exponent) if window is None else window, each)
         parts.give("stream buffer", given.taken)
-        arena = given.rows * layout.row + layout.keys * HotRows.bytes_per_key() + HotRows.fixed_bytes
+        arena = given.rows * layout.row + layout.keys * HotRows.bytes_per_key + HotRows.fixed_bytes
         parts.give("arena", arena)
         return parts, float(given.tuples), given.rows, frames
 

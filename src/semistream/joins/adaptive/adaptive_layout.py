@@ -28,7 +28,7 @@ def least_bytes(frame_bytes: int, row: int) -> int:
     """Return the least that all parts need, with frames of so many bytes and rows that take ``row`` in the arena."""
     return (
         LEAST_TUPLES * Window.bytes_per_tuple
-        + LEAST_KEYS * (row + 2 * HotRows.bytes_per_key())
+        + LEAST_KEYS * (row + 2 * HotRows.bytes_per_key)
         + HotRows.fixed_bytes
         + frame_bytes
         + PageFetch.bytes_per_frame
@@ -95,7 +95,7 @@ class AdaptiveLayout:
     @classmethod
     def of(cls, room: int, row: int, rows_of_r: int, uneven: int = 0) -> AdaptiveLayout:
         """Lay out ``room`` for an R of so many rows; ``uneven``: rows more that it may take, as they vary in length."""
-        key, most_rows = HotRows.bytes_per_key(), None
+        key, most_rows = HotRows.bytes_per_key, None
         keys = max(LEAST_KEYS, int(int((room - _LEAST_TAKEN) / (row + _KEYS_A_ROW * key)) * _KEYS_A_ROW))
         every = rows_of_r + uneven
         if every * row + (rows_of_r + LEAST_KEYS) * key + 2 * _LEAST_TAKEN <= room:
@@ -112,21 +112,21 @@ class AdaptiveLayout:
     @property
     def free(self) -> int:
         """Bytes for tuples and rows: the room without places for keys."""
-        return self.room - self.keys * HotRows.bytes_per_key()
+        return self.room - self.keys * HotRows.bytes_per_key
 
     @property
     def least(self) -> int:
         """The smallest room with as many places for keys."""
-        return _LEAST_TAKEN + LEAST_KEYS * self.row + self.keys * HotRows.bytes_per_key()
+        return _LEAST_TAKEN + LEAST_KEYS * self.row + self.keys * HotRows.bytes_per_key
 
     @staticmethod
     def least_room(row: int) -> int:
         """Return the smallest room of all."""
-        return _LEAST_TAKEN + LEAST_KEYS * (row + 2 * HotRows.bytes_per_key())
+        return _LEAST_TAKEN + LEAST_KEYS * (row + 2 * HotRows.bytes_per_key)
 
     def within(self, room: int) -> AdaptiveLayout:
         """Return this with another room; all rows of R are to fit only if they do."""
-        key, most_rows = HotRows.bytes_per_key(), self.most_rows
+        key, most_rows = HotRows.bytes_per_key, self.most_rows
         if most_rows is not None and most_rows * self.row + self.keys * key + _LEAST_TAKEN > room:
             most_rows = None
         return dataclasses.replace(self, room=room, most_rows=most_rows)

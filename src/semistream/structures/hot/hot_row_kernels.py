@@ -14,8 +14,10 @@ from semistream.structures.hot.admission import MOST, recall
 
 __all__ = [
     "ABSENT",
+    "AHEAD",
     "FREE",
     "HELD",
+    "IN_USE",
     "KNOWN",
     "PINNED",
     "PRESENT",
@@ -114,19 +116,35 @@ def number(
 
 
 @kernel
-def look_ahead(t: HotTable, keys: Ints, valid: NDArray[np.bool_]) -> Int:
+def look_ahead(t: HotTable, keys: Ints, valid: NDArray[np.bool_], seen: Slots) -> Int:
     """Note which keys are in the table already, so that they do not go before they are numbered.
 
-    Returns how many are not, each as often as it comes.
+    Returns about how many different ones are not, rather too few; ``seen`` is room for as many numbers as keys.
     """
+    entries, known = t.entries, t.known
+    bits = 32 * seen.size
+    seen[:] = 0
     absent = 0
-    for i in range(keys.size):
-        if valid[i]:
-            at = find(t.entries, t.key, keys[i])
-            if at < 0:
+    near = np.uint64(0)
+    for begin in range(0, keys.size, AHEAD):
+        end = min(begin + AHEAD, keys.size)
+        for i in range(begin, end):  # these reads do not wait for each other
+            near += entries[home(mix(keys[i]), entries.size)]
+        for i in range(begin, end):
+            if not valid[i]:
+                continue
+            at = find(entries, t.key, keys[i])
+            if at >= 0:
+                place = position_at(entries, at)
+                if (known[place] & PINNED) == 0:
+                    known[place] |= SOON
+                continue
+            bit = home(mix(keys[i]), bits)
+            if (seen[bit >> 5] >> (bit & 31)) & 1 == 0:
+                seen[bit >> 5] |= np.int32(1) << np.int32(bit & 31)
                 absent += 1
-            elif (t.known[position_at(t.entries, at)] & PINNED) == 0:
-                t.known[position_at(t.entries, at)] |= SOON
+    if near == np.uint64(1):  # never mind what it is: the reads must not be left out
+        t.state[SEEN] += 0
     return absent
 
 

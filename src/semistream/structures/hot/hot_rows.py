@@ -62,6 +62,8 @@ class HotRows:
 
     FORMAT = "hot rows 3"
     """Changes with the arrays and their meaning, so that an arena in files is not taken for another."""
+    bytes_per_key = 8 + 4 + 1 + 1 + SKETCH_BYTES + ENTRY_BYTES
+    """What one more key costs beside its rows."""
     bytes_beside_row, fixed_bytes = 4, 128
     """What a row costs beside itself and its key, and an arena beside keys and rows."""
 
@@ -95,11 +97,6 @@ class HotRows:
             self._t.after[:] = np.append(np.arange(1, rows), -1)
             self._t.state[kernels.READY] = 1
         self.unpin()
-
-    @staticmethod
-    def bytes_per_key() -> int:
-        """Return what one more key costs beside its rows."""
-        return 8 + 4 + 1 + 1 + SKETCH_BYTES + ENTRY_BYTES
 
     @classmethod
     def bytes_per_row(cls, codec: RowCodec, row_bytes: float = 0.0) -> int:
@@ -147,12 +144,8 @@ class HotRows:
         while True:
             count, known = kernels.number(self._t, keys[done:], valid[done:], self.whole, self._sketch, numbers[done:])
             done, hits = done + int(count), hits + int(known)
-            if done == keys.size:
+            if done == keys.size or not self._make_place(keys[done:], valid[done:], numbers[done:]):
                 break
-            lacking = int(kernels.look_ahead(self._t, keys[done:], valid[done:]))
-            if not self._make_place(max(lacking, min(keys.size - done, self._going))):
-                break
-            self._going *= 2  # the more new keys have come, the more are to be expected
         self._t.state[kernels.SEEN] += done
         if self._t.state[kernels.SEEN] >= self._aging:
             self.age()
@@ -169,7 +162,7 @@ class HotRows:
 
     def unpin(self) -> None:
         """Let all keys go when room is needed; numbers given out are void."""
-        self._going, self._plan = self.keys // 16 + 1, None
+        self._more, self._plan = self.keys // 16 + 1, None
         self._t.known[:] &= np.uint8(KNOWN)
 
     # -- rows come in -------------------------------------------------------------------------------------
@@ -304,13 +297,19 @@ class HotRows:
 
     # -- inside -------------------------------------------------------------------------------------------
 
-    def _make_place(self, keys: int) -> bool:
-        """Have a place for one more key at least; those that are asked for soon go only if no other can."""
-        self._let_go(keys, 0)
-        if int(self._t.state[kernels.FREE_KEY]) < 0:
+    def _make_place(self, keys: Ints, valid: Bools, room: Slots) -> bool:
+        """Let keys go for new ones of ``keys``, but none that these ask for soon; False if there is no place at all."""
+        ahead, left = keys.size, True
+        while left:
+            lacking = int(kernels.look_ahead(self._t, keys[:ahead], valid[:ahead], room[:ahead]))
+            self._let_go(max(lacking, min(ahead, self._more)), 0)
+            if int(self._t.state[kernels.FREE_KEY]) >= 0:
+                self._more *= 2  # the more new keys have come, the more are to be expected
+                return True
+            left = bool((self._t.known & np.uint8(SOON)).any())  # too many are asked for: look less far ahead
             self._t.known[:] &= np.uint8(~SOON & 0xFF)
-            self._let_go(keys, 0)
-        return int(self._t.state[kernels.FREE_KEY]) >= 0
+            ahead //= 2
+        return False
 
     def _let_go(self, keys: int, rows: int) -> bool:
         self._plan = None
@@ -346,5 +345,6 @@ class HotRows:
 
     def check(self) -> None:
         """Assert that table, chains, free lists and rows agree."""
+        assert not (self._t.known & np.uint8(SOON)).any(), "a key is asked for soon, and nobody asks"
         self._rows.check(walks.check_table(self._t))
         assert self._elastic is None or self._elastic.copies == 0, "somebody holds arrays that were resized"
