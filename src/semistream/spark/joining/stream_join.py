@@ -93,6 +93,7 @@ def join(*given: Any, **named: Any) -> DataFrame:
         A name under which every micro-batch's progress shows what the join's tasks did, pages read, bytes held and so
         on: ``semistream.spark.counters_of(query.lastProgress["observedMetrics"][name])`` are the sums, and
         `semistream.spark.stream_statistics` those of the whole query. For a batch DataFrame an ``Observation``.
+        Tasks whose rows are not read to the end, as with a ``limit`` after the join, tell nothing.
     missing_keys
         False keeps the keys that the relation does not have, of which the most frequent are else told as text with the
         ``metrics``, out of Spark's progress and its event log. How many rows have no partner is counted all the same.
