@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gc
 import os
 import signal
@@ -20,22 +19,9 @@ from hypothesis import strategies as st
 from page_files import WAYS, ways, write_pages
 from semistream.core.compiled import frozen
 from semistream.core.errors import CorruptPageError, SemistreamError
-from semistream.relation.devices import reader, system_calls
 from semistream.relation.devices.device import Frames
 from semistream.relation.devices.file_device import DeviceError, FileDevice
 from semistream.relation.devices.reader import Method
-
-
-@pytest.fixture(scope="module")
-def three_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[tuple[Path, int]], Frames]:
-    """Files of 40, 1 and 200 pages of 4 KiB, and one without any."""
-    folder = tmp_path_factory.mktemp("pages")
-    files, contents = [], []
-    for number, pages in enumerate((40, 0, 1, 200)):
-        path = folder / f"{number}.pages"
-        contents.append(write_pages(path, pages, 4096, seed=number))
-        files.append((path, pages))
-    return files, np.concatenate(contents)
 
 
 @pytest.fixture(params=WAYS, ids=lambda way: way[1])
@@ -179,111 +165,6 @@ def test_an_error_of_the_system_is_reported_with_its_reason(
     monkeypatch.setattr(device._reader, "_files", frozen(np.full_like(files, 10**6)))
     with pytest.raises(DeviceError, match=r"reading page 5 of .*Bad file descriptor"):
         device.read(np.array([5]), device.allocate(1))
-
-
-# -- what may be missing ------------------------------------------------------------------------------------
-
-
-def test_without_direct_reads_pages_come_through_the_cache(
-    three_files: tuple[list[tuple[Path, int]], Frames], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = os.open
-
-    def refuse(path: Any, flags: int, *more: Any) -> int:
-        if flags & os.O_DIRECT:
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        return real(path, flags, *more)
-
-    monkeypatch.setattr(os, "open", refuse)
-    with FileDevice(three_files[0], 4096, direct=True) as device:
-        assert not device.direct
-        frames = device.allocate(241)
-        device.read(np.arange(241), frames)
-        assert (frames == three_files[1]).all()
-        assert "buffered" in repr(device)
-
-
-def test_direct_reads_are_tried_once_for_each_file_and_size_of_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried, works = [], True
-    real = os.preadv
-
-    def seen(descriptor: int, buffers: Any, offset: int) -> int:
-        tried.append(offset)
-        if not works:
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        return real(descriptor, buffers, offset)
-
-    monkeypatch.setattr(os, "preadv", seen)
-    files = [(tmp_path / name, pages) for name, pages in (("none.pages", 0), ("one.pages", 1), ("more.pages", 8))]
-    for path, pages in files:
-        write_pages(path, pages, 4096)
-    for page_bytes, expected in ((4096, [0, 0, 4096]), (4096, [0]), (512, [0, 0, 512])):
-        tried.clear()
-        with FileDevice(files, page_bytes) as device:
-            assert device.direct
-        assert tried == expected, "one page is half of a try"
-    works = False
-    with FileDevice(files[1:], 4096) as device:
-        assert not device.direct
-    os.utime(files[2][0], ns=(1, 1))  # written anew: what was tried was another
-    with FileDevice(files[2:], 4096) as device:
-        assert not device.direct
-
-
-def test_without_queues_threads_read(
-    three_files: tuple[list[tuple[Path, int]], Frames], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(system_calls, "IO_SETUP", -1)  # no such system call
-    monkeypatch.setattr(reader, "_spares", reader._Spares())
-    with FileDevice(three_files[0], 4096) as device:
-        assert (device.direct, device.method) == (True, "threads")
-        frames = device.allocate(241)
-        device.read(np.arange(241), frames)
-        assert (frames == three_files[1]).all()
-
-
-def test_a_queue_that_stops_working_is_replaced(three_files: tuple[list[tuple[Path, int]], Frames]) -> None:
-    with FileDevice(three_files[0], 4096) as device:
-        frames = device.allocate(241)
-        for _ in range(2):
-            device._reader._process.idle_queues[0].destroy()
-            device.read(np.arange(241), frames)  # by threads
-            assert (frames == three_files[1]).all()
-            assert not device._reader._process.idle_queues
-            device.read(np.arange(241), frames)  # by a new queue
-            assert len(device._reader._process.idle_queues) == 1
-
-
-def test_a_closed_device_leaves_its_queue_to_the_next(
-    three_files: tuple[list[tuple[Path, int]], Frames], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    destroyed: list[reader.Queue] = []
-    monkeypatch.setattr(reader.Queue, "destroy", lambda queue: destroyed.append(queue))
-    monkeypatch.setattr(reader, "_spares", reader._Spares())
-    used = set()
-    for _ in range(3):
-        with FileDevice(three_files[0], 4096) as device:
-            used.add(device._reader._process.idle_queues[0].handle)
-            frames = device.allocate(241)
-            device.read(np.arange(241), frames)
-            assert (frames == three_files[1]).all()
-    assert len(used) == 1
-    # queues of another depth are not given out, and not all are kept
-    for depth in range(2, 12):
-        FileDevice(three_files[0], 4096, depth=depth).close()
-    assert len(destroyed) == 3
-    assert len(reader._spares._queues) == reader._Spares.MOST
-    assert destroyed[0].handle in used
-    monkeypatch.undo()
-    for queue in destroyed:
-        queue.destroy()
-
-
-def test_files_that_are_missing(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        FileDevice([(tmp_path / "nothing", 1)], 4096)
 
 
 # -- arguments and life -------------------------------------------------------------------------------------
