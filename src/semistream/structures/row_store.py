@@ -15,19 +15,21 @@ from typing import NamedTuple
 import numpy as np
 
 from semistream.core.arrays import Bytes, Ints, Slots
-from semistream.core.compiled import Int, copy_bytes, kernel
+from semistream.core.compiled import Int, copy_bytes, inner_kernel, kernel
 from semistream.core.errors import SemistreamError
 from semistream.relation.rows.row_codec import RowCodec, Rows
 from semistream.structures.array_source import Arrays, in_memory
 from semistream.structures.elastic import ElasticArrays
 
-__all__ = ["RowStore"]
+__all__ = ["RowStore", "RowTable", "free_segments", "put_row", "segments_of"]
 
 
 _FREE, _COUNT, _READY = 0, 1, 2
 
 
-class _Segments(NamedTuple):
+class RowTable(NamedTuple):
+    """The arrays of a store. Fixed rows are all in ``data``; else that has segments, and no rows of equal length."""
+
     data: Bytes
     first: Slots
     length: Slots
@@ -35,48 +37,67 @@ class _Segments(NamedTuple):
     state: Ints
 
 
-@kernel
-def _put_fixed(store: Bytes, stride: int, slots: Slots, data: Bytes, starts: Ints) -> None:
-    for i in range(slots.size):
-        copy_bytes(store, np.int64(slots[i]) * stride, data, starts[i], stride)
+@inner_kernel
+def free_segments(t: RowTable) -> Int:
+    """Return how many segments no row has."""
+    return t.next.size - np.int64(t.state[_COUNT])
+
+
+@inner_kernel
+def segments_of(length: Int, width: int) -> Int:
+    """Return how many segments a row of so many bytes takes."""
+    return max(1, (length + width - 1) // width)
+
+
+@inner_kernel
+def put_row(t: RowTable, width: int, slot: Int, data: Bytes, start: Int, length: Int) -> None:
+    """Copy a row into a free slot; if rows vary, there are enough segments."""
+    if t.next.size == 0:
+        copy_bytes(t.data, slot * width, data, start, width)
+        return
+    t.length[slot] = length
+    segment = np.int64(t.state[_FREE])
+    t.first[slot] = segment
+    at, left = np.int64(start), np.int64(length)
+    while True:
+        part = min(int(left), width)
+        copy_bytes(t.data, segment * width, data, at, part)
+        at += part
+        left -= part
+        t.state[_COUNT] += 1
+        after = np.int64(t.next[segment])
+        if left == 0:
+            t.next[segment] = -1
+            t.state[_FREE] = after
+            return
+        segment = after
 
 
 @kernel
-def _put_segments(t: _Segments, width: int, slots: Slots, data: Bytes, starts: Ints, lengths: Ints) -> None:
+def _put(t: RowTable, width: int, slots: Slots, data: Bytes, starts: Ints, lengths: Ints) -> None:
     for i in range(slots.size):
-        slot, start, left = slots[i], starts[i], lengths[i]
-        t.length[slot] = left
-        segment = t.state[_FREE]
-        t.first[slot] = segment
-        while True:
-            part = min(left, width)
-            copy_bytes(t.data, segment * width, data, start, part)
-            start += part
-            left -= part
-            t.state[_COUNT] += 1
-            after = t.next[segment]
-            if left == 0:
-                t.next[segment] = -1
-                t.state[_FREE] = after
-                break
-            segment = np.int64(after)
+        put_row(t, width, np.int64(slots[i]), data, starts[i], lengths[i])
 
 
 @kernel
-def _free_segments(t: _Segments, slots: Slots) -> None:
+def _free_segments(t: RowTable, slots: Slots) -> None:
     for i in range(slots.size):
-        segment = t.first[slots[i]]
+        first = np.int64(t.first[slots[i]])
+        if first < 0:
+            continue
         t.first[slots[i]] = -1
-        while segment >= 0:
-            after = t.next[segment]
-            t.next[segment] = t.state[_FREE]
-            t.state[_FREE] = segment
+        last = first
+        t.state[_COUNT] -= 1
+        while t.next[last] >= 0:
+            last = np.int64(t.next[last])
             t.state[_COUNT] -= 1
-            segment = after
+        # in their order: segments that lay next to each other do so in the next row too
+        t.next[last] = t.state[_FREE]
+        t.state[_FREE] = first
 
 
 @kernel
-def _gather_segments(t: _Segments, width: int, slots: Slots) -> tuple[Bytes, Ints]:
+def _gather_segments(t: RowTable, width: int, slots: Slots) -> tuple[Bytes, Ints]:
     starts = np.empty(slots.size, np.int64)
     total = 0
     for i in range(slots.size):
@@ -87,16 +108,19 @@ def _gather_segments(t: _Segments, width: int, slots: Slots) -> tuple[Bytes, Int
         at, left = starts[i], int(t.length[slots[i]])
         segment = np.int64(t.first[slots[i]])
         while left > 0:
-            part = min(left, width)
-            copy_bytes(data, at, t.data, segment * width, part)
+            begin, after = segment, np.int64(t.next[segment])
+            while after == segment + 1:
+                segment, after = after, np.int64(t.next[after])
+            part: Int = min(left, int(segment + 1 - begin) * width)
+            copy_bytes(data, at, t.data, begin * width, part)
             at += part
             left -= part
-            segment = np.int64(t.next[segment])
+            segment = after
     return data, starts
 
 
 @kernel
-def _draw_in(t: _Segments, width: int, limit: int) -> None:
+def _draw_in(t: RowTable, width: int, limit: int) -> None:
     """Move what lies in segments from ``limit`` on to free ones below it, of which there are enough."""
     used = np.zeros(t.next.size, np.bool_)
     for slot in range(t.first.size):
@@ -128,6 +152,11 @@ def _draw_in(t: _Segments, width: int, limit: int) -> None:
     t.state[_FREE] = free
 
 
+def _fixed(data: Bytes) -> RowTable:
+    none = np.empty(0, np.int32)
+    return RowTable(data, none, none, none, np.zeros(3, np.int64))
+
+
 class RowStore:
     """Room for up to ``slots`` rows of one codec.
 
@@ -154,13 +183,14 @@ class RowStore:
         self.codec = codec
         self.slots = slots
         self.variable = codec.variable
-        self._stride = codec.stride
+        self.width: int = self.SEGMENT if self.variable else codec.stride
+        """Bytes of a segment, or of a row if rows are fixed."""
         if not self.variable:
-            self._data: Bytes = arrays("rows", slots * self._stride, np.uint8)
+            self._t = _fixed(arrays("rows", slots * self.width, np.uint8))
             return
         self._segments_a_slot = math.ceil(max(row_bytes, 1) / self.SEGMENT)
         segments = self.segments_for(slots)
-        self._t = _Segments(
+        self._t = RowTable(
             data=arrays("segments", segments * self.SEGMENT, np.uint8),
             first=arrays("first_segment", slots, np.int32),
             length=arrays("row_length", slots, np.int32),
@@ -182,14 +212,12 @@ class RowStore:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        if not self.variable:
-            return self._data.nbytes
-        return sum(array.nbytes for array in self._t)
+        return sum(array.nbytes for array in self._t) if self.variable else self._t.data.nbytes
 
     @property
-    def data(self) -> Bytes:
-        """The memory of fixed rows: that of slot i begins at i times the codec's stride."""
-        return self._data
+    def table(self) -> RowTable:
+        """The arrays, for kernels; others after a `resize`."""
+        return self._t
 
     @property
     def free_segments(self) -> int:
@@ -199,7 +227,7 @@ class RowStore:
     @property
     def largest_row(self) -> int:
         """The longest row that an empty store can take."""
-        return int(self._t.data.size) if self.variable else self._stride
+        return int(self._t.data.size) if self.variable else self.width
 
     def fitting(self, lengths: Ints) -> int:
         """Return how many of the rows, from the first on, fit into what is free."""
@@ -216,10 +244,7 @@ class RowStore:
                 f"{len(rows)} rows of {int(rows.lengths.sum()):,} B do not fit into {slots.size} slots of a row store "
                 f"that takes rows up to {self.largest_row:,} B; this is a fault of semistream, please report it"
             )
-        if self.variable:
-            _put_segments(self._t, self.SEGMENT, slots, rows.data, rows.starts, rows.lengths)
-        else:
-            _put_fixed(self._data, self._stride, slots, rows.data, rows.starts)
+        _put(self._t, self.width, slots, rows.data, rows.starts, rows.lengths)
 
     def free(self, slots: Slots) -> None:
         """Give slots back."""
@@ -229,7 +254,7 @@ class RowStore:
     def sizes(self, slots: Slots) -> Ints | int:
         """Return the bytes of the rows in slots; one number if all take the same."""
         if not self.variable:
-            return self._stride + self.codec.blank_bytes
+            return self.width + self.codec.blank_bytes
         return self._t.length[slots].astype(np.int64) + self.codec.blank_bytes
 
     def locate(self, slots: Slots) -> tuple[Bytes, Ints]:
@@ -238,8 +263,8 @@ class RowStore:
         Fixed rows are where they lie, and nothing is copied; rows that vary are copied together.
         """
         if self.variable:
-            return _gather_segments(self._t, self.SEGMENT, slots)
-        return self._data, slots.astype(np.int64) * self._stride
+            return _gather_segments(self._t, self.width, slots)
+        return self._t.data, slots.astype(np.int64) * self.width
 
     def segments_for(self, slots: int) -> int:
         """Return the segments of a store of so many slots; none if rows are fixed."""
@@ -248,7 +273,7 @@ class RowStore:
     def move(self, sources: Slots, targets: Slots) -> None:
         """Move rows from slots in use to free ones."""
         if not self.variable:
-            rows = self._data.reshape(-1, self._stride)
+            rows = self._t.data.reshape(-1, self.width)
             rows[targets] = rows[sources]
             return
         t = self._t
@@ -258,16 +283,16 @@ class RowStore:
     def resize(self, slots: int, arrays: ElasticArrays) -> None:
         """Have another number of slots, all in use being below it; segments in use must fit, too."""
         if not self.variable:
-            del self._data
-            self._data = arrays.resize("rows", slots * self._stride)
+            del self._t
+            self._t = _fixed(arrays.resize("rows", slots * self.width))
             self.slots = slots
             return
         segments, before = self.segments_for(slots), self._t.next.size
         if segments < before:
-            _draw_in(self._t, self.SEGMENT, segments)
+            _draw_in(self._t, self.width, segments)
         state = self._t.state
         del self._t
-        self._t = _Segments(
+        self._t = RowTable(
             data=arrays.resize("segments", segments * self.SEGMENT),
             first=arrays.resize("first_segment", slots),
             length=arrays.resize("row_length", slots),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.core.compiled import copy_bytes, kernel
+from semistream.core.compiled import Int, copy_bytes, inner_kernel, kernel
 
 __all__ = [
     "copy_cells",
@@ -18,6 +18,7 @@ __all__ = [
     "gather_heads",
     "lengths_at",
     "list_chained_rows",
+    "row_length",
     "scatter_heads",
     "split_heads",
     "write_field",
@@ -110,8 +111,9 @@ def copy_cells(
     return -1
 
 
-@kernel
-def _row_length(data: NDArray[np.uint8], at: int) -> int:
+@inner_kernel
+def row_length(data: NDArray[np.uint8], at: Int) -> int:
+    """Return the length of the variable row that starts at ``at``."""
     length = 0
     for place in range(4):
         length |= int(data[at + place]) << (8 * place)
@@ -124,7 +126,7 @@ def lengths_at(data: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np
     lengths = np.zeros(starts.size, np.int64)
     for i in range(starts.size):
         if 0 <= starts[i] <= data.size - 4:
-            lengths[i] = _row_length(data, starts[i])
+            lengths[i] = row_length(data, starts[i])
     return lengths
 
 
@@ -142,7 +144,7 @@ def count_chained_rows(
         while at < end:
             if at + 4 > end:
                 return i
-            length = _row_length(data, at)
+            length = row_length(data, at)
             if length < 4 or at + length > end:
                 return i
             at += length
@@ -166,4 +168,4 @@ def list_chained_rows(
         for _ in range(counts[i]):
             starts[written] = at
             written += 1
-            at += stride if stride > 0 else _row_length(data, at)
+            at += stride if stride > 0 else row_length(data, at)

@@ -25,7 +25,7 @@ from semistream.structures.hot import hot_row_going as going
 from semistream.structures.hot import hot_row_kernels as kernels
 from semistream.structures.hot import hot_row_walks as walks
 from semistream.structures.hot.hot_row_kernels import ABSENT, FREE, HELD, KNOWN, PINNED, SOON, UNKNOWN, HotTable
-from semistream.structures.hot.row_search import WantedRows, copy_rows, found_rows
+from semistream.structures.hot.row_search import WantedRows, copy_rows
 from semistream.structures.row_store import RowStore
 
 __all__ = ["HotRows"]
@@ -218,11 +218,8 @@ class HotRows:
         ``numbers`` are those of ``wanted.keys``; what is wanted of pages before has been brought up to ``begin``.
         Returns where to go on, and False if there is not room for all: see `reset`.
         """
-        if self._rows.variable:
-            end, owners, rows = found_rows(wanted, begin, read, frames)
-            return end, self.attach(numbers[owners], rows)
         while True:
-            begin, fitted = copy_rows(self._t, self._rows.data, numbers, wanted, begin, read, frames)
+            begin, fitted = copy_rows(self._t, self._rows, numbers, wanted, begin, read, frames)
             if fitted or not self._let_some_go():
                 return begin, fitted
 

@@ -11,16 +11,15 @@ from typing import NamedTuple
 import numpy as np
 
 from semistream.core.arrays import Bytes, Ints, Slots
-from semistream.core.compiled import Int, copy_bytes, frozen, inner_kernel, kernel
-from semistream.relation.pages.page_layout import HEADER, PageLayout, find_rows
-from semistream.relation.rows.row_codec import Rows
-from semistream.relation.rows.row_kernels import lengths_at
+from semistream.core.compiled import Int, frozen, inner_kernel, kernel
+from semistream.relation.pages.page_layout import HEADER, PageLayout
+from semistream.relation.rows.row_kernels import row_length
 from semistream.structures.hot.hot_row_kernels import FREE_ROW, IN_USE, PRESENT, ROWS, HotTable
+from semistream.structures.row_store import RowStore, RowTable, free_segments, put_row, segments_of
 
-__all__ = ["WantedRows", "copy_rows", "found_rows"]
+__all__ = ["WantedRows", "copy_rows"]
 
 _WORD = 8
-_NO_LIMIT = np.iinfo(np.int32).max
 
 
 class WantedRows(NamedTuple):
@@ -52,10 +51,26 @@ def _first_from(words: Ints, begin: Int, end: Int, key: Int) -> Int:
     return low
 
 
+@inner_kernel
+def _start_of(words: Ints, page: Int, rows_base: Int, row: Int) -> Int:
+    """Return where a row that varies in length starts: its page says so, in half a word for each."""
+    word = np.int64(words[rows_base // _WORD + row // 2])
+    return page + ((word >> (32 * (row & 1))) & 0xFFFFFFFF)
+
+
+@inner_kernel
+def _length_at(frames: Bytes, start: Int) -> Int:
+    """Return the length of the row that starts there; 0 where it would lie outside of the frames."""
+    if start > frames.size - 4:
+        return 0
+    length = row_length(frames, start)
+    return length if start + length <= frames.size else 0
+
+
 @kernel
 def _copy_rows(
-    t: HotTable, store: Bytes, stride: int, frames: Bytes, words: Ints, frame_bytes: int, read: Ints, ordered: bool,
-    pages: Ints, owners: Ints, keys: Ints, numbers: Slots, begin: int,
+    t: HotTable, store: RowTable, width: int, frames: Bytes, words: Ints, frame_bytes: int, stride: int, read: Ints,
+    ordered: bool, pages: Ints, owners: Ints, keys: Ints, numbers: Slots, begin: int,
 ) -> tuple[Int, bool]:  # fmt: skip
     first, known, after, state = t.first, t.known, t.after, t.state
     capacity = after.size
@@ -80,11 +95,16 @@ def _copy_rows(
         if ordered:
             at = _first_from(words, at, end, key)
         matches = 0
+        segments: Int = 0
         here = at
         while here < end and (words[here] == key or not ordered):
-            matches += words[here] == key
+            if words[here] == key:
+                matches += 1
+                if stride == 0:
+                    start = _start_of(words, frame * frame_bytes, rows_base, here - top)
+                    segments += segments_of(_length_at(frames, start), width)
             here += 1
-        if matches > capacity - state[ROWS]:
+        if matches > capacity - state[ROWS] or (stride == 0 and segments > free_segments(store)):
             return i, False
         last = np.int64(first[number])
         if matches > 0 and last >= 0:  # rows of an earlier page
@@ -97,7 +117,11 @@ def _copy_rows(
                 state[FREE_ROW] = after[row]
                 state[ROWS] += 1
                 after[row] = -1
-                copy_bytes(store, row * stride, frames, rows_base + (here - top) * stride, stride)
+                if stride > 0:
+                    put_row(store, width, row, frames, rows_base + (here - top) * stride, stride)
+                else:
+                    start = _start_of(words, frame * frame_bytes, rows_base, here - top)
+                    put_row(store, width, row, frames, start, _length_at(frames, start))
                 if last < 0:
                     first[number] = row
                 else:
@@ -111,23 +135,12 @@ def _copy_rows(
 
 
 def copy_rows(
-    t: HotTable, store: Bytes, numbers: Slots, wanted: WantedRows, begin: int, read: Ints, frames: Bytes
+    t: HotTable, rows: RowStore, numbers: Slots, wanted: WantedRows, begin: int, read: Ints, frames: Bytes
 ) -> tuple[int, bool]:
-    """Copy fixed rows into the slots of an arena; return where to go on, and whether there was room for all."""
+    """Copy rows into the slots of an arena; return where to go on, and whether there was room for all."""
     flat, layout = frames.reshape(-1), wanted.layout
     after, fitted = _copy_rows(
-        t, store, layout.stride, flat, flat.view(np.int64), layout.frame_bytes, frozen(read), wanted.ordered,
-        frozen(wanted.pages), frozen(wanted.owners), frozen(wanted.keys), frozen(numbers), begin,
+        t, rows.table, rows.width, flat, flat.view(np.int64), layout.frame_bytes, layout.stride, frozen(read),
+        wanted.ordered, frozen(wanted.pages), frozen(wanted.owners), frozen(wanted.keys), frozen(numbers), begin,
     )  # fmt: skip
     return int(after), bool(fitted)
-
-
-def found_rows(wanted: WantedRows, begin: int, read: Ints, frames: Bytes) -> tuple[int, Ints, Rows]:
-    """Find rows that vary in length; return where to go on, the position of each row's key, and the rows."""
-    end = begin + int(np.searchsorted(wanted.pages[begin:], read[-1], side="right"))
-    owners, flat = wanted.owners[begin:end], frames.reshape(-1)
-    frame_of = np.searchsorted(read, wanted.pages[begin:end])
-    found, starts, _, _ = find_rows(
-        frames, wanted.layout.stride, wanted.ordered, wanted.keys[owners], frame_of, 0, _NO_LIMIT
-    )
-    return end, owners[found], Rows(flat, starts, lengths_at(frozen(flat), frozen(starts)))
