@@ -22,6 +22,7 @@ from semistream.relation.changes.preparing import prepare
 from semistream.relation.changes.update_agreement import Listener, ask_all, tell_all
 from semistream.relation.devices.device import Device, DeviceCounters
 from semistream.relation.devices.mapped_device import MappedDevice
+from semistream.relation.devices.ring_reader import RingReader
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.pages.page_index import Index, Located, ScatteredIndex, locate_in_shards
 from semistream.relation.pages.page_layout import PageLayout, page_keys
@@ -113,13 +114,11 @@ class Relation:
         key
             Name of the key column, or several names. Rows whose key is NULL are left out: nothing can match them.
         page_size
-            Bytes of a page. Small pages waste less of a random read, large ones less of an index and of the
-            space between rows.
+            Bytes of a page. Small ones waste less of a random read, large ones less of an index and between rows.
         fill
             How full pages are made; less leaves room for updates and makes R longer to read.
         clustered
-            Sort by key (the default), or keep the order given, with an index on the side, for the joins that
-            want R by frequency.
+            Sort by key, or keep the order given, with an index on the side, for joins that want R by frequency.
         shards
             Parts by hash of the key, for as many tasks of a cluster.
         memory
@@ -235,22 +234,22 @@ class Relation:
     def locate(self, keys: Ints) -> Located:
         """Return the pages that may hold each key; none means that R cannot hold it.
 
-        A binary search a key in memory, without reads; in a relation that is not clustered a read of a leaf for each
-        key, keys of one leaf together.
+        A binary search a key in memory, without reads; if R is not clustered, a read of each leaf that keys are in.
         """
         if len(self.indexes) == 1:
             return self.indexes[0].locate(keys)
         return locate_in_shards(self.indexes, self.shard_bases, self.home(keys), keys)
 
     def read(self, pages: Ints, frames: Bytes) -> None:
-        """Bring page ``pages[i]`` into ``frames[i]``; neighbours become one read.
-
-        Changed pages are copied from memory, all others read from the device and verified, whether read before or not.
-        """
+        """Bring page ``pages[i]`` into ``frames[i]``, a changed one from memory, others from the device, verified."""
         if self.overlay.ids.size:
             self.overlay.read(self.device, pages, frames)
         else:
             self.device.read(pages, frames)
+
+    def ring(self, frames: Bytes) -> contextlib.AbstractContextManager[RingReader | None]:
+        """Have a ring over frames to read pages through; None where they are read otherwise (`Device.ring`)."""
+        return contextlib.nullcontext() if self.overlay.ids.size else self.device.ring(frames)
 
     def frames(self, count: int) -> Bytes:
         """Return room for ``count`` pages, aligned as the device needs it; memory is taken as pages come in."""

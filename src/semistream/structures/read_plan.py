@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from semistream.core.arrays import Floats, Ints
 from semistream.core.compiled import Int, kernel
 
-__all__ = ["ReadPlan", "ReadPlanner", "greedy_plan", "optimal_plan"]
+__all__ = ["Pages", "ReadPlan", "ReadPlanner", "greedy_plan", "optimal_plan"]
 
 Pages = NDArray[np.int32]
 
@@ -200,6 +200,13 @@ class ReadPlanner:
         ratio = self.seek / self.transfer
         operations, cost = _cut(pages, ratio, self.max_scan, self._cost, self._ends, self._window)
         return ReadPlan(pages, self._ends[: pages.size], cost * self.transfer, operations)
+
+    def plan_for(self, wanted: Ints) -> ReadPlan:
+        """Return the cheapest plan for pages that are wanted by several each, ascending."""
+        first = np.flatnonzero(np.diff(wanted, prepend=wanted[0] - 1)) if wanted.size else np.empty(0, np.int64)
+        distinct = self.pages[: first.size]
+        distinct[:] = wanted[first]
+        return self.plan(distinct)
 
     def plan_greedily(self, pages: Pages) -> ReadPlan:
         """Return a plan that joins neighbours while that pays by itself; see `greedy_plan`."""

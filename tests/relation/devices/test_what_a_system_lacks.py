@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from page_files import write_pages
-from semistream.relation.devices import reader, system_calls
+from semistream.relation.devices import request_queue, system_calls
 from semistream.relation.devices.device import Frames
 from semistream.relation.devices.file_device import FileDevice
 
@@ -68,7 +68,7 @@ def test_without_queues_threads_read(
     three_files: tuple[list[tuple[Path, int]], Frames], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(system_calls, "IO_SETUP", -1)  # no such system call
-    monkeypatch.setattr(reader, "_spares", reader._Spares())
+    monkeypatch.setattr(request_queue, "_spares", request_queue._Spares())
     with FileDevice(three_files[0], 4096) as device:
         assert (device.direct, device.method) == (True, "threads")
         frames = device.allocate(241)
@@ -91,9 +91,9 @@ def test_a_queue_that_stops_working_is_replaced(three_files: tuple[list[tuple[Pa
 def test_a_closed_device_leaves_its_queue_to_the_next(
     three_files: tuple[list[tuple[Path, int]], Frames], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    destroyed: list[reader.Queue] = []
-    monkeypatch.setattr(reader.Queue, "destroy", lambda queue: destroyed.append(queue))
-    monkeypatch.setattr(reader, "_spares", reader._Spares())
+    destroyed: list[request_queue.Queue] = []
+    monkeypatch.setattr(request_queue.Queue, "destroy", lambda queue: destroyed.append(queue))
+    monkeypatch.setattr(request_queue, "_spares", request_queue._Spares())
     used = set()
     for _ in range(3):
         with FileDevice(three_files[0], 4096) as device:
@@ -106,7 +106,7 @@ def test_a_closed_device_leaves_its_queue_to_the_next(
     for depth in range(2, 12):
         FileDevice(three_files[0], 4096, depth=depth).close()
     assert len(destroyed) == 3
-    assert len(reader._spares._queues) == reader._Spares.MOST
+    assert len(request_queue._spares._queues) == request_queue._Spares.MOST
     assert destroyed[0].handle in used
     monkeypatch.undo()
     for queue in destroyed:

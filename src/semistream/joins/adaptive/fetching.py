@@ -72,11 +72,7 @@ class Fetching:
             if numbers.size == 0:  # more pages than can be asked for, for a single key
                 self._fitted = False
                 return
-            pages = found.pages
-            first = np.flatnonzero(np.diff(pages, prepend=pages[0] - 1)) if pages.size else np.empty(0, np.int64)
-            distinct = self._planner.pages[: first.size]
-            distinct[:] = pages[first]
-            yield _Part(numbers, found, self._planner.plan(distinct))
+            yield _Part(numbers, found, self._planner.plan_for(found.pages))
 
     def following(self, own: Frames) -> Reading | None:
         """List the next pages to read; None if there are none."""

@@ -13,6 +13,7 @@ from semistream.core.compiled import frozen
 from semistream.core.errors import CorruptPageError
 from semistream.joins.adaptive.fetching import Fetching, Frames
 from semistream.relation.devices.device import DeviceProfile
+from semistream.relation.devices.ring_reader import RingReader
 from semistream.relation.relation import Relation
 from semistream.relation.rows.row_codec import Rows
 from semistream.relation.rows.row_kernels import lengths_at
@@ -72,9 +73,7 @@ class PageFetch:
         self._helpers = ThreadPoolExecutor(sets - 1, "semistream-fetch") if sets > 1 else None
         seek, transfer = read_costs(relation)
         seek = 0.0 if relation.device.merges else seek
-        # the last pages of some keys are still being read when the next keys are looked for
-        most = max(1, wanted // 2) if sets > 1 else wanted
-        self._planner = ReadPlanner(most, seek=seek, transfer=transfer, max_scan=max(1, min(max_scan, self._each)))
+        self._planner = ReadPlanner(wanted, seek=seek, transfer=transfer, max_scan=max(1, min(max_scan, self._each)))
 
     def resize(self, frames: int) -> None:
         """Have another number of frames, no fewer than at first."""
@@ -127,11 +126,6 @@ class PageFetch:
         return ReadPlanner.bytes_for(0, max_scan)
 
     @property
-    def capacity(self) -> int:
-        """Pages, and keys, that may be asked for at once."""
-        return self._planner.capacity
-
-    @property
     def frames(self) -> Bytes:
         """All frames, for who reads by himself; they are there until `let_go`."""
         if self._block is None:
@@ -161,7 +155,34 @@ class PageFetch:
         """
         if unknown.size == 0:
             return True
-        fetching = Fetching(self._relation, self._planner, arena, self._wanted(arena, unknown))
+        with self._relation.ring(self.frames) as ring:
+            if ring is not None:
+                fitted = self._stream(ring, arena, unknown)
+                if not ring.refused:
+                    return fitted
+        return self._read_in_threads(arena, arena.unknown() if ring is not None else unknown)
+
+    def _stream(self, ring: RingReader, arena: HotRows, unknown: Slots) -> bool:
+        """Bring rows in one loop, in which pages are read, checked and searched."""
+        arena.expect(min(unknown.size, arena.capacity))
+        for numbers, wanted in self._wanted(arena, unknown, self._planner.capacity):
+            fitted = False
+            try:
+                fitted = numbers.size > 0 and arena.stream(ring, numbers, wanted, self._planner.plan_for(wanted.pages))
+            finally:
+                if fitted:
+                    arena.settle(numbers)
+                else:
+                    arena.reset(numbers)
+            if not fitted:
+                return False
+        return True
+
+    def _read_in_threads(self, arena: HotRows, unknown: Slots) -> bool:
+        """Bring rows with several threads, where requests are not in flight by themselves."""
+        # the last pages of some keys are still being read when the next keys are looked for
+        most = max(1, self._planner.capacity // 2) if self._sets_count > 1 else self._planner.capacity
+        fetching = Fetching(self._relation, self._planner, arena, self._wanted(arena, unknown, most))
         sets = self._sets_for(unknown.size)
         firsts = [(each, first) for each in sets if (first := fetching.following(each)) is not None]
         helpers = [self._helpers.submit(fetching.run, *one) for one in firsts[1:] if self._helpers is not None]
@@ -174,24 +195,24 @@ class PageFetch:
                 helper.exception()
         return fetching.end()
 
-    def _wanted(self, arena: HotRows, unknown: Slots) -> Iterator[tuple[Slots, WantedRows]]:
-        """Cut unknown keys into parts that can be looked for together, in the order of the keys."""
+    def _wanted(self, arena: HotRows, unknown: Slots, most: int) -> Iterator[tuple[Slots, WantedRows]]:
+        """Cut unknown keys into parts of at most so many pages, in the order of the keys."""
         keys = arena.keys_of(unknown)
         order = np.argsort(keys)
         unknown = unknown[order]
         del keys, order
         at = 0
         while at < unknown.size:
-            wanted = self.locate(arena.keys_of(unknown[at : at + self.capacity]))
+            wanted = self.locate(arena.keys_of(unknown[at : at + most]), most)
             self.pages_wanted += int(np.count_nonzero(np.diff(wanted.pages, prepend=-1)))
             yield unknown[at : at + wanted.keys.size], wanted
             at += wanted.keys.size
 
-    def locate(self, keys: Ints) -> WantedRows:
-        """Find the pages of as many keys, which ascend, as can be asked for together."""
+    def locate(self, keys: Ints, most: int) -> WantedRows:
+        """Find the pages of as many keys, which ascend, as have no more pages than that."""
         spans = locate_spans(self._relation, keys, keys)
         pages_before = np.append(0, np.cumsum(spans.length))[spans.bounds]
-        count = int(np.searchsorted(pages_before, self.capacity, side="right")) - 1
+        count = int(np.searchsorted(pages_before, most, side="right")) - 1
         last = int(spans.bounds[count])
         first, length = spans.first[:last], spans.length[:last]
         owners = np.repeat(np.repeat(np.arange(count), np.diff(spans.bounds[: count + 1])), length)

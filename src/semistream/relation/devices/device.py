@@ -11,15 +11,20 @@ import contextlib
 import dataclasses
 import mmap
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from semistream.core.arrays import Ints
 from semistream.core.errors import SemistreamError
+
+if TYPE_CHECKING:
+    from semistream.relation.devices.page_ring import Places
+    from semistream.relation.devices.ring_reader import RingReader
 
 __all__ = ["Device", "DeviceCounters", "DeviceError", "DeviceProfile"]
 
@@ -166,6 +171,14 @@ class Device(ABC):
         semistream.core.errors.CorruptPageError
             A page is not what was written; nothing of what was read may be used, and the frames are zeroed.
         """
+
+    def ring(self, frames: Frames, places: Places | None = None) -> AbstractContextManager[RingReader | None]:
+        """Have a ring over frames, for who reads and searches pages in one compiled loop; None where there is none.
+
+        Pages lie at ``places``, if not as they are numbered. In the end it waits for what is in flight, counts what
+        was read, and raises what `read` would have raised.
+        """
+        return nullcontext()
 
     @abstractmethod
     def measure(self) -> DeviceProfile:

@@ -10,7 +10,7 @@ import errno
 import os
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,9 @@ from semistream.core.arrays import Ints
 from semistream.core.errors import CorruptPageError
 from semistream.relation.devices import transfers
 from semistream.relation.devices.device import Device, DeviceCounters, DeviceError, DeviceProfile, Frames
+from semistream.relation.devices.page_ring import Places
 from semistream.relation.devices.reader import Method, PageReader
+from semistream.relation.devices.ring_reader import RingReader
 from semistream.relation.storage.checksum import file_seed, page_checksum
 
 __all__ = ["Device", "DeviceCounters", "DeviceError", "DeviceProfile", "FileDevice"]
@@ -173,10 +175,31 @@ class FileDevice(Device):
         with self._reader.in_use() as lock:
             reads = self._transfer(pages, frames)
             with lock:
-                self.counters.reads += reads
-                self.counters.pages += len(pages)
-                self.counters.bytes += len(pages) * self.page_bytes
-                self.counters.seconds += time.perf_counter() - begin
+                self._count(reads, len(pages), time.perf_counter() - begin)
+
+    def _count(self, reads: int, pages: int, seconds: float) -> None:
+        self.counters.reads += reads
+        self.counters.pages += pages
+        self.counters.bytes += pages * self.page_bytes
+        self.counters.seconds += seconds
+
+    @contextlib.contextmanager
+    def ring(self, frames: Frames, places: Places | None = None) -> Iterator[RingReader | None]:
+        with self._reader.in_use() as lock:
+            ring = self._reader.take_ring(frames, places)
+            if ring is None:
+                yield None
+                return
+            begin = time.perf_counter()
+            try:
+                yield ring
+                if ring.failed:
+                    ring.finish()
+                    raise self._error(*ring.failure())
+            finally:
+                self._reader.give_back(ring)
+                with lock:
+                    self._count(ring.reads, ring.pages, time.perf_counter() - begin)
 
     def _transfer(self, pages: Ints, frames: Frames, depth: int | None = None) -> int:
         """Read and verify without counting; return the number of runs."""

@@ -7,11 +7,15 @@ only the others.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 import numpy as np
 from numpy.typing import NDArray
 
 from semistream.core.arrays import Ints
 from semistream.relation.devices.device import Device, DeviceProfile, Frames
+from semistream.relation.devices.page_ring import Places
+from semistream.relation.devices.ring_reader import RingReader
 from semistream.relation.storage.page_map import PageMap
 
 __all__ = ["MappedDevice"]
@@ -61,6 +65,11 @@ class MappedDevice(Device):
         if pages.size and not (int(pages.min()) >= 0 and int(pages.max()) < self.page_count):
             raise self._no_such_page(int(pages.max()))
         self._device.read(self._physical(pages), frames)
+
+    def ring(self, frames: Frames, places: Places | None = None) -> AbstractContextManager[RingReader | None]:
+        """Have a ring of the files' device, for pages by id."""
+        assert places is None, "one map is enough"
+        return self._device.ring(frames, Places(self._bases, self._shift, self._changed, self._places))
 
     def measure(self) -> DeviceProfile:
         """Measure the files' device."""

@@ -7,7 +7,6 @@ themselves are compiled: `semistream.relation.devices.transfers`.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -19,82 +18,19 @@ from numpy.typing import NDArray
 
 from semistream.core.arrays import Ints
 from semistream.core.compiled import frozen
-from semistream.relation.devices import system_calls, transfers
+from semistream.relation.devices import transfers
 from semistream.relation.devices.device import DeviceError, Frames
+from semistream.relation.devices.page_ring import Places
+from semistream.relation.devices.request_queue import LONGEST_REQUEST, SHORTEST_REQUEST, Queue, keep_queue, take_queue
+from semistream.relation.devices.ring_reader import RING_DEPTH, RingReader
 
 __all__ = ["Method", "PageReader"]
 
 Method = Literal["queue", "threads", "readahead"]
 """How requests are kept in flight: see `semistream.relation.devices.file_device.FileDevice`."""
 
-SHORTEST_REQUEST, LONGEST_REQUEST = 64 << 10, 256 << 10
-"""A run that is longer than a request may be becomes several: an eighth of what a call asks for, in these limits.
-Longer requests are submitted more cheaply, but a request is checked while others are read, so there must be others."""
 LONG_REQUESTS = 3
 """Of requests of that length so many in flight are enough to keep a device busy."""
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-class Queue:
-    """One context of Linux's asynchronous I/O, and the memory that its requests are described in."""
-
-    def __init__(self, depth: int) -> None:
-        handle = ctypes.c_ulong(0)
-        if _libc.syscall(system_calls.IO_SETUP, depth, ctypes.byref(handle)) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, f"io_setup: {os.strerror(number)}")
-        self.handle = int(handle.value)
-        self.control = np.zeros((depth, 8), np.uint64)
-        self.pointers = np.zeros(depth, np.uint64)
-        self.events = np.zeros((depth, 4), np.int64)
-        self.slots = np.zeros((7, depth), np.int64)
-
-    def destroy(self) -> None:
-        """Give the context back; waits for what is in flight."""
-        _libc.syscall(system_calls.IO_DESTROY, ctypes.c_ulong(self.handle))
-
-
-class _Spares:
-    """Queues that closed readers leave to new ones.
-
-    Giving a queue back to the kernel waits until all processors have passed a quiet point: tens of milliseconds, and
-    on a busy machine a second. Who opens relations often, as a Spark task does, would wait longer than it reads.
-    """
-
-    MOST = 8
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._queues: list[tuple[int, Queue]] = []
-
-    def take(self, depth: int) -> Queue | None:
-        """Return a queue of ``depth``, if there is one."""
-        with self._lock:
-            for at, (of_depth, queue) in enumerate(self._queues):
-                if of_depth == depth:
-                    del self._queues[at]
-                    return queue
-        return None
-
-    def put(self, depth: int, queue: Queue) -> None:
-        """Keep a queue in which nothing is in flight, or the one that was kept longest goes."""
-        with self._lock:
-            self._queues.append((depth, queue))
-            gone = self._queues.pop(0)[1] if len(self._queues) > self.MOST else None
-        if gone is not None:
-            gone.destroy()
-
-
-_spares = _Spares()
-
-
-def _forget_spares() -> None:
-    global _spares
-    _spares = _Spares()
-
-
-os.register_at_fork(after_in_child=_forget_spares)  # a child has none of its parent's queues
 
 
 class _Process:
@@ -180,6 +116,21 @@ class PageReader:
                 process.reading -= 1
                 process.condition.notify_all()
 
+    def take_ring(self, frames: Frames, places: Places | None) -> RingReader | None:
+        """Return a ring over frames, if this system has a queue for it; inside of `in_use`, and to be given back."""
+        if self.method != "queue":
+            return None
+        queue = take_queue(RING_DEPTH)
+        return None if queue is None else RingReader(queue, self._files, self._starts, self._seeds, frames, places)
+
+    @staticmethod
+    def give_back(ring: RingReader) -> None:
+        """Wait for what is in flight, and keep the queue for others."""
+        if ring.finish():
+            keep_queue(RING_DEPTH, ring.queue)
+        else:
+            ring.queue.destroy()
+
     def transfer(
         self, pages: Ints, frames: Frames, *, depth: int | None = None, verify: bool = True
     ) -> tuple[int, Ints]:
@@ -228,12 +179,7 @@ class PageReader:
     def _take_queue(self, process: _Process) -> Queue | None:
         with contextlib.suppress(IndexError):
             return process.idle_queues.pop()  # a list's pop and append need no lock
-        if not system_calls.HAS_QUEUE:
-            return None
-        try:
-            return _spares.take(self.depth) or Queue(self.depth)
-        except OSError:  # not in this kernel, forbidden here, or all taken by others
-            return None
+        return take_queue(self.depth)
 
     def _threaded(self, ids: Ints, words: NDArray[np.uint64], most: int, depth: int, verify: bool, report: Ints) -> int:
         shares = min(depth, len(ids))
@@ -272,6 +218,6 @@ class PageReader:
             while self._descriptors:
                 os.close(self._descriptors.pop())
         for queue in queues:
-            _spares.put(self.depth, queue)
+            keep_queue(self.depth, queue)
         if workers is not None:
             workers.shutdown()

@@ -42,6 +42,8 @@ __all__ = [
     "FAILED",
     "NO_QUEUE",
     "NO_SUCH_PAGE",
+    "SECTOR",
+    "first_bad_frame",
     "read_queued",
     "read_simple",
 ]
@@ -60,7 +62,7 @@ NO_QUEUE = 5
 
 # A direct read can go on only at a sector's border. The odd end of a truncated file is read again, and then
 # ends.
-_SECTOR = 512
+SECTOR = 512
 
 Words = NDArray[np.uint64]
 
@@ -106,7 +108,8 @@ def _first_absent(pages: Ints, first: int, stop: int, count: int) -> int:
 
 
 @kernel
-def _first_bad(frames: Words, first: int, count: int, first_id: int, seed: np.uint64) -> int:
+def first_bad_frame(frames: Words, first: int, count: int, first_id: int, seed: np.uint64) -> int:
+    """Return the first of ``count`` frames whose page is not what was written, or -1; ids go on from the first one."""
     for i in range(count):
         if checksum_words(frames[first + i], first_id + i, seed) != frames[first + i, 0]:
             return first + i
@@ -175,7 +178,7 @@ def read_simple(
                 report[0], report[1] = at + done // page_bytes, error
                 return FAILED
             if got < size - done and ahead == 0:
-                got -= got % _SECTOR
+                got -= got % SECTOR
             if got == 0:
                 report[0] = at + done // page_bytes
                 return ENDED
@@ -184,7 +187,7 @@ def read_simple(
         runs += _is_new_run(pages, at, starts[file])
         report[2] = runs
         if verify:
-            bad = _first_bad(frames, at, length, first_id, seeds[file])
+            bad = first_bad_frame(frames, at, length, first_id, seeds[file])
             if bad >= 0:
                 report[0] = bad
                 return BAD_CHECKSUM
@@ -297,7 +300,7 @@ def read_queued(
                 first = check_first[i]
                 page = pages[first]
                 file = _file_of(starts, page)
-                bad = _first_bad(frames, first, check_length[i], page - starts[file], seeds[file])
+                bad = first_bad_frame(frames, first, check_length[i], page - starts[file], seeds[file])
                 if bad >= 0:
                     report[0] = bad
                     outcome = BAD_CHECKSUM
@@ -328,7 +331,7 @@ def read_queued(
                 free[free_count] = slot
                 free_count += 1
                 continue
-            got -= got % _SECTOR if got > 0 else 0
+            got -= got % SECTOR if got > 0 else 0
             if got > 0 or got == -EINTR:
                 arrived[slot] += max(got, 0)
                 ready[ready_count] = slot

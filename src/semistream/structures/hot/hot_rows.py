@@ -17,6 +17,7 @@ import numpy as np
 
 from semistream.core.arrays import Bools, Bytes, Ints, Slots
 from semistream.core.compiled import frozen
+from semistream.relation.devices.ring_reader import RingReader
 from semistream.relation.rows.row_codec import RowCodec, Rows
 from semistream.structures.array_source import Arrays
 from semistream.structures.directory import ENTRY_BYTES, entries_for
@@ -26,6 +27,8 @@ from semistream.structures.hot import hot_row_kernels as kernels
 from semistream.structures.hot import hot_row_walks as walks
 from semistream.structures.hot.hot_row_kernels import ABSENT, FREE, HELD, KNOWN, PINNED, SOON, UNKNOWN, HotTable
 from semistream.structures.hot.row_search import WantedRows, copy_rows
+from semistream.structures.hot.row_stream import stream_rows
+from semistream.structures.read_plan import ReadPlan
 from semistream.structures.row_store import RowStore
 
 __all__ = ["HotRows"]
@@ -213,15 +216,15 @@ class HotRows:
         return True
 
     def bring(self, numbers: Slots, wanted: WantedRows, begin: int, read: Ints, frames: Bytes) -> tuple[int, bool]:
-        """Append the rows of keys that lie in the pages ``read``, which are in ``frames``.
-
-        ``numbers`` are those of ``wanted.keys``; what is wanted of pages before has been brought up to ``begin``.
-        Returns where to go on, and False if there is not room for all: see `reset`.
-        """
+        """Append rows of keys from pages ``read``, now in ``frames``; return how far from ``begin``, and if all fit."""
         while True:
             begin, fitted = copy_rows(self._t, self._rows, numbers, wanted, begin, read, frames)
             if fitted or not self._let_some_go():
                 return begin, fitted
+
+    def stream(self, ring: RingReader, numbers: Slots, wanted: WantedRows, plan: ReadPlan) -> bool:
+        """Append rows of keys out of the pages of a plan, as they come; return False if that failed: see `reset`."""
+        return stream_rows(self._t, self._rows, ring, numbers, wanted, plan, self._let_some_go)
 
     def settle(self, numbers: Slots) -> None:
         """Note that all pages of these keys have been searched: those without a row are not in R."""

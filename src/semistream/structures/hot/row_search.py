@@ -17,7 +17,7 @@ from semistream.relation.rows.row_kernels import row_length
 from semistream.structures.hot.hot_row_kernels import FREE_ROW, IN_USE, PRESENT, ROWS, HotTable
 from semistream.structures.row_store import RowStore, RowTable, free_segments, put_row, segments_of
 
-__all__ = ["WantedRows", "copy_rows"]
+__all__ = ["WantedRows", "copy_from_page", "copy_rows"]
 
 _WORD = 8
 
@@ -67,31 +67,25 @@ def _length_at(frames: Bytes, start: Int) -> Int:
     return length if start + length <= frames.size else 0
 
 
-@kernel
-def _copy_rows(
-    t: HotTable, store: RowTable, width: int, frames: Bytes, words: Ints, frame_bytes: int, stride: int, read: Ints,
-    ordered: bool, pages: Ints, owners: Ints, keys: Ints, numbers: Slots, begin: int,
+@inner_kernel
+def copy_from_page(
+    t: HotTable, store: RowTable, width: int, frames: Bytes, words: Ints, base: Int, stride: int, ordered: bool,
+    pages: Ints, owners: Ints, keys: Ints, numbers: Slots, begin: Int,
 ) -> tuple[Int, bool]:  # fmt: skip
+    """Copy the rows that are wanted of one page, which begins at byte ``base`` of the frames.
+
+    ``begin`` is the first of all that are wanted of it. Returns where to go on, and False if there is no room for that.
+    """
     first, known, after, state = t.first, t.known, t.after, t.state
-    capacity = after.size
-    frame: Int = 0
-    looked_in: Int = -1
-    at: Int = 0
-    end: Int = 0
-    top: Int = 0
-    rows_base: Int = 0
+    capacity, page = after.size, pages[begin]
+    rows = np.int64(words[base // _WORD + 1]) >> 32
+    top = (base + HEADER) // _WORD
+    end = top + rows
+    rows_base = base + ((HEADER + 9 * rows + 7) & ~7)
+    at: Int = top
     i: Int = begin
-    while i < pages.size and pages[i] <= read[-1]:
-        while read[frame] < pages[i]:
-            frame += 1
+    while i < pages.size and pages[i] == page:
         key, number = keys[owners[i]], np.int64(numbers[owners[i]])
-        if frame != looked_in:
-            looked_in = frame
-            rows = words[frame * frame_bytes // _WORD + 1] >> 32
-            top = (frame * frame_bytes + HEADER) // _WORD
-            at = top
-            end = top + rows
-            rows_base = frame * frame_bytes + ((HEADER + 9 * rows + 7) & ~7)
         if ordered:
             at = _first_from(words, at, end, key)
         matches = 0
@@ -101,7 +95,7 @@ def _copy_rows(
             if words[here] == key:
                 matches += 1
                 if stride == 0:
-                    start = _start_of(words, frame * frame_bytes, rows_base, here - top)
+                    start = _start_of(words, base, rows_base, here - top)
                     segments += segments_of(_length_at(frames, start), width)
             here += 1
         if matches > capacity - state[ROWS] or (stride == 0 and segments > free_segments(store)):
@@ -120,7 +114,7 @@ def _copy_rows(
                 if stride > 0:
                     put_row(store, width, row, frames, rows_base + (here - top) * stride, stride)
                 else:
-                    start = _start_of(words, frame * frame_bytes, rows_base, here - top)
+                    start = _start_of(words, base, rows_base, here - top)
                     put_row(store, width, row, frames, start, _length_at(frames, start))
                 if last < 0:
                     first[number] = row
@@ -131,6 +125,24 @@ def _copy_rows(
                 matches -= 1
             here += 1
         i += 1
+    return i, True
+
+
+@kernel
+def _copy_rows(
+    t: HotTable, store: RowTable, width: int, frames: Bytes, words: Ints, frame_bytes: int, stride: int, read: Ints,
+    ordered: bool, pages: Ints, owners: Ints, keys: Ints, numbers: Slots, begin: int,
+) -> tuple[Int, bool]:  # fmt: skip
+    frame: Int = 0
+    i: Int = begin
+    while i < pages.size and pages[i] <= read[-1]:
+        while read[frame] < pages[i]:
+            frame += 1
+        i, fitted = copy_from_page(
+            t, store, width, frames, words, frame * frame_bytes, stride, ordered, pages, owners, keys, numbers, i
+        )
+        if not fitted:
+            return i, False
     return i, True
 
 

@@ -1,0 +1,225 @@
+"""Pages on their way into a ring of frames: requests are in flight at one end while those of the other are searched.
+
+A request takes frames that lie next to each other, behind those of the request before it; what has arrived is handed
+over in the order in which it was asked for, so a ring never drains before the last page is asked for, and whoever
+searches pages finds them in the order of the file. All of it is compiled, for kernels that ask for pages and search
+them in one loop; a ring's state is in arrays, so such a loop may be left and entered again with requests in flight.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.core.arrays import Ints
+from semistream.core.compiled import Int, inner_kernel, kernel
+from semistream.relation.devices.system_calls import EINTR, EIO, IO_GETEVENTS, IO_SUBMIT, error_place, system
+from semistream.relation.devices.transfers import BAD_CHECKSUM, DONE, ENDED, FAILED, NO_QUEUE, SECTOR, first_bad_frame
+
+__all__ = [
+    "FIRST", "FRAME", "IN_FLIGHT", "LAST", "LENGTH", "OUTCOME", "PAGE", "PREPARED", "Places", "Ring",
+    "arrive", "ask", "drain", "is_right", "oldest", "place_of", "release", "room_for", "submit",
+]  # fmt: skip
+
+Words = NDArray[np.uint64]
+
+PAGE, PLACE, FRAME, LENGTH, ARRIVED, _END = 0, 1, 2, 3, 4, 5
+"""Of a request: its first page and where that lies in the files, frame, pages; bytes that have arrived; where the ring
+is filled up to, with it."""
+REQUEST_WORDS = 6
+QUEUE, CONTROL, POINTERS, EVENTS, FRAMES = 0, 1, 2, 3, 4
+FIRST, LAST, _HEAD, _TAIL, PREPARED, IN_FLIGHT, OUTCOME, CULPRIT, REASON = 5, 6, 7, 8, 9, 10, 11, 12, 13
+STATE_WORDS = 14
+"""Of a ring: the queue and addresses; numbers of the oldest request and of the next; frames taken and given back since
+the beginning; requests that are not submitted yet, and in flight; what went wrong, with which request, and why."""
+
+
+class Places(NamedTuple):
+    """Where pages lie in files: from each of ``bases`` on so much further, but for those that were ``changed``."""
+
+    bases: Ints
+    shift: Ints
+    changed: Ints
+    places: Ints
+
+
+class Ring(NamedTuple):
+    """The arrays of a ring."""
+
+    files: NDArray[np.int32]
+    starts: Ints
+    seeds: Words
+    map: Places
+    frames: Words
+    control: Words
+    pointers: Words
+    events: Ints
+    requests: Ints
+    state: Ints
+
+
+@inner_kernel
+def _count_below(values: Ints, value: Int) -> Int:
+    """Return how many of the values, which ascend, are less than that."""
+    low: Int = 0
+    high: Int = values.size
+    while low < high:
+        middle = (low + high) // 2
+        if values[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@inner_kernel
+def room_for(ring: Ring, pages: Int) -> Int:
+    """Return how many frames to leave out so that ``pages`` lie together behind them; -1 if there is no room now."""
+    s, count = ring.state, ring.frames.shape[0]
+    if s[LAST] - s[FIRST] == ring.control.shape[0]:
+        return -1
+    at = s[_HEAD] % count
+    skipped = count - at if at + pages > count else 0
+    return skipped if s[_HEAD] + skipped + pages - s[_TAIL] <= count else -1
+
+
+@inner_kernel
+def place_of(ring: Ring, page: Int, most: Int) -> tuple[Int, Int]:
+    """Return where a page lies, and of how many from it on, ``most`` at most, the others lie behind it in its file."""
+    bases, changed, starts = ring.map.bases, ring.map.changed, ring.starts
+    shard = _count_below(bases, page + 1) - 1
+    place = np.int64(page + ring.map.shift[shard])
+    pages: Int = most
+    if shard + 1 < bases.size:
+        pages = min(most, np.int64(bases[shard + 1]) - page)
+    at = _count_below(changed, page)
+    if at < changed.size:
+        if changed[at] == page:
+            place, pages = np.int64(ring.map.places[at]), 1
+        else:
+            pages = min(pages, np.int64(changed[at]) - page)
+    return place, min(pages, np.int64(starts[_count_below(starts, place + 1)]) - place)
+
+
+@inner_kernel
+def ask(ring: Ring, page: Int, place: Int, pages: Int, skipped: Int) -> None:
+    """Ask for pages that lie together; there is room. They are on their way after `submit`."""
+    s, r = ring.state, ring.requests
+    slot = s[LAST] % ring.control.shape[0]
+    s[_HEAD] += skipped
+    r[PAGE, slot], r[PLACE, slot], r[FRAME, slot] = page, place, s[_HEAD] % ring.frames.shape[0]
+    s[_HEAD] += pages
+    r[LENGTH, slot], r[ARRIVED, slot], r[_END, slot] = pages, 0, s[_HEAD]
+    s[LAST] += 1
+    _prepare(ring, slot)
+
+
+@inner_kernel
+def _prepare(ring: Ring, slot: Int) -> None:
+    s, r, block = ring.state, ring.requests, ring.control[slot]
+    page_bytes, done = ring.frames.shape[1] * 8, r[ARRIVED, slot]
+    file = _count_below(ring.starts, r[PLACE, slot] + 1) - 1
+    block[0] = np.uint64(slot)
+    block[1] = np.uint64(0)
+    block[2] = np.uint64(ring.files[file]) << np.uint64(32)
+    block[3] = np.uint64(s[FRAMES] + r[FRAME, slot] * page_bytes + done)
+    block[4] = np.uint64(r[LENGTH, slot] * page_bytes - done)
+    block[5] = np.uint64((r[PLACE, slot] - ring.starts[file]) * page_bytes + done)
+    block[6] = np.uint64(0)
+    block[7] = np.uint64(0)
+    ring.pointers[s[PREPARED]] = np.uint64(s[CONTROL] + slot * 64)
+    s[PREPARED] += 1
+
+
+@inner_kernel
+def submit(ring: Ring) -> None:
+    """Have all that was asked for on its way, or as much as the queue takes now."""
+    s = ring.state
+    taken: Int = 0
+    while taken < s[PREPARED]:
+        got = system(IO_SUBMIT, s[QUEUE], s[PREPARED] - taken, s[POINTERS] + taken * 8, 0, 0)
+        if got <= 0:
+            error = error_place()[0] if got < 0 else EIO
+            if error == EINTR:
+                continue
+            if s[IN_FLIGHT] == 0:
+                _fail(ring, NO_QUEUE, s[FIRST] % ring.control.shape[0], error)
+            break
+        taken += got
+        s[IN_FLIGHT] += got
+    for i in range(taken, s[PREPARED]):
+        ring.pointers[i - taken] = ring.pointers[i]
+    s[PREPARED] -= taken
+
+
+@inner_kernel
+def _fail(ring: Ring, outcome: int, slot: Int, error: Int) -> None:
+    """Note what went wrong with a request, if nothing has before."""
+    s = ring.state
+    if s[OUTCOME] == DONE:
+        s[OUTCOME], s[CULPRIT], s[REASON] = outcome, slot, error
+
+
+@inner_kernel
+def arrive(ring: Ring) -> None:
+    """Wait until something has arrived."""
+    s, r, page_bytes = ring.state, ring.requests, ring.frames.shape[1] * 8
+    happened = system(IO_GETEVENTS, s[QUEUE], 1, ring.control.shape[0], s[EVENTS], 0)
+    if happened < 0:
+        error = error_place()[0]
+        if error != EINTR:
+            _fail(ring, NO_QUEUE, s[FIRST] % ring.control.shape[0], error)
+            s[IN_FLIGHT] = 0  # whoever destroys the queue waits for it
+        return
+    s[IN_FLIGHT] -= happened
+    for i in range(happened):
+        slot, got = ring.events[i, 0], ring.events[i, 2]
+        if got == r[LENGTH, slot] * page_bytes - r[ARRIVED, slot]:
+            r[ARRIVED, slot] += got
+        elif got > 0 or got == -EINTR:
+            # a direct read goes on only at a sector's border; the odd end of a file is read again, and then ends
+            r[ARRIVED, slot] += max(got - got % SECTOR, 0)
+            if got >= SECTOR or got == -EINTR:
+                _prepare(ring, slot)
+            else:
+                _fail(ring, ENDED, slot, 0)
+        else:
+            _fail(ring, ENDED if got == 0 else FAILED, slot, -got)
+
+
+@inner_kernel
+def oldest(ring: Ring) -> Int:
+    """Return the oldest request if all of it has arrived, else -1."""
+    s, r = ring.state, ring.requests
+    slot = s[FIRST] % ring.control.shape[0]
+    whole = s[FIRST] < s[LAST] and r[ARRIVED, slot] == r[LENGTH, slot] * ring.frames.shape[1] * 8
+    return slot if whole else -1
+
+
+@inner_kernel
+def is_right(ring: Ring, slot: Int) -> bool:
+    """Check the pages of a request that has arrived; what is wrong is noted."""
+    r, starts = ring.requests, ring.starts
+    frame, place = r[FRAME, slot], r[PLACE, slot]
+    file = _count_below(starts, place + 1) - 1
+    bad = first_bad_frame(ring.frames, frame, r[LENGTH, slot], place - starts[file], np.uint64(ring.seeds[file]))
+    if bad >= 0:
+        _fail(ring, BAD_CHECKSUM, slot, bad - frame)
+    return bad < 0
+
+
+@inner_kernel
+def release(ring: Ring) -> None:
+    """Give the frames of the oldest request back."""
+    s = ring.state
+    s[_TAIL] = ring.requests[_END, s[FIRST] % ring.control.shape[0]]
+    s[FIRST] += 1
+
+
+@kernel
+def drain(ring: Ring) -> None:
+    """Wait for what is in flight: it comes into memory that others will have."""
+    while ring.state[IN_FLIGHT] > 0:
+        arrive(ring)

@@ -1,0 +1,92 @@
+"""A ring of frames over open files, for whoever searches pages as they come."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.core.arrays import Bytes, Ints
+from semistream.core.compiled import frozen
+from semistream.relation.devices import page_ring as at
+from semistream.relation.devices.device import Frames
+from semistream.relation.devices.page_ring import Places
+from semistream.relation.devices.request_queue import LONGEST_REQUEST, SHORTEST_REQUEST, Queue
+from semistream.relation.devices.transfers import BAD_CHECKSUM, DONE, NO_QUEUE
+
+__all__ = ["RING_DEPTH", "RingReader"]
+
+RING_DEPTH = 64
+"""Requests in flight at most."""
+_PARTS = 8
+"""A request has no more than such a part of the frames, so that others are in flight while it is searched."""
+
+_NONE = np.empty(0, np.int64)
+_AS_THEY_ARE = Places(np.zeros(1, np.int64), np.zeros(1, np.int64), _NONE, _NONE)
+
+
+class RingReader:
+    """What a compiled loop needs to read pages into frames, with requests in flight.
+
+    Parameters
+    ----------
+    queue
+        Of `RING_DEPTH`; the ring's own until `finish`.
+    files, starts, seeds
+        As in `PageReader`.
+    frames
+        Where pages go.
+    places
+        Where pages lie in the files, if not one after the other.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        files: NDArray[np.int32],
+        starts: Ints,
+        seeds: NDArray[np.uint64],
+        frames: Frames,
+        places: Places | None,
+    ) -> None:
+        words = frames.view(np.uint64)
+        self.flat: Bytes = frames.reshape(-1)
+        self.words: Ints = self.flat.view(np.int64)
+        self.pages = self.reads = 0
+        """Pages that were read, and in how many runs."""
+        pages = min(max(frames.nbytes // _PARTS, SHORTEST_REQUEST), LONGEST_REQUEST) // frames.shape[1]
+        self.most = max(1, min(pages, len(frames) // 2))
+        """Pages of a request at most."""
+        state = np.zeros(at.STATE_WORDS, np.int64)
+        state[at.QUEUE] = queue.handle
+        state[at.CONTROL], state[at.POINTERS] = queue.control.ctypes.data, queue.pointers.ctypes.data
+        state[at.EVENTS], state[at.FRAMES] = queue.events.ctypes.data, words.ctypes.data
+        requests = np.zeros((at.REQUEST_WORDS, RING_DEPTH), np.int64)
+        self.queue, self._frames = queue, frames
+        given = Places(*(frozen(array) for array in places or _AS_THEY_ARE))
+        self.ring = at.Ring(
+            files, starts, seeds, given, words, queue.control, queue.pointers, queue.events, requests, state
+        )
+
+    def finish(self) -> bool:
+        """Wait for what is in flight; return whether the queue can be used again."""
+        at.drain(self.ring)
+        return not self.refused
+
+    @property
+    def refused(self) -> bool:
+        """Whether the system would not take requests: another way to read may do."""
+        return int(self.ring.state[at.OUTCOME]) == NO_QUEUE
+
+    @property
+    def failed(self) -> bool:
+        """Whether a page could not be read, or is not what was written."""
+        return int(self.ring.state[at.OUTCOME]) not in (DONE, NO_QUEUE)
+
+    def failure(self) -> tuple[int, Ints, Ints, Frames]:
+        """Return what went wrong: outcome, report, pages and frames of the request, as of `PageReader.transfer`."""
+        state, requests = self.ring.state, self.ring.requests
+        slot, outcome, reason = int(state[at.CULPRIT]), int(state[at.OUTCOME]), int(state[at.REASON])
+        first, frame, pages = (int(requests[field, slot]) for field in (at.PLACE, at.FRAME, at.LENGTH))
+        arrived = int(requests[at.ARRIVED, slot]) // self._frames.shape[1]
+        report = np.array([reason, 0, 0] if outcome == BAD_CHECKSUM else [min(arrived, pages - 1), reason, 0])
+        return outcome, report, frozen(np.arange(first, first + pages)), self._frames[frame : frame + pages]

@@ -1,0 +1,129 @@
+"""Rows of many keys from the disk to the arena in one compiled loop: pages are asked for, checked and searched.
+
+While some pages are searched others are on their way, and nothing is handed from thread to thread. The loop ends when
+all is done, when there is no room for a row, or when a page cannot be read; all of its state is in arrays, so that
+whoever has made room calls it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from semistream.core.arrays import Bytes, Ints, Slots
+from semistream.core.compiled import frozen, kernel
+from semistream.relation.devices.page_ring import (
+    FIRST,
+    FRAME,
+    IN_FLIGHT,
+    LAST,
+    LENGTH,
+    OUTCOME,
+    PAGE,
+    PREPARED,
+    Ring,
+    arrive,
+    ask,
+    is_right,
+    oldest,
+    place_of,
+    release,
+    room_for,
+    submit,
+)
+from semistream.relation.devices.ring_reader import RingReader
+from semistream.relation.devices.transfers import DONE
+from semistream.structures.hot.hot_row_kernels import HotTable
+from semistream.structures.hot.row_search import WantedRows, copy_from_page
+from semistream.structures.read_plan import Pages, ReadPlan
+from semistream.structures.row_store import RowStore, RowTable
+
+__all__ = ["stream_rows"]
+
+_NO_ROOM = -1
+"""Beside the outcomes of `transfers`: a row does not fit."""
+_RUN, _OFFSET, _SEARCHED, _PLACE, _READS, _PAGES = 0, 1, 2, 3, 4, 5
+"""Of the progress: run of the plan and pages of it that were asked for; what of all that is wanted was searched; where
+the next page lies if it is behind the last; runs and pages that were asked for."""
+_PROGRESS_WORDS = 6
+_TOGETHER = 8
+"""Requests that are submitted together, if others are in flight: a call for each would cost more than it gains."""
+
+
+@kernel
+def _stream_rows(
+    ring: Ring, flat: Bytes, words: Ints, most: int, runs: Pages, ends: Pages, progress: Ints,
+    t: HotTable, store: RowTable, width: int, stride: int, ordered: bool,
+    pages: Ints, owners: Ints, keys: Ints, numbers: Slots,
+) -> int:  # fmt: skip
+    s, r = ring.state, ring.requests
+    frame_bytes = ring.frames.shape[1] * 8
+    while True:
+        while s[OUTCOME] == DONE and progress[_RUN] < runs.size:
+            run = progress[_RUN]
+            page = np.int64(runs[run]) + progress[_OFFSET]
+            left = np.int64(runs[ends[run]]) - page + 1
+            place, length = place_of(ring, page, min(left, most))
+            skipped = room_for(ring, length)
+            if skipped < 0:
+                break
+            ask(ring, page, place, length, skipped)
+            progress[_READS] += place != progress[_PLACE]
+            progress[_PAGES] += length
+            progress[_PLACE] = place + length
+            if length == left:
+                progress[_RUN], progress[_OFFSET] = np.int64(ends[run]) + 1, 0
+            else:
+                progress[_OFFSET] += length
+        if s[PREPARED] >= _TOGETHER or s[IN_FLIGHT] <= _TOGETHER:
+            submit(ring)
+        if s[OUTCOME] != DONE:
+            return int(s[OUTCOME])
+        if s[FIRST] == s[LAST]:
+            return DONE
+        slot = oldest(ring)
+        if slot < 0:
+            submit(ring)
+            if s[OUTCOME] == DONE:
+                arrive(ring)
+            continue
+        if not is_right(ring, slot):
+            continue
+        first, after = r[PAGE, slot], r[PAGE, slot] + r[LENGTH, slot]
+        while progress[_SEARCHED] < pages.size and pages[progress[_SEARCHED]] < after:
+            base = (r[FRAME, slot] + pages[progress[_SEARCHED]] - first) * frame_bytes
+            progress[_SEARCHED], fitted = copy_from_page(
+                t, store, width, flat, words, base, stride, ordered, pages, owners, keys, numbers, progress[_SEARCHED]
+            )
+            if not fitted:
+                return _NO_ROOM
+        release(ring)
+
+
+def stream_rows(
+    t: HotTable,
+    rows: RowStore,
+    ring: RingReader,
+    numbers: Slots,
+    wanted: WantedRows,
+    plan: ReadPlan,
+    make_room: Callable[[], bool],
+) -> bool:
+    """Read the pages of a plan, and copy the rows that are wanted of them into the slots of an arena.
+
+    Where a row does not fit, room is to be made; False says that there is none. Returns whether all rows are there: not
+    if there is no room, nor if a page cannot be read, of which the ring knows more.
+    """
+    progress = np.zeros(_PROGRESS_WORDS, np.int64)
+    while True:
+        outcome = _stream_rows(
+            ring.ring, ring.flat, ring.words, ring.most, frozen(plan.pages), frozen(plan.ends), progress,
+            t, rows.table, rows.width, wanted.layout.stride, wanted.ordered,
+            frozen(wanted.pages), frozen(wanted.owners), frozen(wanted.keys), frozen(numbers),
+        )  # fmt: skip
+        if outcome != _NO_ROOM or not make_room():
+            break
+    ring.reads += int(progress[_READS])
+    ring.pages += int(progress[_PAGES])
+    return outcome == DONE

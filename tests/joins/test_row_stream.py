@@ -1,0 +1,196 @@
+"""Rows that come from the disk to the arena in one loop: the same as by any other way, and what goes wrong is told."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import semistream
+from semistream.core.compiled import frozen
+from semistream.core.errors import CorruptPageError
+from semistream.joins.adaptive.page_fetch import PageFetch
+from semistream.relation.devices import page_ring, request_queue
+from semistream.relation.devices.device import DeviceError
+from semistream.relation.relation import Relation
+from semistream.structures.hot.hot_rows import HotRows
+
+KEYS = 4000
+
+
+def table(kind: str) -> pa.Table:
+    """Rows of keys from 0 up, each third key lacking: one a key, or key % 4."""
+    keys = np.arange(KEYS)
+    keys = keys[keys % 3 != 1]
+    if kind == "several":
+        keys = np.repeat(keys, keys % 4)
+    nth = np.arange(keys.size)
+    columns: dict[str, Any] = {"id": keys, "nth": nth}
+    if kind != "fixed":
+        columns["text"] = [("é" * int(n % 90)) if n % 7 else None for n in nth]
+    return pa.table(columns)
+
+
+@pytest.fixture(params=["fixed", "varying", "several", "scattered", "shards", "updated"])
+def relation(request: pytest.FixtureRequest, tmp_path: Path) -> Relation:
+    kind = request.param
+    data = table("several" if kind == "several" else "fixed" if kind == "fixed" else "varying")
+    if kind == "scattered":
+        data = data.take(np.random.default_rng(1).permutation(data.num_rows))
+    Relation.build(
+        data, tmp_path / "r", "id", page_size=512, clustered=kind != "scattered", shards=3 if kind == "shards" else 1,
+    ).close()  # fmt: skip
+    if kind == "updated":
+        rows = data.slice(0, data.num_rows // 2).set_column(2, "text", pa.array(["new"] * (data.num_rows // 2)))
+        semistream.upsert(tmp_path / "r", rows.filter(pa.compute.equal(pa.compute.bit_wise_and(rows["id"], 63), 0)))
+    return Relation.open(tmp_path / "r")
+
+
+def brought(relation: Relation, keys: np.ndarray, frames: int, wanted: int, rows: int = 9000) -> tuple[bool, HotRows]:
+    arena = HotRows(relation.codec, keys.size + 64, rows, 120.0, unique=relation.unique)
+    numbers = np.empty(keys.size, np.int32)
+    assert arena.number(keys, np.ones(keys.size, bool), numbers)[0] == keys.size
+    fetch = PageFetch(relation, frames, wanted)
+    fitted = fetch.bring(arena, arena.unknown())
+    arena.check()
+    return fitted, arena
+
+
+def rows_of(relation: Relation, arena: HotRows, keys: np.ndarray) -> list[dict[str, Any]]:
+    numbers = np.empty(keys.size, np.int32)
+    arena.number(keys, np.ones(keys.size, bool), numbers)
+    assert arena.unknown().size == 0
+    _, rows, _, _ = arena.expand(numbers, 0, -1, 100_000, alone=False)
+    data, starts = arena.locate(rows)
+    return relation.rows(data, starts).to_pylist()
+
+
+def threads_only(monkeypatch: pytest.MonkeyPatch, relation: Relation) -> None:
+    monkeypatch.setattr(relation.device, "ring", lambda *_: contextlib.nullcontext())
+
+
+@pytest.mark.parametrize(("frames", "wanted", "share"), [(1, 40, 0.1), (3, 64, 0.5), (16, 500, 0.02), (64, 5000, 1.0)])
+def test_rows_are_those_that_threads_bring(relation, frames, wanted, share, monkeypatch):
+    with relation:
+        rng = np.random.default_rng(frames)
+        keys = np.sort(rng.choice(KEYS + 50, int(share * KEYS), replace=False)).astype(np.int64)
+        with relation.ring(relation.frames(1)) as ring:
+            if ring is None:
+                pytest.skip("this system has no queue for direct reads")
+        before = relation.counters.pages
+        fitted, arena = brought(relation, keys, frames, wanted)
+        assert fitted
+        assert relation.counters.pages > before
+        assert relation.counters.bytes == relation.counters.pages * relation.page_bytes
+        found = rows_of(relation, arena, keys)
+        threads_only(monkeypatch, relation)
+        _, other = brought(relation, keys, frames, wanted)
+        assert found == rows_of(relation, other, keys)
+        assert len(arena) == len(other) == len(found)
+
+
+def test_where_rows_do_not_fit_nothing_is_known(relation):
+    with relation:
+        keys = np.arange(0, KEYS, 2, dtype=np.int64)
+        fitted, arena = brought(relation, keys, 32, 2000, rows=200)
+        assert not fitted
+        unknown = arena.unknown()
+        assert unknown.size == keys.size  # the only part was too much
+        fetch = PageFetch(relation, 32, 2000)
+        arena.pin_only(unknown[:40])
+        assert fetch.bring(arena, arena.unknown())  # and the queue still works
+        arena.check()
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    Relation.build(table("varying"), tmp_path / "r", "id", page_size=512).close()
+    return tmp_path / "r"
+
+
+def test_a_damaged_page_is_told_and_keys_stay_unknown(plain):
+    file = next(plain.glob("*.pages"))
+    with Relation.open(plain) as relation:
+        middle = relation.page_count // 2
+        with open(file, "r+b") as pages:
+            pages.seek(middle * 512 + 100)
+            byte = pages.read(1)
+            pages.seek(middle * 512 + 100)
+            pages.write(bytes([byte[0] ^ 4]))
+        keys = np.arange(0, KEYS, dtype=np.int64)
+        arena = HotRows(relation.codec, keys.size, 9000, 120.0, unique=True)
+        numbers = np.empty(keys.size, np.int32)
+        arena.number(keys, np.ones(keys.size, bool), numbers)
+        for _ in range(3):
+            with pytest.raises(CorruptPageError, match=f"page {middle} of .*corrupt"):
+                PageFetch(relation, 48, 300).bring(arena, arena.unknown())
+            arena.check()
+        with open(file, "r+b") as pages:
+            pages.seek(middle * 512 + 100)
+            pages.write(byte)
+        assert PageFetch(relation, 48, 300).bring(arena, arena.unknown())
+        assert [row["nth"] for row in rows_of(relation, arena, keys)] == table("varying")["nth"].to_pylist()
+
+
+@pytest.mark.parametrize("left", [0.5, 0.501])
+def test_a_file_that_ends_too_early_is_told(plain, left):
+    file = next(plain.glob("*.pages"))
+    with Relation.open(plain) as relation:
+        os.truncate(file, int(file.stat().st_size * left) // 100 * 100)
+        with pytest.raises(CorruptPageError, match="truncated"):
+            brought(relation, np.arange(KEYS, dtype=np.int64), 48, 300)
+
+
+def test_a_disk_that_fails_is_told(plain, monkeypatch):
+    keys = np.arange(64, dtype=np.int64)
+    with Relation.open(plain) as relation:
+        reader = relation.device._reader
+        with monkeypatch.context() as patch:
+            patch.setattr(reader, "_files", frozen(np.full_like(reader._files, 10**6)))  # no open file
+            with pytest.raises(DeviceError, match=r"reading page 0 of .*Bad file descriptor"):
+                brought(relation, keys, 48, 300)
+        with monkeypatch.context() as patch:
+            patch.setattr(relation, "frames", lambda count: np.zeros(count * 512 + 8, np.uint8)[8:].reshape(-1, 512))
+            with pytest.raises(ValueError, match="direct reads need aligned frames"):
+                brought(relation, keys, 48, 300)
+        assert brought(relation, keys, 48, 300)[0]
+
+
+def test_a_queue_that_does_not_work_is_replaced_by_threads(plain, monkeypatch):
+    with Relation.open(plain) as relation:
+        if relation.device.method != "queue":
+            pytest.skip("this system has no queue for direct reads")
+        broken = request_queue.Queue(64)
+        broken.destroy()
+        monkeypatch.setattr("semistream.relation.devices.reader.take_queue", lambda depth: broken)
+        keys = np.arange(0, KEYS, 3, dtype=np.int64)
+        fitted, arena = brought(relation, keys, 48, 300)
+        assert fitted
+        assert [row["nth"] for row in rows_of(relation, arena, keys)] == list(range(0, table("varying").num_rows, 2))
+
+
+def test_an_interrupt_waits_for_what_is_in_flight(plain, monkeypatch):
+    rings = []
+    drain = page_ring.drain
+
+    def drained(ring):
+        rings.append((ring, int(ring.state[page_ring.IN_FLIGHT])))
+        drain(ring)
+
+    def interrupted(arena):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(page_ring, "drain", drained)
+    monkeypatch.setattr(HotRows, "_let_some_go", interrupted)
+    with Relation.open(plain) as relation:
+        keys = np.arange(0, KEYS, 12, dtype=np.int64)
+        for _ in range(50):  # until something was in flight
+            with pytest.raises(KeyboardInterrupt):
+                brought(relation, keys, 256, 5000, rows=1)
+        assert any(flying for _, flying in rings)
+        assert all(int(ring.state[page_ring.IN_FLIGHT]) == 0 for ring, _ in rings)
