@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ import pyarrow as pa
 import pytest
 
 import semistream
-from semistream.core.compiled import frozen
+from semistream.core.compiled import frozen, kernel
 from semistream.core.errors import CorruptPageError
 from semistream.joins.adaptive.page_fetch import PageFetch
-from semistream.relation.devices import page_ring, request_queue
+from semistream.relation.devices import page_ring, request_queue, transfers
 from semistream.relation.devices.device import DeviceError
+from semistream.relation.devices.ring_reader import RingReader
 from semistream.relation.relation import Relation
 from semistream.structures.hot.hot_rows import HotRows
 
@@ -154,11 +156,18 @@ def test_a_disk_that_fails_is_told(plain, monkeypatch):
             patch.setattr(reader, "_files", frozen(np.full_like(reader._files, 10**6)))  # no open file
             with pytest.raises(DeviceError, match=r"reading page 0 of .*Bad file descriptor"):
                 brought(relation, keys, 48, 300)
-        with monkeypatch.context() as patch:
-            patch.setattr(relation, "frames", lambda count: np.zeros(count * 512 + 8, np.uint8)[8:].reshape(-1, 512))
-            with pytest.raises(ValueError, match="direct reads need aligned frames"):
-                brought(relation, keys, 48, 300)
         assert brought(relation, keys, 48, 300)[0]
+        with pytest.raises(DeviceError, match=r"reading page 0 of .*Input/output error"):
+            failing(relation)
+        assert brought(relation, keys, 48, 300)[0]
+
+
+def failing(relation: Relation) -> None:
+    with relation.ring(relation.frames(4)) as ring:
+        if ring is None:
+            pytest.skip("this system has no queue for direct reads")
+        ring.ring.requests[page_ring.LENGTH, 0] = 1
+        ring.ring.state[[page_ring.OUTCOME, page_ring.REASON]] = transfers.FAILED, errno.EIO
 
 
 def test_a_queue_that_does_not_work_is_replaced_by_threads(plain, monkeypatch):
@@ -174,23 +183,43 @@ def test_a_queue_that_does_not_work_is_replaced_by_threads(plain, monkeypatch):
         assert [row["nth"] for row in rows_of(relation, arena, keys)] == list(range(0, table("varying").num_rows, 2))
 
 
-def test_an_interrupt_waits_for_what_is_in_flight(plain, monkeypatch):
-    rings = []
-    drain = page_ring.drain
+@kernel
+def ask_for(ring: page_ring.Ring, pages: int) -> None:
+    for page in range(pages):
+        page_ring.ask(ring, page, page, 1, 0)
+    page_ring.submit(ring)
 
-    def drained(ring):
-        rings.append((ring, int(ring.state[page_ring.IN_FLIGHT])))
-        drain(ring)
 
-    def interrupted(arena):
+def test_an_interrupt_waits_for_what_is_in_flight(plain):
+    rings: list[RingReader] = []
+
+    def interrupted() -> None:
+        with relation.ring(frames) as ring:
+            if ring is None:
+                pytest.skip("this system has no queue for direct reads")
+            rings.append(ring)
+            ask_for(ring.ring, 8)
+            assert ring.ring.state[page_ring.IN_FLIGHT] == 8
+            raise KeyboardInterrupt
+
+    with Relation.open(plain) as relation:
+        frames = relation.frames(8)
+        for _ in range(5):
+            frames[:] = 0
+            with pytest.raises(KeyboardInterrupt):
+                interrupted()
+            assert rings[-1].ring.state[page_ring.IN_FLIGHT] == 0
+            assert frames.tobytes() == next(plain.glob("*.pages")).read_bytes()[: 8 * 512]
+
+
+def test_an_arena_that_cannot_make_room_is_left_in_order(plain, monkeypatch):
+    def interrupt(arena: HotRows) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(page_ring, "drain", drained)
-    monkeypatch.setattr(HotRows, "_let_some_go", interrupted)
     with Relation.open(plain) as relation:
         keys = np.arange(0, KEYS, 12, dtype=np.int64)
-        for _ in range(50):  # until something was in flight
+        with monkeypatch.context() as patch:
+            patch.setattr(HotRows, "_let_some_go", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 brought(relation, keys, 256, 5000, rows=1)
-        assert any(flying for _, flying in rings)
-        assert all(int(ring.state[page_ring.IN_FLIGHT]) == 0 for ring, _ in rings)
+        assert brought(relation, keys, 256, 5000)[0]
