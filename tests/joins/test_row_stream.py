@@ -115,6 +115,21 @@ def plain(tmp_path: Path) -> Path:
     return tmp_path / "r"
 
 
+@pytest.mark.parametrize("shards", [1, 3])
+def test_runs_and_pages_that_arrive_are_counted(tmp_path, shards):
+    Relation.build(table("varying"), tmp_path / "r", "id", page_size=512, shards=shards).close()
+    with Relation.open(tmp_path / "r") as relation:
+        before = relation.counters.snapshot()
+        assert brought(relation, np.arange(KEYS, dtype=np.int64), 48, 5000)[0]
+        read = relation.counters - before
+        assert (read.reads, read.pages) == (shards, relation.page_count)  # a run in each file
+        assert 0 < read.seconds < 60
+        before = relation.counters.snapshot()
+        brought(relation, np.array([3], np.int64), 48, 5000)
+        read = relation.counters - before
+        assert (read.reads, read.pages, read.bytes) == (1, 1, 512)
+
+
 def test_a_damaged_page_is_told_and_keys_stay_unknown(plain):
     file = next(plain.glob("*.pages"))
     with Relation.open(plain) as relation:

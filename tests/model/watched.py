@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,16 +37,20 @@ class Handle:
         self.joins: list[WatchedJoin] = []
         self.reads_until_fault: int | None = None
         relation.device._profile = _PROFILE
-        read = relation.device.read
+        relation.device.read = self._faulty(relation.device.read)  # type: ignore[method-assign]
+        relation.device.ring = self._faulty(relation.device.ring)  # type: ignore[method-assign]
 
-        def faulty(pages: Any, frames: Any) -> None:
+    def _faulty(self, read: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a way to read that fails when it is time."""
+
+        def faulty(*given: Any) -> Any:
             if self.reads_until_fault is not None:
                 self.reads_until_fault -= 1
                 if self.reads_until_fault < 0:
                     raise DeviceError("injected: the disk does not answer")
-            read(pages, frames)
+            return read(*given)
 
-        relation.device.read = faulty  # type: ignore[method-assign]
+        return faulty
 
     @property
     def contents(self) -> Contents:

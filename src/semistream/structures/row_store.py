@@ -28,7 +28,7 @@ _FREE, _COUNT, _READY = 0, 1, 2
 
 
 class RowTable(NamedTuple):
-    """The arrays of a store. Fixed rows are all in ``data``; else that has segments, and no rows of equal length."""
+    """The arrays of a store. Fixed rows lie in ``data``, and the next three are empty; else ``data`` has segments."""
 
     data: Bytes
     first: Slots

@@ -20,7 +20,7 @@ from semistream.relation.rows.row_kernels import lengths_at
 from semistream.relation.spans import locate_spans
 from semistream.structures.hot.hot_rows import HotRows
 from semistream.structures.hot.row_search import WantedRows
-from semistream.structures.read_plan import ReadPlanner
+from semistream.structures.read_plan import ReadPlan, ReadPlanner
 
 __all__ = ["PageFetch", "read_costs", "seconds_of_call", "seconds_of_frame"]
 
@@ -160,7 +160,8 @@ class PageFetch:
                 fitted = self._stream(ring, arena, unknown)
                 if not ring.refused:
                     return fitted
-        return self._read_in_threads(arena, arena.unknown() if ring is not None else unknown)
+                unknown = np.intersect1d(unknown, arena.unknown())  # some may be known now
+        return self._read_in_threads(arena, unknown)
 
     def _stream(self, ring: RingReader, arena: HotRows, unknown: Slots) -> bool:
         """Bring rows in one loop, in which pages are read, checked and searched."""
@@ -168,7 +169,7 @@ class PageFetch:
         for numbers, wanted in self._wanted(arena, unknown, self._planner.capacity):
             fitted = False
             try:
-                fitted = numbers.size > 0 and arena.stream(ring, numbers, wanted, self._planner.plan_for(wanted.pages))
+                fitted = numbers.size > 0 and arena.stream(ring, numbers, wanted, self._plan(wanted.pages))
             finally:
                 if fitted:
                     arena.settle(numbers)
@@ -176,7 +177,16 @@ class PageFetch:
                     arena.reset(numbers)
             if not fitted:
                 return False
+            del numbers, wanted  # before others come
         return True
+
+    def _plan(self, pages: Ints) -> ReadPlan:
+        """Return the cheapest plan for pages, which are there."""
+        if pages.size and not 0 <= int(pages[0]) <= int(pages[-1]) < self._relation.page_count:
+            raise IndexError(
+                f"pages {pages[0]} to {pages[-1]} are not among the {self._relation.page_count} pages of R"
+            )
+        return self._planner.plan_for(pages)
 
     def _read_in_threads(self, arena: HotRows, unknown: Slots) -> bool:
         """Bring rows with several threads, where requests are not in flight by themselves."""
@@ -205,8 +215,9 @@ class PageFetch:
         while at < unknown.size:
             wanted = self.locate(arena.keys_of(unknown[at : at + most]), most)
             self.pages_wanted += int(np.count_nonzero(np.diff(wanted.pages, prepend=-1)))
-            yield unknown[at : at + wanted.keys.size], wanted
-            at += wanted.keys.size
+            begin, at = at, at + wanted.keys.size
+            yield unknown[begin:at], wanted
+            del wanted
 
     def locate(self, keys: Ints, most: int) -> WantedRows:
         """Find the pages of as many keys, which ascend, as have no more pages than that."""

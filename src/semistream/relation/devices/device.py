@@ -14,17 +14,15 @@ from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from semistream.core.arrays import Ints
 from semistream.core.errors import SemistreamError
-
-if TYPE_CHECKING:
-    from semistream.relation.devices.page_ring import Places
-    from semistream.relation.devices.ring_reader import RingReader
+from semistream.relation.devices.page_ring import Places
+from semistream.relation.devices.ring_reader import RingReader
 
 __all__ = ["Device", "DeviceCounters", "DeviceError", "DeviceProfile"]
 
@@ -49,7 +47,8 @@ class DeviceCounters:
     pages: int = 0
     bytes: int = 0
     seconds: float = 0.0
-    """Time inside `Device.read`, virtual for a simulated device; threads add up."""
+    """Time inside `Device.read`, virtual for a simulated device, and in loops over a ring, in which pages are searched
+    too; threads add up."""
     requests: int = 0
     """Requests to an object store."""
     fetched_bytes: int = 0
@@ -175,8 +174,8 @@ class Device(ABC):
     def ring(self, frames: Frames, places: Places | None = None) -> AbstractContextManager[RingReader | None]:
         """Have a ring over frames, for who reads and searches pages in one compiled loop; None where there is none.
 
-        Pages lie at ``places``, if not as they are numbered. In the end it waits for what is in flight, counts what
-        was read, and raises what `read` would have raised.
+        Pages lie at ``places``, if not as they are numbered; none may be asked for that is not there. In the end it
+        waits for what is in flight, counts what arrived, and raises what `read` would, if a page cannot be read.
         """
         return nullcontext()
 

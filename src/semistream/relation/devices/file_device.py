@@ -185,12 +185,12 @@ class FileDevice(Device):
 
     @contextlib.contextmanager
     def ring(self, frames: Frames, places: Places | None = None) -> Iterator[RingReader | None]:
+        self._checked(np.empty(0, np.int64), frames)
         with self._reader.in_use() as lock:
             ring = self._reader.take_ring(frames, places)
             if ring is None:
                 yield None
                 return
-            begin = time.perf_counter()
             try:
                 yield ring
                 if ring.failed:
@@ -199,7 +199,7 @@ class FileDevice(Device):
             finally:
                 self._reader.give_back(ring)
                 with lock:
-                    self._count(ring.reads, ring.pages, time.perf_counter() - begin)
+                    self._count(ring.runs, ring.pages, ring.seconds)
 
     def _transfer(self, pages: Ints, frames: Frames, depth: int | None = None) -> int:
         """Read and verify without counting; return the number of runs."""

@@ -25,24 +25,26 @@ __all__ = [
 
 Words = NDArray[np.uint64]
 
-PAGE, PLACE, FRAME, LENGTH, ARRIVED, _END = 0, 1, 2, 3, 4, 5
+PAGE, PLACE, FRAME, LENGTH, ARRIVED, _END, _IS_RUN = 0, 1, 2, 3, 4, 5, 6
 """Of a request: its first page and where that lies in the files, frame, pages; bytes that have arrived; where the ring
-is filled up to, with it."""
-REQUEST_WORDS = 6
+is filled up to, with it; whether a run begins with it."""
+REQUEST_WORDS = 7
 QUEUE, CONTROL, POINTERS, EVENTS, FRAMES = 0, 1, 2, 3, 4
-FIRST, LAST, _HEAD, _TAIL, PREPARED, IN_FLIGHT, OUTCOME, CULPRIT, REASON = 5, 6, 7, 8, 9, 10, 11, 12, 13
-STATE_WORDS = 14
+FIRST, LAST, _HEAD, _TAIL, PREPARED, IN_FLIGHT, BEHIND, _CHECKED = 5, 6, 7, 8, 9, 10, 11, 12
+OUTCOME, CULPRIT, REASON, RUNS, PAGES = 13, 14, 15, 16, 17
+STATE_WORDS = 18
 """Of a ring: the queue and addresses; numbers of the oldest request and of the next; frames taken and given back since
-the beginning; requests that are not submitted yet, and in flight; what went wrong, with which request, and why."""
+the beginning; requests not submitted yet, and in flight; the place behind the last; requests that were checked. Then
+what went wrong, with which request, and why; and the runs and pages that have arrived."""
 
 
 class Places(NamedTuple):
-    """Where pages lie in files: from each of ``bases`` on so much further, but for those that were ``changed``."""
+    """Where pages lie in files: from each of ``bases`` on a ``shift`` further, but for those that were ``changed``."""
 
     bases: Ints
     shift: Ints
     changed: Ints
-    places: Ints
+    moved_to: Ints
 
 
 class Ring(NamedTuple):
@@ -86,6 +88,12 @@ def room_for(ring: Ring, pages: Int) -> Int:
 
 
 @inner_kernel
+def _lies_behind(pages: Places, at: Int, page: Int, place: Int) -> bool:
+    """Whether the changed page at that position is this one and lies at this place."""
+    return bool(at < pages.changed.size and pages.changed[at] == page and pages.moved_to[at] == place)
+
+
+@inner_kernel
 def place_of(ring: Ring, page: Int, most: Int) -> tuple[Int, Int]:
     """Return where a page lies, and of how many from it on, ``most`` at most, the others lie behind it in its file."""
     bases, changed, starts = ring.map.bases, ring.map.changed, ring.starts
@@ -97,7 +105,9 @@ def place_of(ring: Ring, page: Int, most: Int) -> tuple[Int, Int]:
     at = _count_below(changed, page)
     if at < changed.size:
         if changed[at] == page:
-            place, pages = np.int64(ring.map.places[at]), 1
+            place, pages = np.int64(ring.map.moved_to[at]), 1
+            while pages < most and _lies_behind(ring.map, at + pages, page + pages, place + pages):
+                pages += 1
         else:
             pages = min(pages, np.int64(changed[at]) - page)
     return place, min(pages, np.int64(starts[_count_below(starts, place + 1)]) - place)
@@ -112,6 +122,8 @@ def ask(ring: Ring, page: Int, place: Int, pages: Int, skipped: Int) -> None:
     r[PAGE, slot], r[PLACE, slot], r[FRAME, slot] = page, place, s[_HEAD] % ring.frames.shape[0]
     s[_HEAD] += pages
     r[LENGTH, slot], r[ARRIVED, slot], r[_END, slot] = pages, 0, s[_HEAD]
+    r[_IS_RUN, slot] = place != s[BEHIND] or ring.starts[_count_below(ring.starts, place)] == place
+    s[BEHIND] = place + pages
     s[LAST] += 1
     _prepare(ring, slot)
 
@@ -163,21 +175,23 @@ def _fail(ring: Ring, outcome: int, slot: Int, error: Int) -> None:
 
 
 @inner_kernel
-def arrive(ring: Ring) -> None:
-    """Wait until something has arrived."""
+def arrive(ring: Ring) -> bool:
+    """Wait until something has arrived; return False if nothing has, as there is a signal to be looked after."""
     s, r, page_bytes = ring.state, ring.requests, ring.frames.shape[1] * 8
     happened = system(IO_GETEVENTS, s[QUEUE], 1, ring.control.shape[0], s[EVENTS], 0)
     if happened < 0:
         error = error_place()[0]
         if error != EINTR:
-            _fail(ring, NO_QUEUE, s[FIRST] % ring.control.shape[0], error)
-            s[IN_FLIGHT] = 0  # whoever destroys the queue waits for it
-        return
+            # whatever went wrong before: whoever destroys the queue waits for what is in flight
+            s[OUTCOME], s[REASON], s[IN_FLIGHT] = NO_QUEUE, error, 0
+        return False
     s[IN_FLIGHT] -= happened
     for i in range(happened):
         slot, got = ring.events[i, 0], ring.events[i, 2]
         if got == r[LENGTH, slot] * page_bytes - r[ARRIVED, slot]:
             r[ARRIVED, slot] += got
+            s[RUNS] += r[_IS_RUN, slot]
+            s[PAGES] += r[LENGTH, slot]
         elif got > 0 or got == -EINTR:
             # a direct read goes on only at a sector's border; the odd end of a file is read again, and then ends
             r[ARRIVED, slot] += max(got - got % SECTOR, 0)
@@ -187,6 +201,7 @@ def arrive(ring: Ring) -> None:
                 _fail(ring, ENDED, slot, 0)
         else:
             _fail(ring, ENDED if got == 0 else FAILED, slot, -got)
+    return True
 
 
 @inner_kernel
@@ -200,14 +215,18 @@ def oldest(ring: Ring) -> Int:
 
 @inner_kernel
 def is_right(ring: Ring, slot: Int) -> bool:
-    """Check the pages of a request that has arrived; what is wrong is noted."""
-    r, starts = ring.requests, ring.starts
+    """Check the pages of the oldest request, which has arrived; what is wrong is noted."""
+    s, r, starts = ring.state, ring.requests, ring.starts
+    if s[_CHECKED] > s[FIRST]:
+        return True
     frame, place = r[FRAME, slot], r[PLACE, slot]
     file = _count_below(starts, place + 1) - 1
     bad = first_bad_frame(ring.frames, frame, r[LENGTH, slot], place - starts[file], np.uint64(ring.seeds[file]))
     if bad >= 0:
         _fail(ring, BAD_CHECKSUM, slot, bad - frame)
-    return bad < 0
+        return False
+    s[_CHECKED] = s[FIRST] + 1
+    return True
 
 
 @inner_kernel

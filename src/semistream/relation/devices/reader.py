@@ -22,13 +22,15 @@ from semistream.relation.devices import transfers
 from semistream.relation.devices.device import DeviceError, Frames
 from semistream.relation.devices.page_ring import Places
 from semistream.relation.devices.request_queue import LONGEST_REQUEST, SHORTEST_REQUEST, Queue, keep_queue, take_queue
-from semistream.relation.devices.ring_reader import RING_DEPTH, RingReader
+from semistream.relation.devices.ring_reader import RingReader
 
 __all__ = ["Method", "PageReader"]
 
 Method = Literal["queue", "threads", "readahead"]
 """How requests are kept in flight: see `semistream.relation.devices.file_device.FileDevice`."""
 
+_RING = 4
+"""A ring has so many times the requests in flight of a call: it is read through by one who would else use threads."""
 LONG_REQUESTS = 3
 """Of requests of that length so many in flight are enough to keep a device busy."""
 
@@ -43,6 +45,7 @@ class _Process:
         self.condition = threading.Condition()
         self.reading = 0
         self.idle_queues: list[Queue] = []
+        self.idle_rings: list[Queue] = []
         self.workers: ThreadPoolExecutor | None = None
 
 
@@ -76,6 +79,7 @@ class PageReader:
         request_bytes: int | None = None,
     ) -> None:
         self.depth = depth
+        self._ring_depth = min(_RING * depth, 1024)
         self._descriptors = list(descriptors)
         self._files = frozen(np.array(descriptors, np.int32))
         self._starts = frozen(starts)
@@ -87,7 +91,7 @@ class PageReader:
         self.method: Method = method or self._best()
 
     def _best(self) -> Method:
-        queue = self._take_queue(self._process)
+        queue = self._take_queue(self._process.idle_queues, self.depth)
         if queue is None:
             return "threads"
         self._process.idle_queues.append(queue)
@@ -120,14 +124,13 @@ class PageReader:
         """Return a ring over frames, if this system has a queue for it; inside of `in_use`, and to be given back."""
         if self.method != "queue":
             return None
-        queue = take_queue(RING_DEPTH)
+        queue = self._take_queue(self._process.idle_rings, self._ring_depth)
         return None if queue is None else RingReader(queue, self._files, self._starts, self._seeds, frames, places)
 
-    @staticmethod
-    def give_back(ring: RingReader) -> None:
+    def give_back(self, ring: RingReader) -> None:
         """Wait for what is in flight, and keep the queue for others."""
         if ring.finish():
-            keep_queue(RING_DEPTH, ring.queue)
+            self._process.idle_rings.append(ring.queue)
         else:
             ring.queue.destroy()
 
@@ -163,7 +166,7 @@ class PageReader:
         self, ids: Ints, words: NDArray[np.uint64], most: int, depth: int, window: int, verify: bool, report: Ints
     ) -> int:
         process = self._process
-        queue = self._take_queue(process)
+        queue = self._take_queue(process.idle_queues, self.depth)
         if queue is None:
             return transfers.NO_QUEUE
         outcome = transfers.read_queued(
@@ -176,10 +179,11 @@ class PageReader:
             process.idle_queues.append(queue)
         return outcome
 
-    def _take_queue(self, process: _Process) -> Queue | None:
+    @staticmethod
+    def _take_queue(idle: list[Queue], depth: int) -> Queue | None:
         with contextlib.suppress(IndexError):
-            return process.idle_queues.pop()  # a list's pop and append need no lock
-        return take_queue(self.depth)
+            return idle.pop()  # a list's pop and append need no lock
+        return take_queue(depth)
 
     def _threaded(self, ids: Ints, words: NDArray[np.uint64], most: int, depth: int, verify: bool, report: Ints) -> int:
         shares = min(depth, len(ids))
@@ -214,10 +218,13 @@ class PageReader:
             self._closed = True
             process.condition.wait_for(lambda: process.reading == 0)
             queues, process.idle_queues = process.idle_queues, []
+            rings, process.idle_rings = process.idle_rings, []
             workers, process.workers = process.workers, None
             while self._descriptors:
                 os.close(self._descriptors.pop())
         for queue in queues:
             keep_queue(self.depth, queue)
+        for queue in rings:
+            keep_queue(self._ring_depth, queue)
         if workers is not None:
             workers.shutdown()

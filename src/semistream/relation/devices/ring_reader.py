@@ -8,15 +8,12 @@ from numpy.typing import NDArray
 from semistream.core.arrays import Bytes, Ints
 from semistream.core.compiled import frozen
 from semistream.relation.devices import page_ring as at
-from semistream.relation.devices.device import Frames
 from semistream.relation.devices.page_ring import Places
 from semistream.relation.devices.request_queue import LONGEST_REQUEST, SHORTEST_REQUEST, Queue
 from semistream.relation.devices.transfers import BAD_CHECKSUM, DONE, NO_QUEUE
 
-__all__ = ["RING_DEPTH", "RingReader"]
+__all__ = ["RingReader"]
 
-RING_DEPTH = 64
-"""Requests in flight at most."""
 _PARTS = 8
 """A request has no more than such a part of the frames, so that others are in flight while it is searched."""
 
@@ -30,7 +27,7 @@ class RingReader:
     Parameters
     ----------
     queue
-        Of `RING_DEPTH`; the ring's own until `finish`.
+        The ring's own until `finish`.
     files, starts, seeds
         As in `PageReader`.
     frames
@@ -45,27 +42,37 @@ class RingReader:
         files: NDArray[np.int32],
         starts: Ints,
         seeds: NDArray[np.uint64],
-        frames: Frames,
+        frames: Bytes,
         places: Places | None,
     ) -> None:
         words = frames.view(np.uint64)
         self.flat: Bytes = frames.reshape(-1)
         self.words: Ints = self.flat.view(np.int64)
-        self.pages = self.reads = 0
-        """Pages that were read, and in how many runs."""
+        self.seconds = 0.0
+        """Time in loops that read through it."""
         pages = min(max(frames.nbytes // _PARTS, SHORTEST_REQUEST), LONGEST_REQUEST) // frames.shape[1]
         self.most = max(1, min(pages, len(frames) // 2))
         """Pages of a request at most."""
         state = np.zeros(at.STATE_WORDS, np.int64)
-        state[at.QUEUE] = queue.handle
+        state[at.QUEUE], state[at.BEHIND] = queue.handle, -1
         state[at.CONTROL], state[at.POINTERS] = queue.control.ctypes.data, queue.pointers.ctypes.data
         state[at.EVENTS], state[at.FRAMES] = queue.events.ctypes.data, words.ctypes.data
-        requests = np.zeros((at.REQUEST_WORDS, RING_DEPTH), np.int64)
+        requests = np.zeros((at.REQUEST_WORDS, len(queue.control)), np.int64)
         self.queue, self._frames = queue, frames
         given = Places(*(frozen(array) for array in places or _AS_THEY_ARE))
         self.ring = at.Ring(
             files, starts, seeds, given, words, queue.control, queue.pointers, queue.events, requests, state
         )
+
+    @property
+    def runs(self) -> int:
+        """Runs of pages that have arrived."""
+        return int(self.ring.state[at.RUNS])
+
+    @property
+    def pages(self) -> int:
+        """Pages that have arrived."""
+        return int(self.ring.state[at.PAGES])
 
     def finish(self) -> bool:
         """Wait for what is in flight; return whether the queue can be used again."""
@@ -82,7 +89,7 @@ class RingReader:
         """Whether a page could not be read, or is not what was written."""
         return int(self.ring.state[at.OUTCOME]) not in (DONE, NO_QUEUE)
 
-    def failure(self) -> tuple[int, Ints, Ints, Frames]:
+    def failure(self) -> tuple[int, Ints, Ints, Bytes]:
         """Return what went wrong: outcome, report, pages and frames of the request, as of `PageReader.transfer`."""
         state, requests = self.ring.state, self.ring.requests
         slot, outcome, reason = int(state[at.CULPRIT]), int(state[at.OUTCOME]), int(state[at.REASON])

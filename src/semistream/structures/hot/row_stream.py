@@ -7,6 +7,7 @@ whoever has made room calls it again.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -41,14 +42,14 @@ from semistream.structures.row_store import RowStore, RowTable
 
 __all__ = ["stream_rows"]
 
-_NO_ROOM = -1
-"""Beside the outcomes of `transfers`: a row does not fit."""
-_RUN, _OFFSET, _SEARCHED, _PLACE, _READS, _PAGES = 0, 1, 2, 3, 4, 5
-"""Of the progress: run of the plan and pages of it that were asked for; what of all that is wanted was searched; where
-the next page lies if it is behind the last; runs and pages that were asked for."""
-_PROGRESS_WORDS = 6
+_NO_ROOM, _MORE = -1, -2
+"""Beside the outcomes of `transfers`: a row does not fit; there is more to do, after a look at signals."""
+_RUN, _OFFSET, _SEARCHED = 0, 1, 2
+"""Of the progress: run of the plan and pages of it that were asked for, and how much of what is wanted was searched."""
 _TOGETHER = 8
 """Requests that are submitted together, if others are in flight: a call for each would cost more than it gains."""
+_MOST = 512
+"""Requests after which signals are looked after: Python does that, not a kernel."""
 
 
 @kernel
@@ -58,7 +59,7 @@ def _stream_rows(
     pages: Ints, owners: Ints, keys: Ints, numbers: Slots,
 ) -> int:  # fmt: skip
     s, r = ring.state, ring.requests
-    frame_bytes = ring.frames.shape[1] * 8
+    frame_bytes, stop = ring.frames.shape[1] * 8, s[FIRST] + _MOST
     while True:
         while s[OUTCOME] == DONE and progress[_RUN] < runs.size:
             run = progress[_RUN]
@@ -69,24 +70,23 @@ def _stream_rows(
             if skipped < 0:
                 break
             ask(ring, page, place, length, skipped)
-            progress[_READS] += place != progress[_PLACE]
-            progress[_PAGES] += length
-            progress[_PLACE] = place + length
             if length == left:
                 progress[_RUN], progress[_OFFSET] = np.int64(ends[run]) + 1, 0
             else:
                 progress[_OFFSET] += length
-        if s[PREPARED] >= _TOGETHER or s[IN_FLIGHT] <= _TOGETHER:
+        if s[OUTCOME] == DONE and (s[PREPARED] >= _TOGETHER or s[IN_FLIGHT] <= _TOGETHER):
             submit(ring)
         if s[OUTCOME] != DONE:
             return int(s[OUTCOME])
         if s[FIRST] == s[LAST]:
             return DONE
+        if s[FIRST] == stop:
+            return _MORE
         slot = oldest(ring)
         if slot < 0:
             submit(ring)
-            if s[OUTCOME] == DONE:
-                arrive(ring)
+            if s[OUTCOME] == DONE and not arrive(ring) and s[OUTCOME] == DONE:
+                return _MORE
             continue
         if not is_right(ring, slot):
             continue
@@ -115,15 +115,14 @@ def stream_rows(
     Where a row does not fit, room is to be made; False says that there is none. Returns whether all rows are there: not
     if there is no room, nor if a page cannot be read, of which the ring knows more.
     """
-    progress = np.zeros(_PROGRESS_WORDS, np.int64)
+    progress, begin = np.zeros(3, np.int64), time.perf_counter()
     while True:
         outcome = _stream_rows(
             ring.ring, ring.flat, ring.words, ring.most, frozen(plan.pages), frozen(plan.ends), progress,
             t, rows.table, rows.width, wanted.layout.stride, wanted.ordered,
             frozen(wanted.pages), frozen(wanted.owners), frozen(wanted.keys), frozen(numbers),
         )  # fmt: skip
-        if outcome != _NO_ROOM or not make_room():
+        if outcome != _MORE and (outcome != _NO_ROOM or not make_room()):
             break
-    ring.reads += int(progress[_READS])
-    ring.pages += int(progress[_PAGES])
+    ring.seconds += time.perf_counter() - begin
     return outcome == DONE
