@@ -20,6 +20,7 @@ from semistream.relation.devices import page_ring, request_queue, transfers
 from semistream.relation.devices.device import DeviceError
 from semistream.relation.devices.ring_reader import RingReader
 from semistream.relation.relation import Relation
+from semistream.structures.hot import row_stream
 from semistream.structures.hot.hot_rows import HotRows
 
 KEYS = 4000
@@ -44,12 +45,12 @@ def relation(request: pytest.FixtureRequest, tmp_path: Path) -> Relation:
     data = table("several" if kind == "several" else "fixed" if kind == "fixed" else "varying")
     if kind == "scattered":
         data = data.take(np.random.default_rng(1).permutation(data.num_rows))
-    Relation.build(
-        data, tmp_path / "r", "id", page_size=512, clustered=kind != "scattered", shards=3 if kind == "shards" else 1,
-    ).close()  # fmt: skip
-    if kind == "updated":
-        rows = data.slice(0, data.num_rows // 2).set_column(2, "text", pa.array(["new"] * (data.num_rows // 2)))
-        semistream.upsert(tmp_path / "r", rows.filter(pa.compute.equal(pa.compute.bit_wise_and(rows["id"], 63), 0)))
+    shards = 3 if kind in ("shards", "updated") else 1
+    Relation.build(data, tmp_path / "r", "id", page_size=512, clustered=kind != "scattered", shards=shards).close()
+    if kind == "updated":  # pages that lie elsewhere, next to each other and alone, in two files of each shard
+        for text, keys in (("new", np.arange(300, 900)), ("newer", np.arange(0, KEYS + 40, 31))):
+            rows = {"id": keys, "nth": -keys, "text": [text * int(key % 9) for key in keys]}
+            semistream.upsert(tmp_path / "r", pa.table(rows, schema=data.schema))
     return Relation.open(tmp_path / "r")
 
 
@@ -90,10 +91,30 @@ def test_rows_are_those_that_threads_bring(relation, frames, wanted, share, monk
         assert relation.counters.pages > before
         assert relation.counters.bytes == relation.counters.pages * relation.page_bytes
         found = rows_of(relation, arena, keys)
+        wanted_rows = relation.to_table().to_pylist()
+        asked = set(keys.tolist())
+        assert sorted(row["nth"] for row in found) == sorted(r["nth"] for r in wanted_rows if r["id"] in asked)
         threads_only(monkeypatch, relation)
         _, other = brought(relation, keys, frames, wanted)
         assert found == rows_of(relation, other, keys)
         assert len(arena) == len(other) == len(found)
+
+
+def test_signals_are_looked_after_amid_many_requests(plain, monkeypatch):
+    """A loop over more requests than one entry takes, each page by itself; Python sees a signal before it ends."""
+    monkeypatch.setattr("semistream.joins.adaptive.page_fetch.read_costs", lambda _: (0.0, 1e-5))
+    with Relation.build(
+        pa.table({"id": np.arange(60_000), "nth": np.arange(60_000)}), plain.parent / "long", "id", page_size=512
+    ) as relation:
+        keys = np.arange(0, 60_000, 50, dtype=np.int64)
+        entries = []
+        stream = row_stream._stream_rows
+        monkeypatch.setattr(row_stream, "_stream_rows", lambda *given: (entries.append(1), stream(*given))[1])
+        fitted, arena = brought(relation, keys, 64, 5000)
+        assert fitted
+        assert [row["nth"] for row in rows_of(relation, arena, keys)] == keys.tolist()
+        if relation.device.method == "queue":
+            assert len(entries) == -(-keys.size // row_stream._MOST)
 
 
 def test_where_rows_do_not_fit_nothing_is_known(relation):
@@ -185,16 +206,28 @@ def failing(relation: Relation) -> None:
         ring.ring.state[[page_ring.OUTCOME, page_ring.REASON]] = transfers.FAILED, errno.EIO
 
 
-def test_a_queue_that_does_not_work_is_replaced_by_threads(plain, monkeypatch):
+@pytest.mark.parametrize("after", [1, 3])
+def test_a_queue_that_does_not_work_is_replaced_by_threads(plain, monkeypatch, after):
     with Relation.open(plain) as relation:
         if relation.device.method != "queue":
             pytest.skip("this system has no queue for direct reads")
         broken = request_queue.Queue(64)
         broken.destroy()
-        monkeypatch.setattr("semistream.relation.devices.reader.take_queue", lambda depth: broken)
+        stream, parts = HotRows.stream, []
+
+        def breaking(arena, ring, *given):
+            parts.append(1)
+            if len(parts) == after:
+                ring.ring.state[page_ring.QUEUE] = broken.handle
+                ring._queue.destroy()
+                ring._queue = broken
+            return stream(arena, ring, *given)
+
+        monkeypatch.setattr(HotRows, "stream", breaking)
         keys = np.arange(0, KEYS, 3, dtype=np.int64)
         fitted, arena = brought(relation, keys, 48, 300)
         assert fitted
+        assert len(parts) == after
         assert [row["nth"] for row in rows_of(relation, arena, keys)] == list(range(0, table("varying").num_rows, 2))
 
 

@@ -103,7 +103,7 @@ def test_a_closed_device_leaves_its_queue_to_the_next(
             assert (frames == three_files[1]).all()
     assert len(used) == 1
     # queues of another depth are not given out, and not all are kept
-    for depth in range(2, 12):
+    for depth in range(17, 35):
         FileDevice(three_files[0], 4096, depth=depth).close()
     assert len(destroyed) == 3
     assert len(request_queue._spares._queues) == request_queue._Spares.MOST

@@ -26,7 +26,7 @@ __all__ = ["PageFetch", "read_costs", "seconds_of_call", "seconds_of_frame"]
 
 
 _SETS = 4
-"""Sets of frames, a thread each: one is searched while others are read into, so the device waits for no request."""
+"""Without a ring, sets of frames, a thread each: one is searched while others are read into."""
 _LEAST_AHEAD = 32
 """Frames of a set at least: handing fewer over to a thread costs more than it saves."""
 _DENSE, _DENSE_SETS = 2, 2

@@ -58,8 +58,8 @@ class FileDevice(Device):
         measured. Where the file system or the page size does not allow it, reads are buffered and `direct` is
         False.
     depth
-        Requests in flight for each reading thread. More make random reads faster up to what the device can
-        do.
+        Requests in flight for each reading thread, a quarter of those of a ring. More make random reads faster up to
+        what the device can do.
     method
         For tests and measurements; by default the best that works here:
         ``"queue"`` (asynchronous I/O of the kernel, one thread; direct files), ``"threads"`` (``depth``
@@ -197,7 +197,7 @@ class FileDevice(Device):
                     ring.finish()
                     raise self._error(*ring.failure())
             finally:
-                self._reader.give_back(ring)
+                ring.leave()
                 with lock:
                     self._count(ring.runs, ring.pages, ring.seconds)
 

@@ -1,8 +1,8 @@
 """Pages on their way into a ring of frames: requests are in flight at one end while those of the other are searched.
 
 A request takes frames that lie next to each other, behind those of the request before it; what has arrived is handed
-over in the order in which it was asked for, so a ring never drains before the last page is asked for, and whoever
-searches pages finds them in the order of the file. All of it is compiled, for kernels that ask for pages and search
+over in the order in which it was asked for, so the device has work until the last page is asked for, and whoever
+searches pages finds them in their order. All of it is compiled, for kernels that ask for pages and search
 them in one loop; a ring's state is in arrays, so such a loop may be left and entered again with requests in flight.
 """
 

@@ -124,15 +124,11 @@ class PageReader:
         """Return a ring over frames, if this system has a queue for it; inside of `in_use`, and to be given back."""
         if self.method != "queue":
             return None
-        queue = self._take_queue(self._process.idle_rings, self._ring_depth)
-        return None if queue is None else RingReader(queue, self._files, self._starts, self._seeds, frames, places)
-
-    def give_back(self, ring: RingReader) -> None:
-        """Wait for what is in flight, and keep the queue for others."""
-        if ring.finish():
-            self._process.idle_rings.append(ring.queue)
-        else:
-            ring.queue.destroy()
+        idle = self._process.idle_rings
+        queue = self._take_queue(idle, self._ring_depth)
+        if queue is None:
+            return None
+        return RingReader(queue, self._files, self._starts, self._seeds, frames, places, idle)
 
     def transfer(
         self, pages: Ints, frames: Frames, *, depth: int | None = None, verify: bool = True

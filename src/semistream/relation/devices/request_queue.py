@@ -45,7 +45,7 @@ class _Spares:
     on a busy machine a second. Who opens relations often, as a Spark task does, would wait longer than it reads.
     """
 
-    MOST = 8
+    MOST = 16
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

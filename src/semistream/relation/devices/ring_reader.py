@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,13 +31,15 @@ class RingReader:
     Parameters
     ----------
     queue
-        The ring's own until `finish`.
+        The ring's own until `leave`.
     files, starts, seeds
         As in `PageReader`.
     frames
         Where pages go.
     places
         Where pages lie in the files, if not one after the other.
+    home
+        Where the queue is to be left.
     """
 
     def __init__(
@@ -44,6 +50,7 @@ class RingReader:
         seeds: NDArray[np.uint64],
         frames: Bytes,
         places: Places | None,
+        home: list[Queue],
     ) -> None:
         words = frames.view(np.uint64)
         self.flat: Bytes = frames.reshape(-1)
@@ -54,15 +61,24 @@ class RingReader:
         self.most = max(1, min(pages, len(frames) // 2))
         """Pages of a request at most."""
         state = np.zeros(at.STATE_WORDS, np.int64)
-        state[at.QUEUE], state[at.BEHIND] = queue.handle, -1
+        state[at.QUEUE] = queue.handle
         state[at.CONTROL], state[at.POINTERS] = queue.control.ctypes.data, queue.pointers.ctypes.data
         state[at.EVENTS], state[at.FRAMES] = queue.events.ctypes.data, words.ctypes.data
         requests = np.zeros((at.REQUEST_WORDS, len(queue.control)), np.int64)
-        self.queue, self._frames = queue, frames
+        self._queue, self._frames, self._home = queue, frames, home
         given = Places(*(frozen(array) for array in places or _AS_THEY_ARE))
         self.ring = at.Ring(
             files, starts, seeds, given, words, queue.control, queue.pointers, queue.events, requests, state
         )
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Count the time of a loop that reads through it."""
+        begin, self.ring.state[at.BEHIND] = time.perf_counter(), -1
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - begin
 
     @property
     def runs(self) -> int:
@@ -74,10 +90,17 @@ class RingReader:
         """Pages that have arrived."""
         return int(self.ring.state[at.PAGES])
 
-    def finish(self) -> bool:
-        """Wait for what is in flight; return whether the queue can be used again."""
+    def finish(self) -> None:
+        """Wait for what is in flight."""
         at.drain(self.ring)
-        return not self.refused
+
+    def leave(self) -> None:
+        """Wait for what is in flight, and leave the queue to others, if it works."""
+        self.finish()
+        if self.refused:
+            self._queue.destroy()
+        else:
+            self._home.append(self._queue)
 
     @property
     def refused(self) -> bool:

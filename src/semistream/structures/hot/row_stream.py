@@ -1,13 +1,12 @@
 """Rows of many keys from the disk to the arena in one compiled loop: pages are asked for, checked and searched.
 
 While some pages are searched others are on their way, and nothing is handed from thread to thread. The loop ends when
-all is done, when there is no room for a row, or when a page cannot be read; all of its state is in arrays, so that
-whoever has made room calls it again.
+all is done, when there is no room for a row, when a page cannot be read, and now and then for signals; all of its state
+is in arrays, so that whoever has made room calls it again.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -115,14 +114,13 @@ def stream_rows(
     Where a row does not fit, room is to be made; False says that there is none. Returns whether all rows are there: not
     if there is no room, nor if a page cannot be read, of which the ring knows more.
     """
-    progress, begin = np.zeros(3, np.int64), time.perf_counter()
-    while True:
-        outcome = _stream_rows(
-            ring.ring, ring.flat, ring.words, ring.most, frozen(plan.pages), frozen(plan.ends), progress,
-            t, rows.table, rows.width, wanted.layout.stride, wanted.ordered,
-            frozen(wanted.pages), frozen(wanted.owners), frozen(wanted.keys), frozen(numbers),
-        )  # fmt: skip
-        if outcome != _MORE and (outcome != _NO_ROOM or not make_room()):
-            break
-    ring.seconds += time.perf_counter() - begin
-    return outcome == DONE
+    progress = np.zeros(3, np.int64)
+    with ring.at_work():
+        while True:
+            outcome = _stream_rows(
+                ring.ring, ring.flat, ring.words, ring.most, frozen(plan.pages), frozen(plan.ends), progress,
+                t, rows.table, rows.width, wanted.layout.stride, wanted.ordered,
+                frozen(wanted.pages), frozen(wanted.owners), frozen(wanted.keys), frozen(numbers),
+            )  # fmt: skip
+            if outcome != _MORE and (outcome != _NO_ROOM or not make_room()):
+                return outcome == DONE
