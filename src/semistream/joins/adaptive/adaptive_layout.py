@@ -93,10 +93,14 @@ class AdaptiveLayout:
     most_rows: int | None
 
     @classmethod
-    def of(cls, room: int, row: int, rows_of_r: int, uneven: int = 0) -> AdaptiveLayout:
-        """Lay out ``room`` for an R of so many rows; ``uneven``: rows more that it may take, as they vary in length."""
+    def of(cls, room: int, row: int, rows_of_r: int, uneven: int = 0, window: int = 0) -> AdaptiveLayout:
+        """Lay out ``room`` for an R of so many rows.
+
+        ``uneven``: rows more that it may take, as they vary in length; ``window``: bytes that the window will keep.
+        """
         key, most_rows = HotRows.bytes_per_key, None
-        keys = max(LEAST_KEYS, int(int((room - _LEAST_TAKEN) / (row + _KEYS_A_ROW * key)) * _KEYS_A_ROW))
+        keys = int(int((room - max(window, _LEAST_TAKEN)) / (row + _KEYS_A_ROW * key)) * _KEYS_A_ROW)
+        keys = max(LEAST_KEYS, keys)
         every = rows_of_r + uneven
         if every * row + (rows_of_r + LEAST_KEYS) * key + 2 * _LEAST_TAKEN <= room:
             most_rows = max(LEAST_KEYS, every)

@@ -168,7 +168,8 @@ class AdaptiveMemory:
         else:
             # rows that vary in length do not fill their segments evenly
             uneven = rows_of_r // 8 + 16 if relation.codec.variable else 0
-            self.layout = AdaptiveLayout.of(room, row, rows_of_r, uneven)
+            window = 0 if self.options.arrays is None else int(_FILES_WINDOW_SHARE * room)
+            self.layout = AdaptiveLayout.of(room, row, rows_of_r, uneven, window)
         seek, transfer = read_costs(relation)
         self.split = Split(
             self.layout.free, max(1, relation.row_count), max(1, relation.page_count),

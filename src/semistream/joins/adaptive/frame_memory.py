@@ -16,8 +16,6 @@ _MARGIN = 1.1
 """More frames than there are must be worth it even with so much less room beside them: or they come and go."""
 _AS_GOOD, _WORTH_IT = 1.005, 0.97
 """Of what costs the same, more frames are taken: keys may be wanted that are not known yet. Fewer must be worth it."""
-_FIXED_PART = 8
-"""Part of the memory for frames at most, if their number will not change."""
 _FAST, _SLOW = 2e-6, 5e-5
 """Seconds of a page's transfer: what a fast device counts with, and what is none any more."""
 
@@ -58,9 +56,8 @@ class FrameMemory:
         if relation.device.simulated:  # a call costs nothing
             return cls(relation, budget, (few,), wanted, results)
         counts = PageFetch.more_frames_for(few, spare, frame, pages, transfer)
-        if fixed:
-            most = max(few, spare // _FIXED_PART // (frame + PageFetch.bytes_per_frame))
-            counts = (max(count for count in counts if count <= most),)
+        if fixed:  # more of them only in the bytes that results have afterwards
+            counts = (max(few, min(counts[-1], results // frame)),)
         return cls(relation, budget, counts, wanted, results)
 
     def best(self, split: Split, exponent: float, batch: float) -> tuple[Split, int]:

@@ -41,7 +41,7 @@ __all__ = ["JoinTask", "parts_beside"]
 
 _MISSING = 64
 """Missing keys that a task counts."""
-_MOST_RESULTS = 4 << 20
+_MOST_RESULTS = 1 << 20
 
 
 def parts_beside(share: int, least: int, *, missing: bool) -> dict[str, int]:

@@ -63,7 +63,7 @@ class HotRows:
         Where the arrays live, if not in this process; an arena left in mapped files is taken up as it was.
     """
 
-    FORMAT = "hot rows 3"
+    FORMAT = "hot rows 4"
     """Changes with the arrays and their meaning, so that an arena in files is not taken for another."""
     bytes_per_key = 8 + 4 + 1 + 1 + SKETCH_BYTES + ENTRY_BYTES
     """What one more key costs beside its rows."""
@@ -277,10 +277,10 @@ class HotRows:
         assert self._elastic is not None, "an arena in files has the size that it has"
         if rows < (before := self.capacity):
             self.make_room(before - rows)
-            fewer = self._rows.segments_for(before) - self._rows.segments_for(rows)
-            while fewer > self._rows.free_segments and self._let_some_go():
+            fewer = self._rows.words_for(before) - self._rows.words_for(rows)
+            while fewer > self._rows.free_words and self._let_some_go():
                 pass
-            if len(self) > rows or fewer > self._rows.free_segments:
+            if len(self) > rows or fewer > self._rows.free_words:
                 return False
             sources, targets = np.empty(before - rows, np.int32), np.empty(before - rows, np.int32)
             moved = int(walks.draw_in(self._t, rows, sources, targets))

@@ -152,7 +152,7 @@ class HotTuples:
         Where the arrays live; a cache left in mapped files is taken up as it was.
     """
 
-    FORMAT = "hot tuples 2"
+    FORMAT = "hot tuples 3"
     """Changes with the arrays and their meaning, so that a cache in files is not taken for another."""
 
     def __init__(
@@ -230,11 +230,7 @@ class HotTuples:
 
     def rows(self, slots: Slots, *, copied: bool = False) -> tuple[Bytes, Ints, Bytes]:
         """Return bytes, and start and flags of each slot's row; ``copied``, they stay when the cache changes."""
-        data, starts = self._rows.locate(slots)
-        if copied and not self._rows.variable:  # others are copied anyway
-            stride = self._rows.codec.stride
-            data = data.reshape(-1, stride)[slots].reshape(-1)
-            starts = np.arange(slots.size, dtype=np.int64) * stride
+        data, starts = self._rows.copied(slots) if copied else self._rows.locate(slots)
         return data, starts, self._t.flags[slots]
 
     def admit(self, candidates: Candidates, data: Bytes) -> None:

@@ -15,7 +15,8 @@ from semistream.core.compiled import Int, frozen, inner_kernel, kernel
 from semistream.relation.pages.page_layout import HEADER, PageLayout
 from semistream.relation.rows.row_kernels import row_length
 from semistream.structures.hot.hot_row_kernels import FREE_ROW, IN_USE, PRESENT, ROWS, HotTable
-from semistream.structures.row_store import RowStore, RowTable, free_segments, put_row, segments_of
+from semistream.structures.row_blocks import RowTable, free_words, put_row, words_of
+from semistream.structures.row_store import RowStore
 
 __all__ = ["WantedRows", "copy_from_page", "copy_rows"]
 
@@ -89,16 +90,16 @@ def copy_from_page(
         if ordered:
             at = _first_from(words, at, end, key)
         matches = 0
-        segments: Int = 0
+        needed: Int = 0
         here = at
         while here < end and (words[here] == key or not ordered):
             if words[here] == key:
                 matches += 1
                 if stride == 0:
                     start = _start_of(words, base, rows_base, here - top)
-                    segments += segments_of(_length_at(frames, start), width)
+                    needed += words_of(_length_at(frames, start))
             here += 1
-        if matches > capacity - state[ROWS] or (stride == 0 and segments > free_segments(store)):
+        if matches > capacity - state[ROWS] or (stride == 0 and needed > free_words(store)):
             return i, False
         last = np.int64(first[number])
         if matches > 0 and last >= 0:  # rows of an earlier page

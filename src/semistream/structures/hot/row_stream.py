@@ -37,7 +37,8 @@ from semistream.relation.devices.transfers import DONE
 from semistream.structures.hot.hot_row_kernels import HotTable
 from semistream.structures.hot.row_search import WantedRows, copy_from_page
 from semistream.structures.read_plan import Pages, ReadPlan
-from semistream.structures.row_store import RowStore, RowTable
+from semistream.structures.row_blocks import RowTable
+from semistream.structures.row_store import RowStore
 
 __all__ = ["stream_rows"]
 
