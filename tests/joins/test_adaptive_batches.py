@@ -107,7 +107,7 @@ def test_frames_take_memory_that_the_rows_of_a_batch_do_not_need(path, monkeypat
     monkeypatch.setattr("semistream.joins.adaptive.page_fetch._MORE_FRAMES_PARTS", (2,))
     taken = []
     with Relation.open(path) as relation:
-        join = semistream.create("adaptivejoin", relation, on="id", memory="30%")
+        join = semistream.create("adaptivejoin", relation, on="id", memory="25%")
         for rows, exponent in [(2_000, 1.6)] * 4 + [(12_000, 1.0)] * 4 + [(2_000, 1.6)] * 10:
             batch = stream(rows, rows, exponent)
             assert right(batch, list(join.process([batch])))

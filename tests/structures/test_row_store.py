@@ -13,7 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from semistream.relation.rows.row_codec import RowCodec, Rows
 from semistream.structures.elastic import ElasticArrays
-from semistream.structures.row_blocks import MOVED
 from semistream.structures.row_store import RowStore
 
 SCHEMAS = {
@@ -137,7 +136,7 @@ def test_a_row_takes_a_hole_of_its_size_and_no_other_row_moves() -> None:
     store.put(np.array([7, 8], np.int32), encoded(codec, [140, 100]))
     _, after = store.locate(np.array([0, 8, 7, 3, 4], np.int32))
     assert after.tolist() == before.tolist()
-    assert store.table.state[MOVED] == 0
+    assert store.moves == 0
 
 
 def test_rows_are_moved_together_when_holes_are_too_small_for_what_is_free() -> None:
@@ -150,7 +149,7 @@ def test_rows_are_moved_together_when_holes_are_too_small_for_what_is_free() -> 
     large = encoded(codec, [3_000])
     assert store.fitting(large.lengths) == 1
     store.put(np.array([1], np.int32), large)
-    assert store.table.state[MOVED] == 1
+    assert store.moves == 1
     store.check(np.append(kept, np.int32(1)))
     found = codec.decode(*store.locate(kept)).to_pylist()
     assert found == [{"a": int(i), "b": chr(97 + i % 26) * (60 - codec.stride)} for i in kept]
@@ -174,7 +173,7 @@ def test_rows_of_steady_lengths_are_seldom_moved() -> None:
     store.check(held)
     # of 18 k rows that were held at a time, and 200 k that came
     assert held.size > 18_500
-    assert store.table.state[MOVED] <= 10, store.table.state[MOVED]
+    assert store.moves <= 10, store.moves
 
 
 def test_copies_stay_when_rows_go() -> None:

@@ -25,7 +25,6 @@ from semistream.core.compiled import Int, copy_bytes, inner_kernel, kernel
 __all__ = [
     "HEAD",
     "KINDS",
-    "MOVED",
     "READY",
     "SPARE",
     "STATE_WORDS",
@@ -47,9 +46,10 @@ __all__ = [
 
 WORD, HEAD = 8, 4
 """Bytes of a word, and of what is in a block before the row."""
-TAIL, USED, READY, MOVED = 0, 1, 2, 3
-"""Of the state: words up to the last row, words that rows need, whether it is set up, how often rows were moved."""
-STATE_WORDS = 4
+TAIL, USED, READY = 0, 1, 2
+"""Of the state: words up to the last row, words that rows need, and once it is set up 1, and 1 more for each time that
+rows were moved together."""
+STATE_WORDS = 3
 KINDS = 96
 """Kinds of holes: of less than 32 words each size is one, of more a quarter of a power of two."""
 _SINGLE, _FIRST_POWER = 32, 5
@@ -151,7 +151,7 @@ def _move_together(t: RowTable) -> None:
     for kind in range(t.holes.size):
         t.holes[kind] = -1
     t.state[TAIL] = to
-    t.state[MOVED] += 1
+    t.state[READY] += 1
 
 
 @inner_kernel

@@ -153,12 +153,17 @@ class RowStore:
         rows = self._t.data.reshape(-1, self.width)[slots].reshape(-1)
         return rows, np.arange(slots.size, dtype=np.int64) * self.width
 
+    @property
+    def moves(self) -> int:
+        """How often all rows were moved together."""
+        return int(self._t.state[blocks.READY]) - 1 if self.variable else 0
+
     def words_for(self, slots: int) -> int:
         """Return the words of a store of so many slots; none if rows are fixed."""
         if not self.variable:
             return 0
         rows = slots * (self.bytes_per_slot(self.codec, self._row_bytes) - _SLOT_BYTES)
-        return min(max(2, (rows - 4 * (self._kinds(slots) - 1)) // WORD), _MOST_WORDS)
+        return min(max(2, (rows - 4 * self._kinds(slots)) // WORD), _MOST_WORDS)
 
     def _kinds(self, slots: int) -> int:
         return 1 if slots * self.bytes_per_slot(self.codec, self._row_bytes) < _FEW else KINDS
