@@ -53,7 +53,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store = RowStore(self.codec, slots, row_bytes)
         self.held: dict[int, dict[str, Any]] = {}
         self.lengths: dict[int, int] = {}
-        assert self.store.nbytes <= slots * RowStore.bytes_per_slot(self.codec, row_bytes) + 128
+        assert self.store.nbytes <= slots * RowStore.bytes_per_slot(self.codec, row_bytes) + 28
 
     @rule(sizes=st.lists(cells, max_size=40))
     def put(self, sizes: list[int | None]) -> None:
@@ -114,16 +114,19 @@ def encoded(codec: RowCodec, lengths: list[int]) -> Rows:
 
 def test_a_full_store_is_full_to_the_last_word() -> None:
     codec = RowCodec(SCHEMAS["varying"])
-    store = RowStore(codec, 10, row_bytes=32.0)
+    store = RowStore(codec, 20, row_bytes=16.0)
     for length in (store.largest_row, store.largest_row + 1):
         assert store.fitting(encoded(codec, [length]).lengths) == (length <= store.largest_row)
-    small = encoded(codec, [36] * 12)
-    assert store.fitting(small.lengths) == 10
-    store.put(np.arange(10, dtype=np.int32), small.head(10))
+    count = (store.largest_row + 4) // 32
+    assert 10 < count < 20
+    small = encoded(codec, [28] * 20)  # four words each
+    assert store.fitting(small.lengths) == count
+    store.put(np.arange(count, dtype=np.int32), small.head(count))
     assert store.fitting(small.lengths) == 0
     store.free(np.array([3, 7], np.int32))
     assert store.fitting(small.lengths) == 2
-    store.check(np.array([0, 1, 2, 4, 5, 6, 8, 9], np.int32))
+    store.put(np.array([18, 19], np.int32), small.head(2))
+    store.check(np.setdiff1d(np.append(np.arange(count), [18, 19]), [3, 7]).astype(np.int32))
 
 
 def test_a_row_takes_a_hole_of_its_size_and_no_other_row_moves() -> None:
@@ -224,9 +227,44 @@ def test_check_finds_damage() -> None:
     store.check(held)
     with pytest.raises(AssertionError, match="slots in use differ"):
         store.check(held[:2])
-    store._t.holes[0] = -1
+    hole, store.table.holes[0] = int(store.table.holes[0]), -1
     with pytest.raises(AssertionError, match="1 holes, 0 listed"):
         store.check(held)
-    store._t.words[0] += 100 << 32
-    with pytest.raises(AssertionError):
+    store.table.holes[0] = hole
+    store.check(held)
+    store.table.words[0] += 16 << 32
+    with pytest.raises(AssertionError, match="the last block ends"):
         store.check(held)
+
+
+def test_a_row_that_is_none_has_no_bytes() -> None:
+    codec = RowCodec(SCHEMAS["varying"])
+    store = RowStore(codec, 8, row_bytes=60.0)
+    store.table.words[:] = np.frombuffer(b"~" * store.table.words.nbytes, np.int64)  # whatever was there before
+    store.put(np.array([2], np.int32), encoded(codec, [58]))
+    sizes = store.sizes(np.array([-1, 2, -1, 7], np.int32)) - codec.blank_bytes
+    assert sizes.tolist() == [0, 58, 0, 0]
+
+
+@pytest.mark.parametrize("row_bytes", [0.0, 9.0, 60.0, 137.0, 1_000.0])
+def test_more_slots_are_never_fewer_words(row_bytes: float) -> None:
+    store = RowStore(RowCodec(SCHEMAS["varying"]), 1, row_bytes)
+    words = [store.words_for(slots) for slots in range(1, 3_000)]
+    assert words == sorted(words)
+
+
+def test_a_full_store_grows_from_holes_of_one_kind_to_many() -> None:
+    codec = RowCodec(SCHEMAS["varying"])
+    arrays = ElasticArrays()
+    store = RowStore(codec, 200, codec.stride + 9.0, arrays)
+    one_kind = store.table.holes.size
+    slots, number = np.empty(0, np.int32), 200
+    while store.table.holes.size == one_kind:
+        fitting = min(number - slots.size, store.fitting(np.full(number, codec.stride + 9)))
+        more = np.arange(slots.size, slots.size + fitting, dtype=np.int32)
+        store.put(more, encoded(codec, [codec.stride + 9] * fitting))
+        slots, number = np.append(slots, more), number + 1
+        store.resize(number, arrays)
+        store.check(slots)
+    assert store.table.holes.size > one_kind
+    assert {len(row["b"]) for row in codec.decode(*store.locate(slots)).to_pylist()} == {9}

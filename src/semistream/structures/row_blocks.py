@@ -237,10 +237,11 @@ def rename_blocks(t: RowTable, sources: Slots, targets: Slots) -> None:
 
 @kernel
 def lengths_of(t: RowTable, slots: Slots, more: int) -> Ints:
-    """Return the bytes of the rows in slots, and so many more each."""
+    """Return the bytes of the rows in slots, and so many more each; slot -1 has none."""
     lengths = np.empty(slots.size, np.int64)
     for i in range(slots.size):
-        lengths[i] = (t.words[t.first[slots[i]]] >> 32) + more
+        at = np.int64(t.first[slots[i]]) if slots[i] >= 0 else np.int64(-1)
+        lengths[i] = more + (t.words[at] >> 32 if at >= 0 else 0)
     return lengths
 
 
@@ -259,30 +260,40 @@ def gather_rows(t: RowTable, slots: Slots) -> tuple[Bytes, Ints]:
     return data, starts
 
 
+@kernel
+def _list_blocks(t: RowTable) -> tuple[Ints, Ints, Ints]:
+    """Return where blocks and holes begin, how many words they have, and the slot of each; -1 is a hole."""
+    tail = np.int64(t.state[TAIL])
+    begins, sizes, slots = np.empty(tail, np.int64), np.empty(tail, np.int64), np.empty(tail, np.int64)
+    count, at = 0, np.int64(0)
+    while at < tail:
+        word = np.int64(t.words[at])
+        begins[count], sizes[count] = at, _size_of(word)
+        slots[count] = -1 if word & _LOW == _HOLE else word & (_LOW ^ _WIDER)
+        at += max(2, sizes[count])
+        count += 1
+    return begins[:count], sizes[:count], slots[:count]
+
+
 def check_blocks(t: RowTable, used: Slots) -> None:
     """Assert that exactly ``used`` hold rows, and that blocks and holes fill all up to the tail."""
     assert np.array_equal(np.flatnonzero(t.first >= 0), np.sort(used)), "slots in use differ"
-    at, needed, found, holes = 0, 0, 0, set()
-    while at < t.state[TAIL]:
-        word = int(t.words[at])
-        size = int(_size_of(word))
-        assert size > 1, f"a block of {size} words at {at}"
-        if word & _LOW == _HOLE:
-            holes.add(at)
-        else:
-            slot = word & _LOW & ~_WIDER
-            assert np.array_equal(t.first[slot : slot + 1], [at]), f"slot {slot} is not at {at}, where its block is"
-            needed, found = needed + int(words_of(word >> 32)), found + 1
-        at += size
-    assert at == t.state[TAIL], f"the last block ends at {at}, not at the tail, {t.state[TAIL]}"
-    assert found == used.size, f"{found} rows in blocks, of {used.size}"
+    begins, sizes, slots = _list_blocks(t)
+    assert np.all(sizes > 1), "a block has less than two words"
+    ends = np.append(0, np.cumsum(sizes))
+    assert np.array_equal(ends[:-1], begins), "blocks overlap"
+    assert ends[-1] == t.state[TAIL] <= t.words.size, f"the last block ends at {ends[-1]}, the tail is {t.state[TAIL]}"
+    rows = slots >= 0
+    held = slots[rows]
+    assert np.array_equal(np.sort(held), np.sort(used)), "blocks are of other slots than those in use"
+    assert np.array_equal(t.first[held], begins[rows]), "a slot is not where its block is"
+    needed = sum(map(words_of, lengths_of(t, used, 0).tolist()))
     assert needed == t.state[USED], f"{needed} words in blocks, {t.state[USED]} counted"
-    listed: set[int] = set()
+    holes, listed = dict(zip(begins[~rows].tolist(), sizes[~rows].tolist(), strict=True)), 0
     for kind in range(t.holes.size):
         at = int(t.holes[kind])
         while at >= 0:
-            assert at in holes - listed, f"no hole at {at}, or listed twice"
-            assert _kind_of(int(t.words[at]) >> 32, t.holes.size) == kind, f"the hole at {at} is of another kind"
-            listed.add(at)
-            at = int(t.words[at + 1])
-    assert listed == holes, f"{len(holes)} holes, {len(listed)} listed"
+            assert at in holes, f"no hole at {at}, or listed twice"
+            assert _kind_of(holes.pop(at), t.holes.size) == kind, f"the hole at {at} is of another kind"
+            at, listed = int(t.words[at + 1]), listed + 1
+    assert not holes, f"{listed + len(holes)} holes, {listed} listed"

@@ -37,8 +37,15 @@ def _fixed(data: Bytes) -> RowTable:
     return RowTable(data, nothing, none, none, nothing)
 
 
+def _roughly(row_bytes: float) -> int:
+    """Return expected bytes of a row, the same for means that differ by little: sizes of stores in files go by it."""
+    size = max(row_bytes, float(WORD))
+    step = 1 << max(0, int(size).bit_length() - 5)
+    return round(size / step) * step
+
+
 class RowStore:
-    """Room for up to ``slots`` rows of one codec.
+    """Room for up to ``slots`` rows of one codec, and up to 16 GiB of such that vary in length.
 
     All memory is taken at once. A row is put, moved or freed in constant time and one copy; if rows vary, all of them
     are moved together now and then.
@@ -84,7 +91,7 @@ class RowStore:
         """Return what one slot costs in memory."""
         if not codec.variable:
             return codec.stride
-        return math.ceil(SPARE / (SPARE - 1) * (max(row_bytes, float(WORD)) + HEAD + _ROUNDING)) + _SLOT_BYTES
+        return math.ceil(SPARE / (SPARE - 1) * (_roughly(row_bytes) + HEAD + _ROUNDING)) + _SLOT_BYTES
 
     @property
     def nbytes(self) -> int:
@@ -132,7 +139,7 @@ class RowStore:
             blocks.free_blocks(self._t, slots)
 
     def sizes(self, slots: Slots) -> Ints | int:
-        """Return the bytes of the rows in slots; one number if all take the same."""
+        """Return the bytes of the rows in slots, of which -1 has none; one number if all take the same."""
         if not self.variable:
             return self.width + self.codec.blank_bytes
         return blocks.lengths_of(self._t, slots, self.codec.blank_bytes)
@@ -140,7 +147,7 @@ class RowStore:
     def locate(self, slots: Slots) -> tuple[Bytes, Ints]:
         """Return bytes and the start of each slot's row in them, ready for `RowCodec.decode`.
 
-        Rows are where they lie, until the next `put`, and nothing is copied.
+        Rows are where they lie, until the next row is put or freed, and nothing is copied.
         """
         if self.variable:
             return self._t.data, self._t.first[slots].astype(np.int64) * WORD + HEAD
@@ -163,7 +170,8 @@ class RowStore:
         if not self.variable:
             return 0
         rows = slots * (self.bytes_per_slot(self.codec, self._row_bytes) - _SLOT_BYTES)
-        return min(max(2, (rows - 4 * self._kinds(slots)) // WORD), _MOST_WORDS)
+        holes = min(4 * KINDS, max(4, rows // 32))  # of one kind they take less, but more slots must not be fewer words
+        return min(max(2, (rows - holes) // WORD), _MOST_WORDS)
 
     def _kinds(self, slots: int) -> int:
         return 1 if slots * self.bytes_per_slot(self.codec, self._row_bytes) < _FEW else KINDS

@@ -166,7 +166,7 @@ class AdaptiveMemory:
         if self.options.ranged:
             self.layout = AdaptiveLayout.of_ranges(room, row)
         else:
-            # rows that vary in length do not fill their segments evenly
+            # rows that vary in length are not as long as reckoned
             uneven = rows_of_r // 8 + 16 if relation.codec.variable else 0
             window = 0 if self.options.arrays is None else int(_FILES_WINDOW_SHARE * room)
             self.layout = AdaptiveLayout.of(room, row, rows_of_r, uneven, window)
