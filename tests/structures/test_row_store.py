@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from semistream.relation.rows.row_codec import RowCodec, Rows
 from semistream.structures.elastic import ElasticArrays
+from semistream.structures.row_blocks import KINDS
 from semistream.structures.row_store import RowStore
 
 SCHEMAS = {
@@ -241,9 +242,28 @@ def test_a_row_that_is_none_has_no_bytes() -> None:
     codec = RowCodec(SCHEMAS["varying"])
     store = RowStore(codec, 8, row_bytes=60.0)
     store.table.words[:] = np.frombuffer(b"~" * store.table.words.nbytes, np.int64)  # whatever was there before
-    store.put(np.array([2], np.int32), encoded(codec, [58]))
-    sizes = store.sizes(np.array([-1, 2, -1, 7], np.int32)) - codec.blank_bytes
-    assert sizes.tolist() == [0, 58, 0, 0]
+    store.put(np.array([2, 7], np.int32), encoded(codec, [58, 44]))
+    sizes = store.sizes(np.array([-1, 2, -1, 5, 7], np.int32)) - codec.blank_bytes
+    assert sizes.tolist() == [0, 58, 0, 0, 44]
+
+
+@pytest.mark.parametrize("slots", [100, 2_000])
+def test_as_many_rows_of_the_size_expected_fit_as_there_are_slots(slots: int) -> None:
+    codec = RowCodec(SCHEMAS["varying"])
+    random = np.random.default_rng(2)
+    for length in [*range(codec.stride, 200), 777, 3_001]:
+        store = RowStore(codec, slots, float(length))
+        in_place_of_rows = 1 + 4 * KINDS // (length + 4)  # of what leads to holes
+        assert store.fitting(np.full(slots, length)) >= slots - in_place_of_rows, length
+        varied = random.integers(length * 4 // 5, length * 6 // 5 + 1, slots)
+        assert store.fitting(varied) >= slots * 0.94, length
+
+
+def test_stores_of_rows_that_are_a_little_longer_are_as_large() -> None:
+    codec = RowCodec(SCHEMAS["varying"])
+    sizes = {RowStore.bytes_per_slot(codec, 136.3 + part / 100) for part in range(300)}
+    assert len(sizes) == 1
+    assert RowStore.bytes_per_slot(codec, 145.0) > sizes.pop()
 
 
 @pytest.mark.parametrize("row_bytes", [0.0, 9.0, 60.0, 137.0, 1_000.0])

@@ -29,7 +29,7 @@ _ROUNDING = (WORD - 1) / 2
 _MOST_WORDS, _LONGEST = (1 << 31) - 1, (1 << 31) - 1
 """Words of a store, and bytes of a row in it, at most: both are counted in 31 bits."""
 _FEW = 1 << 14
-"""Bytes of a store that is so small that all holes are of one kind."""
+"""Bytes of a store that is not so small that all holes are of one kind."""
 
 
 def _fixed(data: Bytes) -> RowTable:
@@ -37,11 +37,14 @@ def _fixed(data: Bytes) -> RowTable:
     return RowTable(data, nothing, none, none, nothing)
 
 
-def _roughly(row_bytes: float) -> int:
-    """Return expected bytes of a row, the same for means that differ by little: sizes of stores in files go by it."""
-    size = max(row_bytes, float(WORD))
-    step = 1 << max(0, int(size).bit_length() - 5)
-    return round(size / step) * step
+def _block_bytes(row_bytes: float) -> float:
+    """Return what a row takes, the same for means that differ by little: sizes of stores in files go by it.
+
+    It is enough for rows that are all as long as expected, and for such that vary about it.
+    """
+    step = 1 << max(0, int(max(row_bytes, WORD)).bit_length() - 6)
+    row = math.ceil(max(row_bytes, WORD) / step) * step
+    return max(row + HEAD + _ROUNDING, math.ceil((row + HEAD) / WORD) * WORD)
 
 
 class RowStore:
@@ -57,8 +60,8 @@ class RowStore:
     slots
         Rows at most.
     row_bytes
-        Expected bytes of a variable row: the store has room for about ``slots`` rows of that size. Ignored for
-        fixed rows.
+        Expected bytes of a variable row: the store has room for ``slots`` rows of that size, or some
+        fewer if it is small. Ignored for fixed rows.
     arrays
         Where the arrays live; a store that was left in mapped files is taken up as it was.
     """
@@ -91,7 +94,7 @@ class RowStore:
         """Return what one slot costs in memory."""
         if not codec.variable:
             return codec.stride
-        return math.ceil(SPARE / (SPARE - 1) * (_roughly(row_bytes) + HEAD + _ROUNDING)) + _SLOT_BYTES
+        return math.ceil(SPARE / (SPARE - 1) * _block_bytes(row_bytes)) + _SLOT_BYTES
 
     @property
     def nbytes(self) -> int:
@@ -169,12 +172,16 @@ class RowStore:
         """Return the words of a store of so many slots; none if rows are fixed."""
         if not self.variable:
             return 0
-        rows = slots * (self.bytes_per_slot(self.codec, self._row_bytes) - _SLOT_BYTES)
-        holes = min(4 * KINDS, max(4, rows // 32))  # of one kind they take less, but more slots must not be fewer words
-        return min(max(2, (rows - holes) // WORD), _MOST_WORDS)
+        rows = self._bytes_for(slots)
+        # more slots must not be fewer words, though holes of all kinds take some
+        words = (rows - 4 * KINDS if rows >= _FEW else min(rows - 4, _FEW - 4 * KINDS)) // WORD
+        return min(max(2, words), _MOST_WORDS)
 
     def _kinds(self, slots: int) -> int:
-        return 1 if slots * self.bytes_per_slot(self.codec, self._row_bytes) < _FEW else KINDS
+        return KINDS if self._bytes_for(slots) >= _FEW else 1
+
+    def _bytes_for(self, slots: int) -> int:
+        return slots * (self.bytes_per_slot(self.codec, self._row_bytes) - _SLOT_BYTES)
 
     def move(self, sources: Slots, targets: Slots) -> None:
         """Move rows from slots in use to free ones."""

@@ -109,7 +109,7 @@ class Setting:
         """
         stream = RowCodec(schema)
         width = float(stream.stride if not stream.variable else row_bytes or stream.stride + 16.0)
-        stored = min(relation.page_bytes / max(1.0, relation.rows_per_page), float(relation.page_bytes))
+        stored = relation.layout.mean_row(relation.page_bytes, relation.rows_per_page)
         if constants is None:
             constants = load_constants()
             device = relation.device

@@ -96,7 +96,8 @@ class AdaptiveLayout:
     def of(cls, room: int, row: int, rows_of_r: int, uneven: int = 0, window: int = 0) -> AdaptiveLayout:
         """Lay out ``room`` for an R of so many rows.
 
-        ``uneven``: rows more that it may take, as they vary in length; ``window``: bytes that the window will keep.
+        ``uneven``: rows more that it may take, as they vary in length; ``window``: bytes that the window will keep, if
+        not all of R fits.
         """
         key, most_rows = HotRows.bytes_per_key, None
         keys = int(int((room - max(window, _LEAST_TAKEN)) / (row + _KEYS_A_ROW * key)) * _KEYS_A_ROW)

@@ -35,7 +35,6 @@ __all__ = ["AdaptiveMemory", "AdaptiveOptions", "TooFewBytes", "least_memory"]
 
 _FILES_WINDOW_SHARE = 0.15
 """The window's share where the arena lies in files, whose size must not change."""
-_BESIDE_ROW = 13.0
 _SMALL = 256
 """Pages of an R that is held whole from the start, if it fits; a larger one when as many pages have been read."""
 _MOST_WHOLE = 1 << 17
@@ -71,13 +70,8 @@ class TooFewBytes(Exception):
         self.lacking = lacking
 
 
-def _stored_row_bytes(relation: Relation) -> float:
-    """Return the bytes of a row of R, on average, as its pages tell: a row has key, flag and start beside it."""
-    codec = relation.codec
-    if not codec.variable:
-        return float(codec.stride)
-    room = relation.page_bytes / max(1.0, relation.rows_per_page) - _BESIDE_ROW
-    return min(max(room, float(codec.stride)), float(relation.page_bytes))
+def _mean_row(relation: Relation) -> float:
+    return relation.layout.mean_row(relation.page_bytes, relation.rows_per_page)
 
 
 def _coarse(size: int, *, up: bool = False) -> int:
@@ -88,7 +82,7 @@ def _coarse(size: int, *, up: bool = False) -> int:
 
 def least_memory(relation: Relation, *, ranged: bool) -> int:
     """Return the least that all parts need."""
-    row = HotRows.bytes_per_row(relation.codec, _stored_row_bytes(relation))
+    row = HotRows.bytes_per_row(relation.codec, _mean_row(relation))
     more = LEAST_TUPLES * bytes_per_interval(relation) if ranged else 0
     return least_bytes(relation.device.frame_bytes, row) + more
 
@@ -127,7 +121,7 @@ class AdaptiveMemory:
         self._inbox = inbox
         self._updates = updates
         self._tuple_bytes = tuple_bytes(schema, row_bytes)
-        self.stored_row_bytes = _stored_row_bytes(relation)
+        self.stored_row_bytes = _mean_row(relation)
         """Bytes of a row of R, as it was when this was laid out."""
         self.most_intervals = 0
         """On ranges, tuples that are swept at once."""
@@ -168,7 +162,8 @@ class AdaptiveMemory:
         else:
             # rows that vary in length are not as long as reckoned
             uneven = rows_of_r // 8 + 16 if relation.codec.variable else 0
-            window = 0 if self.options.arrays is None else int(_FILES_WINDOW_SHARE * room)
+            shared = self.options.arrays is None or self.options.window is not None
+            window = 0 if shared else int(_FILES_WINDOW_SHARE * room)
             self.layout = AdaptiveLayout.of(room, row, rows_of_r, uneven, window)
         seek, transfer = read_costs(relation)
         self.split = Split(

@@ -126,7 +126,7 @@ class FrontStage(Join):
 
     def _stored_row_bytes(self) -> float:
         """Return the bytes of a row of R, on average, as its pages tell."""
-        return min(self.relation.page_bytes / max(1.0, self.relation.rows_per_page), float(self.relation.page_bytes))
+        return self.relation.layout.mean_row(self.relation.page_bytes, self.relation.rows_per_page)
 
     def _best_share(self) -> float:
         return self._cache_share if self._cache_share is not None else self.share

@@ -36,6 +36,8 @@ FORMAT = 1
 FIRST = 1
 WHOLE = 2
 LAST = 4
+_BESIDE_ROW = 13
+"""Bytes of a row that varies in length, beside itself: its key, flag and start."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,12 @@ class PageLayout:
         """Return how many fixed rows ``room`` bytes of a page hold."""
         return max(0, (room - HEADER - 7) // (9 + self.stride))
 
+    def mean_row(self, page_bytes: int, rows_per_page: float) -> float:
+        """Return the bytes of a row, if pages are full that have so many bytes, and so many rows on average."""
+        if self.stride:
+            return float(self.stride)
+        return max(1.0, page_bytes / max(1.0, rows_per_page) - _BESIDE_ROW)
+
     def largest_row(self) -> int:
         """Return the longest row that fits into a page of its own."""
         return self.frame_bytes - HEADER - 16 - (0 if self.stride else 4)
@@ -85,12 +93,12 @@ def pages_needed(lengths: Ints, room: int, stride: int) -> Ints:
     else:
         used, rows = 0, 0
         for i in range(n):
-            # 13 = key, flag and start of the row; 7 = the padding before the rows
-            if rows == 0 or HEADER + 7 + used + lengths[i] + 13 > room:
+            # 7 = the padding before the rows
+            if rows == 0 or HEADER + 7 + used + lengths[i] + _BESIDE_ROW > room:
                 breaks[pages] = i
                 pages += 1
                 used, rows = 0, 0
-            used += lengths[i] + 13
+            used += lengths[i] + _BESIDE_ROW
             rows += 1
     breaks[pages] = n
     return breaks[: pages + 1]
