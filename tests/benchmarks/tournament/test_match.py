@@ -95,6 +95,24 @@ def test_data_is_made_once_and_points_are_swept(directory: Path, found: dict[str
     assert "Memory limit: " in result.output
 
 
+def test_points_of_a_sweep_that_is_interrupted_are_kept(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, points = match._Match.held, []
+
+    def second_never_ends(self: match._Match) -> dict[str, Any]:
+        if points:
+            raise KeyboardInterrupt
+        points.append(held(self))
+        return points[0]
+
+    monkeypatch.setattr(match._Match, "held", second_never_ends)
+    result = run(directory, *OPTIONS, "--only", "device_limit", "--sweep", "zipf=0,1.2", "--output", tmp_path)
+    assert result.exit_code != 0
+    (raw,) = tmp_path.iterdir()
+    assert json.loads(raw.read_text())["points"] == json.loads(json.dumps(points))
+
+
 def test_a_missing_package_is_named_and_left_out(
     directory: Path, found: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,7 @@ from semistream.core.machine import describe_machine
 __all__ = ["bench_peers", "prepare"]
 
 Note = Callable[[str, int], None]
+Kept = Callable[[dict[str, Any]], object]
 
 _PROCESS = 400 << 20
 """What a process takes before it holds anything of R, roughly."""
@@ -60,7 +61,11 @@ def prepare(specs: list[PeerSpec], directory: Path, note: Note = lambda *_: None
 
 
 def bench_peers(
-    specs: list[PeerSpec], directory: Path, cgroup: Path | None = None, note: Note = lambda *_: None
+    specs: list[PeerSpec],
+    directory: Path,
+    cgroup: Path | None = None,
+    note: Note = lambda *_: None,
+    kept: Kept = lambda _: None,
 ) -> dict[str, Any]:
     """Measure the contestants at all points.
 
@@ -74,6 +79,8 @@ def bench_peers(
         A memory cgroup that groups can be made in.
     note
         Told what is done, and 1 each time a contestant has ended a batch.
+    kept
+        Given what was found so far after each point: many points take hours, and may be interrupted.
 
     Returns
     -------
@@ -86,15 +93,18 @@ def bench_peers(
     if all(name in skipped for spec in specs for name in spec.names):
         raise BenchError("; ".join(skipped.values()) or "nobody takes part")
     parent = cgroup or own_parent()
-    points = [_Match(spec, directory, parent, skipped, note).held() for spec in specs]
-    return {
-        "points": points,
+    found: dict[str, Any] = {
+        "points": [],
         "skipped": skipped,
         "limit": said(parent),
         "machine": describe_machine(directory),
         "commit": code_version(),
         "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
+    for spec in specs:
+        found["points"].append(_Match(spec, directory, parent, skipped, note).held())
+        kept(found)
+    return found
 
 
 class _Racer:

@@ -31,9 +31,10 @@ def cache_directory() -> Path:
 
 
 def store_result(found: dict[str, Any], directory: Path, name: str) -> Path:
-    """Write a raw result, named after the benchmark and the moment."""
+    """Write a raw result, named after the benchmark and the moment; again, if there is more of it."""
     directory.mkdir(parents=True, exist_ok=True)
     stamp = datetime.fromisoformat(found["when"]).strftime("%Y%m%dT%H%M%S")
     file = directory / f"{name}-{stamp}.json"
-    file.write_text(json.dumps(found, indent=1) + "\n")
-    return file
+    new = file.with_suffix(".new")
+    new.write_text(json.dumps(found, indent=1) + "\n")
+    return new.replace(file)

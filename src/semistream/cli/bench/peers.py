@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,7 +55,8 @@ def peers(
 ) -> None:
     """Compare our joins with DuckDB, SQLite, LMDB, RocksDB and the device's limit, each within one memory limit.
 
-    Exit code 1 if an answer was wrong, or a contestant failed.
+    Raw results are stored after each point, so that those of a sweep which is interrupted are kept. Exit code 1 if an
+    answer was wrong, or a contestant failed.
     """
     from semistream.benchmarks.tournament.match import bench_peers
     from semistream.benchmarks.tournament.peer_spec import PeerSpec, chosen
@@ -69,6 +71,7 @@ def peers(
     specs = swept(spec, sweep or [])
     place = directory or cache_directory() / "bench-peers"
     place.mkdir(parents=True, exist_ok=True)
+    kept = partial(store_result, directory=output or place / "results", name="peers")
     total = sum(len(one.names) * len(one.sizes(one.data(place))) + 1 for one in specs)
     with progress() as bars, step(bars, "Joining", total, unit="batches") as task:
 
@@ -77,9 +80,9 @@ def peers(
             if what:
                 bars.update(task, note=what)
 
-        found = bench_peers(specs, place, cgroup, note)
+        found = bench_peers(specs, place, cgroup, note, kept)
         bars.update(task, note="")
-    file = store_result(found, output or place / "results", "peers")
+    file = kept(found)
     picture = draw_peers(found, file.with_suffix(".svg"))
     if as_json:
         print_json(found)
