@@ -186,6 +186,21 @@ def test_a_new_key_takes_one_place_however_often_it_comes():
     arena.check()
 
 
+def test_keys_go_at_once_for_tuples_that_are_to_come_but_not_the_frequent_ones():
+    arena, numbers = HotRows(RowCodec(FIXED), 320, 320), np.empty(320, np.int32)
+    often, new = np.arange(80), 1000 + np.arange(400)
+    for keys in (often, often, np.arange(320)):
+        arena.number(keys, np.ones(keys.size, bool), numbers[: keys.size])
+        arena.settle(numbers[: keys.size])
+        arena.unpin()
+    arena.number(new[:40], np.ones(40, bool), numbers[:40], coming=360)
+    assert arena.evictions == 40 + 320 // 4, "a quarter of all at most"
+    arena.number(new[40:120], np.ones(80, bool), numbers[:80], coming=280)
+    assert arena.evictions == 40 + 320 // 4, "there was place for these"
+    assert arena.number(often, np.ones(80, bool), numbers[:80]) == (80, 80)
+    arena.check()
+
+
 def test_of_keys_that_are_all_asked_for_the_last_go():
     arena = HotRows(RowCodec(FIXED), 320, 320)
     numbers = np.empty(1000, np.int32)

@@ -184,6 +184,7 @@ class AdaptiveJoin(Join):
         count = min(self._window.room(batch.slice(0, most), self.budget.total if lent else None), most)
         if count == 0:
             return 0
+        coming = min(batch.num_rows, self._window.free) - count
         batch = batch.slice(0, count)
         if count == 1:
             self._check_row(batch)
@@ -192,7 +193,7 @@ class AdaptiveJoin(Join):
         if ranged:
             numbers[:] = np.where(valid, 0, -1)  # which have no bounds: there is nothing else to know
         else:
-            count, hits = self._arena.number(keys, valid, numbers)
+            count, hits = self._arena.number(keys, valid, numbers, coming)
             batch, valid = batch.slice(0, count), valid[:count]
             self._stats.cache_hits += hits
         self._window.append(batch, self._schedule.came(batch), lent=lent)

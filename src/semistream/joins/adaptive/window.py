@@ -76,6 +76,11 @@ class Window:
         return self._numbers.size
 
     @property
+    def free(self) -> int:
+        """Tuples that there are numbers for yet."""
+        return self.tuples - self._end
+
+    @property
     def lent(self) -> int:
         """Tuples in it that are lent."""
         return sum(part.batch.num_rows for part in self._batches if part.lent)
@@ -103,7 +108,7 @@ class Window:
         """
         if len(self) == 0:
             self._begin = self._end = 0
-        count = min(int(batch.num_rows), self.tuples - self._end)
+        count = min(int(batch.num_rows), self.free)
         room = self.limit - self.nbytes if lent is None else lent
         size = self.size_of(batch.slice(0, count))
         if size > room:

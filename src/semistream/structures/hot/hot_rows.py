@@ -137,17 +137,18 @@ class HotRows:
 
     # -- tuples become numbers ----------------------------------------------------------------------------
 
-    def number(self, keys: Ints, valid: Bools, numbers: Slots) -> tuple[int, int]:
+    def number(self, keys: Ints, valid: Bools, numbers: Slots, coming: int = 0) -> tuple[int, int]:
         """Write the number of each key, -1 where ``valid`` is not; new keys are entered, all are pinned.
 
         Returns how many were numbered, fewer than all when pinned keys take all places, and of how many rows are known.
+        So many more are ``coming`` before `unpin`: if keys have to go, some go for those, too.
         """
         keys, valid = frozen(keys), frozen(valid)
         self._plan, done, hits = None, 0, 0
         while True:
             count, known = kernels.number(self._t, keys[done:], valid[done:], self.whole, self._sketch, numbers[done:])
             done, hits = done + int(count), hits + int(known)
-            if done == keys.size or not self._make_place(keys[done:], valid[done:], numbers[done:]):
+            if done == keys.size or not self._make_place(keys[done:], valid[done:], numbers[done:], coming):
                 break
         self._t.state[kernels.SEEN] += done
         if self._t.state[kernels.SEEN] >= self._aging:
@@ -186,8 +187,7 @@ class HotRows:
         """Let rows of unpinned keys go until ``rows`` are free, as far as there are any."""
         while rows > self.capacity - len(self) and self._go_on():
             pass
-        lacking = rows - (self.capacity - len(self))
-        if lacking > 0:
+        if (lacking := rows - (self.capacity - len(self))) > 0:
             self._let_go(0, lacking)
 
     def expect(self, rows: int) -> None:
@@ -297,25 +297,25 @@ class HotRows:
 
     # -- inside -------------------------------------------------------------------------------------------
 
-    def _make_place(self, keys: Ints, valid: Bools, room: Slots) -> bool:
+    def _make_place(self, keys: Ints, valid: Bools, room: Slots, coming: int) -> bool:
         """Let keys go for new ones of ``keys``, but none that these ask for soon; False if there is no place at all."""
         ahead, left = keys.size, True
         while left:
             lacking = int(kernels.look_ahead(self._t, keys[:ahead], valid[:ahead], room[:ahead]))
-            self._let_go(max(lacking, min(ahead, self._more)), 0)
+            later = min(lacking * coming * 3 // (4 * ahead), self.keys // 4)  # of those somewhat fewer may be new
+            self._let_go(max(lacking, min(ahead, self._more)) + later, 0)
             if int(self._t.state[kernels.FREE_KEY]) >= 0:
                 self._more *= 2  # the more new keys have come, the more are to be expected
                 return True
             left = bool((self._t.known & np.uint8(SOON)).any())  # too many are asked for: look less far ahead
             self._t.known[:] &= np.uint8(~SOON & 0xFF)
-            ahead //= 2
+            ahead, coming = ahead // 2, 0
         return False
 
     def _let_go(self, keys: int, rows: int) -> bool:
         self._plan = None
         plan = going.plan_going(self._t, keys, rows, self.unique)
-        few = int(plan[going.GOING]) < _MANY * self.keys
-        return self._reclaim(plan, self.keys + 1, self.capacity + 1, erasing=few)
+        return self._reclaim(plan, self.keys + 1, self.capacity + 1, erasing=plan[going.GOING] < _MANY * self.keys)
 
     def _let_some_go(self) -> bool:
         return self._go_on() or self._let_go(0, max(1, self.capacity // 64))
