@@ -288,8 +288,8 @@ def _device(relation: Relation) -> dict[str, Any]:
 
 
 def code_version() -> str:
-    """Return the commit this code is from, marked if files were changed since, or ``unknown``."""
-    git = ["git", "-C", str(Path(__file__).parent)]
+    """Return the commit this code is from, marked if files of the package were changed since, or ``unknown``."""
+    git = ["git", "-C", str(Path(__file__).parents[1])]
     try:
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
         changed = subprocess.run([*git, "status", "--porcelain", "--untracked-files=no", "."],

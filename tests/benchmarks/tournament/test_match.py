@@ -110,7 +110,9 @@ def test_points_of_a_sweep_that_is_interrupted_are_kept(
     result = run(directory, *OPTIONS, "--only", "device_limit", "--sweep", "zipf=0,1.2", "--output", tmp_path)
     assert result.exit_code != 0
     (raw,) = tmp_path.iterdir()
-    assert json.loads(raw.read_text())["points"] == json.loads(json.dumps(points))
+    kept = json.loads(raw.read_text())
+    assert kept["points"] == json.loads(json.dumps(points))
+    assert kept["planned"] == 2
 
 
 def test_a_missing_package_is_named_and_left_out(

@@ -87,7 +87,8 @@ def bench_peers(
     dict
         Ready for JSON. ``points`` has, for each, ``rates``: stream tuples a second by contestant; ``contestants``: the
         raw times and counts behind them; ``wrong`` and ``failed``: who is not rated, and why; ``beyond``: bytes that
-        were taken beyond the limit. ``skipped`` is who was left out everywhere; ``limit`` how memory was limited.
+        were taken beyond the limit. ``skipped`` is who was left out everywhere; ``limit`` how memory was limited;
+        ``planned`` the points that there were to be, and ``when`` the moment of the first.
     """
     skipped = prepare(specs, directory, note)
     if all(name in skipped for spec in specs for name in spec.names):
@@ -95,6 +96,7 @@ def bench_peers(
     parent = cgroup or own_parent()
     found: dict[str, Any] = {
         "points": [],
+        "planned": len(specs),
         "skipped": skipped,
         "limit": said(parent),
         "machine": describe_machine(directory),

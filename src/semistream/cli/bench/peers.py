@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated, Any
 
 import typer
@@ -71,7 +72,10 @@ def peers(
     specs = swept(spec, sweep or [])
     place = directory or cache_directory() / "bench-peers"
     place.mkdir(parents=True, exist_ok=True)
-    kept = partial(store_result, directory=output or place / "results", name="peers")
+    results = output or place / "results"
+    results.mkdir(parents=True, exist_ok=True)
+    with TemporaryFile(dir=results):  # now, and not when the first point has been measured
+        kept = partial(store_result, directory=results, name="peers")
     total = sum(len(one.names) * len(one.sizes(one.data(place))) + 1 for one in specs)
     with progress() as bars, step(bars, "Joining", total, unit="batches") as task:
 

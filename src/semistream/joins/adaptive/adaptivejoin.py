@@ -184,7 +184,7 @@ class AdaptiveJoin(Join):
         count = min(self._window.room(batch.slice(0, most), self.budget.total if lent else None), most)
         if count == 0:
             return 0
-        coming = min(batch.num_rows, self._window.free) - count
+        coming = min(batch.num_rows, self._window.free) - count if count == most else 0
         batch = batch.slice(0, count)
         if count == 1:
             self._check_row(batch)

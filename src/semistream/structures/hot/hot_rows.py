@@ -37,8 +37,8 @@ SKETCH_BYTES = 2
 """Of the sketch, for each place of a key."""
 _MANY = 0.18
 """Share of all places from which on it takes less to enter the keys that stay anew than to erase those that go."""
-_AT_ONCE = 2048
-"""Rows that go together: so many take no longer than some pages."""
+_AT_ONCE, _TOLD_BY = 2048, 1024
+"""Rows that go together, which take no longer than some pages; keys that tell of others: the first is always new."""
 
 
 class HotRows:
@@ -302,7 +302,7 @@ class HotRows:
         ahead, left = keys.size, True
         while left:
             lacking = int(kernels.look_ahead(self._t, keys[:ahead], valid[:ahead], room[:ahead]))
-            later = min(lacking * coming * 3 // (4 * ahead), self.keys // 4)  # of those somewhat fewer may be new
+            later = min(lacking * coming * 3 // (4 * max(ahead, _TOLD_BY)), self.keys // 4)  # fewer of those are new
             self._let_go(max(lacking, min(ahead, self._more)) + later, 0)
             if int(self._t.state[kernels.FREE_KEY]) >= 0:
                 self._more *= 2  # the more new keys have come, the more are to be expected
