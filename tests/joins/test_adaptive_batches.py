@@ -118,6 +118,25 @@ def test_frames_take_memory_that_the_rows_of_a_batch_do_not_need(path, monkeypat
     assert taken[-1] == taken[3]
 
 
+def one_key_then_many(rows: int, seed: int) -> pa.RecordBatch:
+    keys = np.random.default_rng(seed).permutation(ROWS)[: rows // 2]
+    return pa.record_batch({"id": np.append(np.full(rows - keys.size, 9), keys), "at": np.arange(rows)})
+
+
+def test_after_many_tuples_of_one_key_rows_get_their_memory_back(path):
+    with Relation.open(path) as relation:
+        join = semistream.create("adaptivejoin", relation, on="id", memory=90_000)
+        for number in range(4):
+            batch, before = one_key_then_many(30_000, number), join.stats
+            assert right(batch, list(join.process([batch])))
+            join.check()
+            assert join.budget.peak <= join.budget.total
+            did = join.stats.since(before)
+            assert did.steps < 200, "a turn for some keys each"
+            assert did.pages_read < 6_000, "keys share pages"
+        assert join.view().rows > 200
+
+
 def test_a_window_counts_what_is_not_lent():
     batch = pa.record_batch({"id": np.arange(100)})
     window = Window(batch.schema, 400, 1000)

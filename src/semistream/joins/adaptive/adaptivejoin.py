@@ -219,7 +219,7 @@ class AdaptiveJoin(Join):
             return
         if self._memory.should_hold_all():
             self._memory.hold_all()
-        count = self._finder.pin()
+        count, keys = self._finder.pin()
         distinct, missing = self._arena.pinned[0], self._arena.unknown().size
         try:
             count = self._finder.find(count)
@@ -227,7 +227,7 @@ class AdaptiveJoin(Join):
         finally:
             self._finder.release()
         schedule.took(schedule.clock.now() - began, tuples - len(window), window)
-        self._follower.served(tuples - len(window), distinct, missing)
+        self._follower.served(tuples, keys, distinct, missing)
 
     def _serve(self, count: int) -> Iterator[pa.RecordBatch]:
         """Let the first tuples of the window leave, whose rows are in the arena, or that are ranges."""

@@ -22,15 +22,19 @@ class RowFinder:
         self._stats = stats
         self._absent = 0.0  # share of the keys that were looked for and that R lacks
 
-    def pin(self) -> int:
-        """Pin only the first tuples of the window, so many as rows of their keys will fit; return how many."""
+    def pin(self) -> tuple[int, int]:
+        """Pin only the first tuples of the window, so many as rows of their keys will fit.
+
+        Returns how many, and the keys that the whole window has.
+        """
         arena, window = self._memory.arena, self._memory.window
-        count = len(window)
+        count, keys = len(window), None
         while True:
             pinned, absent = arena.pinned
+            keys = pinned if keys is None else keys
             needed = pinned - absent - int(self._absent * arena.unknown().size)
             if needed <= arena.capacity or count <= 1:
-                return count
+                return count, keys
             # as many tuples fewer have not as many keys fewer: this goes on until it is enough
             count = max(1, min(count - 1, int(count * arena.capacity / needed)))
             arena.pin_only(window.numbers[:count])

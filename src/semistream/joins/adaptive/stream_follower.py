@@ -58,14 +58,16 @@ class StreamFollower:
         self._batch = self._pieces = 0
         self._rearrange()
 
-    def served(self, tuples: int, distinct: int, missing: int) -> None:
-        """Learn from a window that has been served, and move memory to where it is worth more now.
+    def served(self, tuples: int, keys: int, distinct: int, missing: int) -> None:
+        """Learn from a window that has been served, or some of it, and move memory to where it is worth more now.
 
-        Of its ``distinct`` keys so many were ``missing`` in the arena. When far more are than usual, the stream asks
-        for other keys than it did, and those that were frequent must not stay for that.
+        It had so many ``tuples`` and ``keys``. Of the ``distinct`` keys that were served so many were ``missing`` in
+        the arena. When far more are than usual, the stream asks for other keys than it did, and those that were
+        frequent must not stay for that.
         """
         memory, learned = self._memory, self._memory.learned
-        self._batch += tuples
+        left = len(memory.window)
+        self._batch += tuples - left
         before, self._read = self._read, memory.relation.counters.pages
         learned[READ] += self._read - before
         if distinct >= 64:
@@ -75,8 +77,9 @@ class StreamFollower:
                 memory.arena.age(1 if known > _OTHER * usual else _FORGET)
                 usual = known  # it takes some time to learn: that is no other change
             learned[USUAL] = usual + (0.5 if known > usual else 0.05) * (known - usual)
-        if tuples >= 256:
-            seen = memory.split.exponent_of(tuples, distinct)
+        # a window of which most is left had too many keys: even a short one tells of that
+        if tuples >= (256 if left <= tuples // 2 else 16):
+            seen = memory.split.exponent_of(tuples, keys)
             # a little more or less is left alone: it would only make memory move to and fro
             if abs(seen - self._exponent) > 0.02:
                 self._exponent += 0.5 * (seen - self._exponent)
@@ -89,20 +92,29 @@ class StreamFollower:
         return self._reckoned
 
     def _rearrange(self) -> None:
-        """Have the window that is best for batches such as the last, if that is worth it."""
+        """Have the window that is best for batches such as the last, if that is worth it.
+
+        While tuples are left in the window it can only get shorter, as they leave.
+        """
         memory = self._memory
-        if memory.is_fixed or len(memory.window):
+        held = len(memory.window)
+        if memory.is_fixed or held * _WORTH_IT >= memory.window.tuples:
             return
         most = max((tuples for tuples, _ in self._batches), default=0)
         # a stream that goes on, or a batch longer than all before, may have any length
         batch = math.inf if self._batch > 2 * most else self._about(float(max(most, 1)))
         lent = most > 0 and self._pieces <= 1 and all(pieces == 1 for _, pieces in self._batches)
-        each = memory.bytes_held(lent=lent and batch < math.inf)
+        each = memory.bytes_held(lent=lent and batch < math.inf) if not held else memory.split.tuple_bytes
         split, exponent = dataclasses.replace(memory.split, tuple_bytes=each), round(self._exponent, 2)
         split, frames = memory.best_frames(split, exponent, batch)
         best = best_window(split, exponent, batch)
-        best += best // 32
-        moved = not 1 / _WORTH_IT < best / memory.window.tuples < _WORTH_IT
-        if moved or each != memory.split.tuple_bytes or frames != memory.fetch.count:
+        # some more, for batches that are a little longer, but not of what rows need
+        best += min(best // 32, max(0, int((split.room / each - best) / 8)))
+        longer = max(best, held) / memory.window.tuples
+        if held:
+            if longer < 1 / _WORTH_IT:
+                memory.move(max(best, held))
+            return
+        if not 1 / _WORTH_IT < longer < _WORTH_IT or each != memory.split.tuple_bytes or frames != memory.fetch.count:
             memory.split = dataclasses.replace(memory.split, tuple_bytes=each)
             memory.move(best, frames)

@@ -81,6 +81,11 @@ class Window:
         return self.tuples - self._end
 
     @property
+    def due(self) -> float:
+        """When its first tuples are to leave, at the latest."""
+        return self._batches[0].due if self._batches else math.inf
+
+    @property
     def lent(self) -> int:
         """Tuples in it that are lent."""
         return sum(part.batch.num_rows for part in self._batches if part.lent)

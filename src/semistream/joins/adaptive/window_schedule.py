@@ -121,9 +121,11 @@ class WindowSchedule:
         """Learn what so many tuples took, and when those still in the window are due."""
         if tuples:
             self._seconds_a_tuple = max(seconds / tuples, 0.7 * self._seconds_a_tuple)
-        self._due = min(
-            (float(self._dues(batch, due).min(initial=math.inf)) for batch, _, due in window.parts()), default=math.inf
-        )
+        if self._deadline is None:
+            self._due = window.due if self.timed else math.inf
+            return
+        dues = (self._dues(batch, due).min(initial=math.inf) for batch, _, due in window.parts())
+        self._due = float(min(dues, default=math.inf))
 
     def _dues(self, batch: pa.RecordBatch, due: float) -> Floats:
         """Return when each tuple is to leave; ``due`` where all may wait as long."""
