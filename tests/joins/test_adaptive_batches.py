@@ -137,6 +137,22 @@ def test_after_many_tuples_of_one_key_rows_get_their_memory_back(path):
         assert join.view().rows > 200
 
 
+@pytest.mark.parametrize("memory", [60_000, 90_000])
+def test_a_window_leaves_room_for_the_rows_of_few_keys(path, memory):
+    keys = np.random.default_rng(3).integers(0, 24, 30_000) * 700
+    batch = pa.record_batch({"id": keys, "at": np.arange(keys.size)})
+    with Relation.open(path) as relation:
+        join = semistream.create("adaptivejoin", relation, on="id", memory=memory)
+        for number in range(2):
+            list(join.process([one_key_then_many(30_000, number).take(pa.array(np.arange(30_000)[::-1]))]))
+        before = join.stats
+        assert right(batch, list(join.process([batch])))
+        join.check()
+        did = join.stats.since(before)
+        assert did.pages_read <= 48, "each key once or twice"
+        assert did.steps < 20
+
+
 def test_a_window_counts_what_is_not_lent():
     batch = pa.record_batch({"id": np.arange(100)})
     window = Window(batch.schema, 400, 1000)

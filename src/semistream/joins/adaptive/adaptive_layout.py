@@ -136,11 +136,15 @@ class AdaptiveLayout:
             most_rows = None
         return dataclasses.replace(self, room=room, most_rows=most_rows)
 
+    @staticmethod
+    def bytes_beside(each: float) -> int:
+        """Return what a window has beside tuples that take ``each``: if all are lent, room for some that are not."""
+        return LEAST_WINDOW if each <= Window.bytes_per_tuple else 0
+
     def parts(self, tuples: float, each: float) -> WindowParts:
         """Return a window of ``tuples``, or as many as fit, that take ``each`` bytes with their numbers."""
         most = max(_LEAST_TAKEN, self.free - (self.most_rows or LEAST_KEYS) * self.row)
-        # where all tuples are lent, there is still room for some that are not
-        own = LEAST_WINDOW if each <= Window.bytes_per_tuple else 0
+        own = self.bytes_beside(each)
         taken = min(max(_LEAST_TAKEN, own + int(tuples * each)), most)
         held = max(LEAST_TUPLES, int((taken - own) / each))
         rows = max(LEAST_KEYS, int((self.free - taken) // self.row))

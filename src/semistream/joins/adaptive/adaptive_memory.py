@@ -248,9 +248,16 @@ class AdaptiveMemory:
         """Return what a tuple takes in the window, where those of a batch are lent, or not."""
         return float(Window.bytes_per_tuple) if lent else self._tuple_bytes
 
-    def best_frames(self, split: Split, exponent: float, batch: float) -> tuple[Split, int]:
-        """Return the split and the frames for batches of so many; see `FrameMemory.best`."""
-        return self._frames.best(split, exponent, batch)
+    def best_frames(self, each: float, exponent: float, batch: float) -> tuple[Split, int]:
+        """Return split and frames for batches of so many tuples of ``each`` bytes; see `FrameMemory.best`."""
+        room = self.layout.free - self.layout.bytes_beside(each)
+        return self._frames.best(dataclasses.replace(self.split, room=room, tuple_bytes=each), exponent, batch)
+
+    def differs(self, tuples: float, each: float, factor: float) -> bool:
+        """Say if such a window, of tuples of ``each`` bytes, or the rows beside it, are more or fewer by a factor."""
+        parts = self.layout.parts(tuples, each)
+        ratios = parts.tuples / self.window.tuples, parts.rows / self.arena.capacity
+        return not all(1 / factor < ratio < factor for ratio in ratios)
 
     def move(self, tuples: float, frames: int | None = None) -> bool:
         """Have a window so long and so many frames, the arena in what they leave; return False if that is in use."""

@@ -26,7 +26,7 @@ _BATCHES = 8
 _ALIKE = 0.97
 """Batches that are as long as this part of those before are taken for as long: each length is reckoned anew."""
 _WORTH_IT = 1.2
-"""Memory moves when the window that it should be is longer, or shorter, by this factor."""
+"""Memory moves when the window should be longer or shorter, or rows more or fewer, by this factor."""
 
 
 class StreamFollower:
@@ -97,24 +97,23 @@ class StreamFollower:
         While tuples are left in the window it can only get shorter, as they leave.
         """
         memory = self._memory
-        held = len(memory.window)
-        if memory.is_fixed or held * _WORTH_IT >= memory.window.tuples:
+        if memory.is_fixed:
             return
+        held, now = len(memory.window), memory.split.tuple_bytes
         most = max((tuples for tuples, _ in self._batches), default=0)
         # a stream that goes on, or a batch longer than all before, may have any length
         batch = math.inf if self._batch > 2 * most else self._about(float(max(most, 1)))
         lent = most > 0 and self._pieces <= 1 and all(pieces == 1 for _, pieces in self._batches)
-        each = memory.bytes_held(lent=lent and batch < math.inf) if not held else memory.split.tuple_bytes
-        split, exponent = dataclasses.replace(memory.split, tuple_bytes=each), round(self._exponent, 2)
-        split, frames = memory.best_frames(split, exponent, batch)
+        each = now if held else memory.bytes_held(lent=lent and batch < math.inf)
+        exponent = round(self._exponent, 2)
+        split, frames = memory.best_frames(each, exponent, batch)
         best = best_window(split, exponent, batch)
         # some more, for batches that are a little longer, but not of what rows need
         best += min(best // 32, max(0, int((split.room / each - best) / 8)))
-        longer = max(best, held) / memory.window.tuples
+        worth_it = memory.differs(best, each, _WORTH_IT)
         if held:
-            if longer < 1 / _WORTH_IT:
+            if worth_it and max(best, held) < memory.window.tuples:
                 memory.move(max(best, held))
-            return
-        if not 1 / _WORTH_IT < longer < _WORTH_IT or each != memory.split.tuple_bytes or frames != memory.fetch.count:
+        elif worth_it or each != now or frames != memory.fetch.count:
             memory.split = dataclasses.replace(memory.split, tuple_bytes=each)
             memory.move(best, frames)
