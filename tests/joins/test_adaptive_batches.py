@@ -8,6 +8,7 @@ import pytest
 
 import semistream
 from semistream.joins.adaptive.window import Window
+from semistream.relation.devices.device import DeviceProfile
 from semistream.relation.relation import Relation
 from semistream.workloads import ZipfKeys
 
@@ -104,10 +105,12 @@ def test_what_is_left_of_a_batch_that_nobody_gives_any_more_is_counted(path):
 
 
 def test_frames_take_memory_that_the_rows_of_a_batch_do_not_need(path, monkeypatch):
+    device = DeviceProfile(1e-4, 3e-6, 2e5, 2e9, depth=16, direct=True)  # what it is worth must not go by the machine
+    monkeypatch.setattr("semistream.joins.adaptive.page_fetch._profile", lambda _: device)
     monkeypatch.setattr("semistream.joins.adaptive.page_fetch._MORE_FRAMES_PARTS", (2,))
     taken = []
     with Relation.open(path) as relation:
-        join = semistream.create("adaptivejoin", relation, on="id", memory="25%")
+        join = semistream.create("adaptivejoin", relation, on="id", memory="30%")
         for rows, exponent in [(2_000, 1.6)] * 4 + [(12_000, 1.0)] * 4 + [(2_000, 1.6)] * 10:
             batch = stream(rows, rows, exponent)
             assert right(batch, list(join.process([batch])))
@@ -151,6 +154,36 @@ def test_a_window_leaves_room_for_the_rows_of_few_keys(path, memory):
         did = join.stats.since(before)
         assert did.pages_read <= 48, "each key once or twice"
         assert did.steps < 20
+
+
+@pytest.mark.parametrize("rows_of_key", [20, 100])
+def test_keys_of_many_rows_are_not_read_again_and_again(tmp_path, rows_of_key):
+    random, keys = np.random.default_rng(1), 20_000 // rows_of_key
+    ids = np.repeat(random.permutation(keys), rows_of_key)
+    Relation.build(pa.table({"id": ids, "a": np.arange(ids.size)}), tmp_path / "r", key="id").close()
+    with Relation.open(tmp_path / "r") as relation:
+        join = semistream.create("adaptivejoin", relation, on="id", memory=100_000)
+        alone = semistream.create("inlj", relation, on="id", memory=100_000)
+        for _ in range(3):
+            batch, before = pa.record_batch({"id": random.integers(0, keys, 3_000)}), join.stats
+            found = pa.Table.from_batches(list(join.process([batch])))
+            assert found["id"].to_pylist() == np.repeat(batch["id"].to_numpy(), rows_of_key).tolist()
+            join.check()
+            assert join.budget.peak <= join.budget.total
+            did, before = join.stats.since(before), alone.stats
+            assert sum(one.num_rows for one in alone.process([batch])) == found.num_rows
+            assert did.pages_read < 1.1 * alone.stats.since(before).pages_read
+            assert did.steps < 60 * rows_of_key / 10
+
+
+def test_tuples_that_are_left_share_a_window_with_those_that_come(path):
+    with Relation.open(path) as relation:
+        join = semistream.create("adaptivejoin", relation, on="id", memory=90_000, window=1_000)
+        batch = stream(20_000, 1, 0.0)
+        assert right(batch, list(join.process([batch])))
+        rows = join.view().rows
+        assert rows < 900, "a window has more keys than fit"
+        assert join.stats.steps < 1.15 * 20_000 / rows
 
 
 def test_a_window_counts_what_is_not_lent():

@@ -151,7 +151,7 @@ def test_keys_that_stay_are_found_however_many_go(schema, wanted):
         assert plan[going.GOING] == gone
         arena._reclaim(plan, arena.keys + 1, arena.capacity + 1, erasing=erasing)
         arena.check()
-        assert arena.key_count == 1000 - gone
+        assert arena.places().size == 1000 - gone
         assert {k: len(v) for k, v in look(arena, codec, numbers[:70]).items()} == dict(enumerate(asked[:70] % 4))
         again = np.empty(asked.size, np.int32)
         arena.number(asked, np.ones(asked.size, bool), again)
@@ -254,10 +254,10 @@ def test_the_same_keys_go_bit_by_bit_as_at_once(schema, monkeypatch):
             arena.number(keys, np.ones(keys.size, bool), numbers)
             unknown = arena.unknown()
             owners, rows = rows_of(arena.keys_of(unknown), schema)
-            before = arena.key_count
+            before = arena.places().size
             if expected and turn == 11:
                 arena.expect(owners.size)
-                assert arena.key_count == before, "nothing goes before something comes"
+                assert arena.places().size == before, "nothing goes before something comes"
                 for at in range(0, owners.size, 10):
                     part = Rows(rows.data, rows.starts[at : at + 10], rows.lengths[at : at + 10])
                     assert arena.attach(unknown[owners[at : at + 10]], part)

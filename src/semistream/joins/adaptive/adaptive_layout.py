@@ -11,10 +11,21 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from semistream.joins.adaptive.page_fetch import PageFetch
+from semistream.joins.adaptive.range_sweep import bytes_per_interval
 from semistream.joins.adaptive.window import Window
+from semistream.relation.relation import Relation
 from semistream.structures.hot.hot_rows import HotRows
 
-__all__ = ["LEAST_KEYS", "LEAST_TUPLES", "AdaptiveLayout", "WindowParts", "least_bytes", "tuple_bytes"]
+__all__ = [
+    "LEAST_KEYS",
+    "LEAST_TUPLES",
+    "AdaptiveLayout",
+    "WindowParts",
+    "least_bytes",
+    "least_memory",
+    "mean_row",
+    "tuple_bytes",
+]
 
 LEAST_KEYS = 16
 LEAST_TUPLES = 16
@@ -35,6 +46,18 @@ def least_bytes(frame_bytes: int, row: int) -> int:
         + LEAST_KEYS * PageFetch.bytes_per_key
         + PageFetch.fixed_bytes()
     )
+
+
+def mean_row(relation: Relation) -> float:
+    """Return the bytes of a row of R, as it is stored."""
+    return relation.layout.mean_row(relation.page_bytes, relation.rows_per_page)
+
+
+def least_memory(relation: Relation, *, ranged: bool) -> int:
+    """Return the least that all parts need for R."""
+    row = HotRows.bytes_per_row(relation.codec, mean_row(relation))
+    more = LEAST_TUPLES * bytes_per_interval(relation) if ranged else 0
+    return least_bytes(relation.device.frame_bytes, row) + more
 
 
 def tuple_bytes(schema: pa.Schema, stored: float) -> float:

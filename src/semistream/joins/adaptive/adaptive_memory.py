@@ -17,7 +17,8 @@ from semistream.joins.adaptive.adaptive_layout import (
     LEAST_TUPLES,
     AdaptiveLayout,
     WindowParts,
-    least_bytes,
+    least_memory,
+    mean_row,
     tuple_bytes,
 )
 from semistream.joins.adaptive.adaptive_split import Split
@@ -31,7 +32,7 @@ from semistream.relation.relation import Relation
 from semistream.structures.array_source import ArraySource, in_memory
 from semistream.structures.hot.hot_rows import HotRows
 
-__all__ = ["AdaptiveMemory", "AdaptiveOptions", "TooFewBytes", "least_memory"]
+__all__ = ["AdaptiveMemory", "AdaptiveOptions", "TooFewBytes"]
 
 _FILES_WINDOW_SHARE = 0.15
 """The window's share where the arena lies in files, whose size must not change."""
@@ -41,6 +42,8 @@ _MOST_WHOLE = 1 << 17
 """Tuples of a window where R is held whole: there are no reads to share."""
 USUAL, READ, _TRIED = 0, 1, 2
 """What has been learned: the share of keys known that there usually is, pages read, whether R was tried to be held."""
+_OTHER = 1.1
+"""Rows of a key are taken for others than before if they are more, or fewer, by this factor."""
 _UPDATED_PAGE_BYTES = 26
 """Of the index, for each page of an R that has been updated."""
 _FRAMES_PART, _INTERVALS_PART = 4, 2
@@ -70,21 +73,10 @@ class TooFewBytes(Exception):
         self.lacking = lacking
 
 
-def _mean_row(relation: Relation) -> float:
-    return relation.layout.mean_row(relation.page_bytes, relation.rows_per_page)
-
-
 def _coarse(size: int, *, up: bool = False) -> int:
     """Return a size that is at most a 16th less, or more, and the same for sizes that differ by little."""
     step = 1 << max(0, size.bit_length() - 5)
     return (size // step + up) * step
-
-
-def least_memory(relation: Relation, *, ranged: bool) -> int:
-    """Return the least that all parts need."""
-    row = HotRows.bytes_per_row(relation.codec, _mean_row(relation))
-    more = LEAST_TUPLES * bytes_per_interval(relation) if ranged else 0
-    return least_bytes(relation.device.frame_bytes, row) + more
 
 
 class AdaptiveMemory:
@@ -121,7 +113,7 @@ class AdaptiveMemory:
         self._inbox = inbox
         self._updates = updates
         self._tuple_bytes = tuple_bytes(schema, row_bytes)
-        self.stored_row_bytes = _mean_row(relation)
+        self.stored_row_bytes = mean_row(relation)
         """Bytes of a row of R, as it was when this was laid out."""
         self.most_intervals = 0
         """On ranges, tuples that are swept at once."""
@@ -247,6 +239,17 @@ class AdaptiveMemory:
     def bytes_held(self, *, lent: bool) -> float:
         """Return what a tuple takes in the window, where those of a batch are lent, or not."""
         return float(Window.bytes_per_tuple) if lent else self._tuple_bytes
+
+    @property
+    def rows_a_key(self) -> float:
+        """Rows of a key that are reckoned with."""
+        return self.split.key_bytes / self.layout.row
+
+    def learn_rows_a_key(self, rows: float) -> None:
+        """Reckon with so many rows of a key from now on, if they are others."""
+        if not 1 / _OTHER < rows / self.rows_a_key < _OTHER:
+            keys = max(1, round(self.relation.row_count / rows))
+            self.split = dataclasses.replace(self.split, keys=keys, key_bytes=self.layout.row * rows)
 
     def best_frames(self, each: float, exponent: float, batch: float) -> tuple[Split, int]:
         """Return split and frames for batches of so many tuples of ``each`` bytes; see `FrameMemory.best`."""

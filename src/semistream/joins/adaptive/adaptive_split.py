@@ -135,8 +135,10 @@ class Split:
         """Return the tuples of the best window, ``most`` at most: that is what comes at once."""
         if self.room <= 0:
             return 1
-        best, least, finer = 1.0, float("inf"), 1.0
+        best, least, finer, step = 1.0, float("inf"), 1.0, 2 ** (1 / _STEPS_AN_OCTAVE)
         tuples = min(_LEAST_WINDOW, self.room / self.tuple_bytes / 2)
+        while tuples > 1 and not self.fits(tuples, exponent):  # keys of many rows
+            tuples /= step
         while True:
             tried = min(tuples, most)
             cost = self.seconds(tried, exponent)
@@ -145,7 +147,7 @@ class Split:
                 best, least, finer = tried, cost, tried
             if cost == float("inf") or tried == most:
                 break
-            tuples *= 2 ** (1 / _STEPS_AN_OCTAVE)
+            tuples *= step
         # up to a step more, where that is worth as much again
         for part in range(1, _PARTS_OF_A_STEP):
             tried = min(best * 2 ** (part / _PARTS_OF_A_STEP / _STEPS_AN_OCTAVE), most)

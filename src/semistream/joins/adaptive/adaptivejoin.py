@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from semistream.core.arrays import Ints, Slots
 from semistream.core.clock import Clock
-from semistream.joins.adaptive.adaptive_memory import AdaptiveMemory, AdaptiveOptions, TooFewBytes, least_memory
+from semistream.joins.adaptive.adaptive_layout import least_memory
+from semistream.joins.adaptive.adaptive_memory import AdaptiveMemory, AdaptiveOptions, TooFewBytes
 from semistream.joins.adaptive.adaptive_view import AdaptiveView
 from semistream.joins.adaptive.range_sweep import sweep
 from semistream.joins.adaptive.row_finder import RowFinder

@@ -148,24 +148,25 @@ class PageFetch:
         """Give the frames back, for as long as nothing is read."""
         self._block = None
 
-    def bring(self, arena: HotRows, unknown: Slots) -> bool:
+    def bring(self, arena: HotRows, unknown: Slots, rows_a_key: float = 1.0) -> bool:
         """Bring all rows of unknown keys into an arena, each page read once; return False if they do not fit.
 
-        Then some keys are known and the others as unknown as before.
+        Then some keys are known and the others as unknown as before. About so many rows of each are to be expected.
         """
         if unknown.size == 0:
             return True
+        rows = min(int(unknown.size * rows_a_key), arena.capacity)
         with self._relation.ring(self.frames) as ring:
             if ring is not None:
-                fitted = self._stream(ring, arena, unknown)
+                fitted = self._stream(ring, arena, unknown, rows)
                 if not ring.refused:
                     return fitted
                 unknown = np.intersect1d(unknown, arena.unknown())  # some may be known now
-        return self._read_in_threads(arena, unknown)
+        return self._read_in_threads(arena, unknown, rows)
 
-    def _stream(self, ring: RingReader, arena: HotRows, unknown: Slots) -> bool:
+    def _stream(self, ring: RingReader, arena: HotRows, unknown: Slots, rows: int) -> bool:
         """Bring rows in one loop, in which pages are read, checked and searched."""
-        arena.expect(min(unknown.size, arena.capacity))
+        arena.expect(rows)
         for numbers, wanted in self._wanted(arena, unknown, self._planner.capacity):
             fitted = False
             try:
@@ -188,7 +189,7 @@ class PageFetch:
             )
         return self._planner.plan_for(pages)
 
-    def _read_in_threads(self, arena: HotRows, unknown: Slots) -> bool:
+    def _read_in_threads(self, arena: HotRows, unknown: Slots, rows: int) -> bool:
         """Bring rows with several threads, where requests are not in flight by themselves."""
         # the last pages of some keys are still being read when the next keys are looked for
         most = max(1, self._planner.capacity // 2) if self._sets_count > 1 else self._planner.capacity
@@ -198,7 +199,7 @@ class PageFetch:
         helpers = [self._helpers.submit(fetching.run, *one) for one in firsts[1:] if self._helpers is not None]
         try:
             # who goes for the rows that come is found while the helpers' first pages are on their way
-            if fetching.expect(min(unknown.size, arena.capacity)) and firsts:
+            if fetching.expect(rows) and firsts:
                 fetching.run(*firsts[0])
         finally:
             for helper in helpers:  # frames must not be written to by a read that nobody waits for

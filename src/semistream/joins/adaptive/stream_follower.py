@@ -25,6 +25,8 @@ _BATCHES = 8
 """Micro-batches whose sizes are remembered: memory for the longest of them is kept."""
 _ALIKE = 0.97
 """Batches that are as long as this part of those before are taken for as long: each length is reckoned anew."""
+_TELLING, _TELLING_ALL = 16, 512
+"""Tuples of a window that tells something of the keys' law, and of one that tells as much as it can."""
 _WORTH_IT = 1.2
 """Memory moves when the window should be longer or shorter, or rows more or fewer, by this factor."""
 
@@ -77,12 +79,11 @@ class StreamFollower:
                 memory.arena.age(1 if known > _OTHER * usual else _FORGET)
                 usual = known  # it takes some time to learn: that is no other change
             learned[USUAL] = usual + (0.5 if known > usual else 0.05) * (known - usual)
-        # a window of which most is left had too many keys: even a short one tells of that
-        if tuples >= (256 if left <= tuples // 2 else 16):
+        if tuples >= _TELLING:
             seen = memory.split.exponent_of(tuples, keys)
             # a little more or less is left alone: it would only make memory move to and fro
             if abs(seen - self._exponent) > 0.02:
-                self._exponent += 0.5 * (seen - self._exponent)
+                self._exponent += min(0.5, tuples / _TELLING_ALL) * (seen - self._exponent)
         self._rearrange()
 
     def _about(self, batch: float) -> float:

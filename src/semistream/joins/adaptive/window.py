@@ -111,8 +111,10 @@ class Window:
 
         If they are ``lent``, so many as take no more than that number of bytes.
         """
-        if len(self) == 0:
-            self._begin = self._end = 0
+        if self._begin:  # those that are left come first
+            held = len(self)
+            self._numbers[:held] = self.numbers
+            self._begin, self._end = 0, held
         count = min(int(batch.num_rows), self.free)
         room = self.limit - self.nbytes if lent is None else lent
         size = self.size_of(batch.slice(0, count))

@@ -14,13 +14,14 @@ from semistream.structures.hot.hot_row_kernels import (
     FREE_ROW,
     KEYS,
     KNOWN,
+    PINNED,
     PRESENT,
     ROWS,
     UNKNOWN,
     HotTable,
 )
 
-__all__ = ["check_table", "draw_in", "expand", "first_rows"]
+__all__ = ["check_table", "draw_in", "expand", "first_rows", "pinned_rows"]
 
 
 @kernel
@@ -36,6 +37,20 @@ def first_rows(t: HotTable, numbers: Slots, rows: Slots) -> tuple[Int, Int]:
         elif after[row] >= 0:
             several += 1
     return none, several
+
+
+@kernel
+def pinned_rows(t: HotTable, unique: bool) -> Int:
+    """Return how many rows the pinned keys have; ``unique`` says that no key has several."""
+    rows: Int = 0
+    for place in range(t.key.size):
+        if (t.known[place] & (KNOWN | PINNED)) == (PRESENT | PINNED):
+            row = np.int64(t.first[place])
+            rows += 1
+            while not unique and t.after[row] >= 0:
+                rows += 1
+                row = np.int64(t.after[row])
+    return rows
 
 
 @kernel

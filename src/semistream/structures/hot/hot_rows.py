@@ -112,15 +112,15 @@ class HotRows:
         return sum(array.nbytes for array in self._t) + self._sketch.nbytes + self._rows.nbytes
 
     @property
-    def key_count(self) -> int:
-        """Keys in the table."""
-        return int(self._t.state[kernels.KEYS])
-
-    @property
     def pinned(self) -> tuple[int, int]:
         """Keys that are pinned, and those of them that R is known to lack."""
         known = self._t.known & np.uint8(KNOWN | PINNED)
         return int(np.count_nonzero(known >= PINNED)), int(np.count_nonzero(known == (ABSENT | PINNED)))
+
+    @property
+    def pinned_rows(self) -> int:
+        """Rows of the keys that are pinned."""
+        return int(walks.pinned_rows(self._t, self.unique))
 
     @property
     def whole(self) -> bool:
@@ -325,10 +325,10 @@ class HotRows:
         return self._plan is not None and self._reclaim(self._plan, 0, _AT_ONCE, erasing=True)
 
     def _reclaim(self, plan: Ints, keys: int, rows: int, *, erasing: bool) -> bool:
-        before = self.key_count
+        before = int(self._t.state[kernels.KEYS])
         freed = going.reclaim(self._t, plan, keys, rows, self.unique, erasing, self._sketch)
         self._rows.free(freed)
-        gone = before - self.key_count
+        gone = before - int(self._t.state[kernels.KEYS])
         self.evictions, self.whole = self.evictions + gone, self.whole and gone == 0
         self._t.state[kernels.GONE] += gone
         # what is remembered of too many keys runs together: it is halved before it does
