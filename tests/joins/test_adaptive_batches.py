@@ -176,6 +176,24 @@ def test_keys_of_many_rows_are_not_read_again_and_again(tmp_path, rows_of_key):
             assert did.steps < 60 * rows_of_key / 10
 
 
+def test_a_key_with_more_rows_than_fit_is_served_by_itself(tmp_path):
+    random, many = np.random.default_rng(1), 3_000
+    ids = random.permutation(np.append(np.arange(20_000), np.full(many - 1, 77)))
+    Relation.build(pa.table({"id": ids, "a": np.arange(ids.size)}), tmp_path / "r", key="id").close()
+    with Relation.open(tmp_path / "r") as relation:
+        join = semistream.create("adaptivejoin", relation, on="id", memory=100_000)
+        for _ in range(3):
+            keys = np.where(random.random(3_000) < 0.01, 77, random.integers(100, 20_000, 3_000))
+            before = join.stats
+            found = pa.Table.from_batches(list(join.process([pa.record_batch({"id": keys})])))
+            assert found["id"].to_pylist() == np.repeat(keys, np.where(keys == 77, many, 1)).tolist()
+            join.check()
+            assert join.budget.peak <= join.budget.total
+        did, asked = join.stats.since(before), int((keys == 77).sum())
+        assert did.steps < 3 * asked
+        assert did.pages_read < keys.size + 40 * asked, "its rows are not read in vain"
+
+
 def test_tuples_that_are_left_share_a_window_with_those_that_come(path):
     with Relation.open(path) as relation:
         join = semistream.create("adaptivejoin", relation, on="id", memory=90_000, window=1_000)

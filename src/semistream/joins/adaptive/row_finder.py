@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from semistream.core.arrays import Ints
 from semistream.core.statistics import JoinStatistics
 from semistream.joins.adaptive.adaptive_memory import AdaptiveMemory
 
@@ -10,12 +13,17 @@ __all__ = ["RowFinder"]
 
 _RISE, _FALL = 0.15, 0.1
 """Where rows do not fit, keys are taken to need so much more, then twice that; where they fit, a part less of it."""
+_MOST_GIANTS, _AT_ONCE = 64, 8192
+"""Keys that are remembered because the rows of each do not fit, and numbers that are compared with them at once."""
+_LARGER = 1.2
+"""An arena that is larger by this factor may have room for them."""
 
 
 class RowFinder:
     """Pins the keys of a window, and reads those whose rows are not known.
 
-    It learns how many of the keys R lacks, and what the others need of the arena: several rows each, or long ones.
+    It learns how many of the keys R lacks, and what the others need of the arena: several rows each, or long ones. Keys
+    with more rows than fit are remembered: the tuples before one are served together, and then it by itself.
 
     Parameters
     ----------
@@ -28,24 +36,32 @@ class RowFinder:
         self._stats = stats
         self._absent = 0.0  # share of the keys that were looked for and that R lacks
         self._need = 1.0  # rows of usual length that a key which R has needs
+        self._giants: Ints = np.empty(0, np.int64)
+        self._too_small = 0  # rows of the arena that did not hold them
 
     def pin(self) -> tuple[int, int]:
-        """Pin only the first tuples of the window, so many as rows of their keys will fit.
+        """Pin only the first tuples of the window, so many as rows of their keys will fit; 0 if not those of the first.
 
         Returns how many, and the keys that the whole window has.
         """
-        keys = self._memory.arena.pinned[0]
-        return self._pin_fitting(len(self._memory.window)), keys
+        arena, window = self._memory.arena, self._memory.window
+        keys, count = arena.pinned[0], self._before_giants()
+        if count < len(window):
+            arena.pin_only(window.numbers[:count])
+        return self._pin_fitting(count), keys
 
     def find(self, count: int) -> int:
         """Have the rows of the first ``count`` tuples, which are pinned, or of fewer if they do not fit.
 
         Returns for how many tuples; 0 if the rows of a single one are too many. Frames have been let go afterwards.
         """
-        arena, window, more = self._memory.arena, self._memory.window, 1.0 + _RISE
+        arena, window = self._memory.arena, self._memory.window
+        usual, more = self._need, 1.0 + _RISE
         try:
-            while not self._bring():
+            while count and not self._bring():
                 if count == 1:
+                    self._giants = np.append(self._giants[1 - _MOST_GIANTS :], arena.keys_of(window.numbers[:1]))
+                    self._need, self._too_small = usual, arena.capacity
                     return 0
                 self._need *= more
                 count = max(1, int(count / more))
@@ -53,7 +69,8 @@ class RowFinder:
                 count, more = self._pin_fitting(count), 2 * more - 1
         finally:
             self._memory.fetch.let_go()
-        self._learn()
+        if count:
+            self._learn(usual)
         return count
 
     def release(self) -> None:
@@ -61,6 +78,18 @@ class RowFinder:
         arena = self._memory.arena
         arena.unpin()
         arena.pin(self._memory.window.numbers)
+
+    def _before_giants(self) -> int:
+        """Return how many tuples come before the first that asks for a key with too many rows."""
+        arena, numbers = self._memory.arena, self._memory.window.numbers
+        if arena.capacity > _LARGER * self._too_small:
+            self._giants = self._giants[:0]
+        for begin in range(0, numbers.size if self._giants.size else 0, _AT_ONCE):
+            part = numbers[begin : begin + _AT_ONCE]
+            giant = (part >= 0) & np.isin(arena.keys_of(part), self._giants)
+            if giant.any():
+                return begin + int(giant.argmax())
+        return int(numbers.size)
 
     def _pin_fitting(self, count: int) -> int:
         """Of the first ``count`` tuples, which are pinned, pin only so many as rows of their keys will fit."""
@@ -89,11 +118,14 @@ class RowFinder:
             self._absent += 0.25 * (absent - self._absent)
         return fitted
 
-    def _learn(self) -> None:
-        """Learn what the keys that are pinned needed."""
+    def _learn(self, usual: float) -> None:
+        """Learn what the keys that are pinned needed; ``usual``: what was reckoned with before some did not fit."""
         arena, rows_a_key = self._memory.arena, 1.0
-        if not arena.unique:
-            pinned, absent = arena.pinned
-            rows_a_key = arena.pinned_rows / (pinned - absent) if pinned > absent else self._memory.rows_a_key
+        pinned, absent = arena.pinned
+        rows = pinned - absent if arena.unique else arena.pinned_rows
+        if not arena.unique and pinned > absent:
+            rows_a_key = rows / (pinned - absent)
             self._memory.learn_rows_a_key(rows_a_key)
-        self._need = max(rows_a_key, self._need + _FALL * (rows_a_key - self._need))
+        # if much is free now it was for one key that others did not fit: that does not tell of them
+        need = self._need if 2 * rows > arena.capacity else min(usual, self._need)
+        self._need = max(rows_a_key, need + _FALL * (rows_a_key - need))
