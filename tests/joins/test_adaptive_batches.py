@@ -15,6 +15,13 @@ from semistream.workloads import ZipfKeys
 ROWS = 20_000
 
 
+@pytest.fixture(autouse=True)
+def device(monkeypatch):
+    """Let what memory is worth not go by the machine."""
+    fast = DeviceProfile(1e-4, 3e-6, 2e5, 2e9, depth=16, direct=True)
+    monkeypatch.setattr("semistream.joins.adaptive.page_fetch._profile", lambda _: fast)
+
+
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     folder = tmp_path_factory.mktemp("batches")
@@ -105,8 +112,6 @@ def test_what_is_left_of_a_batch_that_nobody_gives_any_more_is_counted(path):
 
 
 def test_frames_take_memory_that_the_rows_of_a_batch_do_not_need(path, monkeypatch):
-    device = DeviceProfile(1e-4, 3e-6, 2e5, 2e9, depth=16, direct=True)  # what it is worth must not go by the machine
-    monkeypatch.setattr("semistream.joins.adaptive.page_fetch._profile", lambda _: device)
     monkeypatch.setattr("semistream.joins.adaptive.page_fetch._MORE_FRAMES_PARTS", (2,))
     taken = []
     with Relation.open(path) as relation:
@@ -126,12 +131,13 @@ def one_key_then_many(rows: int, seed: int) -> pa.RecordBatch:
     return pa.record_batch({"id": np.append(np.full(rows - keys.size, 9), keys), "at": np.arange(rows)})
 
 
-def test_after_many_tuples_of_one_key_rows_get_their_memory_back(path):
+@pytest.mark.parametrize("piece", [30_000, 700])
+def test_after_many_tuples_of_one_key_rows_get_their_memory_back(path, piece):
     with Relation.open(path) as relation:
         join = semistream.create("adaptivejoin", relation, on="id", memory=90_000)
         for number in range(4):
             batch, before = one_key_then_many(30_000, number), join.stats
-            assert right(batch, list(join.process([batch])))
+            assert right(batch, list(join.process(batch.slice(at, piece) for at in range(0, 30_000, piece))))
             join.check()
             assert join.budget.peak <= join.budget.total
             did = join.stats.since(before)
@@ -192,6 +198,47 @@ def test_a_key_with_more_rows_than_fit_is_served_by_itself(tmp_path):
         did, asked = join.stats.since(before), int((keys == 77).sum())
         assert did.steps < 3 * asked
         assert did.pages_read < keys.size + 40 * asked, "its rows are not read in vain"
+
+
+def test_a_batch_of_a_key_with_many_rows_does_not_tell_of_all_others(tmp_path):
+    ids = np.random.default_rng(1).permutation(np.append(np.arange(20_000), np.full(300, 77)))
+    Relation.build(pa.table({"id": ids, "a": np.arange(ids.size)}), tmp_path / "r", key="id").close()
+    with Relation.open(tmp_path / "r") as relation:
+        join = semistream.create("adaptivejoin", relation, on="id", memory=90_000)
+        found = [sum(one.num_rows for one in join.process([pa.record_batch({"id": [77]})])) for _ in range(3)]
+        assert found == [301] * 3
+        keys = np.random.default_rng(2).permutation(np.arange(100, 20_000))[:5_000]
+        before = join.stats
+        assert sum(one.num_rows for one in join.process([pa.record_batch({"id": keys})])) == 5_000
+        assert join.stats.since(before).steps < 40
+
+
+def test_long_rows_are_reckoned_with(tmp_path):
+    random, rows = np.random.default_rng(1), 10_000
+    texts = ["x" * (1_000 if i % 20 == 0 else 10) for i in range(rows)]
+    Relation.build(pa.table({"id": np.arange(rows), "name": texts}), tmp_path / "r", key="id").close()
+    with Relation.open(tmp_path / "r") as relation:
+        join = semistream.create("adaptivejoin", relation, on="id", memory=100_000)
+        for _ in range(3):
+            batch, before = pa.record_batch({"id": random.integers(0, rows // 20, 2_000) * 20}), join.stats
+            found = pa.Table.from_batches(list(join.process([batch])))
+            assert found["name"].to_pylist() == ["x" * 1_000] * 2_000
+            join.check()
+            assert join.budget.peak <= join.budget.total
+        assert join.stats.since(before).pages_read < 2_500, "hardly more than one for a tuple"
+
+
+def test_tuples_that_find_no_place_leave_nothing_in_the_window(path):
+    with Relation.open(path) as relation:
+        join = semistream.create("adaptivejoin", relation, on="id", memory=60_000, wait="60s")
+        for at in range(0, ROWS, 100):
+            batch = pa.record_batch({"id": np.arange(at, at + 100)})
+            if join.offer(batch) < 100 and join.offer(batch) == 0:
+                break
+        assert join.pending
+        assert all(part.num_rows for part, _, _ in join._window.parts())
+        assert join.due < float("inf")
+        assert sum(one.num_rows for one in join.drain()) == join.stats.rows_in
 
 
 def test_tuples_that_are_left_share_a_window_with_those_that_come(path):

@@ -105,7 +105,8 @@ class AdaptiveJoinCosts(DiskCosts):
         room = parts.free + parts.parts.pop("stream buffer") - HotRows.fixed_bytes
         layout = AdaptiveLayout.of(room, self._row_in_arena(setting), setting.rows)
         each = setting.arrow_bytes + Window.bytes_per_tuple
-        split = Split(layout.free, setting.rows, setting.pages, each, layout.row, setting.queued_seek, setting.transfer)
+        keys, key = max(1, round(setting.rows / setting.rows_per_key)), layout.row * setting.rows_per_key
+        split = Split(layout.free, keys, setting.pages, each, key, setting.queued_seek, setting.transfer)
         given = layout.parts(split.best(setting.exponent) if window is None else window, each)
         parts.give("stream buffer", given.taken)
         arena = given.rows * layout.row + layout.keys * HotRows.bytes_per_key + HotRows.fixed_bytes

@@ -170,6 +170,9 @@ class AdaptiveLayout:
         own = self.bytes_beside(each)
         taken = min(max(_LEAST_TAKEN, own + int(tuples * each)), most)
         held = max(LEAST_TUPLES, int((taken - own) / each))
-        rows = max(LEAST_KEYS, int((self.free - taken) // self.row))
-        limit = taken - held * Window.bytes_per_tuple
-        return WindowParts(limit, held, rows if self.most_rows is None else min(rows, self.most_rows))
+        return self.parts_for(held, taken - held * Window.bytes_per_tuple)
+
+    def parts_for(self, tuples: int, limit: int) -> WindowParts:
+        """Return a window of ``tuples`` that take ``limit`` bytes beside their numbers, which must fit."""
+        rows = max(LEAST_KEYS, int((self.free - limit - tuples * Window.bytes_per_tuple) // self.row))
+        return WindowParts(limit, tuples, rows if self.most_rows is None else min(rows, self.most_rows))

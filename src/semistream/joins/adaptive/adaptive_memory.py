@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -21,6 +20,7 @@ from semistream.joins.adaptive.adaptive_layout import (
     mean_row,
     tuple_bytes,
 )
+from semistream.joins.adaptive.adaptive_options import AdaptiveOptions
 from semistream.joins.adaptive.adaptive_split import Split
 from semistream.joins.adaptive.frame_memory import FrameMemory
 from semistream.joins.adaptive.page_fetch import MOST_FRAMES, PageFetch, read_costs
@@ -29,10 +29,10 @@ from semistream.joins.adaptive.window import Window
 from semistream.joins.interface.following import Undo
 from semistream.relation.pages.page_layout import page_keys
 from semistream.relation.relation import Relation
-from semistream.structures.array_source import ArraySource, in_memory
+from semistream.structures.array_source import in_memory
 from semistream.structures.hot.hot_rows import HotRows
 
-__all__ = ["AdaptiveMemory", "AdaptiveOptions", "TooFewBytes"]
+__all__ = ["AdaptiveMemory", "TooFewBytes"]
 
 _FILES_WINDOW_SHARE = 0.15
 """The window's share where the arena lies in files, whose size must not change."""
@@ -43,26 +43,12 @@ _MOST_WHOLE = 1 << 17
 USUAL, READ, _TRIED = 0, 1, 2
 """What has been learned: the share of keys known that there usually is, pages read, whether R was tried to be held."""
 _OTHER = 1.1
-"""Rows of a key are taken for others than before if they are more, or fewer, by this factor."""
+"""Numbers of rows of a key that are told from each other differ by this factor."""
 _UPDATED_PAGE_BYTES = 26
 """Of the index, for each page of an R that has been updated."""
 _FRAMES_PART, _INTERVALS_PART = 4, 2
 _MOST_INTERVALS = 1 << 17
 """On ranges: parts of the memory for frames and for what is known of intervals, and how many at most."""
-
-
-@dataclass(frozen=True)
-class AdaptiveOptions:
-    """What the user says of the memory; see `AdaptiveJoin`."""
-
-    window: int | None
-    aging: float
-    arrays: ArraySource | None
-    ranged: bool
-
-    def __post_init__(self) -> None:
-        if self.window is not None and self.window < 1:
-            raise ValueError(f"window must be at least 1 tuple, not {self.window}; None lets memory move")
 
 
 class TooFewBytes(Exception):
@@ -117,6 +103,8 @@ class AdaptiveMemory:
         """Bytes of a row of R, as it was when this was laid out."""
         self.most_intervals = 0
         """On ranges, tuples that are swept at once."""
+        self.rows_a_key = 1.0
+        """Rows of a key that are reckoned with."""
         self._take_frames(results)
         self._lay_out()
         self._open_arena(schema)
@@ -240,15 +228,11 @@ class AdaptiveMemory:
         """Return what a tuple takes in the window, where those of a batch are lent, or not."""
         return float(Window.bytes_per_tuple) if lent else self._tuple_bytes
 
-    @property
-    def rows_a_key(self) -> float:
-        """Rows of a key that are reckoned with."""
-        return self.split.key_bytes / self.layout.row
-
     def learn_rows_a_key(self, rows: float) -> None:
-        """Reckon with so many rows of a key from now on, if they are others."""
-        if not 1 / _OTHER < rows / self.rows_a_key < _OTHER:
-            keys = max(1, round(self.relation.row_count / rows))
+        """Reckon with about so many rows of a key from now on."""
+        rows = _OTHER ** round(math.log(rows, _OTHER))  # the same for numbers that differ by little
+        if rows != self.rows_a_key:
+            self.rows_a_key, keys = rows, max(1, round(self.relation.row_count / rows))
             self.split = dataclasses.replace(self.split, keys=keys, key_bytes=self.layout.row * rows)
 
     def best_frames(self, each: float, exponent: float, batch: float) -> tuple[Split, int]:
@@ -277,6 +261,14 @@ class AdaptiveMemory:
                 self._have(before)
         return moved
 
+    def shorten(self, tuples: float) -> None:
+        """Give rows what tuples that have left took, as far as the window is longer than that."""
+        window = self.window
+        parts = self.layout.parts(tuples, self.split.tuple_bytes)
+        parts = self.layout.parts_for(max(parts.tuples, len(window)), max(parts.limit, window.nbytes))
+        if parts.rows > self.arena.capacity:
+            self._have_parts(parts)
+
     def own_lent(self) -> None:
         """Count what is left of a batch whose giver has gone before its end, in memory that rows had."""
         if self.window.keep() or self.options.arrays is not None:
@@ -292,7 +284,9 @@ class AdaptiveMemory:
         there = self._taken + self._budget.free
         if there < self.layout.room:
             self._have(self.layout.within(there))
-        parts = self.layout.parts(tuples, self.split.tuple_bytes)
+        return self._have_parts(self.layout.parts(tuples, self.split.tuple_bytes))
+
+    def _have_parts(self, parts: WindowParts) -> bool:
         if parts.rows < self.arena.capacity and not self.arena.resize(parts.rows):
             return False
         self._arena_part.resize(min(self._arena_part.bytes, self.arena.nbytes))

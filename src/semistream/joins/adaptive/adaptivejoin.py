@@ -11,7 +11,8 @@ import pyarrow as pa
 from semistream.core.arrays import Ints, Slots
 from semistream.core.clock import Clock
 from semistream.joins.adaptive.adaptive_layout import least_memory
-from semistream.joins.adaptive.adaptive_memory import AdaptiveMemory, AdaptiveOptions, TooFewBytes
+from semistream.joins.adaptive.adaptive_memory import AdaptiveMemory, TooFewBytes
+from semistream.joins.adaptive.adaptive_options import AdaptiveOptions
 from semistream.joins.adaptive.adaptive_view import AdaptiveView
 from semistream.joins.adaptive.range_sweep import sweep
 from semistream.joins.adaptive.row_finder import RowFinder
@@ -35,11 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = ["AdaptiveJoin"]
 
-
 _ENCODED = 1 << 16
 """Tuples whose keys are made at once."""
-_MOST_RESULTS = 1 << 16
-_MOST_RESULT_BYTES = 1 << 24
+_MOST_RESULTS, _MOST_RESULT_BYTES = 1 << 16, 1 << 24
 
 
 class AdaptiveJoin(Join):
@@ -195,6 +194,8 @@ class AdaptiveJoin(Join):
             numbers[:] = np.where(valid, 0, -1)  # which have no bounds: there is nothing else to know
         else:
             count, hits = self._arena.number(keys, valid, numbers, coming)
+            if count == 0:
+                return 0
             batch, valid = batch.slice(0, count), valid[:count]
             self._stats.cache_hits += hits
         self._window.append(batch, self._schedule.came(batch), lent=lent)

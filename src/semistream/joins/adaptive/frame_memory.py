@@ -76,7 +76,9 @@ class FrameMemory:
             one = dataclasses.replace(split, room=room, call=self._call / self.fetch.pages_of_call(frames))
             other = one if frames <= now else dataclasses.replace(one, room=room / _MARGIN)
             splits[frames], costs[frames] = one, other.seconds(best_window(other, exponent, batch), exponent)
-        least = min(costs.values())
+        if (least := min(costs.values())) == math.inf:  # no window fits: rows need the memory
+            best = min(costs)
+            return splits[best], best
         best = max(frames for frames, cost in costs.items() if cost <= _AS_GOOD * least)
         if best < now and least >= _WORTH_IT * costs[now]:
             best = now

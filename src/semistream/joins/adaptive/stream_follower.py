@@ -27,6 +27,8 @@ _ALIKE = 0.97
 """Batches that are as long as this part of those before are taken for as long: each length is reckoned anew."""
 _TELLING, _TELLING_ALL = 16, 512
 """Tuples of a window that tells something of the keys' law, and of one that tells as much as it can."""
+_LITTLE, _LITTLE_OF_FEW = 0.02, 0.2
+"""Differences of exponents that are none, and those that are chance where tuples are few."""
 _WORTH_IT = 1.2
 """Memory moves when the window should be longer or shorter, or rows more or fewer, by this factor."""
 
@@ -82,7 +84,7 @@ class StreamFollower:
         if tuples >= _TELLING:
             seen = memory.split.exponent_of(tuples, keys)
             # a little more or less is left alone: it would only make memory move to and fro
-            if abs(seen - self._exponent) > 0.02:
+            if abs(seen - self._exponent) > (_LITTLE if tuples >= _TELLING_ALL / 2 else _LITTLE_OF_FEW):
                 self._exponent += min(0.5, tuples / _TELLING_ALL) * (seen - self._exponent)
         self._rearrange()
 
@@ -113,8 +115,8 @@ class StreamFollower:
         best += min(best // 32, max(0, int((split.room / each - best) / 8)))
         worth_it = memory.differs(best, each, _WORTH_IT)
         if held:
-            if worth_it and max(best, held) < memory.window.tuples:
-                memory.move(max(best, held))
+            if worth_it:
+                memory.shorten(best)
         elif worth_it or each != now or frames != memory.fetch.count:
             memory.split = dataclasses.replace(memory.split, tuple_bytes=each)
             memory.move(best, frames)

@@ -20,6 +20,10 @@ from semistream.relation.rows.row_sizes import BatchBytes
 __all__ = ["Window"]
 
 
+_PARTS = 8
+"""Tuples come in when this part of the window has left, or all of it."""
+
+
 class _Part(NamedTuple):
     batch: pa.RecordBatch
     size: int
@@ -109,10 +113,11 @@ class Window:
     def room(self, batch: pa.RecordBatch, lent: int | None = None) -> int:
         """Return how many rows, from the first on, there is room for; one, if the window is empty.
 
-        If they are ``lent``, so many as take no more than that number of bytes.
+        If they are ``lent``, so many as take no more than that number of bytes. What some tuples that have left took is
+        used again when they are many, so that no window is of many small parts.
         """
-        if self._begin:  # those that are left come first
-            held = len(self)
+        held = len(self)
+        if self._begin and self._begin >= (self.tuples // _PARTS if held else 0):
             self._numbers[:held] = self.numbers
             self._begin, self._end = 0, held
         count = min(int(batch.num_rows), self.free)
