@@ -200,6 +200,36 @@ def test_a_key_with_more_rows_than_fit_is_served_by_itself(tmp_path):
         assert did.pages_read < keys.size + 40 * asked, "its rows are not read in vain"
 
 
+def test_an_r_of_keys_that_do_not_fit(tmp_path):
+    random, keys, many = np.random.default_rng(1), 150, 700
+    ids = random.permutation(np.repeat(np.arange(keys), many))
+    Relation.build(pa.table({"id": ids, "a": np.arange(ids.size)}), tmp_path / "r", key="id").close()
+    with Relation.open(tmp_path / "r") as relation:
+        join = semistream.create("adaptivejoin", relation, on="id", memory=60_000)
+        alone = semistream.create("inlj", relation, on="id", memory=60_000)
+        for _ in range(2):
+            batch, before, pages = pa.record_batch({"id": random.integers(0, keys, 300)}), join.stats, alone.stats
+            found = pa.Table.from_batches(list(join.process([batch])))
+            assert found["id"].to_pylist() == np.repeat(batch["id"].to_numpy(), many).tolist()
+            assert sum(one.num_rows for one in alone.process([batch])) == found.num_rows
+        assert join.view().rows < many
+        assert join.stats.since(before).pages_read < 2.5 * alone.stats.since(pages).pages_read
+
+
+def test_a_step_after_an_offer_that_was_refused_serves(path):
+    with Relation.open(path) as relation:
+        join = semistream.create("adaptivejoin", relation, on="id", memory=60_000, deadline="by")
+        batch = pa.record_batch({"id": np.arange(ROWS), "by": pa.nulls(ROWS, pa.float64())})
+        at = found = turns = 0
+        while at < ROWS:
+            taken = join.offer(batch.slice(at))
+            at, served = at + taken, sum(one.num_rows for one in join.step())
+            found, turns = found + served, turns + 1
+            assert taken or served, "nobody goes on"
+        assert turns < 1_000
+        assert found + sum(one.num_rows for one in join.drain()) == ROWS
+
+
 def test_a_batch_of_a_key_with_many_rows_does_not_tell_of_all_others(tmp_path):
     ids = np.random.default_rng(1).permutation(np.append(np.arange(20_000), np.full(300, 77)))
     Relation.build(pa.table({"id": ids, "a": np.arange(ids.size)}), tmp_path / "r", key="id").close()

@@ -53,7 +53,8 @@ class AdaptiveJoinCosts(DiskCosts):
         held = rows / setting.rows_per_key
         asked = keys.count * keys.missing * -np.expm1(-tuples * keys.popularity)
         while tuples > 1.0 and float(asked.sum()) > held:
-            tuples /= 2  # the rows of so many do not fit: half of them first
+            # the rows of so many do not fit: as many as do come first
+            tuples = max(1.0, min(0.98 * tuples, tuples * held / float(asked.sum())))
             asked = keys.count * keys.missing * -np.expm1(-tuples * keys.popularity)
         missing, kept = float(asked.sum()), np.zeros(keys.count.size)
         for _ in range(_ROUNDS):

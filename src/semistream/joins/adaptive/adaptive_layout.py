@@ -14,12 +14,14 @@ from semistream.joins.adaptive.page_fetch import PageFetch
 from semistream.joins.adaptive.range_sweep import bytes_per_interval
 from semistream.joins.adaptive.window import Window
 from semistream.relation.relation import Relation
+from semistream.structures.array_source import ArraySource
 from semistream.structures.hot.hot_rows import HotRows
 
 __all__ = [
     "LEAST_KEYS",
     "LEAST_TUPLES",
     "AdaptiveLayout",
+    "AdaptiveOptions",
     "WindowParts",
     "least_bytes",
     "least_memory",
@@ -66,6 +68,20 @@ def tuple_bytes(schema: pa.Schema, stored: float) -> float:
         return float(sum(field.type.bit_width for field in schema) / 8) + Window.bytes_per_tuple
     except ValueError:
         return stored + 4.0 * len(schema) + Window.bytes_per_tuple
+
+
+@dataclass(frozen=True)
+class AdaptiveOptions:
+    """What the user says of the memory; see `AdaptiveJoin`."""
+
+    window: int | None
+    aging: float
+    arrays: ArraySource | None
+    ranged: bool
+
+    def __post_init__(self) -> None:
+        if self.window is not None and self.window < 1:
+            raise ValueError(f"window must be at least 1 tuple, not {self.window}; None lets memory move")
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from semistream.joins.adaptive.adaptive_layout import (
     LEAST_KEYS,
     LEAST_TUPLES,
     AdaptiveLayout,
+    AdaptiveOptions,
     WindowParts,
     least_memory,
     mean_row,
     tuple_bytes,
 )
-from semistream.joins.adaptive.adaptive_options import AdaptiveOptions
 from semistream.joins.adaptive.adaptive_split import Split
 from semistream.joins.adaptive.frame_memory import FrameMemory
 from semistream.joins.adaptive.page_fetch import MOST_FRAMES, PageFetch, read_costs
@@ -235,10 +235,12 @@ class AdaptiveMemory:
             self.rows_a_key, keys = rows, max(1, round(self.relation.row_count / rows))
             self.split = dataclasses.replace(self.split, keys=keys, key_bytes=self.layout.row * rows)
 
-    def best_frames(self, each: float, exponent: float, batch: float) -> tuple[Split, int]:
+    def best_frames(self, each: float, exponent: float, batch: float, *, stay: bool) -> tuple[Split, int]:
         """Return split and frames for batches of so many tuples of ``each`` bytes; see `FrameMemory.best`."""
-        room = self.layout.free - self.layout.bytes_beside(each)
-        return self._frames.best(dataclasses.replace(self.split, room=room, tuple_bytes=each), exponent, batch)
+        split = dataclasses.replace(
+            self.split, room=self.layout.free - self.layout.bytes_beside(each), tuple_bytes=each
+        )
+        return self._frames.best(split, exponent, batch, stay=stay)
 
     def differs(self, tuples: float, each: float, factor: float) -> bool:
         """Say if such a window, of tuples of ``each`` bytes, or the rows beside it, are more or fewer by a factor."""

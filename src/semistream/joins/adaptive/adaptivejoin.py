@@ -10,9 +10,8 @@ import pyarrow as pa
 
 from semistream.core.arrays import Ints, Slots
 from semistream.core.clock import Clock
-from semistream.joins.adaptive.adaptive_layout import least_memory
+from semistream.joins.adaptive.adaptive_layout import AdaptiveOptions, least_memory
 from semistream.joins.adaptive.adaptive_memory import AdaptiveMemory, TooFewBytes
-from semistream.joins.adaptive.adaptive_options import AdaptiveOptions
 from semistream.joins.adaptive.adaptive_view import AdaptiveView
 from semistream.joins.adaptive.range_sweep import sweep
 from semistream.joins.adaptive.row_finder import RowFinder
@@ -195,6 +194,7 @@ class AdaptiveJoin(Join):
         else:
             count, hits = self._arena.number(keys, valid, numbers, coming)
             if count == 0:
+                self._window.refused = True
                 return 0
             batch, valid = batch.slice(0, count), valid[:count]
             self._stats.cache_hits += hits
@@ -209,8 +209,7 @@ class AdaptiveJoin(Join):
 
     def _step(self) -> Iterator[pa.RecordBatch]:
         schedule, window = self._schedule, self._window
-        must = self._closing or self._more_coming
-        if len(window) == 0 or (not must and schedule.may_wait(window)):
+        if len(window) == 0 or (not (self._closing or self._more_coming) and schedule.may_wait(window)):
             return
         began, tuples = schedule.clock.now(), len(window)
         if schedule.shed_late(window):
@@ -253,9 +252,9 @@ class AdaptiveJoin(Join):
 
     def _serve_alone(self) -> Iterator[pa.RecordBatch]:
         """Let the first tuple leave, whose rows do not fit into the arena: page after page."""
-        batch, _, _ = self._window.take(1)
-        keys, _ = self.condition.lows(batch)
-        yield from self._looked_up(Tuples(keys, batch), self._single)
+        batch, _, due = self._window.take(1)
+        yield from self._looked_up(Tuples(self.condition.lows(batch)[0], batch), self._single)
+        self._schedule.left(batch, due)
 
     # -- results ------------------------------------------------------------------------------------------
 
@@ -325,10 +324,10 @@ class AdaptiveJoin(Join):
         """Forget the keys that were changed; tuples that wait will have them read anew."""
         if self._bound:
             self._arena.unique = self.relation.unique
-            self._arena.forget(change.keys)
+            self._finder.forget(change.keys)
 
     def forget_rows(self, keys: Ints) -> None:
-        self._arena.forget(keys)
+        self._finder.forget(keys)
 
     def _give_up(self, lacking: int, patch: Patch) -> Undo:
         """Do with less: a shorter window and fewer rows."""

@@ -60,8 +60,8 @@ class FrameMemory:
             counts = (max(few, min(counts[-1], results // frame)),)
         return cls(relation, budget, counts, wanted, results)
 
-    def best(self, split: Split, exponent: float, batch: float) -> tuple[Split, int]:
-        """Return the split and the frames for batches of so many, by what a tuple costs then.
+    def best(self, split: Split, exponent: float, batch: float, *, stay: bool = False) -> tuple[Split, int]:
+        """Return the split and the frames for batches of so many, by what a tuple costs then; ``stay``: as they are.
 
         More frames leave fewer rows, so that there may be more windows; but the same pages are read by fewer calls.
         Of those that cost the least, or hardly more, the most; fewer than there are only if that saves something.
@@ -69,6 +69,8 @@ class FrameMemory:
         now, splits, costs = self.fetch.count, {}, {}
         if len(self._bytes) == 1:
             return split, now
+        if stay:
+            return dataclasses.replace(split, call=self._call / self.fetch.pages_of_call(now)), now
         for frames in self._bytes:
             room = split.room + self._bytes[now] - self._bytes[frames]
             if room <= 0 and frames != now:

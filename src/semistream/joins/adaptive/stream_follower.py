@@ -97,7 +97,7 @@ class StreamFollower:
     def _rearrange(self) -> None:
         """Have the window that is best for batches such as the last, if that is worth it.
 
-        While tuples are left in the window it can only get shorter, as they leave.
+        While tuples are left in the window it only gets shorter, as they leave.
         """
         memory = self._memory
         if memory.is_fixed:
@@ -109,7 +109,7 @@ class StreamFollower:
         lent = most > 0 and self._pieces <= 1 and all(pieces == 1 for _, pieces in self._batches)
         each = now if held else memory.bytes_held(lent=lent and batch < math.inf)
         exponent = round(self._exponent, 2)
-        split, frames = memory.best_frames(each, exponent, batch)
+        split, frames = memory.best_frames(each, exponent, batch, stay=held > 0)
         best = best_window(split, exponent, batch)
         # some more, for batches that are a little longer, but not of what rows need
         best += min(best // 32, max(0, int((split.room / each - best) / 8)))

@@ -21,7 +21,7 @@ __all__ = ["Window"]
 
 
 _PARTS = 8
-"""Tuples come in when this part of the window has left, or all of it."""
+"""Room of tuples that have left is used again when this part of the window has, or all of it."""
 
 
 class _Part(NamedTuple):
@@ -65,6 +65,8 @@ class Window:
         self.size_of = BatchBytes(schema)
         self.nbytes = 0
         """Bytes of the tuples, but for those lent."""
+        self.refused = False
+        """Whether some found no room since others left."""
         self._columns = len(schema)
         self._numbers: Slots = np.empty(tuples, np.int32)
         self._begin = 0
@@ -127,7 +129,9 @@ class Window:
             count = int(count * max(room, 0) / size)
             while count and self.size_of(batch.slice(0, count)) > room:
                 count //= 2
-        return count or int(len(self) == 0 and batch.num_rows > 0)
+        count = count or int(held == 0 and batch.num_rows > 0)
+        self.refused = self.refused or count < min(1, batch.num_rows)
+        return count
 
     def numbers_of_next(self, count: int) -> Slots:
         """Return where the numbers of the next ``count`` tuples are to be written."""
@@ -167,6 +171,7 @@ class Window:
 
     def take(self, most: int) -> tuple[pa.RecordBatch, Slots, float]:
         """Take tuples of one batch out, up to ``most`` from the first on, their numbers, and when they are due."""
+        self.refused = False
         batch, size, due, lent = self._batches.popleft()
         self.nbytes -= size
         if batch.num_rows > most:

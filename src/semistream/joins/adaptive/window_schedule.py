@@ -90,7 +90,7 @@ class WindowSchedule:
 
     def may_wait(self, window: Window) -> bool:
         """Whether there are neither as many tuples as there is room for, nor any that are due."""
-        if not self.timed or len(window) >= window.tuples:
+        if not self.timed or window.refused or len(window) >= window.tuples:
             return False
         due = self.due(len(window))
         return due is None or self.clock.now() < due

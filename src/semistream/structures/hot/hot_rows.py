@@ -45,7 +45,7 @@ class HotRows:
     """An arena of rows with a table of keys, bounded in keys, rows and bytes.
 
     A key is numbered, found or forgotten in constant time on average, and a row copied once when it comes in. What goes
-    through all places: what asks for or changes pins, `unknown`, `places`, `age`, and letting keys go, done for many.
+    through all places: what counts or lifts pins, `unknown`, `places`, `age`, and letting keys go, done for many.
 
     Parameters
     ----------
