@@ -7,7 +7,11 @@ __all__ = ["KeyNeeds", "Mean"]
 _TELLING = 512
 """Keys that tell what others need: all before count no more than as many."""
 _FALL = 0.1
-"""Where rows fit, so much less is reckoned with beyond what they needed."""
+"""Where rows fit, this part less of the excess over what they needed is reckoned with."""
+_CALM = 1.15
+"""What is reckoned with where all fits at once is more than before by this factor at most: others may have come."""
+_LIKELY = 8.0
+"""A key that does not fit counts for so many times the rows of a usual one, if for as many."""
 
 
 class Mean:
@@ -46,8 +50,8 @@ class KeyNeeds:
 
     @property
     def rows(self) -> float:
-        """Rows that come for a key, on average."""
-        return (1.0 - self._absent.value) * self._rows.value
+        """Rows that come for a key, on average; a few, even if R has lacked all."""
+        return max(1.0 - self._absent.value, 1.0 / _TELLING) * self._rows.value
 
     @property
     def need(self) -> float:
@@ -70,9 +74,13 @@ class KeyNeeds:
         """Reckon with less: keys would have fitted with ``most`` times their rows; ``at_once``: at the first go."""
         self._more = max(1.0, min(most, self._more + _FALL * (1.0 - self._more)))
         if at_once:
-            self._calm = self._more
+            self._calm = min(self._more, _CALM * self._calm)
 
-    def too_many(self, rows: int) -> None:
-        """Learn that a key needs more than ``rows``, which tells little of others: it was what did not fit."""
+    def did_not_fit_alone(self, rows: int | None) -> None:
+        """Learn that it was one key that did not fit, for which others are not to be blamed.
+
+        It has at least so many ``rows``; None: as many as any other.
+        """
         self._more = self._calm
-        self._rows.add(float(rows), 1)
+        if rows is not None:
+            self._rows.add(min(float(rows), _LIKELY * self._rows.value), 1)

@@ -84,7 +84,8 @@ class RowFinder:
     def forget(self, keys: Ints) -> None:
         """Forget what is known of keys, as after an update of R."""
         self._memory.arena.forget(keys)
-        self._giants = np.setdiff1d(self._giants, keys)
+        if self._giants.size:
+            self._giants = self._giants[~np.isin(self._giants, keys)]
 
     # -- keys that fit ------------------------------------------------------------------------------------
 
@@ -157,4 +158,4 @@ class RowFinder:
         arena, number = self._memory.arena, self._memory.window.numbers[:1]
         self._too_small = min(self._too_small, arena.capacity) if self._giants.size else arena.capacity
         self._giants = np.append(self._giants[1 - _MOST_GIANTS :], arena.keys_of(number))
-        self._needs.too_many(arena.capacity)
+        self._needs.did_not_fit_alone(None if arena.unique else arena.capacity)

@@ -89,7 +89,7 @@ class WindowSchedule:
         return self._due - _MARGIN * self._seconds_a_tuple * tuples
 
     def may_wait(self, window: Window) -> bool:
-        """Whether there are neither as many tuples as there is room for, nor any that are due."""
+        """Whether there may be room for more tuples, and none that is there is due."""
         if not self.timed or window.refused or len(window) >= window.tuples:
             return False
         due = self.due(len(window))
