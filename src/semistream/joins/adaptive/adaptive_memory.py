@@ -103,8 +103,6 @@ class AdaptiveMemory:
         """Bytes of a row of R, as it was when this was laid out."""
         self.most_intervals = 0
         """On ranges, tuples that are swept at once."""
-        self.rows_a_key = 1.0
-        """Rows of a key that are reckoned with."""
         self._take_frames(results)
         self._lay_out()
         self._open_arena(schema)
@@ -231,9 +229,8 @@ class AdaptiveMemory:
     def learn_rows_a_key(self, rows: float) -> None:
         """Reckon with about so many rows of a key from now on."""
         rows = _OTHER ** round(math.log(rows, _OTHER))  # the same for numbers that differ by little
-        if rows != self.rows_a_key:
-            self.rows_a_key, keys = rows, max(1, round(self.relation.row_count / rows))
-            self.split = dataclasses.replace(self.split, keys=keys, key_bytes=self.layout.row * rows)
+        keys = max(1, round(self.relation.row_count / rows))
+        self.split = dataclasses.replace(self.split, keys=keys, key_bytes=self.layout.row * rows)
 
     def best_frames(self, each: float, exponent: float, batch: float, *, stay: bool) -> tuple[Split, int]:
         """Return split and frames for batches of so many tuples of ``each`` bytes; see `FrameMemory.best`."""
