@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,7 +13,9 @@ import semistream
 from semistream.core.errors import UnsupportedJoinError
 from semistream.joins import algorithms, find
 from semistream.joins.families.front_stage import FrontStage
+from semistream.relation.relation import Relation
 from semistream.relation.synthetic import synthetic_relation
+from semistream.structures.array_source import Arrays
 from semistream.workloads import ShiftingKeys, ZipfKeys, ZipfLaw
 
 pytestmark = pytest.mark.slow
@@ -94,3 +99,34 @@ def test_scattered_frequent_tuples_are_better_held_alone_than_in_their_pages():
         for name in ("ssij", "front+ssij")
     }
     assert ratios["front+ssij"] > ratios["ssij"] + 0.1, ratios
+
+
+@pytest.mark.parametrize("algorithm", FRONTS)
+def test_what_one_process_has_left_serves_the_next_after_an_update(algorithm: str, tmp_path: Path) -> None:
+    """Rows that vary in length are longer on average then, and pages more: the cache is of about the same size."""
+    rows, frequent = 50_000, np.arange(0, 50_000, 250)
+    names = pa.array(["name " * (number % 9) for number in range(rows)])
+    Relation.build(pa.table({"id": np.arange(rows), "name": names}), tmp_path / "r", key="id").close()
+    left: dict[str, dict[str, Any]] = {}
+
+    def source(layout: str) -> Arrays:
+        arrays = left.setdefault(layout, {})
+        return lambda name, count, dtype: arrays.setdefault(name, np.zeros(count, dtype))
+
+    def served() -> tuple[int, list[str]]:
+        with Relation.open(tmp_path / "r") as relation:
+            join = semistream.create(algorithm, relation, on="id", how="inner", memory="300KB", arrays=source)
+            batch = pa.record_batch({"id": np.tile(frequent, 20)})
+            found = pa.Table.from_batches(join.process([batch]))
+            assert found.num_rows == batch.num_rows
+            assert join.budget.peak <= join.budget.total
+            return join.stats.cache_hits, found.filter(pa.compute.equal(found["id"], 250))["name"].to_pylist()
+
+    first, before = served()
+    assert set(before) == {"name " * (250 % 9)}
+    longer = pa.table({"id": [*range(1, 400, 2), 10**6], "name": ["another name, a long one"] * 201})
+    semistream.update(tmp_path / "r", upserts=longer)
+    again, _ = served()
+    assert len(left) == 1, sorted(left)
+    assert again > first
+    assert again > 0.9 * 20 * frequent.size

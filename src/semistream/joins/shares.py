@@ -17,6 +17,7 @@ __all__ = [
     "cache_share_for_zipf",
     "cached_tuples",
     "common_parts",
+    "growth_of_index",
     "least_budget",
     "least_cache",
     "parts_between",
@@ -35,6 +36,8 @@ _LEAST_BUFFER = 4096
 _LEAST_AHEAD = 8192
 _MOST_AHEAD = 1 << 16
 """More would not let the phases overlap more: one batch is taken while the next is made."""
+_UPDATED_PAGE_BYTES = 26
+"""Of the index, for each page of an R that has been updated."""
 LEAST_BETWEEN = _LEAST_BUFFER + _LEAST_AHEAD
 """What lies between two phases that run in parallel takes at least this."""
 
@@ -88,6 +91,14 @@ def cached_tuples(room: int, share: float, behind: int, tuple_bytes: float, rows
     wished = int((room * share - HotTuples.fixed_bytes()) // tuple_bytes)
     spare = int((room - behind - HotTuples.fixed_bytes()) // tuple_bytes)
     return max(_LEAST_CACHED, min(wished, spare, rows))
+
+
+def growth_of_index(pages: int, index_bytes: int) -> int:
+    """Return what the index of an R of so many pages will take more than now when R has been updated.
+
+    Whoever leaves a cache to others, whose size must stay the same, leaves room for that, too.
+    """
+    return max(0, _UPDATED_PAGE_BYTES * pages - index_bytes)
 
 
 def cache_share_for_zipf(room: int, tuple_bytes: float, rows: int) -> float:

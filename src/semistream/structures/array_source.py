@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["ArraySource", "Arrays", "MappedArrays", "in_memory"]
+__all__ = ["ArraySource", "Arrays", "MappedArrays", "coarse", "in_memory"]
 
 
 class Arrays(Protocol):
@@ -37,6 +37,18 @@ class ArraySource(Protocol):
 def in_memory(name: str, count: int, dtype: DTypeLike) -> NDArray[Any]:
     """Return a new array of zeros in this process."""
     return np.zeros(count, dtype)
+
+
+def coarse(size: int, *, up: bool = False) -> int:
+    """Return a size that is at most a 16th less, or more, and the same for sizes that differ by little.
+
+    Arrays that are left to others have such sizes, or a few rows more in R would make theirs of another layout.
+
+    >>> coarse(1000), coarse(1005), coarse(1005, up=True)
+    (992, 992, 1024)
+    """
+    step = 1 << max(0, size.bit_length() - 5)
+    return (size // step + up) * step
 
 
 class MappedArrays:

@@ -27,9 +27,10 @@ from semistream.joins.adaptive.page_fetch import MOST_FRAMES, PageFetch, read_co
 from semistream.joins.adaptive.range_sweep import bytes_per_interval
 from semistream.joins.adaptive.window import Window
 from semistream.joins.interface.following import Undo
+from semistream.joins.shares import growth_of_index
 from semistream.relation.pages.page_layout import page_keys
 from semistream.relation.relation import Relation
-from semistream.structures.array_source import in_memory
+from semistream.structures.array_source import coarse, in_memory
 from semistream.structures.hot.hot_rows import HotRows
 
 __all__ = ["AdaptiveMemory", "TooFewBytes"]
@@ -44,8 +45,6 @@ USUAL, READ, _TRIED = 0, 1, 2
 """What has been learned: the share of keys known that there usually is, pages read, whether R was tried to be held."""
 _OTHER = 1.1
 """Numbers of rows of a key that are told from each other differ by this factor."""
-_UPDATED_PAGE_BYTES = 26
-"""Of the index, for each page of an R that has been updated."""
 _FRAMES_PART, _INTERVALS_PART = 4, 2
 _MOST_INTERVALS = 1 << 17
 """On ranges: parts of the memory for frames and for what is known of intervals, and how many at most."""
@@ -57,12 +56,6 @@ class TooFewBytes(Exception):
     def __init__(self, lacking: int) -> None:
         super().__init__(lacking)
         self.lacking = lacking
-
-
-def _coarse(size: int, *, up: bool = False) -> int:
-    """Return a size that is at most a 16th less, or more, and the same for sizes that differ by little."""
-    step = 1 << max(0, size.bit_length() - 5)
-    return (size // step + up) * step
 
 
 class AdaptiveMemory:
@@ -132,9 +125,9 @@ class AdaptiveMemory:
         rows_of_r = relation.row_count
         if self.options.arrays is not None:
             # sizes stay as they are when R is updated a little, or what was left in files would be of no use
-            more = _UPDATED_PAGE_BYTES * relation.page_count - relation.index_bytes
-            smaller = max(_coarse(room - max(0, more)), AdaptiveLayout.least_room(row))
-            room, rows_of_r = min(room, smaller), _coarse(rows_of_r, up=True)
+            more = growth_of_index(relation.page_count, relation.index_bytes)
+            smaller = max(coarse(room - more), AdaptiveLayout.least_room(row))
+            room, rows_of_r = min(room, smaller), coarse(rows_of_r, up=True)
         if self.options.ranged:
             self.layout = AdaptiveLayout.of_ranges(room, row)
         else:

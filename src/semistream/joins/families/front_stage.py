@@ -8,6 +8,7 @@ less frequent one when it is full.
 from __future__ import annotations
 
 import dataclasses
+import math
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -30,12 +31,12 @@ from semistream.joins.interface.progress import Progress
 from semistream.joins.interface.results import Observer
 from semistream.joins.interface.stage_behind import Lent
 from semistream.joins.interface.stream_buffer import Tuples
-from semistream.joins.shares import Lending, cached_tuples, least_cache
+from semistream.joins.shares import Lending, cached_tuples, growth_of_index, least_cache
 from semistream.relation.changes.overlay import Change
 from semistream.relation.changes.patch import Patch
 from semistream.relation.relation import Relation
 from semistream.relation.rows.selection import take_rows
-from semistream.structures.array_source import ArraySource, in_memory
+from semistream.structures.array_source import ArraySource, coarse, in_memory
 from semistream.structures.hot.candidates import find_candidates
 from semistream.structures.hot.hot_tuples import HotTuples
 
@@ -125,17 +126,15 @@ class FrontStage(Join):
         return HotTuples.bytes_per_tuple(self.relation.codec, self._stored_row_bytes())
 
     def _stored_row_bytes(self) -> float:
-        """Return the bytes of a row of R, on average, as its pages tell."""
-        return self.relation.layout.mean_row(self.relation.page_bytes, self.relation.rows_per_page)
+        """Return the bytes of a row of R, on average, as its pages tell; about that, where others take ``H_R`` over."""
+        mean = self.relation.layout.mean_row(self.relation.page_bytes, self.relation.rows_per_page)
+        return mean if self._arrays is None else float(coarse(math.ceil(mean), up=True))
 
     def _best_share(self) -> float:
         return self._cache_share if self._cache_share is not None else self.share
 
     def _open(self) -> None:
-        rows = cached_tuples(
-            self.budget.free, self._best_share(), self._behind_minimum(), self._cached_bytes(), self.relation.row_count
-        )
-        row_bytes = self._stored_row_bytes()
+        rows, row_bytes = self._capacity(), self._stored_row_bytes()
         layout = f"{HotTuples.FORMAT}; {rows} rows of {row_bytes} B; {self.relation.codec.schema}"
         arrays = in_memory if self._arrays is None else self._arrays(layout)
         self.cache = HotTuples(self.relation.codec, rows, row_bytes, aging=self._aging, arrays=arrays)
@@ -149,6 +148,15 @@ class FrontStage(Join):
             observer=_seen_by(weakref.ref(self)), lent=self._lend(),
         )  # fmt: skip
         self._largest_row = self.inner.largest_row
+
+    def _capacity(self) -> int:
+        """Return how many tuples ``H_R`` holds; if others take it over, as many when R has been updated a little."""
+        relation, behind, rows = self.relation, self._behind_minimum(), self.relation.row_count
+        if self._arrays is not None:
+            behind += growth_of_index(relation.page_count, relation.index_bytes)
+            rows = coarse(rows, up=True)
+        most = cached_tuples(self.budget.free, self._best_share(), behind, self._cached_bytes(), rows)
+        return most if self._arrays is None else coarse(most)
 
     def _lend(self) -> Lent:
         """Return what the join behind uses of this stage's memory."""
