@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,9 @@ from semistream.core.errors import CorruptPageError, NotARelationError
 from semistream.joins import algorithms
 from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage.manifest import Manifest
 from semistream.relation.updates import compact, delete, history, update, upsert, vacuum
+from semistream.relation.versions.leases import Writer
 
 
 def table(rows: dict[int, list[str]], text_key: bool = False) -> pa.Table:
@@ -187,3 +190,22 @@ def test_damage_of_a_changed_page_and_of_the_map_is_found(tmp_path):
     with pytest.raises(NotARelationError, match="cannot be read"):
         Relation.open(path)
     assert len(Relation.open(path, version=1).to_table()) == 200
+
+
+def test_a_delete_that_another_writer_came_before_still_deletes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is worked out anew then, with keys that came from a reader, which is read once."""
+    path = tmp_path / "r"
+    Relation.build(pa.table({"id": range(100), "v": range(100)}), path, key="id").close()
+    commit, others = Writer.commit, [pa.table({"id": [5000], "v": [1]})]
+
+    def second(self: Writer, manifest: Manifest) -> None:
+        if others:
+            semistream.upsert(path, others.pop())
+        commit(self, manifest)
+
+    monkeypatch.setattr(Writer, "commit", second)
+    assert semistream.delete(path, pa.table({"id": [1, 2, 3]}).to_reader()) == 3
+    with Relation.open(path) as relation:
+        assert set(relation.to_table()["id"].to_pylist()) == {*range(100), 5000} - {1, 2, 3}

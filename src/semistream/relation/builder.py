@@ -113,10 +113,12 @@ def build(
     properties: dict[str, str] | None = None,
     follows: int | None = None,
     unique: bool = False,
+    schema: pa.Schema | None = None,
 ) -> Place:
     """Build a relation; see `Relation.build` for the parameters. Returns its path.
 
     ``properties`` are kept in the manifest. With ``follows`` the new version replaces just that one, or nothing.
+    ``schema`` is what R is to have, of which ``data`` may have the `roomy_schema`.
     """
     path = place_of(path)
     page_bytes = parse_bytes(page_size)
@@ -148,7 +150,7 @@ def build(
                 )
             publish(made, path, [name for one in written for name in one.files])
             manifest = Manifest(
-                schema=reader.schema, key=codec.names, page_bytes=page_bytes, fill=fill, clustered=clustered,
+                schema=schema or reader.schema, key=codec.names, page_bytes=page_bytes, fill=fill, clustered=clustered,
                 shards=tuple(written), properties={NULL_KEYS: str(null_keys), **(properties or {})},
             )  # fmt: skip
             if follows is None:

@@ -19,6 +19,7 @@ from semistream.relation import builder
 from semistream.relation.changes.overlay import Change, Overlay
 from semistream.relation.changes.patch import Patch
 from semistream.relation.changes.preparing import prepare
+from semistream.relation.changes.updatable import State
 from semistream.relation.changes.update_agreement import Listener, ask_all, tell_all
 from semistream.relation.devices.device import Device, DeviceCounters
 from semistream.relation.devices.mapped_device import MappedDevice
@@ -28,6 +29,7 @@ from semistream.relation.pages.page_index import Index, Located, ScatteredIndex,
 from semistream.relation.pages.page_layout import PageLayout, page_keys
 from semistream.relation.pages.shard_writer import PAGE_BYTES, stored_schema, whole_rows
 from semistream.relation.relation_files import open_files
+from semistream.relation.rows.arrow_input import read_whole
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.stores.local_tier import local_tier
 from semistream.relation.stores.store_path import Place, StorePath, place_of
@@ -54,21 +56,10 @@ class Relation:
     """
 
     def __init__(
-        self,
-        schema: pa.Schema,
-        key: KeyCodec,
-        device: Device,
-        indexes: Sequence[Index],
-        shard_pages: Sequence[int],
-        *,
-        rows: int,
-        unique: bool,
-        clustered: bool,
-        path: Place | None = None,
-        version: int = 1,
-        open_shards: Sequence[int] | None = None,
-        shard_count: int | None = None,
-    ) -> None:
+        self, schema: pa.Schema, key: KeyCodec, device: Device, indexes: Sequence[Index], shard_pages: Sequence[int], *,
+        rows: int, unique: bool, clustered: bool, path: Place | None = None, version: int = 1,
+        open_shards: Sequence[int] | None = None, shard_count: int | None = None,
+    ) -> None:  # fmt: skip
         self.schema, self.key, self.device = schema, key, device
         self.row_count, self.unique, self.clustered = rows, unique, clustered
         self.path, self.version = path, version
@@ -86,7 +77,7 @@ class Relation:
         self.shard_bases = np.concatenate([[0], np.cumsum(shard_pages)]).astype(np.int64)
         self._held: Hold | None = None
         self._listeners: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._installing = threading.RLock()
+        self._installing, self._changing = threading.RLock(), threading.Lock()
 
     @classmethod
     def build(
@@ -297,11 +288,18 @@ class Relation:
         ...     relation.version, relation.to_table().to_pydict()
         (2, {'id': [2, 3], 'name': ['date', 'pear']})
         """
-        return self.install(self.prepare(upserts, deletes))
+        given = read_whole(upserts), read_whole(deletes)
+        while True:
+            patch = self.prepare(*given)
+            with self._installing:
+                if patch.of_version == self.version:  # or another thread was faster
+                    return self.install(patch)
 
     def prepare(self, upserts: Any = None, deletes: Any = None) -> Patch:
         """Work an update out, with all its reads, without installing it; the patch says how much memory it takes."""
-        return prepare(self, upserts, deletes)
+        with self._changing:
+            now = State(self.version, list(self.indexes), self.overlay, self.row_count, self.unique)
+        return prepare(self, now, upserts, deletes)
 
     def install(self, patch: Patch) -> Change:
         """Make a prepared update visible, between reads, once all who hold copies of pages or rows have agreed.
@@ -311,10 +309,10 @@ class Relation:
         with self._installing:
             patch.check_applies_to(self.version)
             agreements = ask_all(list(self._listeners), patch)
-            self.overlay, self.page_order = patch.overlay, patch.page_order
-            self.indexes = list(patch.indexes)
-            self.row_count, self.unique = patch.row_count, patch.unique
-            self.version += 1
+            with self._changing:
+                self.overlay, self.page_order, self.indexes = patch.overlay, patch.page_order, list(patch.indexes)
+                self.row_count, self.unique = patch.row_count, patch.unique
+                self.version += 1
             change = Change(self.version, patch.keys, patch.pages)
             tell_all(agreements, change)
             return change

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +20,12 @@ from semistream.core.errors import NotARelationError, SemistreamError
 from semistream.relation import builder
 from semistream.relation.changes.patch import Patch
 from semistream.relation.pages.page_index import ClusteredIndex
-from semistream.relation.pages.shard_writer import ShardWriter
+from semistream.relation.pages.page_layout import page_keys
+from semistream.relation.pages.shard_writer import ShardWriter, stored_schema, whole_rows
 from semistream.relation.relation import Relation
-from semistream.relation.rows.arrow_input import as_reader
+from semistream.relation.rows.arrow_input import read_whole
+from semistream.relation.rows.dictionaries import roomy_schema
+from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.checksum import file_seed, seal
 from semistream.relation.storage.files import write_file
@@ -39,7 +43,7 @@ __all__ = ["Version", "compact", "delete", "history", "rewrite_shard", "update",
 
 PathLike = str | os.PathLike[str]
 
-_PAGES_AT_ONCE = 512
+_PAGES_AT_ONCE, _BYTES_AT_ONCE = 512, 1 << 26
 
 
 @dataclass(frozen=True)
@@ -91,9 +95,7 @@ def delete(path: PathLike, keys: Any) -> int:
 def update(path: PathLike, *, upserts: Any = None, deletes: Any = None) -> int:
     """Delete and upsert in one version; see `upsert` and `delete`. Deleted first, then upserted."""
     path = place_of(path)
-    if upserts is not None:
-        upserts = as_reader(upserts).read_all()  # may be needed again
-
+    upserts, deletes = read_whole(upserts), read_whole(deletes)  # may be needed again
     operation = " and ".join(name for name, given in (("delete", deletes), ("upsert", upserts)) if given is not None)
 
     def work() -> int:
@@ -161,14 +163,11 @@ def rewrite_shard(path: Place, relation: Relation, manifest: Manifest, name: str
     """Write the one open shard of a clustered relation anew, in key order and full pages; return its files."""
     with workplace(path) as made:
         writer = ShardWriter(
-            made, name, manifest.schema, relation.key, page_bytes=manifest.page_bytes, fill=manifest.fill
+            made, name, roomy_schema(manifest.schema), relation.key, page_bytes=manifest.page_bytes, fill=manifest.fill
         )  # fmt: skip
         order = relation.page_order if relation.page_order.size else np.arange(relation.page_count)
-        frames = relation.frames(min(_PAGES_AT_ONCE, max(1, order.size)))
         try:
-            for begin in range(0, order.size, len(frames)):
-                pages = order[begin : begin + len(frames)]
-                keys, batch = relation.decode(pages, frames[: pages.size])
+            for keys, batch in _roomy_rows(relation, order):
                 writer.write(keys, batch)
             written = writer.close()
             publish(made, path, written.files)
@@ -178,6 +177,19 @@ def rewrite_shard(path: Place, relation: Relation, manifest: Manifest, name: str
             raise
 
 
+def _roomy_rows(relation: Relation, pages: Ints) -> Iterator[tuple[Ints, pa.RecordBatch]]:
+    """Yield keys and rows of pages; their dictionaries may have more words than R's can number."""
+    schema = roomy_schema(relation.schema)
+    codec = RowCodec(stored_schema(schema, relation.key))
+    at_once = max(1, min(_PAGES_AT_ONCE, _BYTES_AT_ONCE // relation.page_bytes, pages.size))
+    frames = relation.frames(at_once)
+    for begin in range(0, pages.size, at_once):
+        part = frames[: min(at_once, pages.size - begin)]
+        relation.read(pages[begin : begin + at_once], part)
+        keys, _, starts = page_keys(part, relation.layout.stride)
+        yield keys, whole_rows(schema, relation.key, keys, codec.decode(part.reshape(-1), starts))
+
+
 def compact(path: PathLike) -> int:
     """Write R anew without the traces of updates; return the number of that version. Old versions stay readable."""
     path = place_of(path)
@@ -185,9 +197,10 @@ def compact(path: PathLike) -> int:
     def work() -> int:
         with Relation.open(path) as relation:
             manifest = manifests.load(path, relation.version)
+            rows = (batch for _, batch in _roomy_rows(relation, np.arange(relation.page_count)))
             builder.build(
-                pa.RecordBatchReader.from_batches(manifest.schema, relation.to_batches()), path, manifest.key,
-                page_size=manifest.page_bytes, fill=manifest.fill, clustered=manifest.clustered,
+                pa.RecordBatchReader.from_batches(roomy_schema(manifest.schema), rows), path, manifest.key,
+                schema=manifest.schema, page_size=manifest.page_bytes, fill=manifest.fill, clustered=manifest.clustered,
                 shards=len(manifest.shards), properties={**manifest.properties, OPERATION: "compact"},
                 follows=manifest.version,
             )  # fmt: skip

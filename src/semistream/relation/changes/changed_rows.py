@@ -1,7 +1,8 @@
-"""The rows and keys of an update, as R has them: cast to its columns, in the order of their keys."""
+"""The rows and keys of an update in the order of their keys, rows cast to R's columns."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +13,8 @@ from semistream.core.errors import RelationBuildError
 from semistream.relation.changes.updatable import Updatable
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.rows.arrow_input import as_reader
-from semistream.relation.rows.dictionaries import without_null_words
-from semistream.relation.rows.fitting import fit, no_rows
+from semistream.relation.rows.dictionaries import roomy, roomy_schema
+from semistream.relation.rows.fitting import as_type, no_rows, one_batch
 from semistream.relation.rows.selection import keep_rows, take_rows
 
 __all__ = ["ChangedRows", "among", "changed_rows", "check_same_keys"]
@@ -27,7 +28,7 @@ class ChangedRows(NamedTuple):
     rows: pa.RecordBatch
     gone_keys: Ints
     gone: pa.RecordBatch
-    """Keys to be deleted, and their columns."""
+    """Keys to be deleted, and their columns, in the types that they were given in."""
 
     def of_shard(self, relation: Updatable, number: int) -> ChangedRows:
         """Return what concerns one of the open shards."""
@@ -48,8 +49,9 @@ def changed_rows(relation: Updatable, upserts: Any, deletes: Any) -> ChangedRows
     codec = relation.key
     if isinstance(deletes, pa.Array | pa.ChunkedArray):
         deletes = pa.table([deletes], names=list(codec.names)[:1])
-    row_keys, rows = _by_key(codec, _one_batch(upserts, relation, relation.schema.names))
-    gone_keys, gone = _by_key(codec, _one_batch(deletes, relation, codec.names))
+    given = _given(upserts, relation, relation.schema.names)
+    row_keys, rows = _by_key(codec, _as_in_r(given, relation.schema))
+    gone_keys, gone = _by_key(codec, _given(deletes, relation, codec.names))
     again = np.flatnonzero(row_keys[1:] == row_keys[:-1])
     if again.size and not codec.exact:
         check_same_keys(relation, take_rows(rows, again + 1), take_rows(rows, again))
@@ -63,8 +65,8 @@ def _by_key(codec: KeyCodec, batch: pa.RecordBatch) -> tuple[Ints, pa.RecordBatc
     return keys[order], take_rows(batch, order)
 
 
-def _one_batch(data: Any, relation: Updatable, names: Any) -> pa.RecordBatch:
-    """Return rows as one batch of R's columns ``names``."""
+def _given(data: Any, relation: Updatable, names: Sequence[str]) -> pa.RecordBatch:
+    """Return rows as one batch of columns ``names``, in the types that they came in; keys must be such as R has."""
     schema = pa.schema([relation.schema.field(name) for name in names])
     if data is None:
         return no_rows(schema)
@@ -74,11 +76,26 @@ def _one_batch(data: Any, relation: Updatable, names: Any) -> pa.RecordBatch:
         raise RelationBuildError(
             f"the update lacks R's column {missing[0]!r}; it has {table.schema.names}, and needs {list(names)}"
         )
+    relation.key.check_stream(table.schema, relation.key.names, "update")
     table = table.select(list(names))
     if max((column.num_chunks for column in table.columns), default=0) > 1:
-        table = pa.Table.from_batches(map(without_null_words, table.to_batches()), table.schema)
-    batches = table.combine_chunks().to_batches()
-    return fit(batches[0], schema) if batches else no_rows(schema)
+        wide = roomy_schema(table.schema)
+        table = pa.Table.from_batches([roomy(batch, wide) for batch in table.to_batches()], wide)
+    return one_batch(table)
+
+
+def _as_in_r(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows in R's types, but for dictionaries, which may have more words here than R's can number."""
+    schema, columns = roomy_schema(schema), []
+    for column, given, field in zip(batch.columns, batch.schema, schema, strict=True):
+        try:
+            columns.append(as_type(column, field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise RelationBuildError(
+                f"column {field.name!r} of the update is {given.type}, and not all of its values are such as R has "
+                f"there, {field.type}: {error}; cast it first"
+            ) from error
+    return pa.RecordBatch.from_arrays(columns, schema=schema) if columns else batch
 
 
 def check_same_keys(relation: Updatable, these: pa.RecordBatch, those: pa.RecordBatch) -> None:

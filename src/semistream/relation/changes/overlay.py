@@ -8,6 +8,7 @@ reader that still has the old one goes on seeing R as it was.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,8 @@ from semistream.core.arrays import Bytes, Ints
 from semistream.relation.devices.device import Device
 
 __all__ = ["Change", "Overlay"]
+
+_claiming = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -83,13 +86,17 @@ class Overlay:
         stays = ~np.isin(self.ids, ids, assume_unique=True)
         kept_ids, kept_slots = self.ids[stays], self.slots[stays]
         store, used, claimed = self.frames, self.used, self.claimed
-        if used + len(frames) > len(store) or claimed[0] != used:
+        with _claiming:  # another thread may work an update out of the same overlay
+            is_room = used + len(frames) <= len(store) and claimed[0] == used
+            if is_room:
+                claimed[0] = used + len(frames)
+        if not is_room:
             # half as much again: copying then costs a constant number of copies a page
             store = np.empty(((kept_ids.size + len(frames)) * 3 // 2, frames.shape[1]), np.uint8)
             np.take(self.frames, kept_slots, axis=0, out=store[: kept_ids.size])
-            kept_slots, used, claimed = np.arange(kept_ids.size), kept_ids.size, [0]
+            kept_slots, used = np.arange(kept_ids.size), kept_ids.size
+            claimed = [used + len(frames)]
         store[used : used + len(frames)] = frames
-        claimed[0] = used + len(frames)
         all_ids = np.concatenate([kept_ids, ids])
         all_slots = np.concatenate([kept_slots, np.arange(used, used + len(frames))])
         order = np.argsort(all_ids)

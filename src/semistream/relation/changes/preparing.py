@@ -27,10 +27,11 @@ from semistream.relation.changes.repacking import (
     splice_index,
     spread_rows,
 )
-from semistream.relation.changes.updatable import Updatable
+from semistream.relation.changes.updatable import State, Updatable
 from semistream.relation.pages.page_index import ClusteredIndex, page_order
 from semistream.relation.pages.page_layout import FIRST, FORMAT, LAST, pack_pages, page_keys, page_rows
 from semistream.relation.rows.row_cells import Rows
+from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.selection import keep_rows, take_rows
 
 __all__ = ["prepare"]
@@ -46,8 +47,8 @@ class _Shard(NamedTuple):
     more_rows: int
 
 
-def prepare(relation: Updatable, upserts: Any, deletes: Any) -> Patch:
-    """Work an update out; see `Relation.apply`. R itself is only read.
+def prepare(relation: Updatable, before: State, upserts: Any, deletes: Any) -> Patch:
+    """Work an update out; see `Relation.apply`. R itself is only read, as it was ``before``.
 
     Reads each page with a changed key once, and holds it twice while it is packed; copies indexes of changed shards.
     """
@@ -56,8 +57,8 @@ def prepare(relation: Updatable, upserts: Any, deletes: Any) -> Patch:
             "a relation that is not clustered cannot be updated in place; build it anew, or with clustered=True"
         )
     changes = changed_rows(relation, upserts, deletes)
-    indexes = [index for index in relation.indexes if isinstance(index, ClusteredIndex)]
-    overlay, more_rows = relation.overlay, [0] * len(indexes)
+    indexes = [index for index in before.indexes if isinstance(index, ClusteredIndex)]
+    overlay, more_rows = before.overlay, [0] * len(indexes)
     patched, changed = list(indexes), [np.empty(0, np.int64)]
     for number in map(int, np.unique(_homes(relation, changes.keys))):
         mine = changes.of_shard(relation, number)
@@ -70,16 +71,16 @@ def prepare(relation: Updatable, upserts: Any, deletes: Any) -> Patch:
     again = changes.row_keys[1:] == changes.row_keys[:-1]
     order = page_order(patched, relation.shard_bases)
     return Patch(
-        of_version=relation.version,
+        of_version=before.version,
         keys=changes.keys,
         pages=np.sort(np.concatenate(changed)),
         overlay=overlay,
         indexes=patched,
         page_order=order,
         index_bytes=relation.map_bytes + order.nbytes + sum(index.nbytes for index in patched),
-        row_count=relation.row_count + sum(more_rows),
+        row_count=before.row_count + sum(more_rows),
         more_rows=tuple(more_rows),
-        unique=relation.unique and not again.any(),
+        unique=before.unique and not again.any(),
     )
 
 
@@ -109,7 +110,8 @@ def _patch_shard(
     dead = np.isin(keys, changes.keys)
     if not relation.key.exact and dead.any():
         dead[dead] = _true_keys(relation, frames, keys[dead], starts[dead], changes)
-    encoded = relation.codec.encode(changes.rows.select(relation.codec.schema.names))
+    new_rows = changes.rows.select(relation.codec.schema.names)
+    encoded = RowCodec(new_rows.schema).encode(new_rows)  # in roomy types, of which a row has the same bytes
     _check_width(relation, encoded.lengths)
     place = np.minimum(begin, max(ids.size - 1, 0))[np.searchsorted(changes.keys, changes.row_keys)]
     row_group = group_of[np.searchsorted(touched, place)] if touched.size else np.zeros(place.size, np.int64)

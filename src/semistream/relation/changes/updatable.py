@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,17 @@ from semistream.relation.pages.page_index import Index
 from semistream.relation.pages.page_layout import PageLayout
 from semistream.relation.rows.row_codec import RowCodec
 
-__all__ = ["Updatable"]
+__all__ = ["State", "Updatable"]
+
+
+class State(NamedTuple):
+    """What updates change of R, all of one version: another may be installed while one is worked out."""
+
+    version: int
+    indexes: list[Index]
+    overlay: Overlay
+    row_count: int
+    unique: bool
 
 
 class Updatable(Protocol):
@@ -31,10 +41,7 @@ class Updatable(Protocol):
     shard_bases: NDArray[np.int64]
     shard_count: int
     overlay: Overlay
-    row_count: int
-    unique: bool
     clustered: bool
-    version: int
 
     @property
     def page_count(self) -> int:

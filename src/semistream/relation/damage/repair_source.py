@@ -21,7 +21,7 @@ from semistream.relation.damage.repair_pages import DamagedShard, Repaired, Repa
 from semistream.relation.damage.repair_sizes import page_seed
 from semistream.relation.pages.page_layout import page_rows
 from semistream.relation.relation import Relation
-from semistream.relation.rows.fitting import fit, no_rows
+from semistream.relation.rows.fitting import fit, one_batch
 from semistream.relation.rows.selection import keep_rows, take_rows
 from semistream.relation.storage.checksum import seal
 from semistream.relation.storage.manifest import Manifest
@@ -113,8 +113,7 @@ def _gather(manifest: Manifest, reader: pa.RecordBatchReader, damaged: list[Dama
 def _rebuilt(path: Path, manifest: Manifest, shard: DamagedShard, trust: bool) -> list[Repaired]:
     """Pack the pages of a shard anew, prove them right, and write them."""
     keys = np.concatenate([*shard.keys, np.empty(0, np.int64)])
-    rows = pa.Table.from_batches(shard.rows, manifest.schema).combine_chunks().to_batches()
-    batch = rows[0] if rows else no_rows(manifest.schema)
+    batch = one_batch(pa.Table.from_batches(shard.rows, manifest.schema))
     order = np.argsort(keys, kind="stable")
     keys, batch = keys[order], take_rows(batch, order)
     positions = {int(page): at for at, page in enumerate(shard.order)}

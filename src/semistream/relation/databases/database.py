@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from semistream.relation.databases.address import DatabaseAddress, DatabaseError
 
-__all__ = ["BATCH_ROWS", "VALUE", "Database", "TableName", "one_row", "unsupported", "whole_batch"]
+__all__ = ["BATCH_ROWS", "VALUE", "Database", "TableName", "one_row", "unsupported"]
 
 BATCH_ROWS = 1 << 16
 VALUE = "\0"
@@ -165,11 +165,3 @@ def one_row(values: pa.Array) -> pa.RecordBatch:
     """Return values as ADBC takes them: columns of one row."""
     columns = [values.slice(number, 1) for number in range(len(values))]
     return pa.RecordBatch.from_arrays(columns, names=[str(number) for number in range(len(values))])
-
-
-def whole_batch(table: pa.Table) -> pa.RecordBatch:
-    """Return a table as one batch, also if it is empty."""
-    batches = table.combine_chunks().to_batches()
-    if batches:
-        return batches[0]
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in table.schema], schema=table.schema)

@@ -12,7 +12,8 @@ import adbc_driver_postgresql.dbapi as driver
 import pyarrow as pa
 
 from semistream.relation.databases.address import DatabaseError
-from semistream.relation.databases.database import VALUE, Database, TableName, one_row, unsupported, whole_batch
+from semistream.relation.databases.database import VALUE, Database, TableName, one_row, unsupported
+from semistream.relation.rows.fitting import one_batch
 
 __all__ = ["PostgreSQL"]
 
@@ -72,7 +73,7 @@ class PostgreSQL(Database):
             cursor.execute(text, None if values is None else one_row(values))
             table = cursor.fetch_arrow_table()
         connection.commit()
-        return as_schema(whole_batch(table), schema)
+        return as_schema(one_batch(table), schema)
 
     def byte_length(self, field: pa.Field) -> str:
         name = self.quoted(field.name)

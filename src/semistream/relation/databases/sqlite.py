@@ -13,7 +13,8 @@ import adbc_driver_sqlite.dbapi as driver
 import pyarrow as pa
 
 from semistream.relation.databases.address import DatabaseError
-from semistream.relation.databases.database import BATCH_ROWS, VALUE, Database, TableName, one_row, whole_batch
+from semistream.relation.databases.database import BATCH_ROWS, VALUE, Database, TableName, one_row
+from semistream.relation.rows.fitting import one_batch
 
 __all__ = ["SQLite"]
 
@@ -70,7 +71,7 @@ class SQLite(Database):
         text = " UNION ALL ".join(statements).replace(VALUE, "?")
         with connection.cursor(adbc_stmt_kwargs={_BATCH_ROWS: BATCH_ROWS}) as cursor:
             cursor.execute(text, None if values is None else one_row(values))
-            batch = whole_batch(cursor.fetch_arrow_table())
+            batch = one_batch(cursor.fetch_arrow_table())
         connection.commit()
         columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -107,8 +107,8 @@ class KeyCodec:
         """
         return tuple(column.sql_type for column in self._columns)
 
-    def check_stream(self, schema: pa.Schema, on: str | Sequence[str]) -> None:
-        """Raise unless columns ``on`` of a stream of ``schema`` can be compared with R's key.
+    def check_stream(self, schema: pa.Schema, on: str | Sequence[str], what: str = "stream") -> None:
+        """Raise unless columns ``on`` of a stream of ``schema``, or ``what`` it is, can be compared with R's key.
 
         Types fit when equal values are plain to see: integers of any width, strings of any kind, binary
         values of any kind, dates, timestamps of any unit (both with a time zone or both without), times,
@@ -120,13 +120,13 @@ class KeyCodec:
                 f"the relation's key has {len(self.names)} column(s), {list(self.names)}, but the join names "
                 f"{len(on)}: {list(on)}; name one column of the stream for each"
             )
-        _require(schema, on, "the stream")
+        _require(schema, on, f"the {what}")
         for ours, name, column in zip(self.names, on, self._columns, strict=True):
             theirs = schema.field(name).type
             if not column.accepts(plain_type(theirs)):
                 raise KeyTypeError(
-                    f"stream column {name!r} is {theirs}, but the relation's key {ours!r} is {column.type}; "
-                    f"{_cast_remedy(name, theirs, column)}"
+                    f"{what} column {name!r} is {theirs}, but the relation's key {ours!r} is {column.type}; "
+                    f"{_cast_remedy(name, theirs, column, what)}"
                 )
 
     def encode(
@@ -233,11 +233,11 @@ def _key_remedy(type_: pa.DataType) -> str:
     return "Choose another column, or build a key from parts of this one"
 
 
-def _cast_remedy(name: str, theirs: pa.DataType, column: KeyColumn) -> str:
+def _cast_remedy(name: str, theirs: pa.DataType, column: KeyColumn, what: str) -> str:
     cast = key_cast(name, theirs, column)
     how = f"{cast.sql} in SQL, or .cast({_constructor(column.type)}) in Arrow"
     if cast.keeps:
-        return f"cast the stream's column first: {how}"
+        return f"cast the {what}'s column first: {how}"
     return f"not every value of it is such a key, so decide what becomes of the others, and cast it first: {how}"
 
 

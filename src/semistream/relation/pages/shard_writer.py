@@ -35,7 +35,8 @@ __all__ = ["PAGE_BYTES", "ShardWriter", "check_page_bytes", "stored_schema", "wh
 
 
 PAGE_BYTES = 8192
-_CHUNK_ROWS = 1 << 16
+_CHUNK_ROWS, _CHUNK_BYTES = 1 << 16, 1 << 24
+"""Rows that are packed at once, unless they are long."""
 
 
 def stored_schema(schema: pa.Schema, codec: KeyCodec) -> pa.Schema:
@@ -125,8 +126,9 @@ class ShardWriter:
 
     def write(self, keys: Ints, batch: pa.RecordBatch) -> None:
         """Append rows; in a clustered shard in key order."""
-        for begin in range(0, batch.num_rows, _CHUNK_ROWS):
-            self._write(keys[begin : begin + _CHUNK_ROWS], batch.slice(begin, _CHUNK_ROWS), last=False)
+        at_once = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES * batch.num_rows // max(1, batch.nbytes)))
+        for begin in range(0, batch.num_rows, at_once):
+            self._write(keys[begin : begin + at_once], batch.slice(begin, at_once), last=False)
 
     def close(self) -> ShardFiles:
         """Write what is left and the index; return what the manifest says of this shard."""

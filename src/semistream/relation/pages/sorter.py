@@ -17,12 +17,20 @@ __all__ = ["KeySorter"]
 _KEY = "__semistream_key64"
 _BLOCK = 1 << 14
 _BUFFER = 1 << 20
+_COPIES = 3
+"""Batches, what Arrow puts together of them, and that in order, are there at once."""
+_SAMPLE = 4096
+"""Keys of a run by which it is said where to cut it."""
+_LEAST_ROWS = 64
+"""Rows of a slice at least, however long they are."""
+_MOST_OF_A_COLUMN = 1 << 30
+"""Bytes of one column that are sorted together: Arrow puts up to 2 GiB of texts, or of lists, into one array."""
 
 
 class KeySorter:
     """Takes batches with their keys, gives them back in key order; equal keys keep their order of arrival.
 
-    What fits into ``memory`` is sorted there. Beyond that, sorted runs are spilled next to the relation; the
+    What fits into a third of ``memory`` is sorted there. Beyond that, sorted runs are spilled next to the relation; the
     merge cuts the key range into slices that fit, and sorts the slice of all runs together.
 
     Parameters
@@ -32,7 +40,7 @@ class KeySorter:
     directory
         Made if runs are spilled, to hold them; removed by `close`.
     memory
-        Bytes of batches held before they are spilled. More means fewer, longer runs.
+        Bytes held, of batches and of their copies in order. More means fewer, longer runs.
     """
 
     def __init__(self, schema: pa.Schema, directory: Path, memory: int) -> None:
@@ -42,23 +50,31 @@ class KeySorter:
         self._batches: list[pa.RecordBatch] = []
         self._keys: list[Ints] = []
         self._bytes = 0
+        self._long = [at for at, field in enumerate(schema) if not pa.types.is_primitive(field.type)]
+        self._column_bytes = self._total_column_bytes = np.zeros(max(1, len(self._long)), np.int64)
         self._rows = 0
         self._total_bytes = 0
         self._runs: list[Path] = []
         self._fences: list[Ints] = []
+        self._samples: list[tuple[Ints, int]] = []  # keys, and how many rows each stands for
         self._readers: list[pa.MemoryMappedFile] = []
 
     def add(self, keys: Ints, batch: pa.RecordBatch) -> None:
         """Take a batch; may spill what is held."""
         if batch.num_rows == 0:
             return
+        of_columns = np.array([batch.column(at).nbytes for at in self._long] or [0])
+        if (self._column_bytes + of_columns).max() > _MOST_OF_A_COLUMN:
+            self._flush()
+        self._column_bytes = self._column_bytes + of_columns
+        self._total_column_bytes = self._total_column_bytes + of_columns
         self._batches.append(batch)
         self._keys.append(keys)
         size = batch.nbytes + keys.nbytes
         self._bytes += size
         self._total_bytes += size
         self._rows += batch.num_rows
-        if self._bytes >= self._memory:
+        if _COPIES * self._bytes >= self._memory:
             self._flush()
 
     def sorted(self) -> Iterator[tuple[Ints, pa.RecordBatch]]:
@@ -68,10 +84,7 @@ class KeySorter:
                 yield self._take_held()
             return
         self._flush()
-        per_row = self._total_bytes / self._rows
-        rows = max(_BLOCK, int(self._memory / 2 / per_row))
-        fences = np.sort(np.concatenate(self._fences))
-        splits = np.unique(fences[:: max(1, rows // _BLOCK)][1:])
+        splits = self._splits()
         self._readers = [pa.memory_map(str(path)) for path in self._runs]
         readers = [pa.ipc.open_file(file) for file in self._readers]
         for part in range(splits.size + 1):
@@ -87,6 +100,17 @@ class KeySorter:
                 keys = table.column(_KEY).to_numpy()
                 yield _in_order(keys, table.drop_columns([_KEY]))
 
+    def _splits(self) -> Ints:
+        """Return the keys at which to cut all runs, so that a slice of them fits, with its copies."""
+        per_row = self._total_bytes / self._rows
+        of_column = max(1.0, float(self._total_column_bytes.max())) / self._rows
+        rows = max(_LEAST_ROWS, int(min(self._memory / _COPIES / per_row, _MOST_OF_A_COLUMN / 2 / of_column)))
+        keys = np.concatenate([sample for sample, _ in self._samples])
+        stands_for = np.concatenate([np.full(sample.size, each) for sample, each in self._samples])
+        order = np.argsort(keys, kind="stable")
+        part = np.cumsum(stands_for[order]) // rows
+        return np.unique(keys[order][1:][np.diff(part) > 0])
+
     def close(self) -> None:
         """Remove what was spilled."""
         for file in self._readers:
@@ -99,6 +123,7 @@ class KeySorter:
     def _take_held(self) -> tuple[Ints, pa.RecordBatch]:
         keys, table = np.concatenate(self._keys), pa.Table.from_batches(self._batches, self._schema)
         self._keys, self._batches, self._bytes = [], [], 0
+        self._column_bytes = np.zeros_like(self._column_bytes)
         return _in_order(keys, table)
 
     def _flush(self) -> None:
@@ -120,6 +145,8 @@ class KeySorter:
             for first in range(0, batch.num_rows, _BLOCK):
                 writer.write_batch(with_key.slice(first, _BLOCK))
         self._fences.append(keys[::_BLOCK].copy())
+        each = max(1, keys.size // _SAMPLE)
+        self._samples.append((keys[::each].copy(), each))
 
 
 def _in_order(keys: Ints, table: pa.Table) -> tuple[Ints, pa.RecordBatch]:

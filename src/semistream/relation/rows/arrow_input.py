@@ -10,7 +10,7 @@ import pyarrow as pa
 from semistream.core.errors import RelationBuildError
 from semistream.relation.rows.fitting import fit
 
-__all__ = ["as_reader"]
+__all__ = ["as_reader", "read_whole"]
 
 
 def as_reader(data: Any) -> pa.RecordBatchReader:
@@ -37,6 +37,11 @@ def as_reader(data: Any) -> pa.RecordBatchReader:
         f"cannot read {type(data).__name__} as Arrow data; give a pyarrow Table, RecordBatches, or an object "
         "with __arrow_c_stream__"
     )
+
+
+def read_whole(data: Any) -> Any:
+    """Return what can be read again and again: a table, unless it is an array of keys, or None."""
+    return data if data is None or isinstance(data, pa.Array | pa.ChunkedArray) else as_reader(data).read_all()
 
 
 def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

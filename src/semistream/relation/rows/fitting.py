@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.core.errors import SemistreamError
+from semistream.relation.rows.row_cells import RowLimitError
 from semistream.relation.rows.row_codec import RowCodec
 
-__all__ = ["ColumnsError", "as_type", "fit", "no_rows", "null_array"]
+__all__ = ["ColumnsError", "as_type", "fit", "no_rows", "null_array", "one_batch"]
 
 
 class ColumnsError(SemistreamError, ValueError):
@@ -89,6 +90,21 @@ def no_rows(schema: pa.Schema) -> pa.RecordBatch:
     0
     """
     return RowCodec(schema).decode(np.empty(0, np.uint8), np.empty(0, np.int64))
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """Return a table as one batch, also if it has no rows; Arrow makes several where one would not do.
+
+    >>> one_batch(pa.table({"id": pa.chunked_array([[1], [2, 3]])})).num_rows
+    3
+    """
+    batches = table.combine_chunks().to_batches()
+    if len(batches) > 1:
+        raise RowLimitError(
+            f"{table.num_rows:,} rows have more than 2 GiB in one column, which is what Arrow holds of it at once; "
+            "give fewer rows at a time, or a type such as large_string"
+        )
+    return batches[0] if batches else no_rows(table.schema)
 
 
 def null_array(rows: int, kind: pa.DataType) -> pa.Array:

@@ -1,0 +1,55 @@
+"""Sorting in little memory: slices are as small as is said, whatever the rows are like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from semistream.relation.pages import sorter as module
+from semistream.relation.pages.sorter import KeySorter
+
+SCHEMA = pa.schema({"v": pa.binary()})
+
+
+def batches(rows: int, width: int, seed: int = 0) -> list[tuple[np.ndarray, pa.RecordBatch]]:
+    random = np.random.default_rng(seed)
+    keys = random.integers(-(2**62), 2**62, rows)
+    made = []
+    for begin in range(0, rows, 1000):
+        mine = keys[begin : begin + 1000]
+        values = [int(key).to_bytes(8, "little", signed=True) * (width // 8) for key in mine]
+        made.append((mine, pa.record_batch([pa.array(values, pa.binary())], schema=SCHEMA)))
+    return made
+
+
+@pytest.mark.parametrize(("rows", "width"), [(20_000, 1600), (5_000, 8000), (40_000, 80)])
+def test_no_slice_is_larger_than_its_part_of_the_memory(tmp_path: Path, rows: int, width: int) -> None:
+    given = batches(rows, width)
+    size = sum(batch.nbytes for _, batch in given)
+    memory = size // 8
+    sorter = KeySorter(SCHEMA, tmp_path / "runs", memory)
+    for keys, batch in given:
+        sorter.add(keys, batch)
+    found = list(sorter.sorted())
+    sorter.close()
+    assert max(batch.nbytes for _, batch in found) <= 1.2 * memory / 3
+    keys = np.concatenate([keys for keys, _ in found])
+    assert np.array_equal(keys, np.sort(np.concatenate([keys for keys, _ in given])))
+    first = [int.from_bytes(value.as_py()[:8], "little", signed=True) for _, batch in found for value in batch["v"]]
+    assert first == keys.tolist()
+
+
+def test_no_more_of_a_column_is_put_together_than_arrow_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_OF_A_COLUMN", 100_000)
+    sorter = KeySorter(SCHEMA, tmp_path / "runs", 10**9)
+    given = batches(5000, 80)
+    for keys, batch in given:
+        sorter.add(keys, batch)
+    assert len(list((tmp_path / "runs").iterdir())) == 4
+    found = list(sorter.sorted())
+    sorter.close()
+    assert max(batch["v"].nbytes for _, batch in found) <= 60_000
+    assert sum(batch.num_rows for _, batch in found) == 5000
