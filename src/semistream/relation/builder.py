@@ -31,7 +31,7 @@ from semistream.relation.stores.store_path import Place, names_in, place_of
 from semistream.relation.versions.leases import WRITERS, Writer
 from semistream.relation.versions.retrying import until_first
 
-__all__ = ["NULL_KEYS", "build", "building", "commit_build", "shard_name"]
+__all__ = ["NULL_KEYS", "build", "building", "check_names", "commit_build", "shard_name"]
 
 NULL_KEYS = "rows_with_null_key"
 """Manifest property: rows left out because their key is NULL, which no stream tuple can match."""
@@ -91,7 +91,8 @@ def _there_already(path: Place, newest: int) -> RelationBuildError:
     )
 
 
-def _check_names(schema: pa.Schema) -> None:
+def check_names(schema: pa.Schema) -> None:
+    """Refuse columns of which several have one name."""
     twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if twice:
         raise RelationBuildError(
@@ -125,7 +126,7 @@ def build(
     check_page_bytes(page_bytes, fill)
     check_at_least(1, shards=shards)
     reader = as_reader(data)
-    _check_names(reader.schema)
+    check_names(reader.schema)
     codec = KeyCodec.for_schema(reader.schema, key)
     held = roomy_schema(reader.schema)
     writers: list[ShardWriter] = []

@@ -40,6 +40,16 @@ def test_a_damaged_pin_is_told_and_nothing_goes(path, content):
     assert [version.number for version in semistream.history(path)] == [1, 2]
 
 
+def test_a_query_that_was_put_back_has_pins_of_its_old_batches(path):
+    """Also when it has had more batches since than pins are kept of."""
+    for batch in range(100, 100 + 2 * pins.KEPT_PINS):
+        pins.version_for(path, "q-1", batch)
+    assert pins.version_for(path, "q-1", 90) == 1
+    semistream.upsert(path, pa.table({"id": [1], "v": [2]}))
+    assert pins.version_for(path, "q-1", 90) == 1
+    assert pins.version_for(path, "q-1", 200) == 2
+
+
 def test_pinning_while_others_look_at_pins(path):
     """A temporary file was taken for an empty pin, and removed before it could be linked."""
     ended = threading.Event()

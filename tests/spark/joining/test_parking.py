@@ -97,6 +97,12 @@ def test_rows_are_tried_with_a_relation_made_anew_under_the_same_number(
     build(path, 1, 5)
     assert batch(2) == ([{"id": 5, "missing_in": None, "v": 50}], told_of(late=1, waiting=1))
     assert batch(3) == ([], told_of(waiting=1))
+    operator.idle, timers = True, [NOW]
+    monkeypatch.setattr(operator._handle, "listTimers", lambda: list(timers), raising=False)
+    monkeypatch.setattr(operator._handle, "deleteTimer", timers.remove, raising=False)
+    monkeypatch.setattr(operator._handle, "registerTimer", timers.append)
+    assert batch(4) == ([], told_of(waiting=1))
+    assert timers == [NOW + 4001]  # or what waits would be counted a second time by the timer of the batch before
     assert batch(3601) == ([{"id": 6, "missing_in": None, "v": None}], told_of(expired=1))
 
 

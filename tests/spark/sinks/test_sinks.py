@@ -16,7 +16,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame, SparkSession
 
 from semistream.relation.databases import DatabaseAddress, DatabaseError, open_database
-from semistream.spark.sinks import BatchSink, DatabaseSink, DeltaSink, SinkError, write_stream
+from semistream.spark.sinks import BatchSink, DatabaseSink, DeltaSink, ParquetSink, SinkError, write_stream
 
 DATABASES = ["postgresql", "mariadb"]
 MOMENT = datetime.datetime(2024, 5, 17, 12, 30, 0, 250_001, tzinfo=datetime.UTC)
@@ -83,6 +83,14 @@ def test_replay_changes_nothing(server: Server, table_name: str) -> None:
     assert [row["id"] for row in stored(server, table_name)] == [1, 2, 3, 4]
 
 
+def test_queries_are_told_apart_by_all_of_their_names(server: Server, table_name: str) -> None:
+    sink = DatabaseSink(server.url, table_name, password=server.password)
+    names = ["daily", "daily ", "q" * 200, "q" * 201, "q" * 202]
+    assert all(sink.write(batch(at), name, 0) for at, name in enumerate(names))
+    assert not any(sink.write(batch(at), name, 0) for at, name in enumerate(names))
+    assert [row["id"] for row in stored(server, table_name)] == [*range(len(names))]
+
+
 def test_upsert_keeps_one_row_a_key(server: Server, table_name: str) -> None:
     sink = DatabaseSink(server.url, table_name, key="id", password=server.password)
     name = batch().schema.names[1]
@@ -137,6 +145,27 @@ def test_addresses_that_are_none() -> None:
         assert "pw" not in str(failure.value)
     with pytest.raises(SinkError, match="SQLite cannot be a sink"):
         DatabaseSink("sqlite:///tmp/x.db", "t")
+
+
+@pytest.mark.parametrize("make", [ParquetSink, DeltaSink])
+def test_rows_keep_the_values_that_they_are_partitioned_by(make: Any, tmp_path: Path) -> None:
+    """Names of folders cannot tell all texts apart: then none is taken for another."""
+    from deltalake import DeltaTable
+
+    null = "__HIVE_DEFAULT_PARTITION__"
+    for number, texts in enumerate((["a", "a\0b", "a"], [null, None], [None, null], ["", "x"])):
+        sink = make(tmp_path / str(number), partition_by=["k"])
+        rows = pa.table({"k": pa.array(texts, pa.string()), "n": range(len(texts))})
+        if make is DeltaSink and "" not in texts:
+            assert sink.write(rows, "q", 0)
+            found = DeltaTable(tmp_path / str(number)).to_pyarrow_table().sort_by("n")
+            assert found["k"].to_pylist() == texts
+            continue
+        with pytest.raises(SinkError, match=r"in column 'k', which is partitioned by.*or another text"):
+            sink.write(rows, "q", 0)
+        assert not sink.holds("q", 0)
+    with pytest.raises(SinkError, match=r"'k' is binary.*hex\(\)"):
+        make(tmp_path / "b", partition_by=["k"]).write(pa.table({"k": [b"\xff"], "n": [1]}), "q", 0)
 
 
 def test_delta_replay_changes_nothing(tmp_path: Path) -> None:

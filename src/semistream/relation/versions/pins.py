@@ -235,7 +235,8 @@ def _forget_old(newest: Place) -> None:
     folder = newest.parent
     names = sorted(name for name in names_in(folder) if name[0].isdigit())
     if not folder.name.startswith(SHARED):
-        old = names[:-KEPT_PINS]
+        # a query that was put back to an earlier batch needs its pins, however many there are of later ones
+        old = [name for name in names if name <= newest.name][:-KEPT_PINS]
     elif (now := int(newest.name)) % _SHARED_SWEEP == 0:
         # by age: a query with many batches must not push out the pin of one with few
         old = [name for name in names if now - int(name) > _SHARED_KEPT]

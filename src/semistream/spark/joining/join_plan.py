@@ -50,7 +50,8 @@ from semistream.spark.joining.parked_rows import DEADLINE, PARKED
 from semistream.spark.joining.shard_budget import NEW_ROWS, WAITING_ROWS, ShardBudget
 from semistream.spark.joining.state_partitions import check_can_park
 from semistream.spark.relations.build_job import SPARK_SCHEMA
-from semistream.spark.relations.types import arrow_schema, spark_type
+from semistream.spark.relations.key_expressions import folding, has_column
+from semistream.spark.relations.types import arrow_schema, check_collations, spark_type
 from semistream.tuner.auto import AUTO
 
 __all__ = ["ALGORITHM", "MEMORY", "PlannedJoin", "plan_join"]
@@ -180,7 +181,8 @@ def plan_join(
         stream = with_marker(stream)
     path, version = _located(relation)
     keys = (on,) if isinstance(on, str) else tuple(on)
-    _check_surrogate(keys, surrogate, unknown)
+    _check_surrogate(stream, keys, surrogate, unknown)
+    check_collations(stream.schema, keys)
     schema = arrow_schema(stream.schema)
     _check_names(schema, waits)
     manifest, held = hold_manifest(path, version)
@@ -261,10 +263,9 @@ def _check_local(stream: DataFrame, path: Place, local: int | float | str | None
         if local is not None:
             raise UnsupportedJoinError(f"local={local!r} is for relations in a store, and {path} is not; leave it out")
         return
-    if str(stream.sparkSession.conf.get("spark.master", "")).startswith("local"):
-        tier = local_tier(local, manifest.nbytes)
-        if tier is not None:
-            tier.check()
+    master = str(stream.sparkSession.conf.get("spark.master", ""))
+    if master.startswith("local") and (tier := local_tier(local, manifest.nbytes)) is not None:
+        tier.check()
 
 
 def _most_shards(path: Place, manifest: Manifest) -> int:
@@ -313,9 +314,11 @@ def _label(path: Place, metrics: str | Observation | None) -> str:
     return metrics if isinstance(metrics, str) else path.name
 
 
-def _check_surrogate(keys: tuple[str, ...], surrogate: str | None, unknown: Any) -> None:
+def _check_surrogate(stream: DataFrame, keys: tuple[str, ...], surrogate: str | None, unknown: Any) -> None:
     if surrogate is not None and len(keys) > 1:
         raise UnsupportedJoinError(f"surrogate takes the place of one key column, not of {len(keys)}")
+    if surrogate is not None and has_column(stream, surrogate, besides=keys):
+        raise UnsupportedJoinError(f"the stream has a column {surrogate!r} too; rename it, or drop it before the join")
     if unknown is not None and surrogate is None:
         raise UnsupportedJoinError(
             "unknown is the surrogate key of rows without a partner; name that column: surrogate"
@@ -335,8 +338,7 @@ def _result_schema(
     stream: DataFrame, stream_schema: pa.Schema, manifest: Manifest, values: Sequence[pa.Field], suffix: str
 ) -> st.StructType:
     """Return the stream's columns as they are, then the relation's, in the types Spark gave them or the nearest."""
-    case_sensitive = stream.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
-    named = output_schema(stream_schema, pa.schema(values), suffix, fold=str if case_sensitive else str.lower)
+    named = output_schema(stream_schema, pa.schema(values), suffix, fold=folding(stream))
     original: dict[str, st.DataType] = {}
     if SPARK_SCHEMA in manifest.properties:
         built = st.StructType.fromJson(json.loads(manifest.properties[SPARK_SCHEMA]))

@@ -199,6 +199,9 @@ class _Parking(StatefulProcessor):
                 fresh.extend(unpacked(row.blob))
             elif row.blob is not None:
                 yield _tended(row.blob)
+        if self.idle:  # or this group would be tended twice, and be told of twice
+            for due in self._handle.listTimers():
+                self._handle.deleteTimer(due)
         yield from self._tend(int(key[0]), fresh, now)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:

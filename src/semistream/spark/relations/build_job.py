@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame
 from semistream.core.arguments import check_at_least
 from semistream.core.errors import RelationBuildError, SemistreamError
 from semistream.core.units import parse_bytes
-from semistream.relation.builder import NULL_KEYS, building, commit_build, shard_name
+from semistream.relation.builder import NULL_KEYS, building, check_names, commit_build, shard_name
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.pages.shard_writer import PAGE_BYTES, ShardWriter, check_page_bytes
 from semistream.relation.relation import Relation
@@ -35,7 +35,7 @@ from semistream.relation.storage.manifest import Manifest, ShardFiles
 from semistream.relation.stores.scratch import publish, workplace
 from semistream.relation.stores.store_path import Place, place_of
 from semistream.spark.relations.key_expressions import key_order, positional, shard_of
-from semistream.spark.relations.types import arrow_schema, fit
+from semistream.spark.relations.types import arrow_schema, check_collations, fit
 
 __all__ = ["SPARK_SCHEMA", "ShardTask", "build", "write_shards"]
 
@@ -87,7 +87,9 @@ def build(
     check_page_bytes(page_bytes, fill)
     check_at_least(1, shards=shards)
     schema = arrow_schema(df.schema)
+    check_names(schema)
     codec = KeyCodec.for_schema(schema, key)
+    check_collations(df.schema, codec.names)
     with building(path, overwrite=overwrite) as writer:
         task = ShardTask(str(path), writer.run, schema, codec.names, shards, page_bytes, fill)
         null_keys, files = write_shards(df, task, codec)

@@ -26,11 +26,13 @@ from semistream.core.errors import RelationBuildError
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.stores.store_path import place_of
 from semistream.spark.relations.key_expressions import quoted
+from semistream.spark.relations.types import check_collations
 from semistream.spark.relations.update_jobs import apply_changes, compact
 
 __all__ = ["debezium_changes", "write_changes"]
 
-_GONE = "__gone"
+_GONE, _WRONG = "__gone", "__wrong"
+_NO_OP = "NULL, or a message was not understood"
 _STAYS = ("insert", "update", "upsert", "c", "r", "u", "i")
 _GOES = ("delete", "d")
 NOTE = "changes of "
@@ -81,6 +83,7 @@ def write_changes(
     if not compact_above > 0:
         raise ValueError(f"compact_above is a share of R's pages above 0, such as 0.25, not {compact_above!r}")
     manifest = manifests.load(place_of(path))
+    check_collations(changes.schema, manifest.key)
     needed = [*manifest.schema.names, op, *([order] if order else [])]
     if missing := [name for name in needed if name not in changes.columns]:
         raise RelationBuildError(f"the changes lack the column {missing[0]!r}; they have {', '.join(changes.columns)}")
@@ -100,20 +103,23 @@ def debezium_changes(messages: DataFrame, schema: str, *, value: str = "value") 
     schema
         R's columns, ``"id long, name string"``. Messages with and without the envelope ``{"schema": …, "payload": …}``
         are understood. Tombstones, which have no value, are left out; ``op`` is NULL where a message is not understood,
-        which stops the query that writes it.
+        or a value in it is none of its column's type, which stops the query that writes it.
     """
     try:
         row = StructType.fromDDL(schema)
     except PySparkException as error:
         raise RelationBuildError(f"{schema!r} is no schema; write 'id long, name string'") from error
     body = StructType().add("op", StringType()).add("before", row).add("after", row)
-    read = F.from_json(F.col(value).cast("string"), StructType([*body.fields]).add("payload", body))
+    # of a message that does not fit Spark reads what does, and would have NULL in place of the rest
+    whole = StructType([*body.fields]).add("payload", body).add(_WRONG, StringType())
+    read = F.from_json(F.col(value).cast("string"), whole, {"columnNameOfCorruptRecord": _WRONG})
     parsed = messages.where(F.col(value).isNotNull()).withColumn("__read", read)
     inner = F.coalesce(F.col("__read.payload"), F.struct("__read.op", "__read.before", "__read.after"))
     parsed = parsed.withColumn("__change", inner)
     image = F.when(F.col("__change.op") == "d", F.col("__change.before")).otherwise(F.col("__change.after"))
     others = [name for name in messages.columns if name not in (value, "key")]
-    return parsed.withColumn("__row", image).select("__row.*", F.col("__change.op").alias("op"), *others)
+    op = F.when(F.col(f"__read.{_WRONG}").isNull(), F.col("__change.op"))
+    return parsed.withColumn("__row", image).select("__row.*", op.alias("op"), *others)
 
 
 @dataclass(frozen=True)
@@ -164,7 +170,7 @@ class _ChangeWriter:
         """Return whether a change removes its key."""
         ops = F.lower(quoted(self.op))
         told = F.concat(
-            F.lit(f"column {self.op} says "), F.coalesce(F.concat(F.lit("'"), ops, F.lit("'")), F.lit("NULL")),
+            F.lit(f"column {self.op} says "), F.coalesce(F.concat(F.lit("'"), ops, F.lit("'")), F.lit(_NO_OP)),
             F.lit(f"; it must be one of {', '.join((*_STAYS, *_GOES))}"),
         )  # fmt: skip
         gone = F.when(ops.isNull() | ~ops.isin(*_GOES, *_STAYS), F.raise_error(told).cast("boolean"))

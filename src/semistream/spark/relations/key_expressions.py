@@ -6,14 +6,14 @@ named by position on their way to Python, where they get their names back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from semistream.relation.keys.key_codec import KeyCodec
 
-__all__ = ["by_position", "key_hash", "key_order", "positional", "quoted", "shard_of"]
+__all__ = ["by_position", "folding", "has_column", "key_hash", "key_order", "positional", "quoted", "shard_of"]
 
 
 def positional(df: DataFrame) -> DataFrame:
@@ -29,6 +29,17 @@ def shard_of(df: DataFrame, on: Sequence[str], codec: KeyCodec, shards: int) -> 
 def quoted(name: str) -> Column:
     """Return a column by its exact name, whatever is in it."""
     return F.col(f"`{name.replace('`', '``')}`")
+
+
+def folding(df: DataFrame) -> Callable[[str], str]:
+    """Return what makes names alike that Spark takes for one."""
+    return str if df.sparkSession.conf.get("spark.sql.caseSensitive") == "true" else str.lower
+
+
+def has_column(df: DataFrame, name: str, besides: Sequence[str]) -> bool:
+    """Return whether a column has that name, as Spark sees it, which is not one of others."""
+    fold = folding(df)
+    return any(fold(name) == fold(other) for other in df.columns if other not in besides)
 
 
 def key_order(df: DataFrame, codec: KeyCodec) -> Column:

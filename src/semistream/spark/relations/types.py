@@ -21,10 +21,11 @@ from pyspark.sql.pandas.types import (
     to_arrow_type,
 )
 
-from semistream.core.errors import SemistreamError
+from semistream.core.errors import KeyTypeError, SemistreamError
 
-__all__ = ["UnsupportedTypeError", "arrow_schema", "fit", "spark_type", "together"]
+__all__ = ["UnsupportedTypeError", "arrow_schema", "check_collations", "fit", "spark_type", "together"]
 
+_BINARY = "UTF8_BINARY"
 # Integers that Spark lacks become the next larger type it has, as when it reads them from Parquet.
 _LARGER: dict[pa.DataType, st.DataType] = {
     pa.uint8(): st.ShortType(),
@@ -49,6 +50,17 @@ def arrow_schema(schema: st.StructType, timezone: str = "UTC") -> pa.Schema:
     Spark marks instants with the session's time zone; a relation keeps them as UTC, whatever the session.
     """
     return pa.schema([pa.field(field.name, _arrow_type(field, timezone), field.nullable) for field in schema.fields])
+
+
+def check_collations(schema: st.StructType, keys: Iterable[str]) -> None:
+    """Refuse keys that are equal in more ways than byte for byte, for which relations have no order and no hash."""
+    for name in keys:
+        kind = next((field.dataType for field in schema.fields if field.name == name), None)
+        if isinstance(kind, st.StringType) and (collation := getattr(kind, "collation", _BINARY)) != _BINARY:
+            raise KeyTypeError(
+                f"key column {name!r} has the collation {collation}, and keys are compared byte by byte; make equal "
+                f"ones the same first, such as with lower(), and cast them: collate(…, '{_BINARY}')"
+            )
 
 
 def _arrow_type(field: st.StructField, timezone: str) -> pa.DataType:

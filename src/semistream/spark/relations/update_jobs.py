@@ -32,8 +32,8 @@ from semistream.relation.stores.store_path import Place, place_of
 from semistream.relation.updates import rewrite_shard, write_shard
 from semistream.relation.versions.leases import Writer
 from semistream.relation.versions.retrying import until_first
-from semistream.spark.relations.key_expressions import positional, shard_of
-from semistream.spark.relations.types import arrow_schema
+from semistream.spark.relations.key_expressions import positional, quoted, shard_of
+from semistream.spark.relations.types import arrow_schema, check_collations
 
 __all__ = ["apply_changes", "compact", "delete", "upsert"]
 
@@ -118,9 +118,9 @@ def _update(df: DataFrame, path: PathLike, *, gone: bool | str, note: tuple[str,
             raise RelationBuildError(
                 f"the update lacks R's column {missing[0]!r}; it has {df.columns}, and needs {names}"
             )
-        flags = [f"`{gone}`"] if isinstance(gone, str) else []
-        rows = df.select(*(f"`{name}`" for name in names), *flags)
-        codec.check_stream(arrow_schema(rows.schema), codec.names)
+        rows = df.select(*map(quoted, [*names, *([gone] if isinstance(gone, str) else [])]))
+        codec.check_stream(arrow_schema(rows.schema), codec.names, "update")
+        check_collations(rows.schema, codec.names)
         task = _UpdateTask(str(target), manifest.version, name, tuple(names), gone is True)
         shard = shard_of(rows, codec.names, codec, len(manifest.shards))
         sharded = positional(rows).repartitionById(len(manifest.shards), shard)

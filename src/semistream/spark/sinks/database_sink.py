@@ -27,6 +27,7 @@ LEDGER = "semistream_batches"
 """The table of batch numbers, beside the rows' table: query, table, last batch."""
 
 _STAGE = "semistream_stage_"
+_LONGEST_NAME = 200
 
 
 class DatabaseSink(BatchSink["DatabaseStaging"]):
@@ -132,7 +133,9 @@ class DatabaseSink(BatchSink["DatabaseStaging"]):
         ]
         if self.key:
             columns.append(f"PRIMARY KEY ({database.listed(self.key)})")
-        text = "VARCHAR(200)" if self._postgresql else "VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+        text = f"VARCHAR({_LONGEST_NAME})"
+        if not self._postgresql:
+            text += " CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
         ledger = f"query {text}, target {text}, batch BIGINT NOT NULL, PRIMARY KEY (query, target)"
         with database.connect() as connection:
             with connection.cursor() as cursor:
@@ -146,7 +149,7 @@ class DatabaseSink(BatchSink["DatabaseStaging"]):
         """Note the batch and return True, or return False if it, or a later one, is noted."""
         ledger = statement(self.database, self.database.quoted(self._ledger))
         first, second, third = signs(self.database, 3)
-        ours = (query, self.table.name)
+        ours = (self._noted_as(query), self.table.name)
         ignore = ("", " ON CONFLICT DO NOTHING") if self._postgresql else (" IGNORE", "")
         cursor.execute(
             f"INSERT{ignore[0]} INTO {ledger} (query, target, batch) VALUES ({first}, {second}, -1){ignore[1]}", ours
@@ -156,7 +159,21 @@ class DatabaseSink(BatchSink["DatabaseStaging"]):
         cursor.execute(
             f"UPDATE {ledger} SET batch = {first} WHERE query = {second} AND target = {third}", (batch, *ours)
         )
+        if self._last(cursor, query) != batch:
+            raise SinkError(
+                f"{self._ledger} does not keep the number of batch {batch} of {query!r}; the micro-batch is not "
+                "written: another one would write it again"
+            )
         return True
+
+    def _noted_as(self, query: str) -> str:
+        """Return the name that a query has in the ledger: not longer than fits, and no other's.
+
+        MariaDB takes names for the same that differ in spaces at their end.
+        """
+        if len(query) <= _LONGEST_NAME and (self._postgresql or query == query.rstrip(" ")):
+            return query
+        return f"{query[: _LONGEST_NAME // 2]}… {hashlib.blake2b(query.encode(), digest_size=16).hexdigest()}"
 
     def _last(self, cursor: Any, query: str, *, lock: bool = False) -> int:
         """Return the last batch that is noted, or -1."""
@@ -164,7 +181,7 @@ class DatabaseSink(BatchSink["DatabaseStaging"]):
         first, second = signs(self.database, 2)
         cursor.execute(
             f"SELECT batch FROM {ledger} WHERE query = {first} AND target = {second}" + (" FOR UPDATE" if lock else ""),
-            (query, self.table.name),
+            (self._noted_as(query), self.table.name),
         )
         found = cursor.fetchone()
         return -1 if found is None else int(found[0])

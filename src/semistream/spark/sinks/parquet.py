@@ -169,6 +169,9 @@ def check_partitions(schema: pa.Schema, partition_by: Sequence[str]) -> None:
     """Raise if rows cannot be partitioned so."""
     if missing := [name for name in partition_by if name not in schema.names]:
         raise SinkError(f"no column {missing[0]!r} to partition by; there are {', '.join(schema.names)}")
+    for name in partition_by:
+        if pa.types.is_binary(kind := schema.field(name).type) or pa.types.is_large_binary(kind):
+            raise SinkError(f"column {name!r} is {kind}, which no folder can be named by; cast it, as with hex()")
     if partition_by and len(set(partition_by)) == len(schema.names):
         raise SinkError("all columns are partitioned by, so no column is left for the files; partition by fewer")
 

@@ -17,10 +17,14 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from semistream.spark.sinks.sink import SinkError
+
 __all__ = ["FileOnDisk", "ParquetFiles", "PartFile", "flushed_file"]
 
 _HELD = 32 << 20
 """Bytes of rows that wait to become a row group."""
+_NO_NAMES = ("__HIVE_DEFAULT_PARTITION__",)
+"""What NULL is called in the name of a folder."""
 _OPEN = 64
 """Files that are open at once; of partitions beyond, the one written to least lately is closed."""
 
@@ -100,7 +104,7 @@ class ParquetFiles:
         self._naming = ds.partitioning(pa.schema([schema.field(name) for name in partition_by]), flavor="hive")
         self._create = create
         self._plain = plain
-        self._parts: dict[str, _Part] = {}
+        self._parts: dict[tuple[Any, ...], _Part] = {}
         self._written: list[PartFile] = []
         self._held = 0
         self.paths: list[str] = []
@@ -109,9 +113,9 @@ class ParquetFiles:
     def append(self, rows: pa.RecordBatch) -> None:
         """Hold rows, and write some if there are many; they may be slices of larger arrays."""
         for values, part in self._split(rows):
-            folder = self._folder(values)
-            found = self._parts.pop(folder, None) or _Part(values, folder)
-            self._parts[folder] = found  # the last one is the one written to most lately
+            key = tuple(values.values())
+            found = self._parts.pop(key, None) or _Part(values, self._folder(values))
+            self._parts[key] = found  # the last one is the one written to most lately
             found.rows.append(part)
             found.held += part.nbytes
             self._held += part.nbytes
@@ -152,6 +156,12 @@ class ParquetFiles:
     def _folder(self, values: dict[str, Any]) -> str:
         if not values:
             return ""
+        for name, value in values.items():
+            if (text := value.as_py()) == "" or ((text in _NO_NAMES or "\0" in str(text)) and not self._plain):
+                raise SinkError(
+                    f"a row has {text!r} in column {name!r}, which is partitioned by, and no partition can be named "
+                    "so that this is read again; write NULL or another text in its place, or partition by other columns"
+                )
         tests = [
             pc.field(name) == value if value.is_valid else pc.field(name).is_null() for name, value in values.items()
         ]
@@ -184,4 +194,4 @@ class ParquetFiles:
         part.target.close()
         values = {name: value.as_py() for name, value in part.values.items()}
         self._written.append(PartFile(part.path, values, size, part.metadata[-1]))
-        del self._parts[part.folder]
+        del self._parts[tuple(part.values.values())]
