@@ -26,6 +26,7 @@ from semistream.relation.relation import Relation
 from semistream.relation.stores import object_store
 from semistream.relation.stores.object_store import StoreUnavailableError
 from semistream.relation.stores.store_path import StorePath, place_of
+from semistream.relation.versions import store_leases
 from semistream.relation.versions.pins import version_for
 
 R = "s3://bucket/warehouse/products"
@@ -286,3 +287,26 @@ def test_pages_at_regular_distances_share_requests() -> None:
     pages = np.arange(0, 20_000, 6)
     bounds = _requests(pages, np.array([0, 20_000]), *_widest_gap(pages, 8), 64)
     assert bounds.size - 1 < 0.6 * pages.size
+
+
+def test_a_lease_that_was_given_up_does_not_come_back(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last sign of life may be on its way just then."""
+    monkeypatch.setattr(store_leases, "_HEARTBEAT", 0.001)
+    looked, given_up = threading.Event(), threading.Event()
+    is_file = StorePath.is_file
+
+    def slow(self: StorePath) -> bool:
+        found = is_file(self)
+        looked.set()
+        given_up.wait(0.3)
+        return found
+
+    monkeypatch.setattr(StorePath, "is_file", slow)
+    path = place_of(R)
+    assert isinstance(path, StorePath)
+    lease = store_leases.StoreLease(path)
+    assert looked.wait(10)
+    lease.give_up()
+    given_up.set()
+    time.sleep(0.05)
+    assert not [key for key in s3.objects if "/.writers/" in key]

@@ -44,7 +44,7 @@ class StoreLease:
         self._lease = path / WRITERS / self.run
         self._fate = path / WRITERS / f"{self.run}.fate"
         self._committing = False
-        self._ended = threading.Event()
+        self._ended, self._beating = threading.Event(), threading.Lock()
         self._record = json.dumps({"floor": self.floor, **_this_process()}).encode()
         files.write_file(self._lease, self._record)
         threading.Thread(target=self._beat, name="writer's lease", daemon=True).start()
@@ -63,7 +63,8 @@ class StoreLease:
     def give_up(self) -> None:
         """Remove the lease, when nothing is left that is in no version."""
         self._ended.set()
-        files.remove(self._lease)
+        with self._beating:  # or a last sign of life might bring it back
+            files.remove(self._lease)
         if self._committing:
             files.remove(self._fate)
 
@@ -75,8 +76,8 @@ class StoreLease:
 
     def _beat(self) -> None:
         while not self._ended.wait(_HEARTBEAT):
-            with contextlib.suppress(StorageError):
-                if not self._lease.is_file():  # taken for dead
+            with contextlib.suppress(StorageError), self._beating:
+                if self._ended.is_set() or not self._lease.is_file():  # given up, or taken for dead
                     return
                 files.write_file(self._lease, self._record)
 
