@@ -38,13 +38,13 @@ def test_upsert_delete_history_compact_vacuum(tmp_path):
         with Relation.open(path, version=version["number"]) as opened:
             assert opened.page_count == version["pages"], "as inspect says"
     assert "of those changed" in semistream("history", path).stdout
-    removed = semistream("vacuum", path, "--older-than", "-1")
+    removed = semistream("vacuum", path, "--older-than", "0")
     assert "Removed" in removed.stdout, removed
     assert "version 3 stays: a micro-batch of query some-query read it" in removed.stdout
     assert "version 4 stays: it is the newest" in removed.stdout
     left = json.loads(semistream("history", path, "--json").stdout)
     assert [version["number"] for version in left] == [3, 4], "the pinned version and the newest stay"
-    semistream("vacuum", path, "--older-than", "-1", "--idle-days", "-1")
+    semistream("vacuum", path, "--older-than", "0", "--idle-days", "0")
     assert len(json.loads(semistream("history", path, "--json").stdout)) == 1, "the query will not come back"
 
 
@@ -59,3 +59,19 @@ def test_what_is_wrong_is_said_in_one_message(tmp_path):
     assert refused.returncode == 2
     assert "'id'" in refused.stderr
     assert len(json.loads(semistream("history", tmp_path / "r", "--json").stdout)) == 1
+
+
+@pytest.mark.slow
+def test_names_are_shown_as_they_are(tmp_path):
+    """Also those that look like what a terminal's colours are written as; a version that is committed is told of."""
+    path = tmp_path / "r[/x]"
+    (tmp_path / "all.csv").write_text("[red]id,speed [m/s]\n1,2\n2,3\n")
+    (tmp_path / "more.csv").write_text("[red]id,speed [m/s]\n2,3\n2,4\n")
+    built = semistream("build", tmp_path / "all.csv", path, "--key", "[red]id", "--unique")
+    assert (built.returncode, "[red]id (unique" in built.stdout) == (0, True), built
+    changed = semistream("upsert", tmp_path / "more.csv", path)
+    assert (changed.returncode, "several rows now" in changed.stderr) == (0, True), changed
+    for command in ("inspect", "head", "history"):
+        shown = semistream(command, path)
+        assert shown.returncode == 0, shown
+        assert ("r[/x]" if command == "history" else "speed [m/s]") in shown.stdout.replace("\n", "")

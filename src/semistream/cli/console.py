@@ -127,6 +127,12 @@ _PHRASES = {
     "or with clustered=True": "without --scattered",
     "(local=None)": "(leave out local)",
     "page_size must": "--page-size must",
+    "give a larger page_size": "give a larger --page-size",
+    "with a larger page_size": "with a larger --page-size",
+    "the data is right trust it": "the data is right --trust it",
+    "older_than must": "--older-than must",
+    "idle_days must": "--idle-days must",
+    "rows_per_key must": "--rows-per-key must",
 }
 
 

@@ -61,7 +61,10 @@ def run(
         pipeline = load(path, adopt=adopt, settings=quiet)
     try:
         if check:
-            out.print(f"[green]{path} is right[/green]: {', '.join(pipeline.rows.columns)}", soft_wrap=True)
+            out.print(
+                f"[green]{escape(str(path))} is right[/green]: {escape(', '.join(pipeline.rows.columns))}",
+                soft_wrap=True,
+            )
             return
         totals = BatchTotals()
         with _statistics(pipeline.plan, totals, port if dashboard else None) as listener:

@@ -8,8 +8,11 @@ package of your own names both modules as entry points of ``semistream.joins`` a
 from __future__ import annotations
 
 import functools
+import inspect
+import re
 from typing import Any
 
+from semistream.core.arguments import nearest
 from semistream.core.errors import UnknownAlgorithmError
 from semistream.core.plugins import modules_of
 from semistream.joins.interface.join import How, Join
@@ -59,4 +62,29 @@ def create(algorithm: str, relation: Relation, **options: Any) -> Join:
     >>> result.sort_by("amount").to_pydict()
     {'id': [3, 1, 9], 'amount': [10, 20, 30], 'name': ['pear', 'apple', None]}
     """
-    return find(algorithm)(relation, **options)
+    kind = find(algorithm)
+    if not isinstance(relation, Relation):
+        raise TypeError(
+            f"create takes an open relation, not {type(relation).__name__}; open it: semistream.Relation.open(path)"
+        )
+    try:
+        return kind(relation, **options)
+    except TypeError as error:
+        if (wrong := re.search(r"unexpected keyword argument '(\w+)'", str(error))) is None:
+            raise
+        known = _options(kind)
+        hint = nearest(wrong[1], known, f"it has {', '.join(known)}")
+        raise TypeError(f"{algorithm} has no option {wrong[1]!r}; {hint}") from error
+
+
+def _options(kind: type[Join]) -> list[str]:
+    """Return the names of a join's options, those of a join behind it included."""
+    behind = getattr(kind, "behind", None)
+    found = {
+        name
+        for part in (*kind.__mro__, *(behind.__mro__ if isinstance(behind, type) else ()))
+        if issubclass(part, Join)
+        for name, given in inspect.signature(part.__init__).parameters.items()
+        if given.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    return sorted(found)

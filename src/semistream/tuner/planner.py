@@ -173,7 +173,7 @@ def plan(
         last = found or last
         shards *= 2
     if last is None:
-        raise min(lacking, key=lambda error: error.minimum)
+        raise lacking[0]  # that of one shard
     best = max((found for found in known.values() if found is not None), key=lambda found: found.rate)
     raise PlanError(
         f"{format_count(rate)} tuples/s is out of reach: the most is {format_count(best.rate)}/s, with {best.shards} "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from semistream.cli.console import errors, facts, out, print_json, progress, step
@@ -26,7 +27,10 @@ def inspect(
     version: Annotated[int | None, typer.Option(help="Which version; the newest by default.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what a relation is; with --check also whether all of it can be read. Exit code 1 if it cannot."""
+    """Say what a relation is; with --check also whether all of it can be read.
+
+    Exit code 1 if it cannot; 2 if it cannot even be opened, for a file of it is gone, or its index is damaged.
+    """
     from semistream.relation.relation import Relation
 
     with Relation.open(path, version=version) as relation:
@@ -75,13 +79,13 @@ def describe(relation: Relation) -> dict[str, Any]:
 def summary(relation: Relation) -> Table:
     """Return a relation's facts as a table for people."""
     found = describe(relation)
-    table = facts(f"Relation {found['path']}, version {found['version']}")
+    table = facts(escape(f"Relation {found['path']}, version {found['version']}"))
     null_keys = found["rows_with_null_key_left_out"]
     left_out = f"; {null_keys:,} more had a NULL key and were left out" if null_keys else ""
     table.add_row("rows", f"{found['rows']:,}{left_out}")
     kind = "exact in 64 bits" if found["key_exact"] else "by 64-bit hash, verified"
     unique = "unique" if found["key_unique"] else "repeated"
-    table.add_row("key", f"{', '.join(found['key'])} ({unique}; {kind})")
+    table.add_row("key", f"{escape(', '.join(found['key']))} ({unique}; {kind})")
     table.add_row("order", found["order"])
     table.add_row(
         "pages",
@@ -101,7 +105,7 @@ def _columns(relation: Relation) -> Table:
     table = facts("Columns")
     for field in relation.schema:
         mark = " [yellow]key[/yellow]" if field.name in relation.key.names else ""
-        table.add_row(field.name, f"{field.type}{mark}")
+        table.add_row(escape(field.name), f"{escape(str(field.type))}{mark}")
     return table
 
 
@@ -128,4 +132,4 @@ def _report(faults: list[Fault] | None, pages: int, notes: list[str]) -> None:
     for note in notes:
         errors.print(f"[yellow]![/yellow] {note}.", soft_wrap=True)
     for fault in faults:
-        errors.print(f"[red]✗[/red] {fault.message}", soft_wrap=True)
+        errors.print(f"[red]✗[/red] {escape(fault.message)}", soft_wrap=True)

@@ -95,7 +95,7 @@ def _shown(found: pa.Table) -> Table:
     table = Table(show_edge=False, pad_edge=False)
     for part in found.schema:
         number = pa.types.is_integer(part.type) or pa.types.is_floating(part.type) or pa.types.is_decimal(part.type)
-        table.add_column(part.name, justify="right" if number else "left", overflow="fold")
+        table.add_column(escape(part.name), justify="right" if number else "left", overflow="fold")
     for row in zip(*(value_texts(column) for column in found.columns), strict=True):
         table.add_row(*("[dim]NULL[/dim]" if text is None else escape(text) for text in row))
     return table

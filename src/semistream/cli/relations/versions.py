@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
-from semistream.cli.console import out
+from semistream.cli.console import errors, out
 from semistream.cli.path_arguments import Derive, RelationPath
 from semistream.core.paths import is_address, local_path
 
@@ -120,7 +121,7 @@ def history(
     if as_json:
         print(json.dumps([dataclasses.asdict(version) for version in found]))
         return
-    table = Table(title=str(path), title_justify="left")
+    table = Table(title=escape(str(path)), title_justify="left")
     for heading in ("version", "by", "rows", "pages", "of those changed", "committed"):
         table.add_column(heading, justify="left" if heading in ("by", "committed") else "right")
     for version in found:
@@ -149,9 +150,16 @@ def vacuum(
     ] = 30.0,
 ) -> None:
     """Remove versions that nobody reads or is pinned to, but never the newest, and what killed writers left."""
+    from semistream.core.arguments import check_at_least
+    from semistream.relation.storage import manifest as manifests
     from semistream.relation.versions.keeping import kept_because
     from semistream.relation.versions.vacuum import vacuum as removed_by
 
+    check_at_least(0, older_than=older_than, idle_days=idle_days)
+    there = manifests.versions(path)
+    if wrong := [number for number in keep or () if number not in there]:
+        listed = ", ".join(map(str, there)) or "none"
+        raise ValueError(f"there is no version {wrong[0]} to keep; there are: {listed}. Nothing was removed")
     removed = removed_by(path, idle_days=idle_days, keep=keep or (), older_than=older_than * 3600)
     out.print(f"[green]Removed[/green] {len(removed)} files." if removed else "Nothing to remove.")
     for number, reason in kept_because(path, keep=keep or (), older_than=older_than * 3600).items():
@@ -225,4 +233,8 @@ def _frame(
 def _announce(path: Path, version: int) -> None:
     from semistream.relation.storage import manifest as manifests
 
-    out.print(f"[green]Committed[/green] version {version} of {path}: {manifests.load(path, version).rows:,} rows.")
+    manifest = manifests.load(path, version)
+    out.print(f"[green]Committed[/green] version {version} of {escape(str(path))}: {manifest.rows:,} rows.")
+    before = manifests.load(path, version - 1) if version - 1 in manifests.versions(path) else None
+    if before is not None and before.unique and not manifest.unique:
+        errors.print("[yellow]![/yellow] Some keys have several rows now, and each had one before.", soft_wrap=True)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from semistream.cli.console import errors, facts, out, print_json
+from semistream.core.arguments import check_at_least
 from semistream.core.units import format_bytes, format_count, parse_bytes, parse_count
 
 __all__ = ["plan"]
@@ -60,6 +61,7 @@ def plan(
     for one in algorithm or ():
         costs_of(one)
     rows = int(parse_count(relation_rows))
+    check_at_least(1, relation_rows=rows, row_bytes=row_bytes)
     size = rows * row_bytes
     budget = parse_bytes(memory, of=size)
     machines = None

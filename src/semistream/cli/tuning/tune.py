@@ -162,7 +162,7 @@ def _tune(
             _show_constants(chosen, json=False)
         _show(relation, tuning, on)
         if curve is not None:
-            out.print(f"Drew {curve}")
+            out.print(f"Drew {escape(str(curve))}")
 
 
 def _measured(name: str, relation: Relation | None) -> Constants:
@@ -227,7 +227,9 @@ def _show(relation: Relation, tuning: Tuning, on: list[str] | None) -> None:
         )
     endless = [found.algorithm for found in tuning.predictions if not find(found.algorithm).bounded_wait]
     for name in endless:
-        out.print(f"[dim]{name} is never recommended: a tuple with a rare key may wait in it for ever[/dim]")
+        alone = name == tuning.best.algorithm
+        told = "was asked for, and is not recommended" if alone else "is never recommended"
+        out.print(f"[dim]{name} {told}: a tuple with a rare key may wait in it for ever[/dim]")
     for name, error in tuning.refused.items():
         out.print(f"[dim]{name} needs at least {format_bytes(error.minimum)}[/dim]")
     keys = on or list(relation.key.names)
@@ -293,7 +295,7 @@ def rate_table(predictions: list[Prediction], recommended: str, measured: dict[s
         table.add_row(
             mark + found.algorithm, f"[bold]{format_count(found.rate)}[/bold]", *_tried(found.algorithm, measured),
             f"{found.hit_ratio:.0%}",
-            format_count(1 / found.reads) if found.reads > 0 else "no reads",
+            format_count(1 / found.reads) if found.reads > 1e-9 else "no reads",
             *([split_text(found)] if wide_enough() else []),
         )  # fmt: skip
     return table

@@ -150,7 +150,7 @@ def load_constants(name: str | Path | None = None) -> Constants:
         packed = resources.files(__package__) / f"{name}.json"
         if packed.is_file():
             return _parsed(packed.read_text(encoding="utf-8"), f"the package's {name}.json")
-    known = sorted({path.stem for path in constants_directory().glob("*.json")} | {DEFAULT})
+    known = sorted({path.stem for path in constants_directory().glob("*.json")} | {DEFAULT, MEASURED})
     raise ConstantsError(
         f"there are no constants named {name!r}; known: {', '.join(known)}; "
         "measure this machine with: semistream tune --calibrate"

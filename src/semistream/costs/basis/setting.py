@@ -13,7 +13,7 @@ from semistream.costs.basis.constants import Constants, load_constants
 from semistream.joins.shares import Lending
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.pages.page_layout import FIRST, PageLayout, page_keys
-from semistream.relation.pages.shard_writer import stored_schema
+from semistream.relation.pages.shard_writer import check_page_bytes, stored_schema
 from semistream.relation.relation import Relation
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.structures.hot.hot_tuples import HotTuples
@@ -118,7 +118,7 @@ class Setting:
         if rows_per_key is None:
             rows_per_key = 1.0 if relation.unique else _rows_per_key(relation)
         return cls(
-            rows=relation.row_count,
+            rows=max(1, relation.row_count),
             pages=max(1, relation.page_count),
             page_bytes=relation.page_bytes,
             frame_bytes=relation.device.frame_bytes,
@@ -159,13 +159,20 @@ class Setting:
                 f"a relation needs at least 1 row and 9 bytes a row, a stream 8 bytes a row, not {rows}, {row_bytes} "
                 f"and {stream_bytes}"
             )
+        check_page_bytes(page_bytes, fill)
+        if not 1 <= rows_per_key <= rows:
+            raise ValueError(f"rows_per_key must be from 1 to the {rows} rows of R, not {rows_per_key}")
         key = pa.field("key", pa.int64())
         schema = pa.schema([key, pa.field("values", pa.binary(row_bytes - 8))])
         codec = RowCodec(stored_schema(schema, KeyCodec.for_schema(schema, "key")))
         fields = [key, pa.field("values", pa.binary(stream_bytes - 8))] if stream_bytes > 8 else [key]
         stream = RowCodec(pa.schema(fields))
         layout = PageLayout(page_bytes, codec.stride)
-        pages = math.ceil(rows / max(1, layout.capacity(int(page_bytes * fill))))
+        if (rows_of_page := layout.capacity(max(int(page_bytes * fill), min(page_bytes, codec.stride + 64)))) == 0:
+            raise ValueError(
+                f"rows of {row_bytes:,} bytes do not fit into a page of {page_bytes:,}; give a larger page_size"
+            )
+        pages = math.ceil(rows / rows_of_page)
         return cls(
             rows=rows,
             pages=pages,

@@ -228,7 +228,9 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
 
     def process(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Join a whole stream: results come as they are found, and all are out at the end."""
-        for batch in batches:
+        if isinstance(batches, pa.Table):
+            batches = batches.to_batches()
+        for batch in [batches] if isinstance(batches, pa.RecordBatch) else batches:
             yield from self.feed(batch)
         yield from self.drain()
 

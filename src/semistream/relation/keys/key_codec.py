@@ -228,6 +228,8 @@ def _require(schema: pa.Schema, names: Sequence[str], where: str) -> None:
 
 
 def _key_remedy(type_: pa.DataType) -> str:
+    if pa.types.is_null(type_):
+        return "It has no values to tell its type by: say what it is, for CSV files with --type NAME=int64"
     if pa.types.is_floating(plain_type(type_)):
         return "Equal floats rarely are: cast the column to an integer or a decimal, such as decimal(18, 4)"
     return "Choose another column, or build a key from parts of this one"
