@@ -130,3 +130,16 @@ def test_what_one_process_has_left_serves_the_next_after_an_update(algorithm: st
     assert len(left) == 1, sorted(left)
     assert again > first
     assert again > 0.9 * 20 * frequent.size
+
+
+@pytest.mark.parametrize("algorithm", FRONTS)
+def test_the_least_memory_is_enough_for_a_cache_that_others_take_over(algorithm: str, tmp_path: Path) -> None:
+    """It is planned before anybody knows of such a cache."""
+    rows = pa.table({"id": range(600), "name": [f"{number}" * 1000 for number in range(600)]})
+    with Relation.build(rows, tmp_path / "r", key="id") as relation:
+        schema = pa.schema({"id": pa.int64()})
+        least = find(algorithm).minimum_memory(relation, schema, on="id")
+        arrays = lambda _layout: lambda _name, count, dtype: np.zeros(count, dtype)  # noqa: E731
+        join = semistream.create(algorithm, relation, on="id", memory=least, arrays=arrays)
+        assert sum(batch.num_rows for batch in join.process([pa.record_batch({"id": range(600)})])) == 600
+        assert join.budget.peak <= least

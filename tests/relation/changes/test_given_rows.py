@@ -12,11 +12,20 @@ import pytest
 
 import semistream
 from semistream.core.errors import KeyTypeError, RelationBuildError
+from semistream.relation.damage.repair import repair
 from semistream.relation.relation import Relation
 from semistream.relation.rows.fitting import one_batch
 from semistream.relation.rows.row_cells import RowLimitError
 
 NOON = dt.datetime(2024, 1, 1, 12)
+
+
+def spoil(path: Path) -> None:
+    """Damage the first page."""
+    (file,) = path.glob("shard-*.pages")
+    with open(file, "r+b") as opened:
+        opened.seek(60)
+        opened.write(bytes(byte ^ 0x55 for byte in file.read_bytes()[60:70]))
 
 
 def keys_left(path: Path, keys: pa.Array, deletes: pa.Array) -> list[Any]:
@@ -51,14 +60,28 @@ def test_a_key_that_is_not_named_does_not_go(tmp_path: Path, keys: pa.Array, del
         (pa.array([1, 2], pa.int8()), pa.array([1, 300]), [2]),
         (pa.array([NOON], pa.timestamp("s")), pa.array([NOON.replace(microsecond=5)], pa.timestamp("us")), [NOON]),
         (pa.array(["a", "b"]), pa.array(["a", "c"]).dictionary_encode(), ["b"]),
+        (
+            pa.array([Decimal("1.50"), Decimal("2.00")], pa.decimal128(10, 2)),
+            pa.array([Decimal("1.5"), Decimal("2.001")]),
+            [Decimal("2.00")],
+        ),
         (pa.array([b"abc"], pa.binary(3)), pa.array([b"a", b"abcd"], pa.binary()), [b"abc"]),
     ],
-    ids=["too large", "too fine", "a dictionary", "other lengths"],
+    ids=["too large", "too fine", "a dictionary", "other scales", "other lengths"],
 )
 def test_keys_that_r_cannot_have_are_passed_over(
     tmp_path: Path, keys: pa.Array, deletes: pa.Array, left: list[Any]
 ) -> None:
     assert keys_left(tmp_path / "r", keys, deletes) == left
+
+
+def test_decimals_of_another_scale_are_the_same_keys(tmp_path: Path) -> None:
+    Relation.build(pa.table({"k": pa.array([Decimal("1.50")]), "v": [1]}), tmp_path / "r", key="k").close()
+    semistream.upsert(tmp_path / "r", pa.table({"k": [Decimal("1.5"), Decimal("7.0")], "v": [2, 3]}))
+    with Relation.open(tmp_path / "r") as relation:
+        assert relation.to_table().to_pylist() == [{"k": Decimal("1.50"), "v": 2}, {"k": Decimal("7.00"), "v": 3}]
+    with pytest.raises(RelationBuildError, match="more digits than R's"):
+        semistream.upsert(tmp_path / "r", pa.table({"k": [Decimal("1.501")], "v": [2]}))
 
 
 def test_a_row_that_r_cannot_have_is_refused_for_people(tmp_path: Path) -> None:
@@ -70,22 +93,31 @@ def test_a_row_that_r_cannot_have_is_refused_for_people(tmp_path: Path) -> None:
             semistream.upsert(tmp_path / "r", rows)
 
 
-def test_more_words_than_a_dictionary_numbers(tmp_path: Path) -> None:
-    """Batches that each have 100 words are built to an R with 500; it can be updated and compacted, too."""
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string()], ids=str)
+def test_more_words_than_a_dictionary_numbers(tmp_path: Path, kind: pa.DataType) -> None:
+    """Batches that each have 100 words are built to an R with 500; it can be updated, compacted and repaired, too."""
     words = pa.dictionary(pa.int8(), pa.string())
     batches = [
-        pa.record_batch({"id": ids, "word": pa.array([f"word {number}" for number in ids]).cast(words)})
+        pa.record_batch(
+            {"id": pa.array(ids).cast(kind), "word": pa.array([f"word {number}" for number in ids]).cast(words)}
+        )
         for ids in ([*range(start, start + 100)] for start in range(0, 500, 100))
     ]
     Relation.build(batches, tmp_path / "r", key="id").close()
     semistream.upsert(tmp_path / "r", pa.Table.from_batches(batches))
+    semistream.delete(tmp_path / "r", batches[4].select(["id"]).slice(99))
     semistream.compact(tmp_path / "r")
+    semistream.vacuum(tmp_path / "r", older_than=-1)
+    spoil(tmp_path / "r")
+    repaired = repair(tmp_path / "r", pa.Table.from_batches(batches).slice(0, 499).to_reader)
+    assert [one.proof for one in repaired] == ["checksum"]
     with Relation.open(tmp_path / "r") as relation:
-        assert relation.version == 3
+        assert relation.version == 4
         assert relation.schema.field("word").type == words
         join = semistream.create("inlj", relation, on="id", how="inner")
-        found = [row for batch in join.process([pa.record_batch({"id": range(500)})]) for row in batch.to_pylist()]
-        assert {row["id"]: row["word"] for row in found} == {number: f"word {number}" for number in range(500)}
+        stream = pa.record_batch({"id": pa.array(range(500)).cast(kind)})
+        found = [row for batch in join.process([stream]) for row in batch.to_pylist()]
+        assert {int(row["id"]): row["word"] for row in found} == {number: f"word {number}" for number in range(499)}
 
 
 def test_words_that_are_numbers_keep_their_sign(tmp_path: Path) -> None:
@@ -96,6 +128,9 @@ def test_words_that_are_numbers_keep_their_sign(tmp_path: Path) -> None:
     Relation.build(batches, tmp_path / "r", key="id").close()
     semistream.upsert(tmp_path / "r", pa.Table.from_batches(batches))
     semistream.compact(tmp_path / "r")
+    semistream.vacuum(tmp_path / "r", older_than=-1)
+    spoil(tmp_path / "r")
+    assert [one.proof for one in repair(tmp_path / "r", pa.Table.from_batches(batches).to_reader)] == ["checksum"]
     with Relation.open(tmp_path / "r") as relation:
         found = relation.to_table()
         assert found.schema.field("v").type == batches[0].schema.field("v").type

@@ -53,3 +53,29 @@ def test_no_more_of_a_column_is_put_together_than_arrow_can(tmp_path: Path, monk
     sorter.close()
     assert max(batch["v"].nbytes for _, batch in found) <= 60_000
     assert sum(batch.num_rows for _, batch in found) == 5000
+
+
+def test_a_dictionary_that_batches_share_counts_once_and_no_file_stays_open(tmp_path: Path) -> None:
+    words = pa.array([f"word {number:060d}" for number in range(2000)])
+    schema = pa.schema({"word": pa.dictionary(pa.int32(), pa.string())})
+    sorter = KeySorter(schema, tmp_path / "runs", 3_000_000)
+    random = np.random.default_rng(1)
+    for _ in range(200):  # 26 MB, if the dictionary counted in each
+        numbers = pa.array(random.integers(0, 2000, 100), pa.int32())
+        column = pa.DictionaryArray.from_arrays(numbers, words)
+        sorter.add(numbers.to_numpy().astype(np.int64), pa.record_batch([column], schema=schema))
+    assert not (tmp_path / "runs").exists()
+    (tmp_path / "more").mkdir()
+    spilling, open_files = (
+        KeySorter(SCHEMA, tmp_path / "more" / "runs", 30_000),
+        len(list(Path("/proc/self/fd").iterdir())),
+    )
+    for keys, batch in batches(20_000, 80):
+        spilling.add(keys, batch)
+    found = spilling.sorted()
+    assert next(found)[1].num_rows > 0
+    assert len(list((tmp_path / "more" / "runs").iterdir())) == 20
+    assert len(list(Path("/proc/self/fd").iterdir())) <= open_files + 2
+    assert sum(batch.num_rows for _, batch in found) < 20_000
+    spilling.close()
+    assert sum(batch.num_rows for _, batch in sorter.sorted()) == 20_000

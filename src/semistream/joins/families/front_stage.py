@@ -126,15 +126,14 @@ class FrontStage(Join):
         return HotTuples.bytes_per_tuple(self.relation.codec, self._stored_row_bytes())
 
     def _stored_row_bytes(self) -> float:
-        """Return the bytes of a row of R, on average, as its pages tell; about that, where others take ``H_R`` over."""
-        mean = self.relation.layout.mean_row(self.relation.page_bytes, self.relation.rows_per_page)
-        return mean if self._arrays is None else float(coarse(math.ceil(mean), up=True))
+        """Return the bytes of a row of R, on average, as its pages tell."""
+        return self.relation.layout.mean_row(self.relation.page_bytes, self.relation.rows_per_page)
 
     def _best_share(self) -> float:
         return self._cache_share if self._cache_share is not None else self.share
 
     def _open(self) -> None:
-        rows, row_bytes = self._capacity(), self._stored_row_bytes()
+        rows, row_bytes = self._capacity()
         layout = f"{HotTuples.FORMAT}; {rows} rows of {row_bytes} B; {self.relation.codec.schema}"
         arrays = in_memory if self._arrays is None else self._arrays(layout)
         self.cache = HotTuples(self.relation.codec, rows, row_bytes, aging=self._aging, arrays=arrays)
@@ -149,14 +148,21 @@ class FrontStage(Join):
         )  # fmt: skip
         self._largest_row = self.inner.largest_row
 
-    def _capacity(self) -> int:
-        """Return how many tuples ``H_R`` holds; if others take it over, as many when R has been updated a little."""
-        relation, behind, rows = self.relation, self._behind_minimum(), self.relation.row_count
-        if self._arrays is not None:
-            behind += growth_of_index(relation.page_count, relation.index_bytes)
-            rows = coarse(rows, up=True)
-        most = cached_tuples(self.budget.free, self._best_share(), behind, self._cached_bytes(), rows)
-        return most if self._arrays is None else coarse(most)
+    def _capacity(self) -> tuple[int, float]:
+        """Return how many tuples ``H_R`` holds, of how many bytes; if others take it over, of about as many.
+
+        Then both stay as they are when R has been updated a little, or what was left would be of no use.
+        """
+        relation, free, share = self.relation, self.budget.free, self._best_share()
+        behind, rows, row_bytes = self._behind_minimum(), relation.row_count, self._stored_row_bytes()
+        if self._arrays is None:
+            return cached_tuples(free, share, behind, self._cached_bytes(), rows), row_bytes
+        about = float(coarse(math.ceil(row_bytes), up=True))
+        each = HotTuples.bytes_per_tuple(relation.codec, about)
+        if behind + least_cache(each) > free:  # as little memory as there may be
+            return cached_tuples(free, share, behind, self._cached_bytes(), rows), row_bytes
+        behind = min(behind + growth_of_index(relation.page_count, relation.index_bytes), free - least_cache(each))
+        return coarse(cached_tuples(free, share, behind, each, coarse(rows, up=True))), about
 
     def _lend(self) -> Lent:
         """Return what the join behind uses of this stage's memory."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from semistream.core.arrays import Bools, Ints
 from semistream.core.errors import RelationBuildError
@@ -76,12 +77,31 @@ def _given(data: Any, relation: Updatable, names: Sequence[str]) -> pa.RecordBat
         raise RelationBuildError(
             f"the update lacks R's column {missing[0]!r}; it has {table.schema.names}, and needs {list(names)}"
         )
+    for name, kind in zip(relation.key.names, relation.key.types, strict=True):
+        theirs = table.schema.field(name).type
+        if pa.types.is_decimal(kind) and pa.types.is_decimal(theirs) and theirs.scale != kind.scale:
+            at = table.schema.get_field_index(name)
+            table = table.set_column(
+                at, name, _rescaled(table.column(at), kind, passed_over=names == relation.key.names)
+            )
     relation.key.check_stream(table.schema, relation.key.names, "update")
     table = table.select(list(names))
     if max((column.num_chunks for column in table.columns), default=0) > 1:
         wide = roomy_schema(table.schema)
         table = pa.Table.from_batches([roomy(batch, wide) for batch in table.to_batches()], wide)
     return one_batch(table)
+
+
+def _rescaled(column: pa.ChunkedArray, kind: pa.DataType, *, passed_over: bool) -> pa.ChunkedArray:
+    """Return decimals in R's scale, which Python's values hardly have; those it cannot say are NULL or refused."""
+    wide = pa.decimal256(76, max(kind.scale, column.type.scale))
+    cast = column.cast(wide).cast(pa.decimal256(76, kind.scale), safe=False)
+    kept = pc.if_else(pc.equal(cast.cast(wide), column.cast(wide)), cast, None)
+    if kept.null_count > column.null_count and not passed_over:
+        raise RelationBuildError(
+            f"the update has keys of {column.type} with more digits than R's, {kind}; round them, or build R anew"
+        )
+    return kept
 
 
 def _as_in_r(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -30,6 +30,7 @@ from semistream.relation.changes.repacking import (
 from semistream.relation.changes.updatable import State, Updatable
 from semistream.relation.pages.page_index import ClusteredIndex, page_order
 from semistream.relation.pages.page_layout import FIRST, FORMAT, LAST, pack_pages, page_keys, page_rows
+from semistream.relation.rows.dictionaries import roomy_schema
 from semistream.relation.rows.row_cells import Rows
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.selection import keep_rows, take_rows
@@ -158,7 +159,7 @@ def _patch_shard(
 
 def _true_keys(relation: Updatable, frames: Bytes, keys: Ints, starts: Ints, changes: ChangedRows) -> Bools:
     """Say which rows have a changed key by more than its hash; another key must not be in a new one's way."""
-    stored = relation.rows(frames.reshape(-1), starts)
+    stored = RowCodec(roomy_schema(relation.codec.schema)).decode(frames.reshape(-1), starts)
     renewed, at = among(keys, changes.row_keys)
     check_same_keys(relation, take_rows(changes.rows, at[renewed]), keep_rows(stored, renewed))
     gone, at = among(keys, changes.gone_keys)

@@ -60,7 +60,3 @@ class Updatable(Protocol):
     def frames(self, count: int) -> Bytes:
         """Return room for pages."""
         ...
-
-    def rows(self, data: Bytes, starts: Ints) -> pa.RecordBatch:
-        """Decode rows."""
-        ...

@@ -16,6 +16,8 @@ from semistream.core.errors import SemistreamError
 from semistream.relation.pages.page_index import ClusteredIndex
 from semistream.relation.pages.page_layout import FIRST, FORMAT, HEADER, LAST, WHOLE, pack_pages, page_keys
 from semistream.relation.relation import Relation
+from semistream.relation.rows.dictionaries import roomy_schema
+from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.selection import keep_rows
 from semistream.relation.storage.manifest import ShardFiles
 
@@ -87,12 +89,13 @@ def packed_page(
     begin = int(np.searchsorted(keys, low, "left"))
     end = keys.size if high is None else int(np.searchsorted(keys, high, "right" if ends_after else "left"))
     keys, batch = keys[begin:end], batch.slice(begin, end - begin)
-    encoded = relation.codec.encode(batch.select(relation.codec.schema.names))
+    codec = RowCodec(roomy_schema(relation.codec.schema))  # of which a row has the same bytes
+    encoded = codec.encode(batch.select(codec.schema.names))
     shared = [key for key, is_shared in ((low, begins_before), (high, ends_after)) if is_shared]
     if shared:
         kept = _without_neighbours(shard, at, keys, encoded.data, encoded.starts, encoded.lengths, shared)
         keys, batch = keys[kept], keep_rows(batch, kept)
-        encoded = relation.codec.encode(batch.select(relation.codec.schema.names))
+        encoded = codec.encode(batch.select(codec.schema.names))
     used = HEADER + 7 + (keys.size * (9 + layout.stride) if layout.stride else int((encoded.lengths + 13).sum()))
     if keys.size == 0 and shard.files.rows == 0:
         return pack_pages(layout, keys, np.empty(0, np.uint8), encoded, np.zeros(2, np.int64))

@@ -21,7 +21,8 @@ from semistream.relation.damage.repair_pages import DamagedShard, Repaired, Repa
 from semistream.relation.damage.repair_sizes import page_seed
 from semistream.relation.pages.page_layout import page_rows
 from semistream.relation.relation import Relation
-from semistream.relation.rows.fitting import fit, one_batch
+from semistream.relation.rows.dictionaries import roomy, roomy_schema
+from semistream.relation.rows.fitting import one_batch
 from semistream.relation.rows.selection import keep_rows, take_rows
 from semistream.relation.storage.checksum import seal
 from semistream.relation.storage.manifest import Manifest
@@ -96,7 +97,7 @@ def _gather(manifest: Manifest, reader: pa.RecordBatchReader, damaged: list[Dama
         sums.append(np.concatenate([[0], np.cumsum(bad)]))
     codec = damaged[0].relation.key
     for part in reader:
-        batch = fit(part.select(manifest.schema.names), manifest.schema)
+        batch = roomy(part.select(manifest.schema.names), roomy_schema(manifest.schema))
         keys, valid = codec.encode(batch)
         home = codec.shards(keys, len(manifest.shards))
         for shard, before in zip(damaged, sums, strict=True):
@@ -113,7 +114,7 @@ def _gather(manifest: Manifest, reader: pa.RecordBatchReader, damaged: list[Dama
 def _rebuilt(path: Path, manifest: Manifest, shard: DamagedShard, trust: bool) -> list[Repaired]:
     """Pack the pages of a shard anew, prove them right, and write them."""
     keys = np.concatenate([*shard.keys, np.empty(0, np.int64)])
-    batch = one_batch(pa.Table.from_batches(shard.rows, manifest.schema))
+    batch = one_batch(pa.Table.from_batches(shard.rows, roomy_schema(manifest.schema)))
     order = np.argsort(keys, kind="stable")
     keys, batch = keys[order], take_rows(batch, order)
     positions = {int(page): at for at, page in enumerate(shard.order)}

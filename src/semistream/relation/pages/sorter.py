@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.core.arrays import Ints
+from semistream.relation.rows.dictionaries import bytes_without_words
 from semistream.relation.rows.selection import take_rows
 from semistream.relation.storage import files
 
@@ -57,21 +58,21 @@ class KeySorter:
         self._runs: list[Path] = []
         self._fences: list[Ints] = []
         self._samples: list[tuple[Ints, int]] = []  # keys, and how many rows each stands for
-        self._readers: list[pa.MemoryMappedFile] = []
+        self._words: set[int] = set()  # addresses of dictionaries that batches held have in common
 
     def add(self, keys: Ints, batch: pa.RecordBatch) -> None:
         """Take a batch; may spill what is held."""
         if batch.num_rows == 0:
             return
-        of_columns = np.array([batch.column(at).nbytes for at in self._long] or [0])
+        of_columns = np.array([bytes_without_words(batch.column(at)) for at in self._long] or [0])
         if (self._column_bytes + of_columns).max() > _MOST_OF_A_COLUMN:
             self._flush()
         self._column_bytes = self._column_bytes + of_columns
         self._total_column_bytes = self._total_column_bytes + of_columns
         self._batches.append(batch)
         self._keys.append(keys)
-        size = batch.nbytes + keys.nbytes
-        self._bytes += size
+        size = sum(map(bytes_without_words, batch.columns)) + keys.nbytes
+        self._bytes += size + self._new_words(batch)
         self._total_bytes += size
         self._rows += batch.num_rows
         if _COPIES * self._bytes >= self._memory:
@@ -85,8 +86,7 @@ class KeySorter:
             return
         self._flush()
         splits = self._splits()
-        self._readers = [pa.memory_map(str(path)) for path in self._runs]
-        readers = [pa.ipc.open_file(file) for file in self._readers]
+        readers = [pa.ipc.open_file(pa.BufferReader(_mapped(path))) for path in self._runs]
         for part in range(splits.size + 1):
             low = None if part == 0 else int(splits[part - 1])
             high = None if part == splits.size else int(splits[part])
@@ -113,17 +113,24 @@ class KeySorter:
 
     def close(self) -> None:
         """Remove what was spilled."""
-        for file in self._readers:
-            file.close()
-        self._readers = []
         if self._runs:
             self._runs = []
             files.remove_tree(self._directory)
 
+    def _new_words(self, batch: pa.RecordBatch) -> int:
+        """Return the bytes of dictionaries that no batch held has."""
+        size = 0
+        for column in batch.columns:
+            if pa.types.is_dictionary(column.type):
+                address = next((buffer.address for buffer in column.dictionary.buffers()[::-1] if buffer), 0)
+                size += 0 if address in self._words else column.dictionary.nbytes
+                self._words.add(address)
+        return size
+
     def _take_held(self) -> tuple[Ints, pa.RecordBatch]:
         keys, table = np.concatenate(self._keys), pa.Table.from_batches(self._batches, self._schema)
         self._keys, self._batches, self._bytes = [], [], 0
-        self._column_bytes = np.zeros_like(self._column_bytes)
+        self._column_bytes, self._words = np.zeros_like(self._column_bytes), set()
         return _in_order(keys, table)
 
     def _flush(self) -> None:
@@ -147,6 +154,12 @@ class KeySorter:
         self._fences.append(keys[::_BLOCK].copy())
         each = max(1, keys.size // _SAMPLE)
         self._samples.append((keys[::each].copy(), each))
+
+
+def _mapped(path: Path) -> pa.Buffer:
+    """Map a file; it is open no longer, however many there are."""
+    with pa.memory_map(str(path)) as file:
+        return file.read_buffer()
 
 
 def _in_order(keys: Ints, table: pa.Table) -> tuple[Ints, pa.RecordBatch]:

@@ -11,7 +11,12 @@ import pyarrow as pa
 from semistream.relation.rows.fitting import fit
 from semistream.relation.rows.row_codec import RowCodec
 
-__all__ = ["roomy", "roomy_schema", "without_null_words"]
+__all__ = ["bytes_without_words", "roomy", "roomy_schema", "without_null_words"]
+
+
+def bytes_without_words(array: pa.Array) -> int:
+    """Return the bytes of an array, without a dictionary, which many batches may have in common."""
+    return int(array.indices.nbytes if pa.types.is_dictionary(array.type) else array.nbytes)
 
 
 def roomy_schema(schema: pa.Schema) -> pa.Schema:

@@ -102,7 +102,7 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     if len(batches) > 1:
         raise RowLimitError(
             f"{table.num_rows:,} rows have more than 2 GiB in one column, which is what Arrow holds of it at once; "
-            "give fewer rows at a time, or a type such as large_string"
+            "take fewer rows at a time, or a type such as large_string"
         )
     return batches[0] if batches else no_rows(table.schema)
 

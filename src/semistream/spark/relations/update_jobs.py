@@ -208,10 +208,8 @@ class _UpdateTask(_ShardJob):
         if not parts:
             return
         manifest = manifests.load(place_of(self.path), self.version)
-        schema = pa.schema([manifest.schema.field(name) for name in self.columns])
         try:
             rows, gone = self._split(pa.Table.from_batches(parts), manifest.key)
-            rows = None if rows is None else rows.cast(schema)
             with Relation.open(self.path, version=self.version, shards=[shard]) as relation:
                 patch = relation.prepare(rows, gone)
                 name = self.stem(shard, context)

@@ -57,8 +57,6 @@ def _partition_text(value: Any) -> str | None:
     if isinstance(value, datetime.datetime):
         instant = value if value.tzinfo is None else value.astimezone(datetime.UTC)
         return instant.strftime("%Y-%m-%d %H:%M:%S.%f")
-    if isinstance(value, bytes):
-        return value.decode("latin-1")
     return format(value, "f") if isinstance(value, Decimal) else str(value)
 
 

@@ -43,6 +43,7 @@ class PartFile:
 
 @dataclass
 class _Part:
+    key: tuple[Any, ...]
     values: dict[str, Any]
     folder: str
     rows: list[pa.RecordBatch] = field(default_factory=list)
@@ -113,8 +114,11 @@ class ParquetFiles:
     def append(self, rows: pa.RecordBatch) -> None:
         """Hold rows, and write some if there are many; they may be slices of larger arrays."""
         for values, part in self._split(rows):
-            key = tuple(values.values())
-            found = self._parts.pop(key, None) or _Part(values, self._folder(values))
+            # what is not a number is not even equal to itself
+            key = tuple(
+                "nan" if value.is_valid and value.as_py() != value.as_py() else value for value in values.values()
+            )
+            found = self._parts.pop(key, None) or _Part(key, values, self._folder(values))
             self._parts[key] = found  # the last one is the one written to most lately
             found.rows.append(part)
             found.held += part.nbytes
@@ -194,4 +198,4 @@ class ParquetFiles:
         part.target.close()
         values = {name: value.as_py() for name, value in part.values.items()}
         self._written.append(PartFile(part.path, values, size, part.metadata[-1]))
-        del self._parts[tuple(part.values.values())]
+        del self._parts[part.key]
