@@ -58,7 +58,7 @@ MISTAKES = {
     "vacuum products --older-than -1": "--older-than must be at least 0, not -1",
     "vacuum products --older-than 0 --idle-days nan": "--idle-days must be at least 0, not nan",
     "vacuum products --older-than 0 --keep 7": "there is no version 7 to keep; there are: 1. Nothing was removed",
-    "plan --relation-rows 0 --rate 1 --memory 5%": "relation_rows must be at least 1, not 0",
+    "plan --relation-rows 0 --rate 1 --memory 5%": "--relation-rows must be at least 1, not 0",
     "plan --relation-rows 1M --rate 1 --memory 5% --rows-per-key nan": "--rows-per-key must be from 1 to the 1000000",
     "plan --relation-rows 1M --rate 1 --memory 5% --row-bytes 9000": "page of 8,192; give a larger --page-size",
     "plan --relation-rows 1M --rate 1 --memory 26300B": "memory of 26,300 B is too small for every algorithm",

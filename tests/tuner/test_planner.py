@@ -100,3 +100,8 @@ def test_what_is_out_of_reach_says_how_far_one_gets():
 def test_memory_for_no_shard_at_all_is_refused():
     with pytest.raises(BudgetTooSmallError):
         planned(1000, memory=10_000)
+
+
+def test_many_shards_may_have_fewer_rows_than_a_key_has() -> None:
+    with pytest.raises(BudgetTooSmallError, match="memory of 20,000 B is too small"):
+        planned(1.0, memory=20_000, rows=1_000_000, rows_per_key=100.0)

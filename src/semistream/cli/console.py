@@ -133,6 +133,8 @@ _PHRASES = {
     "older_than must": "--older-than must",
     "idle_days must": "--idle-days must",
     "rows_per_key must": "--rows-per-key must",
+    "relation_rows must": "--relation-rows must",
+    "row_bytes must": "--row-bytes must",
 }
 
 

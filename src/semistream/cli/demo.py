@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 
 from semistream.cli.console import bars_of, errors, out, polled, progress, step
@@ -277,4 +278,4 @@ def _ask(bars: Progress, place: Path, outcome: Outcome) -> None:
         try:
             outcome.answers = ask(place)
         except MissingExtraError as error:
-            bars.console.print(f"[dim]no questions: {error}[/dim]")
+            bars.console.print(f"[dim]no questions: {escape(str(error))}[/dim]")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from semistream.cli.console import errors, facts, out
@@ -95,13 +96,16 @@ def show_differences(outcome: Outcome) -> None:
     """Print some rows that differ, if there are any."""
     for row in outcome.examples:
         times = row.pop("surplus")
-        errors.print(f"[red]{'in the warehouse only' if times > 0 else 'missing'}[/red] ({abs(times)}×): {row}")
+        errors.print(
+            f"[red]{'in the warehouse only' if times > 0 else 'missing'}[/red] ({abs(times)}×): {escape(str(row))}"
+        )
 
 
 def where_next(place: Path, keep: bool) -> None:
     """Print where to look next."""
     if keep:
-        out.print(f"\nKept in {place}; try: semistream inspect {place / 'relations' / 'products'}", soft_wrap=True)
+        inspected = place / "relations" / "products"
+        out.print(f"\nKept in {place}; try: semistream inspect {inspected}", soft_wrap=True, markup=False)
     out.print("\n[bold]Next[/bold]")
     steps = {
         "semistream demo --live --compare": "turn skew, bursts and memory yourself, on the live page",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from semistream.cli.console import errors, out, print_json, progress
@@ -101,8 +102,8 @@ def run(
         bars.update(task, completed=max(1, len(points)), note="")
     _print_verdicts(_judged(device, scale, results, [one.id for one in chosen]))
     for point, message in summary.failures:
-        errors.print(f"[red]failed:[/red] {point.algorithm}, {point.workload.kind}: {message}")
-    out.print(f"{summary.measured} points in {summary.seconds:.0f} s; raw results: {store.path}")
+        errors.print(f"[red]failed:[/red] {point.algorithm}, {point.workload.kind}: {escape(message)}")
+    out.print(f"{summary.measured} points in {summary.seconds:.0f} s; raw results: {escape(str(store.path))}")
     if summary.failures:
         raise typer.Exit(1)
 
@@ -123,7 +124,7 @@ def models(
             choose(["all"], "simulated", scale.value), store,
             lambda done, of: status.update(f"models {done} of {of} …"),
         )  # fmt: skip
-    out.print(f"models of {count} points are those of this version now: {store.path}")
+    out.print(f"models of {count} points are those of this version now: {escape(str(store.path))}")
 
 
 @app.command()
@@ -153,7 +154,8 @@ def report(
                 f"semistream experiments run all --device {device.value} --scale {scale.value} --results {results}; "
                 f"or read those of the repository: --results docs/results/{device.value}"
             )
-        errors.print(f"no results in {store.path}: these are the committed ones, {committed.path}", style="dim")
+        there, kept = escape(str(store.path)), escape(str(committed.path))
+        errors.print(f"no results in {there}: these are the committed ones, {kept}", style="dim")
         output = output or results / f"report-{device.value}-{scale.value}"
         results, store = committed.path.parent, committed
     judged = _judged(device, scale, results)
@@ -167,7 +169,7 @@ def report(
             progress=lambda name: status.update(f"drawing {name} …"),
         )  # fmt: skip
     _print_verdicts(judged)
-    out.print(f"{written[0]}\n{written[1]}")
+    out.print(f"{written[0]}\n{written[1]}", markup=False)
 
 
 def _judged(device: _Device, scale: _Scale, results: Path, ids: list[str] | None = None) -> list[Any]:

@@ -81,10 +81,13 @@ def init(
     count = "a join" if len(relations) == 1 else f"{len(relations)} joins"
     undecided = [step for step in steps if step.question]
     for step in undecided:
-        out.print(f"[yellow]To decide[/yellow]: {escape(step.question)}; {path} has a line for it", soft_wrap=True)
+        out.print(
+            f"[yellow]To decide[/yellow]: {escape(step.question)}; {escape(str(path))} has a line for it",
+            soft_wrap=True,
+        )
     then = "Decide that, and look it through, then:" if undecided else "Look it through, then:"
-    out.print(f"[green]Wrote[/green] {path}: {count}. {then}", soft_wrap=True)
-    out.print(f"  semistream run {path} --check\n  semistream run {path} --dashboard", soft_wrap=True)
+    out.print(f"[green]Wrote[/green] {escape(str(path))}: {count}. {then}", soft_wrap=True)
+    out.print(f"  semistream run {path} --check\n  semistream run {path} --dashboard", soft_wrap=True, markup=False)
 
 
 def _sample_of(stream: Path) -> tuple[Path, str]:

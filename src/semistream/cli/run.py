@@ -181,7 +181,7 @@ def _summary(name: str, totals: BatchTotals, plan: PipelinePlan, *, before: bool
     if not totals.batches:
         again = before and plan.trigger == AVAILABLE_NOW
         done = "nothing new: all that the source has was joined before" if again else "no rows came"
-    table.add_row(name, done)
+    table.add_row(escape(name), done)
     if totals.malformed and plan.source is not None:
         became = {"dead_letter": "now dead letters", "drop": "left out", "null": "kept, with NULLs"}
         told = became.get(plan.source.on_malformed or "", "")
@@ -190,7 +190,7 @@ def _summary(name: str, totals: BatchTotals, plan: PipelinePlan, *, before: bool
         counted = found.totals
         nulls = f" and {counted.null_keys:,} with a NULL key" if counted.null_keys else ""
         table.add_row(
-            name,
+            escape(name),
             f"{counted.rows_in:,} rows in, {counted.rows_out:,} out, {counted.unmatched - counted.null_keys:,} without "
             f"a partner{nulls}; "
             f"{counted.pages_read:,} pages read, {counted.hit_ratio:.0%} needed no read; "

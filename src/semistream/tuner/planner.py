@@ -145,8 +145,8 @@ def plan(
         if shards not in known:
             rows = math.ceil(relation_rows / shards)
             setting = Setting.planned(
-                rows, row_bytes, stream_bytes=stream_bytes, page_bytes=page_bytes, rows_per_key=rows_per_key,
-                exponent=exponent, shape="random", constants=constants,
+                rows, row_bytes, stream_bytes=stream_bytes, page_bytes=page_bytes,
+                rows_per_key=min(rows_per_key, rows), exponent=exponent, shape="random", constants=constants,
             )  # fmt: skip
             each = memory if per_shard else memory // shards
             try:

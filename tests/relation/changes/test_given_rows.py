@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import semistream
-from semistream.core.errors import KeyTypeError, RelationBuildError
+from semistream.core.errors import KeyColumnError, KeyTypeError, RelationBuildError
 from semistream.relation.damage.repair import repair
 from semistream.relation.relation import Relation
 from semistream.relation.rows.fitting import one_batch
@@ -91,6 +91,12 @@ def test_a_row_that_r_cannot_have_is_refused_for_people(tmp_path: Path) -> None:
         rows = pa.table({"k": [1], "v": [1]}).set_column(0 if name == "k" else 1, name, pa.array([300]))
         with pytest.raises(RelationBuildError, match=rf"column '{name}' of the update is int64.*int8.*300.*cast"):
             semistream.upsert(tmp_path / "r", rows)
+
+
+def test_a_key_column_that_is_there_twice_is_told(tmp_path: Path) -> None:
+    Relation.build(pa.table({"k": [1], "v": [1]}), tmp_path / "r", key="k").close()
+    with pytest.raises(KeyColumnError, match="'k' occurs 2 times in the update; rename"):
+        semistream.upsert(tmp_path / "r", pa.table([[1], [1], [1]], names=["k", "k", "v"]))
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string()], ids=str)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich import box
 from rich.console import Group
+from rich.markup import escape
 from rich.table import Table
 
 from semistream.cli.bench.options import Directory, Only, Output, cache_directory, store_result
@@ -59,7 +60,7 @@ def joins(
             print_json(found)
         else:
             out.print(_sample_table(found))
-        errors.print(f"[dim]Raw results: {file}[/dim]", soft_wrap=True)
+        errors.print(f"[dim]Raw results: {escape(str(file))}[/dim]", soft_wrap=True)
         return
     from semistream.benchmarks.join_rates import RateSpec, bench_joins, prepare_relation
     from semistream.workloads.keys.key_source import check_shape
@@ -89,7 +90,7 @@ def joins(
         print_json(found)
     else:
         out.print(rate_table(found))
-    errors.print(f"[dim]Raw results: {file}[/dim]", soft_wrap=True)
+    errors.print(f"[dim]Raw results: {escape(str(file))}[/dim]", soft_wrap=True)
 
 
 def _on_sample(
@@ -148,7 +149,7 @@ def chart(
         image.write_bytes(vl_convert.vegalite_to_png(spec, scale=2))
     else:
         raise ValueError(f"the picture must be .svg or .png, not {image.suffix or image.name!r}")
-    out.print(f"Drew {image}")
+    out.print(f"Drew {escape(str(image))}")
 
 
 def rate_table(found: dict[str, Any]) -> Group:

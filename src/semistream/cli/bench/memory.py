@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from semistream.cli.bench.options import Directory, Only, Output, cache_directory, store_result
@@ -59,7 +60,7 @@ def memory(
         print_json(found)
     else:
         out.print(growth_table(found))
-    errors.print(f"[dim]Raw results: {file}[/dim]", soft_wrap=True)
+    errors.print(f"[dim]Raw results: {escape(str(file))}[/dim]", soft_wrap=True)
     if not found["within"]:
         raise typer.Exit(1)
 

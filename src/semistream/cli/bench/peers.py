@@ -92,9 +92,9 @@ def peers(
         print_json(found)
     else:
         out.print(peer_tables(found))
-    errors.print(f"[dim]Raw results: {file}[/dim]", soft_wrap=True)
+    errors.print(f"[dim]Raw results: {escape(str(file))}[/dim]", soft_wrap=True)
     if picture:
-        errors.print(f"[dim]Picture: {file.with_suffix('.svg')}[/dim]", soft_wrap=True)
+        errors.print(f"[dim]Picture: {escape(str(file.with_suffix('.svg')))}[/dim]", soft_wrap=True)
     if any(point["wrong"] or point["failed"] for point in found["points"]):
         raise typer.Exit(1)
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich import box
 from rich.console import Group
+from rich.markup import escape
 from rich.table import Table
 
 from semistream.cli.bench.options import Directory, Output, cache_directory, store_result
@@ -76,7 +77,7 @@ def spark(
         print_json(found)
     else:
         out.print(comparison(found))
-    errors.print(f"[dim]Raw results: {file}[/dim]", soft_wrap=True)
+    errors.print(f"[dim]Raw results: {escape(str(file))}[/dim]", soft_wrap=True)
 
 
 def comparison(found: dict[str, Any]) -> Group:

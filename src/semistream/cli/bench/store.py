@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from semistream.cli.bench.options import Directory, Output, cache_directory, store_result
@@ -58,7 +59,7 @@ def store(
         print_json(found)
     else:
         out.print(place_table(found))
-    errors.print(f"[dim]Raw results: {file}[/dim]", soft_wrap=True)
+    errors.print(f"[dim]Raw results: {escape(str(file))}[/dim]", soft_wrap=True)
 
 
 def place_table(found: dict[str, Any]) -> Table:

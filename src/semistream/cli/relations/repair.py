@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from semistream.cli.console import errors, out
 from semistream.cli.path_arguments import RelationPath
@@ -49,10 +50,10 @@ def repair(
     """Make all files of all versions whole again, from what remains of them, from a copy, or from the data.
 
     Every page is read. What is damaged is mended if a single bit is wrong, or made of other files, or taken from the
-    source and compared with what is known of it. Nothing is written that is not proved, by its checksum or, of pages
-    that have none left, such as of a file that was cut, by their keys and the number of rows: their values are then
-    the source's. Queries that stopped at it go on when they are started again. What cannot be repaired is said, with
-    exit code 2.
+    source and compared with what is known of it. Without --trust nothing is written that is not proved, by its
+    checksum or, of pages that have none left, such as of a file that was cut, by their keys and the number of rows:
+    their values are then the source's. Queries that stopped at it go on when they are started again. What cannot be
+    repaired is said, with exit code 2.
     """
     from semistream.relation.damage.repair import Repaired, RepairError
     from semistream.relation.damage.repair import repair as make_whole
@@ -78,13 +79,12 @@ def repair(
         for one in repaired:
             what = "all" if one.page < 0 else f"page {one.page}"
             how = "a new version made of the data" if one.proof == "data" else f"proved by {one.proof}"
-            out.print(f"{what} of {one.file}: {one.rows:,} rows, {how}", soft_wrap=True)
+            out.print(f"{what} of {escape(one.file)}: {one.rows:,} rows, {how}", soft_wrap=True)
         if repaired:
             out.print(f"[green]Repaired[/green] {len(repaired)} of them.")
         if doubtful := sum(one.proof == "keys and counts" for one in repaired):
             errors.print(
-                f"[yellow]![/yellow] {doubtful:,} of them had no checksum left that could prove their values: these "
-                "are as right as the source's.",
+                f"[yellow]![/yellow] Of {doubtful:,} no checksum proves the values: they are as right as the source's.",
                 soft_wrap=True,
             )
 

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from semistream.cli.console import errors, out
 from semistream.cli.path_arguments import Derive, RelationPath
+from semistream.core.errors import SemistreamError
 from semistream.core.paths import is_address, local_path
 
 if TYPE_CHECKING:
@@ -235,6 +236,8 @@ def _announce(path: Path, version: int) -> None:
 
     manifest = manifests.load(path, version)
     out.print(f"[green]Committed[/green] version {version} of {escape(str(path))}: {manifest.rows:,} rows.")
-    before = manifests.load(path, version - 1) if version - 1 in manifests.versions(path) else None
-    if before is not None and before.unique and not manifest.unique:
+    was_unique = False
+    with contextlib.suppress(SemistreamError, OSError):  # committed it is, whatever became of the version before
+        was_unique = manifests.load(path, version - 1).unique
+    if was_unique and not manifest.unique:
         errors.print("[yellow]![/yellow] Some keys have several rows now, and each had one before.", soft_wrap=True)

@@ -178,7 +178,7 @@ def _keep(constants: Constants) -> None:
     from semistream.costs import save_constants
 
     file = save_constants(constants, machine=describe_machine())
-    errors.print(f"[dim]Kept as {constants.name!r}: {file}[/dim]", soft_wrap=True)
+    errors.print(f"[dim]Kept as {escape(repr(constants.name))}: {escape(str(file))}[/dim]", soft_wrap=True)
 
 
 def _as_json(constants: Constants) -> dict[str, Any]:
@@ -262,7 +262,7 @@ def costs_text(constants: Constants) -> str:
     from semistream.costs.basis.constants import DEFAULT, MEASURED
 
     if constants.name not in (DEFAULT, MEASURED):
-        return constants.name
+        return escape(constants.name)
     return f"{constants.name}, [yellow]not measured on this machine[/yellow]; semistream tune --calibrate does that"
 
 

@@ -78,9 +78,10 @@ def _given(data: Any, relation: Updatable, names: Sequence[str]) -> pa.RecordBat
             f"the update lacks R's column {missing[0]!r}; it has {table.schema.names}, and needs {list(names)}"
         )
     for name, kind in zip(relation.key.names, relation.key.types, strict=True):
-        theirs = table.schema.field(name).type
+        if (at := table.schema.get_field_index(name)) < 0:
+            continue  # there are several, which is told below
+        theirs = table.schema.field(at).type
         if pa.types.is_decimal(kind) and pa.types.is_decimal(theirs) and theirs.scale != kind.scale:
-            at = table.schema.get_field_index(name)
             table = table.set_column(
                 at, name, _rescaled(table.column(at), kind, passed_over=names == relation.key.names)
             )

@@ -23,7 +23,7 @@ from semistream.relation.pages.page_layout import (
     pages_needed,
     set_flags,
 )
-from semistream.relation.rows.dictionaries import bytes_without_words
+from semistream.relation.rows.dictionaries import bytes_with_words
 from semistream.relation.rows.fitting import as_type
 from semistream.relation.rows.row_codec import RowCodec, Rows
 from semistream.relation.rows.selection import take_rows
@@ -127,7 +127,7 @@ class ShardWriter:
 
     def write(self, keys: Ints, batch: pa.RecordBatch) -> None:
         """Append rows; in a clustered shard in key order."""
-        size = max(1, sum(map(bytes_without_words, batch.columns)))
+        size = max(1, sum(map(bytes_with_words, batch.columns)))
         at_once = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES * batch.num_rows // size))
         for begin in range(0, batch.num_rows, at_once):
             self._write(keys[begin : begin + at_once], batch.slice(begin, at_once), last=False)

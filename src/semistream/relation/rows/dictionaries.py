@@ -11,12 +11,19 @@ import pyarrow as pa
 from semistream.relation.rows.fitting import fit
 from semistream.relation.rows.row_codec import RowCodec
 
-__all__ = ["bytes_without_words", "roomy", "roomy_schema", "without_null_words"]
+__all__ = ["bytes_with_words", "bytes_without_words", "roomy", "roomy_schema", "without_null_words"]
 
 
 def bytes_without_words(array: pa.Array) -> int:
     """Return the bytes of an array, without a dictionary, which many batches may have in common."""
     return int(array.indices.nbytes if pa.types.is_dictionary(array.type) else array.nbytes)
+
+
+def bytes_with_words(array: pa.Array) -> int:
+    """Return the bytes of an array, the mean word of its dictionary counted for each value."""
+    if not pa.types.is_dictionary(array.type):
+        return int(array.nbytes)
+    return int(array.indices.nbytes + len(array) * array.dictionary.nbytes // max(1, len(array.dictionary)))
 
 
 def roomy_schema(schema: pa.Schema) -> pa.Schema:
