@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
-import subprocess
 import sys
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from semistream.cli import main
 from semistream.relation.relation import Relation
 from semistream.relation.versions.pins import version_for
 
 
-def semistream(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from semistream.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+def semistream(*arguments: object) -> SimpleNamespace:
+    """Run a command in this process, which takes a tenth of what another would."""
+    printed, told, argv = io.StringIO(), io.StringIO(), sys.argv
+    sys.argv = ["semistream", *map(str, arguments)]
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(told):
+            main()
+        code = 0
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    finally:
+        sys.argv = argv
+    return SimpleNamespace(returncode=code, stdout=printed.getvalue(), stderr=told.getvalue())
 
 
 @pytest.mark.slow
