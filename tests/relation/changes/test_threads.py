@@ -56,18 +56,18 @@ def at_once(*work: Any) -> None:
 
 
 def test_what_two_threads_apply_at_once_is_all_there(relation: Relation) -> None:
-    for number in range(1, 40):
+    for number in range(1, 20):
         ours, theirs = rows(range(0, ROWS, 40), number), rows(range(20, ROWS, 40), -number)
         at_once(lambda rows=ours: relation.apply(rows), lambda rows=theirs: relation.apply(rows.to_reader()))
         found = content(relation)
         assert [found[key] for key in range(0, ROWS, 40)] == [number] * (ROWS // 40)
         assert [found[key] for key in range(20, ROWS, 40)] == [-number] * (ROWS // 40)
     check_relation(relation)
-    assert relation.version == 2 + 2 * 39
+    assert relation.version == 2 + 2 * 19
 
 
 def test_of_two_updates_that_are_worked_out_at_once_one_has_no_trace_of_the_other(relation: Relation) -> None:
-    for number in range(1, 100):
+    for number in range(1, 50):
         patches: dict[int, Any] = {}
 
         def prepare(first: int, value: int, patches: dict[int, Any] = patches) -> None:
