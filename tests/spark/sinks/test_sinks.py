@@ -164,6 +164,10 @@ def test_rows_keep_the_values_that_they_are_partitioned_by(make: Any, tmp_path: 
         with pytest.raises(SinkError, match=r"in column 'k', which is partitioned by.*or another text"):
             sink.write(rows, "q", 0)
         assert not sink.holds("q", 0)
+    numbers = pa.table({"k": [0.0, -0.0, float("nan"), float("nan"), None], "n": range(5)})
+    assert make(tmp_path / "numbers", partition_by=["k"]).write(numbers, "q", 0)
+    files = [path.parent.name for path in (tmp_path / "numbers").rglob("*.parquet")]
+    assert sorted(files) == ["k=-0", "k=0", "k=__HIVE_DEFAULT_PARTITION__", "k=nan"]
     with pytest.raises(SinkError, match=r"'k' is binary.*hex\(\)"):
         make(tmp_path / "b", partition_by=["k"]).write(pa.table({"k": [b"\xff"], "n": [1]}), "q", 0)
 

@@ -155,11 +155,9 @@ class FrontStage(Join):
         """
         relation, free, share = self.relation, self.budget.free, self._best_share()
         behind, rows, row_bytes = self._behind_minimum(), relation.row_count, self._stored_row_bytes()
-        if self._arrays is None:
-            return cached_tuples(free, share, behind, self._cached_bytes(), rows), row_bytes
         about = float(coarse(math.ceil(row_bytes), up=True))
         each = HotTuples.bytes_per_tuple(relation.codec, about)
-        if behind + least_cache(each) > free:  # as little memory as there may be
+        if self._arrays is None or behind + least_cache(each) > free:  # nobody does, or memory is as little as may be
             return cached_tuples(free, share, behind, self._cached_bytes(), rows), row_bytes
         behind = min(behind + growth_of_index(relation.page_count, relation.index_bytes), free - least_cache(each))
         return coarse(cached_tuples(free, share, behind, each, coarse(rows, up=True))), about

@@ -43,7 +43,7 @@ class PartFile:
 
 @dataclass
 class _Part:
-    key: tuple[Any, ...]
+    key: tuple[str, ...]
     values: dict[str, Any]
     folder: str
     rows: list[pa.RecordBatch] = field(default_factory=list)
@@ -105,7 +105,7 @@ class ParquetFiles:
         self._naming = ds.partitioning(pa.schema([schema.field(name) for name in partition_by]), flavor="hive")
         self._create = create
         self._plain = plain
-        self._parts: dict[tuple[Any, ...], _Part] = {}
+        self._parts: dict[tuple[str, ...], _Part] = {}
         self._written: list[PartFile] = []
         self._held = 0
         self.paths: list[str] = []
@@ -114,10 +114,8 @@ class ParquetFiles:
     def append(self, rows: pa.RecordBatch) -> None:
         """Hold rows, and write some if there are many; they may be slices of larger arrays."""
         for values, part in self._split(rows):
-            # what is not a number is not even equal to itself
-            key = tuple(
-                "nan" if value.is_valid and value.as_py() != value.as_py() else value for value in values.values()
-            )
+            # as text: NaN is not even equal to itself, and -0.0 to what it is not
+            key = tuple(repr(value.as_py()) for value in values.values())
             found = self._parts.pop(key, None) or _Part(key, values, self._folder(values))
             self._parts[key] = found  # the last one is the one written to most lately
             found.rows.append(part)
