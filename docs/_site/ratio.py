@@ -1,4 +1,4 @@
-"""Draw docs/ratio.svg: our join beside Spark's own and DuckDB's, from the raw results. Run it when they are new."""
+"""Draw docs/ratio.svg, which compares our join with Spark's own and DuckDB's. Run it after new results were stored."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Pair(NamedTuple):
 
 def sections() -> dict[str, list[Pair]]:
     """Return what is drawn: each section has a scale of its own."""
-    on_spark = {"10 M products, 1.5 GB": "rows-10m.json", "40 M products, 6.1 GB": "rows-40m.json"}
+    on_spark = {"10 M products, 1.5 GB": "spark-100k.json", "40 M products, 6.1 GB": "spark-40m-rows.json"}
     beside = {"batches of 100,000": "peers-100k.json", "batches of 1,000,000": "peers-1m.json"}
-    spark = {label: _read("results-spark", name) for label, name in on_spark.items()}
-    peers = {label: _read("results", name)["points"][0] for label, name in beside.items()}
+    spark = {label: _read(name) for label, name in on_spark.items()}
+    peers = {label: _read(name)["points"][0] for label, name in beside.items()}
     return {
-        "Stream rows a second on Spark, micro-batches of 100,000": [
+        "Stream rows per second on Spark, micro-batches of 100,000": [
             Pair(label, "Spark's stream-static join", one["ours"], one["stream_static"]) for label, one in spark.items()
         ],
         "and in one Python process, 10 M products": [
@@ -81,8 +81,8 @@ def _told(pair: Pair) -> str:
     return f"{pair.label}: {_rate(pair.ours)}, {pair.other} {_rate(pair.theirs)}"
 
 
-def _read(folder: str, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((DOCS / folder / name).read_text())
+def _read(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((DOCS / "results" / name).read_text())
     return found
 
 

@@ -1,0 +1,190 @@
+"""Write the tables of the results pages from the raw results.
+
+A page marks the place of a table with ``<!-- table: NAME -->`` and its end with ``<!-- end -->``. Run this script after
+a new result was stored; a test compares the pages with the raw results.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parents[1]
+PLACE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+NAMES = {
+    "device_limit": "limit of the device",
+    "duckdb": "DuckDB over the Parquet file",
+    "duckdb_memory": "DuckDB, all of R in memory",
+    "lmdb": "LRU in front of LMDB",
+    "rocksdb": "LRU in front of RocksDB",
+    "sqlite": "LRU in front of SQLite",
+    "spark": "Spark's stream-static join",
+}
+"""What pages call a contestant that is not one of our joins."""
+
+
+def _read(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((DOCS / "results" / f"{name}.json").read_text())
+    return found
+
+
+def _rate(rate: float) -> str:
+    return f"{rate / 1e6:.2f} M" if rate >= 1e6 else f"{rate / 1e3:.0f} k" if rate >= 1e5 else f"{rate / 1e3:.1f} k"
+
+
+def _ratio(ratio: float) -> str:
+    return f"{ratio:.0f} ×" if ratio >= 10 else f"{ratio:.1f} ×" if ratio >= 2 else f"{ratio:.2f} ×"
+
+
+def _bytes(number: float) -> str:
+    return f"{number / 1e9:.1f} GB" if number >= 1e9 else f"{number / 1e6:.1f} MB"
+
+
+def _table(head: str, left: int, rows: Iterable[Iterable[str]]) -> str:
+    """Return a Markdown table, of which the first ``left`` columns are text."""
+    names = head.split("|")
+    rule = ["---"] * left + ["---:"] * (len(names) - left)
+    lines = [[name.strip() for name in names], rule, *([cell or " " for cell in row] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines).replace("| --- ", "|---").replace("| ---: ", "|---:")
+
+
+def _measured(*results: dict[str, Any]) -> str:
+    days = sorted({found["when"][:10] for found in results})
+    commits = sorted({found["commit"][:8] for found in results if "commit" in found})
+    machine = results[0]["machine"]
+    memory = machine["memory_bytes"] / 1e9
+    made = f", commit {', '.join(commits)}" if commits else ""
+    return f"\n*{machine['cores']} cores of {machine['cpu']}, {memory:.0f} GB, {' and '.join(days)}{made}.*\n"
+
+
+def _spark() -> str:
+    found = {name: _read(f"spark-{name}") for name in ("100k", "1m", "40m-rows")}
+    rows = []
+    for one in found.values():
+        ours, theirs = one["joins"]["ours"], one["joins"]["stream_static"]
+        rows.append(
+            (
+                f"{one['plan']['rows'] / 1e6:.0f} M rows, {_bytes(one['relation']['bytes'])}",
+                f"{one['plan']['batch_rows']:,}",
+                f"{_rate(one['ours'])} rows/s",
+                f"{_rate(one['stream_static'])} rows/s",
+                f"**{_ratio(one['ratio'])}**",
+                f"{ours['median_seconds']:.2f} s",
+                f"{theirs['median_seconds']:.2f} s",
+                f"{ours['hit_ratio']:.0%}",
+                f"{ours['pages_read']:,.0f}",
+            )
+        )
+    head = "R | micro-batch | semistream | stream-static | ratio | our batch | Spark's batch | hits | pages per batch"
+    return _table(head, 2, rows) + _measured(*found.values())
+
+
+def _spark_fixed() -> str:
+    found = _read("spark-100k")
+    rows = [
+        (
+            {"empty": "no rows", "10_rows": "10 rows"}[name],
+            *(f"{1000 * one[part]:.0f} ms" for part in ("no_python", "identity", "shuffled_identity", "ours")),
+        )
+        for name, one in found["fixed"].items()
+    ]
+    return _table("micro-batch of | no Python stage | identity `mapInArrow` | after a shuffle | our join", 1, rows)
+
+
+def _peers(name: str) -> str:
+    found = _read(name)
+    (point,) = found["points"]
+    best = max(point["rates"][one] for one, kind in point["kinds"].items() if kind == "join" and one != "adaptivejoin")
+    rows = []
+    for one, rate in sorted(point["rates"].items(), key=lambda item: -item[1]):
+        told = point["contestants"][one]
+        rows.append(
+            (
+                NAMES.get(one, f"`{one}`"),
+                f"**{_rate(rate)}**" if one == "adaptivejoin" else _rate(rate),
+                f"{rate / best:.2f}",
+                f"{told['pages_a_batch'] / 1e3:.1f} k" if told.get("pages_a_batch") else "",
+                f"{told['hit_ratio']:.0%}" if told.get("hit_ratio") else "",
+                _bytes(told["grew"]) if told.get("grew") and point["kinds"][one] != "limit" else "",
+            )
+        )
+    head = "contestant | tuples/s | relative to the papers' best | pages per batch | hits | process grew by"
+    return _table(head, 1, rows) + _measured(found)
+
+
+def _grid() -> str:
+    points = _read("peers-grid")["points"]
+    exponents = sorted({point["zipf"] for point in points})
+    shares = sorted({point["memory"] for point in points}, key=lambda share: float(share.rstrip("%")))
+    kept = {(one["rows"], one["batch"], one["memory"], one["zipf"]): one["rates"] for one in points}
+    rows = []
+    for rows_of_r, batch in sorted({(one["rows"], one["batch"]) for one in points}):
+        for share in shares:
+            rates = [kept.get((rows_of_r, batch, share, exponent)) for exponent in exponents]
+            if any(rates):
+                cells = ["" if one is None else _ratio(one["adaptivejoin"] / one["ssij"]) for one in rates]
+                rows.append((f"{rows_of_r / 1e6:.0f} M rows", f"{batch:,}", share, *cells))
+    return _table("R | batch | memory | " + " | ".join(f"Zipf {one:g}" for one in exponents), 3, rows)
+
+
+def _memory(name: str) -> str:
+    runs = sorted(_read(name)["runs"], key=lambda run: run["growth"])
+    rows = [
+        (
+            f"`{run['algorithm']}`",
+            *(_bytes(run[part]) for part in ("peak_reserved", "growth", "beyond")),
+            _bytes(run["creep"]) if run["creep"] > 0 else "0",
+        )
+        for run in runs
+    ]
+    head = "join | most reserved | process grew by | beyond the budget | growth in the second half"
+    return _table(head, 1, rows) + _measured(_read(name))
+
+
+def _service_rates() -> str:
+    anywhere, together, endless = (_read(f"service-rates-{name}") for name in ("random", "noperm", "continuous"))
+    rows = []
+    for name, _ in sorted(anywhere["rates"].items(), key=lambda item: -item[1]):
+        cells = [f"`{name}`"]
+        for found in (anywhere, together):
+            one = found["joins"][name]
+            cells += [
+                _rate(found["rates"][name]),
+                f"{one['pages_read'] / len(one['seconds']):,.0f}",
+                f"{one['hit_ratio']:.0%}",
+            ]
+        one = endless["joins"][name]
+        cells += [_rate(endless["rates"][name]), f"{one['hit_ratio']:.0%}"]
+        rows.append(cells)
+    head = "join | anywhere: tuples/s | pages | hits | together: tuples/s | pages | hits | continuous: tuples/s | hits"
+    return _table(head, 1, rows) + _measured(anywhere, together, endless)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "grid": _grid,
+    "memory": lambda: _memory("memory"),
+    "memory-wide": lambda: _memory("memory-wide"),
+    "peers-100k": lambda: _peers("peers-100k"),
+    "peers-1m": lambda: _peers("peers-1m"),
+    "service-rates": _service_rates,
+    "spark": _spark,
+    "spark-fixed": _spark_fixed,
+}
+
+
+def filled(text: str) -> str:
+    """Return the text of a page with its tables as the raw results have them."""
+    return PLACE.sub(lambda place: f"{place[1]}\n{TABLES[place[2]]()}\n{place[3]}", text)
+
+
+def pages() -> list[Path]:
+    """Return the pages that have tables."""
+    return [page for page in sorted(DOCS.rglob("*.md")) if PLACE.search(page.read_text())]
+
+
+if __name__ == "__main__":
+    for page in pages():
+        page.write_text(filled(page.read_text()))
