@@ -8,7 +8,7 @@ import pytest
 
 import semistream
 from semistream.core.errors import KeyColumnError
-from semistream.joins import algorithms
+from semistream.joins import algorithms, find
 from semistream.relation.relation import Relation
 
 ROWS = 600
@@ -50,3 +50,31 @@ def test_some_columns_are_those_of_all(relation, algorithm):
 def test_columns_that_r_does_not_add_are_refused(relation, columns):
     with pytest.raises(KeyColumnError, match="each once"):
         semistream.create("adaptivejoin", relation, on="id", memory="100%", columns=columns)
+
+
+@pytest.mark.parametrize("algorithm", ["auto", *algorithms()])
+def test_names_may_come_from_iterators(relation, algorithm):
+    keys = [3, 5] if relation.key.exact else ["k3", "k5"]
+    join = semistream.create(
+        algorithm, relation, on=iter(["id"]), memory=300_000, columns=(name for name in ["price", "flag"])
+    )
+    result = pa.Table.from_batches(join.process([pa.record_batch({"id": keys})])).sort_by("price")
+    assert result.to_pydict() == {"id": keys, "price": [3 / 8, 5 / 8], "flag": [True, False]}
+
+
+def test_wrong_names_from_an_iterator_are_shown(relation):
+    with pytest.raises(KeyColumnError, match=r"columns=\['nowhere', 'price'\]"):
+        semistream.create("adaptivejoin", relation, on="id", memory="100%", columns=iter(["nowhere", "price"]))
+
+
+@pytest.mark.parametrize("algorithm", [name for name in algorithms() if "between" in find(name).conditions])
+@pytest.mark.parametrize("how", ["left", "inner"])
+def test_ranges_of_a_relation_of_nothing_but_its_key(tmp_path, algorithm, how):
+    with Relation.build(pa.table({"id": np.arange(0, 200, 2)}), tmp_path / "r", key="id", page_size=512) as bare:
+        batch = pa.record_batch({"low": [5, 7, None], "high": [9, 7, 3]})
+        join = semistream.create(
+            algorithm, bare, on=["low", "high"], condition="between", how=how, memory=300_000, schema=batch.schema
+        )
+        result = pa.Table.from_batches(join.process([batch]), schema=join.output_schema)
+    assert sorted(result["id"].drop_null().to_pylist()) == [6, 8]
+    assert result["id"].null_count == (2 if how == "left" else 0)

@@ -83,7 +83,7 @@ def test_some_of_the_shards(tmp_path: Path) -> None:
     keys, _ = whole.key.encode(table.combine_chunks().to_batches()[0])
     home = whole.key.shards(keys, 5)
     for shards in ([0], [3], [1, 4], [4, 1, 0], [0, 1, 2, 3, 4]):
-        part = Relation.open(tmp_path / "r", shards=shards)
+        part = Relation.open(tmp_path / "r", shards=iter(shards))
         here = np.isin(home, shards)
         assert part.row_count == here.sum()
         stream = pa.record_batch({"id": table.column("id").combine_chunks(), "n": np.arange(1000)})

@@ -5,7 +5,16 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["check_at_least", "check_between", "nearest"]
+__all__ = ["check_at_least", "check_between", "listed", "nearest"]
+
+
+def listed(names: str | Iterable[str]) -> tuple[str, ...]:
+    """Return names, given as one text or as any iterable, in a form that can be iterated again and again.
+
+    >>> listed("id"), listed(name for name in ["id", "day"])
+    (('id',), ('id', 'day'))
+    """
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def check_at_least(least: float, **values: float | None) -> None:

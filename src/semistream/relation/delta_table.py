@@ -57,8 +57,8 @@ def delta_reader(
         at = "" if version is None else f" at version {version}"
         raise DeltaReadError(f"cannot read the Delta table {os.fspath(path)}{at}: {error}") from None
     names = [field.name for field in table.schema().fields]
-    if missing := [name for name in columns or () if name not in names]:
+    wanted = names if columns is None else list(columns)
+    if missing := [name for name in wanted if name not in names]:
         raise DeltaReadError(f"{os.fspath(path)} has no column {missing[0]!r}; its columns are {', '.join(names)}")
     # The order asked for: with deletion vectors or partitions the engine has one of its own.
-    wanted = list(names if columns is None else columns)
     return pa.RecordBatchReader.from_stream(table.scan(columns=wanted))

@@ -158,7 +158,7 @@ class Relation:
         manifest, held = hold_manifest(path, version)
         with contextlib.ExitStack() as undo:
             undo.callback(held.close)
-            numbers = range(len(manifest.shards)) if shards is None else shards
+            numbers = tuple(range(len(manifest.shards)) if shards is None else shards)
             tier = local_tier(local, manifest.nbytes) if isinstance(path, StorePath) else None
             files = open_files(path, manifest, numbers, direct=direct, depth=depth, tier=tier)
             relation = cls(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from semistream.core.arguments import listed
 from semistream.joins import Join
 from semistream.joins import create as create_by_id
 from semistream.relation.relation import Relation
@@ -54,6 +55,8 @@ def create(
         if sample is not None or exponent is not None:
             raise ValueError(f"sample and exponent are for algorithm={AUTO!r}, not for {algorithm!r}")
         return create_by_id(algorithm, relation, **options)
+    if "on" in options:
+        options["on"] = listed(options["on"])  # read here and by the join
     told = {name: options[name] for name in ("on", "memory", "schema", "condition") if name in options}
     best = choose(relation, sample=sample, exponent=exponent, **told)
     return create_by_id(best.algorithm, relation, **{**best.options, **options})

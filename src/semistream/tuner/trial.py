@@ -13,6 +13,7 @@ from itertools import cycle
 
 import pyarrow as pa
 
+from semistream.core.arguments import listed
 from semistream.core.errors import SemistreamError
 from semistream.costs import Prediction
 from semistream.joins import create
@@ -98,6 +99,7 @@ def try_best(
     note
         Told which join is tried.
     """
+    sample, on = list(sample), listed(on)  # read once for each join
     if not sample:
         raise SemistreamError("joins are tried on a sample of the stream, and this one has no rows; give another")
     rates = {}

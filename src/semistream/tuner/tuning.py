@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from semistream.core.arguments import listed
 from semistream.core.errors import BudgetTooSmallError, KeyColumnError
 from semistream.core.units import parse_bytes
 from semistream.costs import Constants, Prediction, Setting, costs_of, load_constants, modelled
@@ -86,7 +87,7 @@ def skew_of(relation: Relation, sample: Iterable[pa.RecordBatch], on: str | Sequ
     KeyColumnError
         When the sample has no such column.
     """
-    names = (on,) if isinstance(on, str) else tuple(on)
+    names = listed(on)
     parts: list[np.ndarray[Any, np.dtype[np.int64]]] = []
     rows = 0
     for batch in sample:

@@ -71,7 +71,7 @@ def test_rows_come_in_batches(database: Database) -> None:
     rows = pa.Table.from_batches(batches).sort_by("id").to_pydict()
     assert rows["id"] == list(range(1, 2501))
     assert rows["ha`lf"] == [None if i % 3 == 0 else i / 2 for i in range(1, 2501)]
-    assert database.reader(table, ["ha`lf"]).read_all().schema.names == ["ha`lf"]
+    assert database.reader(table, iter(["ha`lf"])).read_all().schema.names == ["ha`lf"]
 
 
 def test_a_missing_table_and_column_are_named(database: Database) -> None:
@@ -189,6 +189,7 @@ def test_relation_built_from_a_delta_table(tmp_path: Path) -> None:
         found = relation.to_table().sort_by("id").to_pydict()
     assert found == {"id": list(range(990)), "part": [i % 3 for i in range(990)]}
     assert delta_reader(tmp_path / "t", version=0).read_all().num_rows == 1000
+    assert delta_reader(tmp_path / "t", iter(["part", "id"])).read_all().schema.names == ["part", "id"]
     with pytest.raises(DeltaReadError, match="version 9"):
         delta_reader(tmp_path / "t", version=9)
     with pytest.raises(DeltaReadError, match="no column 'nome'; its columns are id, name, part"):

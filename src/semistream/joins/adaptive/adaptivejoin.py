@@ -121,7 +121,8 @@ class AdaptiveJoin(Join):
         )  # fmt: skip
         self._window, self._arena = memory.window, memory.arena
         self._finder, self._follower = RowFinder(memory, self._stats), StreamFollower(memory)
-        self._gather = RowGather(relation.codec, [field.name for field in self.condition.fields])
+        fields = [] if self._options.ranged else self.condition.fields  # results of a sweep are decoded from pages
+        self._gather = RowGather(relation.codec, [field.name for field in fields])
         self._gather_key = RowGather(relation.codec, [] if relation.key.exact else list(relation.key.names))
         row = memory.stored_row_bytes + self._row_bytes
         self._most_results = max(1, min(self._cap, _MOST_RESULTS, int(_MOST_RESULT_BYTES / row)))

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from semistream.core.arguments import check_between
+from semistream.core.arguments import check_between, listed
 from semistream.core.arrays import Bytes, Ints
 from semistream.core.errors import UnsupportedJoinError, UpdateTooLargeError
 from semistream.core.statistics import JoinStatistics
@@ -109,6 +109,8 @@ class FrontStage(Join):
         self._aging = aging
         self._arrays = arrays
         self._portion = PORTION
+        on = listed(on)  # both are read twice
+        columns = columns if columns is None or isinstance(columns, str) else listed(columns)
         self.inner = self.behind(relation, memory=None, on=on, how=how, suffix=suffix, columns=columns, **options)
         super().__init__(relation, on=on, how=how, memory=memory, schema=schema, suffix=suffix, columns=columns)
 

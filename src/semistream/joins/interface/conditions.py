@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from semistream.core.arguments import listed
 from semistream.core.arrays import Bools, Ints
 from semistream.core.errors import KeyColumnError, KeyTypeError, UnknownColumnsError, UnsupportedJoinError
 from semistream.relation.keys.key_columns import plain_type
@@ -156,15 +157,16 @@ class Between(Condition):
 def pick_columns(fields: Sequence[pa.Field], names: Sequence[str]) -> list[pa.Field]:
     """Return the fields of these names, in their order."""
     ours = {field.name: field for field in fields}
-    asked = [names] if isinstance(names, str) else list(names)
+    asked = listed(names)
     wrong = [name for number, name in enumerate(asked) if name not in ours or name in asked[:number]]
     if isinstance(names, str) or wrong:
+        given = names if isinstance(names, str) else list(asked)
         raise UnknownColumnsError(
-            f"columns={names!r} must name columns of R, each once: {', '.join(ours) or 'it has none but its key'}",
+            f"columns={given!r} must name columns of R, each once: {', '.join(ours) or 'it has none but its key'}",
             wrong,
             ours,
         )
-    return [ours[name] for name in names]
+    return [ours[name] for name in asked]
 
 
 def condition_for(

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.core.arguments import listed
 from semistream.core.arrays import Ints
 from semistream.core.budget import MemoryBudget
 from semistream.core.compiled import frozen
@@ -89,7 +90,7 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
         if how not in ("inner", "left"):
             raise UnsupportedJoinError(f"how must be 'inner' or 'left', not {how!r}")
         self.relation = relation
-        self.on = (on,) if isinstance(on, str) else tuple(on)
+        self.on = listed(on)
         self.condition = condition_for(condition, relation, self.on, columns)
         self._decoder = None if columns is None else self._decoder_of_some()
         if condition not in self.conditions:

@@ -124,6 +124,7 @@ class Database(ABC):
         """
         schema = self.schema(table)
         if columns is not None:
+            columns = list(columns)
             missing = [name for name in columns if name not in schema.names]
             if missing:
                 raise DatabaseError(f"{table} has no column {missing[0]!r}; its columns are {', '.join(schema.names)}")

@@ -32,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.core.arguments import nearest
+from semistream.core.arguments import listed, nearest
 from semistream.core.errors import KeyColumnError, KeyTypeError
 from semistream.relation.keys.key_casts import key_cast
 from semistream.relation.keys.key_columns import KeyColumn, plain_type
@@ -79,7 +79,7 @@ class KeyCodec:
     @classmethod
     def for_schema(cls, schema: pa.Schema, names: str | Sequence[str]) -> KeyCodec:
         """Make the codec for a relation of ``schema`` whose key is ``names``: a column's name, or several."""
-        names = _listed(names)
+        names = listed(names)
         if not names:
             raise KeyColumnError(f"a key needs at least one column; the relation has: {_columns(schema)}")
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -114,7 +114,7 @@ class KeyCodec:
         values of any kind, dates, timestamps of any unit (both with a time zone or both without), times,
         durations, decimals of the same scale; dictionaries, extensions and run-end encoding do not matter.
         """
-        on = _listed(on)
+        on = listed(on)
         if len(on) != len(self.names):
             raise KeyColumnError(
                 f"the relation's key has {len(self.names)} column(s), {list(self.names)}, but the join names "
@@ -193,19 +193,16 @@ class KeyCodec:
         return equal
 
     def _arrays(self, batch: pa.RecordBatch, names: Sequence[str]) -> list[pa.Array]:
-        places = [batch.schema.get_field_index(name) for name in _listed(names)]
+        names = listed(names)
+        places = [batch.schema.get_field_index(name) for name in names]
         if -1 in places:  # missing, or not the only one
-            _require(batch.schema, _listed(names), "the batch")
+            _require(batch.schema, names, "the batch")
         return [batch.column(place) for place in places]
 
     def __repr__(self) -> str:
         kind = "exact" if self.exact else "hashed"
         columns = ", ".join(f"{name}: {type_}" for name, type_ in zip(self.names, self.types, strict=True))
         return f"KeyCodec({columns}; {kind})"
-
-
-def _listed(names: str | Sequence[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def _columns(schema: pa.Schema) -> str:

@@ -145,8 +145,11 @@ class RowGather:
 
     def __init__(self, codec: RowCodec, names: Sequence[str]) -> None:
         self._codec = codec
-        self._wanted = [codec.schema.get_field_index(name) for name in names]
         self.names = tuple(names)
+        self._wanted = [codec.schema.get_field_index(name) for name in self.names]
+        if -1 in self._wanted:
+            unknown = self.names[self._wanted.index(-1)]
+            raise SemistreamError(f"rows have no column {unknown!r}, or several; they have {codec.schema.names}")
         slot, self._slots = 0, []
         for column in codec._columns:
             self._slots.append(slot)
