@@ -16,8 +16,8 @@ import pyarrow.fs as pafs
 from semistream.core.errors import MissingExtraError
 from semistream.core.paths import is_address, local_path
 from semistream.spark.sinks.delta_actions import add_action, refuse_features
-from semistream.spark.sinks.parquet import check_partitions
 from semistream.spark.sinks.parquet_files import ParquetFiles, flushed_file
+from semistream.spark.sinks.partition_folders import check_partitions, delta_folder
 from semistream.spark.sinks.sink import BatchSink, Share, SinkError, Staging
 
 __all__ = ["DeltaSink"]
@@ -39,7 +39,8 @@ class DeltaSink(BatchSink["DeltaStaging"]):
     path
         Directory or address of the table; made with the first batch if it does not exist.
     partition_by
-        Columns of whose values the table gets a directory each. Only used when the table is made.
+        Columns whose values partition the table. Any text but an empty one is a partition, however long: the values
+        are in the table's log, and folder names are only a help for people. Only used when the table is made.
     storage_options
         For object stores, as the package `deltalake` has them. Tasks get them too. Not kept in any file.
     """
@@ -179,7 +180,7 @@ class _DeltaShare(Share):
     def __init__(self, staging: DeltaStaging) -> None:
         self._staging = staging
         self._create, self._remove = _folder(staging)
-        self._files = ParquetFiles(staging.schema, staging.partition_by, self._create, plain=True)
+        self._files = ParquetFiles(staging.schema, staging.partition_by, self._create, delta_folder)
 
     def append(self, rows: pa.RecordBatch) -> None:
         schema = self._staging.schema

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +21,30 @@ import pyarrow as pa
 from semistream.core.paths import local_path
 from semistream.relation.storage.files import sync_directory
 from semistream.spark.sinks.parquet_files import ParquetFiles, flushed_file
+from semistream.spark.sinks.partition_folders import FolderLimits, check_folder_names, check_partitions, parquet_folder
 from semistream.spark.sinks.sink import BatchSink, Share, SinkError, Staging
 
-__all__ = ["ParquetSink", "check_partitions"]
+__all__ = ["ParquetSink"]
+
+_LONGEST_STEM = 222
+"""Characters of a query's name in file names, which have up to 33 more; file systems allow 255."""
 
 
 class ParquetSink(BatchSink["ParquetStaging"]):
     """Write micro-batches as Parquet files, each once.
 
-    Tasks write their files aside and flush them; the driver notes the names that they will have, made of query and
-    batch, and renames them. A batch that was stopped half-way is taken back by those notes when it comes again. The
-    last batch of each query is noted under ``_semistream``, a name that readers of Parquet directories pass over.
+    Tasks write hidden files under ``_semistream`` and flush them. The driver notes the names that they will have, made
+    of query and batch, and renames them. If a batch was stopped half-way, these notes undo it when the batch comes
+    again. The last batch of each query is noted under ``_semistream``, too. Readers skip all of this: those that ignore
+    names with ``_`` or ``.`` (Spark, Arrow), and those that match ``**/*.parquet`` (DuckDB, Polars).
 
     Parameters
     ----------
     path
         Directory on a local or shared file system; made with the first batch if it does not exist.
     partition_by
-        Columns of whose values there is a directory each, ``day=2024-06-01``.
+        Columns whose values name a directory each, ``day=2024-06-01``. Names are escaped as Hive and Spark do. A value
+        whose name is longer than the file system allows (255 bytes on most) is refused.
 
     Notes
     -----
@@ -55,6 +62,7 @@ class ParquetSink(BatchSink["ParquetStaging"]):
 
     def check(self, schema: pa.Schema) -> None:
         check_partitions(schema, self.partition_by)
+        check_folder_names(self.partition_by)
         if (self.path / "_spark_metadata").exists():
             raise SinkError(
                 f"{self.path} was written by Spark's own file sink, and Spark would not see more files in it; give "
@@ -66,17 +74,19 @@ class ParquetSink(BatchSink["ParquetStaging"]):
 
     def stage(self, schema: pa.Schema, query: str, batch: int) -> ParquetStaging:
         check_partitions(schema, self.partition_by)
+        check_folder_names(self.partition_by)
         folder, stem = self.path / "_semistream", _stem(query)
         folder.mkdir(parents=True, exist_ok=True)
         with self._alone():
-            for left in folder.glob(f"{stem}+*"):  # of tries that were killed
+            # left by killed tries; version 0.1 used names without the dot
+            for left in (*folder.glob(f".{stem}+*"), *folder.glob(f"{stem}+*")):
                 if left.is_dir():
                     shutil.rmtree(left, ignore_errors=True)
                 else:
                     left.unlink(missing_ok=True)
-        aside = folder / f"{stem}+{uuid.uuid4().hex}"
+        aside = folder / f".{stem}+{_unique()}"
         aside.mkdir(parents=True)
-        return ParquetStaging(str(aside), schema, tuple(self.partition_by))
+        return ParquetStaging(str(aside), schema, tuple(self.partition_by), FolderLimits.of(self.path))
 
     def commit(self, staging: ParquetStaging, receipts: Sequence[str], query: str, batch: int) -> bool:
         with self._alone():
@@ -89,9 +99,9 @@ class ParquetSink(BatchSink["ParquetStaging"]):
         for name in noted.get("moving", ()):  # of a try at this batch that was stopped while it renamed
             with suppress(FileNotFoundError):
                 (self.path / name).unlink()
-        files = [Path(name) for receipt in receipts for name in json.loads(receipt)]
-        stem = f"{_stem(query)}-{batch:09d}"
-        moves = {file: file.with_name(f"{stem}-{number}.parquet") for number, file in enumerate(files)}
+        files = [written for receipt in receipts for written in json.loads(receipt)]
+        stem = f"{_visible(_stem(query))}-{batch:09d}"
+        moves = {file: Path(folder, f"{stem}-{number}.parquet") for number, (file, folder) in enumerate(files)}
         if moves:
             self._note(query, noted["batch"], [str(name) for name in moves.values()])
         for file, name in moves.items():
@@ -127,7 +137,7 @@ class ParquetSink(BatchSink["ParquetStaging"]):
         return self.path / "_semistream" / f"{_stem(query)}.json"
 
     def _noted(self, query: str) -> dict[str, Any]:
-        for ledger in (self._ledger(query), self._ledger(query).with_name(f"{_plain(query)}.json")):
+        for ledger in (self._ledger(query), self._ledger(query).with_name(f"{_plain(query)[:_LONGEST_STEM]}.json")):
             found: dict[str, Any] = json.loads(ledger.read_text()) if ledger.exists() else {}
             if found.get("query") == query:
                 return found
@@ -140,11 +150,12 @@ class ParquetSink(BatchSink["ParquetStaging"]):
 
 @dataclass(frozen=True)
 class ParquetStaging(Staging):
-    """A directory under the sink's, in which tasks write files."""
+    """A hidden directory inside the sink's, in which tasks write files."""
 
     folder: str
     schema: pa.Schema
     partition_by: tuple[str, ...]
+    limits: FolderLimits
 
     def open(self) -> Share:
         return _ParquetShare(self)
@@ -153,42 +164,45 @@ class ParquetStaging(Staging):
 class _ParquetShare(Share):
     def __init__(self, staging: ParquetStaging) -> None:
         self._folder = Path(staging.folder)
-        self._files = ParquetFiles(staging.schema, staging.partition_by, flushed_file(staging.folder))
+        naming = partial(parquet_folder, limits=staging.limits)
+        create = flushed_file(staging.folder)
+        self._files = ParquetFiles(staging.schema, staging.partition_by, create, naming, hidden=True)
 
     def append(self, rows: pa.RecordBatch) -> None:
         self._files.append(rows)
 
     def finish(self) -> str:
-        return json.dumps([file.path for file in self._files.close()])
+        return json.dumps([(file.path, file.folder) for file in self._files.close()])
 
     def abandon(self) -> None:
         self._files.abandon(lambda path: (self._folder / path).unlink())
 
 
-def check_partitions(schema: pa.Schema, partition_by: Sequence[str]) -> None:
-    """Raise if rows cannot be partitioned so."""
-    if missing := [name for name in partition_by if name not in schema.names]:
-        raise SinkError(f"no column {missing[0]!r} to partition by; there are {', '.join(schema.names)}")
-    for name in partition_by:
-        if pa.types.is_binary(kind := schema.field(name).type) or pa.types.is_large_binary(kind):
-            raise SinkError(f"column {name!r} is {kind}, which no folder can be named by; cast it, as with hex()")
-    if partition_by and len(set(partition_by)) == len(schema.names):
-        raise SinkError("all columns are partitioned by, so no column is left for the files; partition by fewer")
-
-
 def _stem(query: str) -> str:
     """Return a name for files of a query, and of no other."""
     plain = _plain(query)
-    return plain if plain == query else f"{plain}-{hashlib.blake2b(query.encode(), digest_size=6).hexdigest()}"
+    if plain == query and len(plain) <= _LONGEST_STEM:
+        return plain
+    sign = hashlib.blake2b(query.encode(), digest_size=6).hexdigest()
+    return f"{plain[: _LONGEST_STEM - len(sign) - 1]}-{sign}"
+
+
+def _visible(stem: str) -> str:
+    """Return a name that readers of Parquet directories do not ignore."""
+    return f"part{stem}" if stem.startswith("_") else stem
 
 
 def _plain(query: str) -> str:
     return re.sub(r"[^A-Za-z0-9-]", "_", query)
 
 
+def _unique() -> str:
+    return uuid.uuid4().hex[:24]
+
+
 def _replace(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.stem}+{uuid.uuid4().hex}")
+    temporary = path.with_name(f".{path.stem}+{_unique()}")
     with open(temporary, "wb") as file:
         file.write(content)
         file.flush()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,18 +12,14 @@ from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from semistream.spark.sinks.sink import SinkError
+from semistream.spark.sinks.partition_folders import Naming
 
 __all__ = ["FileOnDisk", "ParquetFiles", "PartFile", "flushed_file"]
 
 _HELD = 32 << 20
 """Bytes of rows that wait to become a row group."""
-_NO_NAMES = ("__HIVE_DEFAULT_PARTITION__",)
-"""What NULL is called in the name of a folder."""
 _OPEN = 64
 """Files that are open at once; of partitions beyond, the one written to least lately is closed."""
 
@@ -35,6 +30,8 @@ class PartFile:
 
     path: str
     """Relative to the folder."""
+    folder: str
+    """Of the partition, relative to the sink."""
     values: dict[str, Any]
     """Of the columns that it is a partition by."""
     size: int
@@ -93,18 +90,24 @@ class ParquetFiles:
         Their names.
     create
         Opens a file to write, by its path under the folder; closing flushes it.
-    plain
-        Keep folders' names to letters, digits and signs that need no escape, where values are told elsewhere.
+    naming
+        Returns the folder of a partition, or refuses its values.
+    hidden
+        Write all files side by side under hidden names, not yet in the folders of their partitions.
     """
 
     def __init__(
-        self, schema: pa.Schema, partition_by: Sequence[str], create: Callable[[str], Any], *, plain: bool = False
+        self,
+        schema: pa.Schema,
+        partition_by: Sequence[str],
+        create: Callable[[str], Any],
+        naming: Naming,
+        *,
+        hidden: bool = False,
     ) -> None:
         self._partition_by = list(partition_by)
         self._inside = pa.schema([part for part in schema if part.name not in self._partition_by])
-        self._naming = ds.partitioning(pa.schema([schema.field(name) for name in partition_by]), flavor="hive")
-        self._create = create
-        self._plain = plain
+        self._create, self._naming, self._hidden = create, naming, hidden
         self._parts: dict[tuple[str, ...], _Part] = {}
         self._written: list[PartFile] = []
         self._held = 0
@@ -116,7 +119,7 @@ class ParquetFiles:
         for values, part in self._split(rows):
             # as text: NaN is not even equal to itself, and -0.0 to what it is not
             key = tuple(repr(value.as_py()) for value in values.values())
-            found = self._parts.pop(key, None) or _Part(key, values, self._folder(values))
+            found = self._parts.pop(key, None) or _Part(key, values, self._naming(values))
             self._parts[key] = found  # the last one is the one written to most lately
             found.rows.append(part)
             found.held += part.nbytes
@@ -155,31 +158,14 @@ class ParquetFiles:
             found.append((values, inside.take(groups["row_list"][number].values)))
         return found
 
-    def _folder(self, values: dict[str, Any]) -> str:
-        if not values:
-            return ""
-        for name, value in values.items():
-            if (text := value.as_py()) == "" or ((text in _NO_NAMES or "\0" in str(text)) and not self._plain):
-                raise SinkError(
-                    f"a row has {text!r} in column {name!r}, which is partitioned by, and no partition can be named "
-                    "so that this is read again; write NULL or another text in its place, or partition by other columns"
-                )
-        tests = [
-            pc.field(name) == value if value.is_valid else pc.field(name).is_null() for name, value in values.items()
-        ]
-        wanted = tests[0]
-        for test in tests[1:]:
-            wanted = wanted & test
-        return str(self._naming.format(wanted)[0])
-
     def _flush(self, part: _Part) -> None:
         """Write the rows held for a part as one row group."""
         if part.writer is None:
             writing = [each for each in self._parts.values() if each.writer is not None]
             if len(writing) >= _OPEN:
                 self._finish(writing[0])
-            folder = re.sub(r"[^A-Za-z0-9=/_.-]", "_", part.folder) if self._plain else part.folder
-            part.path = os.path.join(folder, f"part-{uuid.uuid4().hex}.parquet")
+            name = f"part-{uuid.uuid4().hex}"
+            part.path = f".{name}" if self._hidden else os.path.join(part.folder, f"{name}.parquet")
             self.paths.append(part.path)
             part.target = self._create(part.path)
             part.writer = pq.ParquetWriter(part.target, self._inside, metadata_collector=part.metadata)
@@ -195,5 +181,5 @@ class ParquetFiles:
         size = part.target.tell()
         part.target.close()
         values = {name: value.as_py() for name, value in part.values.items()}
-        self._written.append(PartFile(part.path, values, size, part.metadata[-1]))
+        self._written.append(PartFile(part.path, part.folder, values, size, part.metadata[-1]))
         del self._parts[part.key]
