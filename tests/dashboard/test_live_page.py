@@ -228,6 +228,35 @@ def test_only_the_page_itself_is_served(shown: Shown) -> None:
         Dashboard("other", int(url.rpartition(":")[2]))
 
 
+@pytest.mark.parametrize(
+    "body",
+    [b"[1]", b"null", b"1", b'"value"', b"", b"{", b"\xff", b"[" * 100_000, b'{"value":' * 100_000, b'{"value": [1]}',
+     b'{"value": null}', b'{"value": true}', b'{"value": "1"}', b"{}", b'{"value": NaN}',
+     b'{"value": 1' + b"0" * 400 + b"}"],
+    ids=lambda body: body[:20].decode(errors="replace"),
+)  # fmt: skip
+def test_a_body_that_says_nothing_is_refused_with_the_reason(shown: Shown, body: bytes) -> None:
+    request = urllib.request.Request(shown.dashboard.url + "/controls/skew", body, {"X-Semistream": "page"})
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=10)
+    told = json.loads(refused.value.read())["error"]
+    assert refused.value.code == 400
+    assert "JSON object" in told or "needs a number" in told or "between 0 and 2" in told
+    assert len(told) < 200
+    assert shown.done == []
+
+
+def test_no_other_page_may_frame_it(shown: Shown) -> None:
+    """Another site could lay its own page over the controls, and have a visitor click them."""
+    for path in ("/", "/data", "/static/dashboard.js", "/nothing"):
+        try:
+            headers = urllib.request.urlopen(shown.dashboard.url + path, timeout=10).headers
+        except urllib.error.HTTPError as error:
+            headers = error.headers
+        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+        assert headers["X-Frame-Options"] == "DENY"
+
+
 def test_who_asks_early_waits_and_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The address is told before the thread that serves it has begun."""
     run = uvicorn.Server.run

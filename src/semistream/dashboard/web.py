@@ -30,7 +30,11 @@ __all__ = ["Control", "Events", "application"]
 _STATIC = Path(__file__).parent / "static"
 _BEAT_SECONDS = 5.0
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:",
+    "Content-Security-Policy": (
+        "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; frame-ancestors 'none'; "
+        "base-uri 'none'; form-action 'none'"
+    ),
+    "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
@@ -142,10 +146,7 @@ def application(
         if request.headers.get("x-semistream") != "page":
             return JSONResponse({"error": "controls are for the page"}, 403)
         try:
-            value = (await request.json()).get("value")
-            value = None if control.kind == "button" else float(value)
-            if value is not None and not control.least <= value <= control.most:
-                raise ValueError(f"{control.label} is between {control.least:g} and {control.most:g}, not {value:g}")
+            value = _asked(control, await request.body())
             said = await run_in_threadpool(control.act, value)
         except (SemistreamError, ValueError, TypeError, OSError) as error:
             return JSONResponse({"error": str(error)}, 400)
@@ -167,6 +168,24 @@ def application(
             Middleware(_Headers),
         ],
     )
+
+
+def _asked(control: Control, body: bytes) -> float | None:
+    """Return the value that a request asks for, None for a button; raise `ValueError` for any other body."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError('the body of the request is not a JSON object; send one, such as {"value": 1}')
+    if control.kind == "button":
+        return None
+    value = found.get("value")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f'{control.label} needs a number; send one, such as {{"value": {control.value:g}}}')
+    if not control.least <= value <= control.most:
+        raise ValueError(f"{control.label} is between {control.least:g} and {control.most:g}, not {repr(value)[:20]}")
+    return float(value)
 
 
 class _Headers:
