@@ -1,1 +1,1 @@
-"""What joins are made of: row stores, the stream table, caches and read plans. All flat arrays, all counted."""
+"""Building blocks of joins: row stores, the stream table, caches and read plans. All are flat arrays of known size."""

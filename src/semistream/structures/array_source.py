@@ -1,7 +1,7 @@
 """Where the arrays of a structure live: in this process, or in files that other processes can map.
 
-A structure that keeps all of its state in arrays asked for here can be left by one process and taken up by the
-next without copying.
+A structure that keeps all of its state in arrays from here can be left by one process and attached by the next, without
+copying.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["ArraySource", "Arrays", "MappedArrays", "coarse", "in_memory"]
 
 
 class Arrays(Protocol):
-    """Gives out an array of zeros, or the one that was given out under this name before."""
+    """Returns an array of zeros, or the array that was created under this name before."""
 
     def __call__(self, name: str, count: int, dtype: DTypeLike) -> NDArray[Any]:
         """Return the array ``name`` of ``count`` items."""
@@ -27,10 +27,10 @@ class Arrays(Protocol):
 
 
 class ArraySource(Protocol):
-    """Gives out arrays to a structure that says how they will be laid out."""
+    """Provides the arrays of a structure, which describes their layout."""
 
     def __call__(self, layout: str) -> Arrays:
-        """Return arrays that were left under the same layout, or empty ones; never those of another."""
+        """Return the arrays that were left with the same layout, or empty ones. Never return those of another layout."""
         ...
 
 
@@ -40,9 +40,9 @@ def in_memory(name: str, count: int, dtype: DTypeLike) -> NDArray[Any]:
 
 
 def coarse(size: int, *, up: bool = False) -> int:
-    """Return a size that is at most a 16th less, or more, and the same for sizes that differ by little.
+    """Round a size down (or up) by at most a sixteenth, so that sizes that differ little become equal.
 
-    Arrays that are left to others have such sizes, or a few rows more in R would make theirs of another layout.
+    Arrays that outlive a process have such sizes. Otherwise a few more rows in R would change their layout.
 
     >>> coarse(1000), coarse(1005), coarse(1005, up=True)
     (992, 992, 1024)
@@ -52,18 +52,18 @@ def coarse(size: int, *, up: bool = False) -> int:
 
 
 class MappedArrays:
-    """Arrays in files of a directory, mapped shared: what one process writes, the next one finds.
+    """Arrays in files of a directory, mapped shared: the next process finds what this one wrote.
 
-    Only one process may write at a time; a lock is the caller's business. Files on a memory file system are
-    memory: count them. All of a file's room is taken when it is made; later there might be none, and a process that
-    writes to a mapped file then is killed.
+    Only one process may write at a time; the caller holds the lock. Files on a memory file system use memory and must be
+    counted. A file's space is allocated when it is created: if space ran out later, writing to the mapped file would kill
+    the process.
 
     Parameters
     ----------
     directory
         Where the files are, or will be.
     existing
-        Only files that are there: one that is missing, or of another size, raises `FileNotFoundError`.
+        Accept only existing files: a missing file, or one of another size, raises `FileNotFoundError`.
 
     Examples
     --------
@@ -81,13 +81,13 @@ class MappedArrays:
             self._directory.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, name: str, count: int, dtype: DTypeLike) -> NDArray[Any]:
-        """Map the array ``name``; a file of another size is replaced by zeros. Only a new file takes time and room."""
+        """Map the array ``name``; a file of another size is replaced by zeros. Only a new file takes time and space."""
         kind = np.dtype(dtype)
         if count == 0:
             return np.zeros(0, kind)
         path = os.path.join(self._directory, f"{name}.array")
         size = count * kind.itemsize
-        # not np.memmap, which takes longer to resolve the name of the file than all else takes here
+        # not np.memmap: resolving the file's name takes it longer than everything else here
         mapped = self._mapped(path, size)
         if mapped is None:
             if self._existing:
@@ -97,16 +97,16 @@ class MappedArrays:
 
     @staticmethod
     def _mapped(path: str, size: int) -> mmap.mmap | None:
-        """Map a file if it is there and has so many bytes."""
+        """Map a file if it exists and has ``size`` bytes."""
         try:
             with open(path, "r+b", buffering=0) as file:
                 return mmap.mmap(file.fileno(), size) if os.fstat(file.fileno()).st_size == size else None
-        except (FileNotFoundError, ValueError):  # or cut meanwhile
+        except (FileNotFoundError, ValueError):  # or truncated in between
             return None
 
     @staticmethod
     def _made(path: str, size: int) -> mmap.mmap:
-        """Make a file of zeros and map it; one that is there is not emptied but goes, as others may have it mapped."""
+        """Create a file of zeros and map it. An existing file is replaced, not emptied: others may have it mapped."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         with open(path, "x+b", buffering=0) as file:

@@ -1,10 +1,10 @@
-"""Where keys are: an open-addressed hash table of positions in an array of keys that somebody else keeps.
+"""An open-addressed hash table of positions in an array of keys that the caller owns.
 
-An entry of 64 bits holds 32 bits of the key's hash and the position plus one; zero is free. The hash bits tell almost
-all absent keys without a look at the key itself, which lies in another cache line. Probing is linear and deletion
-shifts back what had to go past, so there are no tombstones and a table that is used for ever stays as fast as a new
-one. Two thirds full at most: finding, entering and erasing a key takes constant time on average, nearly always within
-a cache line. A table takes `ENTRY_BYTES` a key.
+An entry of 64 bits holds 32 bits of the key's hash and the position plus one; zero is free. The hash bits reject almost
+all absent keys without reading the key itself, which is in another cache line. Probing is linear, and deletion shifts
+displaced entries back, so there are no tombstones and the table does not slow down with use. It is at most two thirds
+full: find, insert and erase take constant time on average, nearly always within one cache line. A table takes
+`ENTRY_BYTES` per key.
 
 All functions are compiled and take the table as two arrays, so that a structure can keep them among its own.
 
@@ -58,7 +58,7 @@ def entries_for(keys: int) -> int:
 
 @kernel
 def mix(key: Int) -> np.uint64:
-    """Scatter the bits of a key (a 64-bit finaliser: two rounds of shift, xor and odd multiply)."""
+    """Mix the bits of a key (a 64-bit finaliser: two rounds of shift, xor and odd multiply)."""
     x = np.uint64(key)
     x = (x ^ (x >> _HALF)) * np.uint64(0xD6E8FEB86659FD93)
     x = (x ^ (x >> _HALF)) * np.uint64(0xD6E8FEB86659FD93)
@@ -67,7 +67,7 @@ def mix(key: Int) -> np.uint64:
 
 @kernel
 def home(hashed: np.uint64, size: int) -> Int:
-    """Return the entry where a hash, or what is in the table of it, would like to be."""
+    """Return the preferred entry of a hash, or of the part of it that the table stores."""
     return np.int64(((hashed >> _HALF) * np.uint64(size)) >> _HALF)
 
 
@@ -79,7 +79,7 @@ def position_at(entries: Entries, at: Int) -> Int:
 
 @kernel
 def find(entries: Entries, keys: Ints, key: Int) -> Int:
-    """Return the entry of a key, or the free entry where it would go as ``-1 - entry``."""
+    """Return the entry of a key. If the key is absent, return the free entry for it as ``-1 - entry``."""
     hashed = mix(key)
     size = entries.size
     at = home(hashed, size)
@@ -98,8 +98,8 @@ def find(entries: Entries, keys: Ints, key: Int) -> Int:
 def warm(entries: Entries, keys: Ints, near: Entries) -> None:
     """Read the home entry of each key into ``near``: zero there means that the key is absent.
 
-    The reads do not wait for each other, so a pass of this before many a `find` hides most of the time that memory
-    takes. What is zero stays zero as long as nothing is put.
+    The reads are independent of each other, so this pass before many calls of `find` hides most of the memory latency.
+    A zero stays valid until the next `put`.
     """
     for i in range(keys.size):
         near[i] = entries[home(mix(keys[i]), entries.size)]
@@ -107,26 +107,26 @@ def warm(entries: Entries, keys: Ints, near: Entries) -> None:
 
 @kernel
 def entry_for(key: Int, position: Int) -> np.uint64:
-    """Return the entry of a key at a position: the half of the hash that says where it would like to be, and that."""
+    """Return the entry of a key at a position: the upper half of its hash, and the position plus one."""
     return (mix(key) & ~_LOW) | np.uint64(position + 1)
 
 
 @kernel
 def put(entries: Entries, keys: Ints, position: Int) -> None:
-    """Enter ``keys[position]``, which is not in the table yet."""
+    """Insert ``keys[position]``, which is not in the table yet."""
     at = find(entries, keys, keys[position])
     entries[-1 - at] = entry_for(keys[position], position)
 
 
 @kernel
 def repoint(entries: Entries, at: Int, position: Int) -> None:
-    """Let an entry lead to another position of the same key."""
+    """Point an entry to another position of the same key."""
     entries[at] = (entries[at] & ~_LOW) | np.uint64(position + 1)
 
 
 @kernel
 def erase(entries: Entries, at: Int) -> None:
-    """Empty an entry and move up those that had to go past it."""
+    """Empty an entry and shift back the entries that it displaced."""
     size = entries.size
     hole = at
     probe = at
@@ -138,7 +138,7 @@ def erase(entries: Entries, at: Int) -> None:
         if entry == _NONE:
             break
         wish = home(np.uint64(entry), size)
-        # the entry may fill the hole unless its home lies after the hole, cyclically up to the probe
+        # the entry may fill the hole unless its home is after the hole, cyclically, up to the probe
         past, gap = probe - wish, probe - hole
         if past < 0:
             past += size

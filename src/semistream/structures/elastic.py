@@ -1,4 +1,4 @@
-"""Arrays that can become longer or shorter without being copied: the system moves their pages, not their bytes."""
+"""Arrays that can grow or shrink without being copied: the operating system moves their pages, not their bytes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["ElasticArrays"]
 
 _LARGE = 8 << 20
 _ATTEMPTS = 200
-"""How often it is looked whether a thread has put a task away that it has done."""
+"""How often to check whether a thread has dropped a task that it finished."""
 
 
 class ElasticArrays:
     """Arrays of zeros in this process, each of which can be resized.
 
-    Memory that a shorter array does not need goes back to the system at once. What a longer one has more takes memory
-    only when it is written to; what it holds until then is not said.
+    A shrunk array returns its memory to the system at once. The added part of a grown array takes memory only when it is
+    written; its contents are undefined until then.
 
     Examples
     --------
@@ -37,25 +37,25 @@ class ElasticArrays:
     def __init__(self) -> None:
         self._rooms: dict[str, tuple[mmap.mmap, np.dtype[Any]]] = {}
         self.copies = 0
-        """Arrays that were copied because somebody held a view: memory that was not given back at once."""
+        """Arrays that were copied because a view of them existed: their memory was not returned at once."""
 
     def __call__(self, name: str, count: int, dtype: DTypeLike) -> NDArray[Any]:
         """Return a new array ``name`` of ``count`` zeros."""
         kind = np.dtype(dtype)
         room = mmap.mmap(-1, max(1, count * kind.itemsize), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if count * kind.itemsize >= _LARGE:
-            # who looks rows up all over a large array finds them sooner in large pages
+            # random look-ups in a large array are faster with huge pages
             with contextlib.suppress(AttributeError, OSError):
                 room.madvise(mmap.MADV_HUGEPAGE)
         self._rooms[name] = room, kind
         return np.frombuffer(room, kind, count)
 
     def resize(self, name: str, count: int) -> NDArray[Any]:
-        """Return the array with another length, without a copy unless somebody still holds a view of the old one."""
+        """Return the array with another length. It is copied only if a view of the old one still exists."""
         room, kind = self._rooms[name]
         size = max(1, count * kind.itemsize)
         if not self._resized(room, size):
-            # what the view shows stays as it is, and its memory goes with it
+            # the view keeps its contents, and its memory is freed with it
             copied = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             kept = min(size, len(room))
             copied[:kept] = room[:kept]
@@ -71,8 +71,8 @@ class ElasticArrays:
                 room.resize(size)
             except BufferError:
                 if attempt == _ATTEMPTS // 2:
-                    gc.collect()  # views that an error of long ago holds
-                # A thread that has given its answer holds the arrays it worked on until it has put its task away.
+                    gc.collect()  # views that an old exception still references
+                # A thread that returned its result references its arrays until it drops the task.
                 time.sleep(0.0005)
             else:
                 return True

@@ -1,4 +1,4 @@
-"""Look keys up in R through its index, some pages at a time."""
+"""Look up keys in R through its index, a few pages at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Matches", "PageLookup"]
 
 
 class Matches(NamedTuple):
-    """Pairs found: which stream tuple, and where R's row starts in ``data``; valid until the next are asked for."""
+    """Matched pairs: the stream tuple, and the start of R's row in ``data``. Valid until the next ones are requested."""
 
     positions: Ints
     data: Bytes
@@ -27,19 +27,19 @@ class Matches(NamedTuple):
 
 
 class PageLookup:
-    """Finds the rows of keys, reading pages into a fixed number of frames, which are all the memory it holds.
+    """Finds the rows of keys. Reads pages into a fixed number of frames, which are all the memory it holds.
 
     Parameters
     ----------
     relation
         Where to look.
     frames
-        Pages in memory, and read, at once.
+        Pages that are read and held at once.
     share
-        Read a page once for all keys of one call that want it. False is the index nested loop join of the
-        papers: every key reads its own.
+        Read a page once for all keys of one call that need it. False is the papers' index nested loop join: every key
+        reads its own page.
     cap
-        Pairs given out at once, more or less: a key's rows in one page are not cut in two.
+        Approximate number of pairs per result: the rows of a key in one page are not split.
     """
 
     def __init__(self, relation: Relation, frames: int, *, share: bool, cap: int) -> None:
@@ -56,7 +56,7 @@ class PageLookup:
     def match(self, keys: Ints) -> Iterator[Matches]:
         """Yield all pairs of ``keys`` (by position) with rows of R.
 
-        A look-up in the index a key; a read for each page that may hold one, or with ``share`` for each different page.
+        Takes one index look-up per key, and one read per page that may hold a key; with ``share``, one per distinct page.
         """
         located = self._relation.locate(keys)
         asked_by = np.repeat(np.arange(keys.size), located.counts)
@@ -83,7 +83,7 @@ class PageLookup:
     def match_between(self, low: Ints, high: Ints) -> Iterator[Matches]:
         """Yield all pairs of the intervals ``[low, high]`` with rows of R, one interval after the other.
 
-        Every page of an interval is read for it, also if the interval before has had it.
+        Every page of an interval is read, even if the previous interval read it too.
         """
         spans = locate_spans(self._relation, low, high)
         order = self._relation.page_order

@@ -1,4 +1,4 @@
-"""The compiled passes over `pinned_pages.PinnedPages`: look keys up, pin a page in place of another."""
+"""Compiled kernels of `pinned_pages.PinnedPages`: look up keys, replace a pinned page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from semistream.relation.pages.page_layout import FIRST, HEADER, WHOLE, row_star
 from semistream.structures.directory import erase, find, position_at, put, warm
 
 ENTERED = FIRST | WHOLE
-"""Flags of the rows that the directory leads to: one a key, and all rows of the key are in the page."""
+"""Flags of rows in the directory: the first row of a key all of whose rows are in the page."""
 
 _BLOCK = 256
 
@@ -23,15 +23,15 @@ class Pinned(NamedTuple):
 
     frames: Bytes  # flat
     words: Ints  # the same bytes, as words: a key in a page is one of them
-    page: Ints  # that each frame holds, or -1
+    page: Ints  # the page in each frame, or -1
     rows: NDArray[np.uint64]  # directory of keys in ``words``
     pages: NDArray[np.uint64]  # directory of ``page``
-    uses: NDArray[np.uint32]  # tuples served by each page of R; several pages share a counter where there are too few
+    uses: NDArray[np.uint32]  # tuples served by each page of R; pages share counters if there are too few
 
 
 @kernel
 def enter(t: Pinned, frame_bytes: int, frame: Int) -> Int:
-    """Enter the keys of a frame's page into the directory; return how many."""
+    """Insert the keys of a frame's page into the directory; return how many."""
     base = frame * frame_bytes
     n = np.int64(t.words[base // 8 + 1] >> 32)
     first = (base + HEADER) // 8
@@ -46,7 +46,7 @@ def enter(t: Pinned, frame_bytes: int, frame: Int) -> Int:
 
 @kernel
 def _keys_of(page: Bytes) -> Int:
-    """Return how many keys of a page would be entered."""
+    """Return how many keys of a page would be inserted."""
     n = np.int64(page[12:16].view(np.uint32)[0])
     count = 0
     for row in range(n):
@@ -57,7 +57,7 @@ def _keys_of(page: Bytes) -> Int:
 
 @kernel
 def withdraw(t: Pinned, frame_bytes: int, frame: Int) -> Int:
-    """Take the keys of a frame's page out of the directory; return how many."""
+    """Remove the keys of a frame's page from the directory; return how many."""
     base = frame * frame_bytes
     n = np.int64(t.words[base // 8 + 1] >> 32)
     first = (base + HEADER) // 8
@@ -85,7 +85,7 @@ def frames_of(t: Pinned, pages: Ints) -> Ints:
 def look_up(
     t: Pinned, frame_bytes: int, stride: int, unique: bool, keys: Ints, begin: int, cap: int, held: NDArray[np.bool_]
 ) -> tuple[Ints, Ints, Bytes, int]:
-    """Match ``keys[begin:]`` until ``cap`` pairs are found; a key is not cut in two. Marks the keys in ``held``."""
+    """Match ``keys[begin:]`` until ``cap`` pairs are found; a key is not split. Marks the keys in ``held``."""
     positions = np.empty(min(cap, keys.size - begin) + 64, np.int64)
     starts = np.empty(positions.size, np.int64)
     flags = np.empty(positions.size, np.uint8)
@@ -140,10 +140,10 @@ def consider(
     at: int,
     room: int,
 ) -> tuple[int, int, int]:
-    """Count uses of pages just read, and pin those that are used more than the next victims.
+    """Count uses of the pages just read, and pin pages that are used more than the next victims.
 
-    ``victims[at:]`` are frames, the least used first, and ``had`` the uses of each when they were put in that order;
-    ``room`` is how many more keys the directory has room for. Returns ``at``, ``room`` and the number of pages pinned.
+    ``victims[at:]`` are frames, least used first, and ``had`` the uses of each when they were sorted; ``room`` is the
+    number of keys that still fit into the directory. Returns ``at``, ``room`` and the number of pages pinned.
     """
     pinned = 0
     for i in range(pages.size):
@@ -151,13 +151,13 @@ def consider(
         t.uses[counter] += np.uint32(met[i])
         if met[i] == 0 or find(t.pages, t.page, pages[i]) >= 0:
             continue
-        # one that was used since has another place in the order now
+        # a page that was used since then is no longer at this position
         while at < victims.size and uses_of(t, victims[at]) > had[at]:
             at += 1
         if at == victims.size:
             continue
         uses, least = np.int64(t.uses[counter]), had[at]
-        # a little more is not enough: two pages of equal use would take turns
+        # require a margin: otherwise two pages of equal use would replace each other in turns
         if least >= 0 and uses <= least + least // 4 + 1:
             continue
         frame = victims[at]

@@ -1,14 +1,13 @@
 """Pages of R that stay in memory, found by key: the non-swappable part of X-HYBRIDJOIN's disk buffer.
 
-A `directory` leads from a key straight to its first row in the frames, so a stream tuple finds its rows without the
-index of R and without touching a page that does not have them. Only keys with all their rows in one page are entered:
-for them a hit is a complete answer.
+A `directory` maps a key to its first row in the frames, so a stream tuple finds its rows without R's index and without
+touching pages that do not contain them. Only keys with all their rows in one page are inserted: for them a hit is a
+complete answer.
 
-Which pages deserve to stay is a matter of how many tuples they serve. Uses are counted for every page of R, pinned or
-not, and a page that was read and has more uses than the least used pinned page takes its frame: pages are pinned as
-they come by, never read for it. The pinned pages stand in the order of their uses, which is made anew when it is used
-up and after every ``period`` tuples; every fourth time the counts are halved, so that pages that were hot once make
-room.
+Pages that serve many tuples stay. Uses are counted for every page of R, pinned or not. A page that was read and has more
+uses than the least used pinned page replaces it. Pages are pinned when they are read anyway, never read for pinning. The
+pinned pages are sorted by use, again after every ``period`` tuples and when the order is used up. Every fourth time the
+counts are halved, so that formerly hot pages can be replaced.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _PERIODS_BEFORE_AGING = 4
 
 
 class PinnedLayout(NamedTuple):
-    """What pages cost that are pinned."""
+    """Memory cost of pinned pages."""
 
     frame_bytes: int
     rows_per_page: float
@@ -43,22 +42,22 @@ class PinnedLayout(NamedTuple):
 
     @classmethod
     def of(cls, relation: Relation) -> PinnedLayout:
-        """Return that of a relation."""
+        """Return the layout for a relation."""
         frame, layout = relation.device.frame_bytes, relation.layout
         return cls(frame, relation.rows_per_page, layout.capacity(frame) if layout.stride else None)
 
     def keys(self, frames: int) -> int:
-        """Return the number of keys that the directory is made for."""
+        """Return the number of keys that the directory has room for."""
         if self.page_rows is not None:
             return frames * self.page_rows
         return int(frames * self.rows_per_page * 1.25) + 64
 
     def bytes_for(self, frames: int) -> int:
-        """Return what room for ``frames`` pages costs, counters left out."""
+        """Return the bytes for ``frames`` pages, without counters."""
         return frames * (self.frame_bytes + 24) + 8 * (entries_for(self.keys(frames)) + entries_for(frames))
 
     def fitting(self, size: int) -> int:
-        """Return how many pages can be held in ``size`` bytes, counters left out."""
+        """Return how many pages fit into ``size`` bytes, without counters."""
         frames = max(0, int(size // (self.bytes_for(1000) / 1000)))
         while frames and self.bytes_for(frames) > size:
             frames -= 1
@@ -66,10 +65,10 @@ class PinnedLayout(NamedTuple):
 
 
 class PinnedPages:
-    """Room for some pages of R that stay.
+    """A fixed number of pages of R that stay in memory.
 
-    All memory is taken at once: frames, directories and counters. A look-up takes constant time and one step a match,
-    and reads nothing; only `load` reads.
+    Frames, directories and counters are allocated at once. A look-up takes constant time plus one step per match, and
+    reads nothing; only `load` reads.
 
     Parameters
     ----------
@@ -78,11 +77,11 @@ class PinnedPages:
     frames
         Pages held (``l``).
     counters
-        Counters of use; with fewer than R has pages, several pages share one. None, with pages that are given by
-        `load` and stay for good.
+        Counters of use. If R has more pages than that, several pages share one. None if `load` gives pages that stay for
+        good.
     period
-        Tuples after which the pinned pages are put in order anew. Less follows a moving stream faster; more
-        estimates a steady one better.
+        Tuples after which the pinned pages are sorted again. A smaller value follows a changing stream faster; a larger
+        one estimates a steady stream better.
 
     Examples
     --------
@@ -132,17 +131,17 @@ class PinnedPages:
 
     @property
     def counters(self) -> int:
-        """Counters of use; fewer than R has pages, if several share one."""
+        """Counters of use; fewer than the pages of R if pages share them."""
         return self._t.uses.size
 
     @property
     def pages(self) -> Ints:
-        """The pages held now, ascending."""
+        """The pages in memory, ascending."""
         return np.sort(self._t.page[self._t.page >= 0])
 
     @property
     def row_count(self) -> int:
-        """Rows that can be found now (``d_N``)."""
+        """Rows that can be found (``d_N``)."""
         return int(np.count_nonzero(self._t.rows))
 
     def frames_of(self, pages: Ints) -> Ints:
@@ -154,13 +153,13 @@ class PinnedPages:
         np.take(self._frames, frames, axis=0, out=into)
 
     def runs(self) -> Iterator[Bytes]:
-        """Yield the frames that hold pages, without copying: those next to each other together."""
+        """Yield the frames that hold pages, without copying; neighbouring frames are yielded together."""
         held = np.flatnonzero(np.diff(self._t.page >= 0, prepend=False, append=False))
         for begin, end in held.reshape(-1, 2):
             yield self._frames[begin:end]
 
     def load(self, pages: Ints) -> None:
-        """Read pages, each once, and hold them, in place of whatever was held."""
+        """Read pages, each once, and hold them instead of the previous ones."""
         self.forget(self.pages)
         pages = pages[: self.capacity]
         self._relation.read(pages, self._frames[: pages.size])
@@ -170,14 +169,14 @@ class PinnedPages:
         self.pinned += pages.size
 
     def forget(self, pages: Ints) -> None:
-        """Let pages go, as after an update of R; those not held are passed over."""
+        """Drop pages, for example after an update of R. Pages that are not held are ignored."""
         for frame in self.frames_of(pages):
             if frame >= 0:
                 self._room += int(kernels.withdraw(self._t, self._bytes, frame))
         self._order()
 
     def look_up(self, keys: Ints, cap: int) -> tuple[NDArray[np.bool_], Iterator[Matches]]:
-        """Return which keys are held, to be read after the matches, and their matches, about ``cap`` at once."""
+        """Return which keys are held (valid after all matches were read), and their matches, about ``cap`` at once."""
         held = np.zeros(keys.size, np.bool_)
         return held, self._matches(frozen(keys), cap, held)
 
@@ -191,10 +190,10 @@ class PinnedPages:
                 yield Matches(positions, self._t.frames, starts, flags, keys[positions])
 
     def consider(self, pages: Ints, frames: Bytes, met: Ints) -> int:
-        """See pages that were read and how many tuples each has served; pin those that deserve it.
+        """Take note of pages that were read and how many tuples each served; pin the most used ones.
 
-        Returns how many were pinned. Constant time for each page, and a copy of it and an entry for each of its keys if
-        it is pinned; nothing is read again.
+        Returns how many were pinned. Takes constant time per page. Pinning a page copies it and inserts its keys; nothing
+        is read again.
         """
         self._next_victim, self._room, pinned = kernels.consider(
             self._t, self._bytes, pages, frames, met, self._victims, self._had, self._next_victim, self._room
@@ -205,9 +204,9 @@ class PinnedPages:
         return pinned
 
     def pass_time(self, tuples: int) -> None:
-        """Tell that so many stream tuples have come: puts the pages in order and ages the counts when it is time.
+        """Advance the clock by a number of stream tuples; sort the pages and age the counts when a period has passed.
 
-        Once a period: a sort of the pages held, and sometimes a pass over the counters.
+        Once per period this sorts the pages in memory, and sometimes passes over the counters.
         """
         self._tuples += tuples
         if self._tuples < self.period or self._t.uses.size == 0:
@@ -219,7 +218,7 @@ class PinnedPages:
         self._order()
 
     def _order(self) -> None:
-        """Line the frames up, empty ones first, then the least used."""
+        """Sort the frames: empty ones first, then the least used."""
         if self._t.uses.size:
             uses = kernels.uses_of_all(self._t)
             self._victims = np.argsort(uses, kind="stable")
