@@ -105,3 +105,14 @@ def test_memory_for_no_shard_at_all_is_refused():
 def test_many_shards_may_have_fewer_rows_than_a_key_has() -> None:
     with pytest.raises(BudgetTooSmallError, match="memory of 20,000 B is too small"):
         planned(1.0, memory=20_000, rows=1_000_000, rows_per_key=100.0)
+
+
+def test_memory_that_r_cannot_use_is_not_planned():
+    """Models of tuples that wait take minutes with three times R, and say the same as with all of R."""
+    size = 2_000_000 * 120
+    wide = [plan(2_000_000, 120, 1_000, memory=share * size, algorithms=["meshjoin"], constants=DISK)
+            for share in (3, 30)]  # fmt: skip
+    assert wide[0].memory_per_shard == wide[1].memory_per_shard < 2 * size
+    assert wide[0].prediction == wide[1].prediction
+    exact = plan(2_000_000, 120, 1_000, memory=size, algorithms=["meshjoin"], constants=DISK)
+    assert exact.memory_per_shard == size

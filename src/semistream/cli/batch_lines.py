@@ -18,7 +18,7 @@ __all__ = ["BatchLines"]
 
 _HEADINGS = f"{'batch':>6} {'rows':>9} {'rows/s':>8} {'left':>8} {'seconds':>9}"
 _DEAD = f" {'dead':>7}"
-_OF_JOIN = f"{'memory':>7} {'pages':>7} {'nobody':>7} {'NULL':>6} {'parked':>7} {'v':>3}"
+_OF_JOIN = f"{'memory':>7} {'pages':>7} {'nobody':>7} {'NULL':>6} {'parked':>7} {'late':>6} {'v':>3}"
 _REPEATED = 30
 """Lines after which headings come again, on a screen."""
 _SECONDS = {"millisecond": 1e-3, "second": 1.0, "minute": 60.0, "hour": 3600.0}
@@ -28,7 +28,8 @@ class BatchLines(BatchReport):
     """Prints what a micro-batch did: rows, pace, what the source has left, seconds and, if there is one, the trigger's.
 
     For each join: how much memory answered, pages read, rows without a partner, rows whose key is NULL, rows parked,
-    and the version of R; and dead letters, if there can be any.
+    parked rows that found their partner in this batch ("late"), and the version of R; and dead letters, if there can
+    be any. A batch without new rows has a line if parked rows were found or given up in it.
     On a screen these are columns under headings; elsewhere each line says what its numbers are.
     """
 
@@ -40,7 +41,7 @@ class BatchLines(BatchReport):
         self._lines = 0
 
     def add(self, batch: Mapping[str, Any]) -> None:
-        if not batch["rows"] and not batch.get("dead"):
+        if not batch["rows"] and not batch.get("dead") and not any(map(_left_parking, batch["joins"].values())):
             return
         self._lines += 1
         if self._console.is_terminal:
@@ -72,10 +73,11 @@ class BatchLines(BatchReport):
             if one is None or not one.get("tasks"):
                 line += " │ " + " " * len(_OF_JOIN)
                 continue
+            parked = one.get("parked") or {}
             line += (
                 f" │ {_hits(one):>7} {_count(one['pages_read']):>7} {_count(one['unmatched'] - one['null_keys']):>7} "
-                f"{_count(one['null_keys']):>6} {_count((one.get('parked') or {}).get('waiting')):>7} "
-                f"{_version(one):>3}"
+                f"{_count(one['null_keys']):>6} {_count(parked.get('waiting')):>7} "
+                f"{_count(parked.get('found_late')):>6} {_version(one):>3}"
             )
         return line
 
@@ -89,7 +91,7 @@ class BatchLines(BatchReport):
         for name, one in batch["joins"].items():
             if one.get("tasks"):
                 nulls = f", {one['null_keys']:,} with a NULL key" if one["null_keys"] else ""
-                parked = f", {one['parked']['waiting']:,} parked" if one.get("parked") else ""
+                parked = _parked_text(one["parked"]) if one.get("parked") else ""
                 line += (
                     f"; {name}: {_hits(one)} from memory, {one['pages_read']:,} pages read, "
                     f"{one['unmatched'] - one['null_keys']:,} without a partner{nulls}{parked}, version {_version(one)}"
@@ -122,6 +124,22 @@ def _left(backlog: Mapping[str, int] | None) -> str:
 
 def _hits(one: Mapping[str, Any]) -> str:
     return f"{one['cache_hits'] / one['rows_done']:.0%}" if one["rows_done"] else "–"
+
+
+def _left_parking(one: Mapping[str, Any]) -> bool:
+    parked = one.get("parked") or {}
+    return bool(parked.get("found_late") or parked.get("expired"))
+
+
+def _parked_text(parked: Mapping[str, int]) -> str:
+    """Return how many rows wait, and how many stopped waiting in this batch.
+
+    >>> _parked_text({"waiting": 12, "found_late": 3, "expired": 0})
+    ', 12 parked, 3 found late'
+    """
+    found = f", {parked['found_late']:,} found late" if parked["found_late"] else ""
+    given_up = f", {parked['expired']:,} given up" if parked["expired"] else ""
+    return f", {parked['waiting']:,} parked{found}{given_up}"
 
 
 def _version(one: Mapping[str, Any]) -> str:

@@ -36,6 +36,7 @@ class Plan:
 
     shards: int
     memory_per_shard: int
+    """Bytes that a shard can use: what was given, or less if its part of R needs less."""
     wanted_rate: float
     """Stream tuples a second, of all shards."""
     top_share: float
@@ -155,7 +156,7 @@ def plan(
                 lacking.append(error)
                 known[shards] = None
             else:
-                known[shards] = Plan(shards, each, rate, top, tuning)
+                known[shards] = Plan(shards, tuning.memory, rate, top, tuning)
                 if promising is None:
                     # a shard is R in small, so what is far behind now stays there
                     promising = [found.algorithm for found in tuning.predictions[:_PROMISING]]

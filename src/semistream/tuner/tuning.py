@@ -27,6 +27,9 @@ _SAMPLE_ROWS = 1_000_000
 _FAST = "adaptivejoin"
 _SEEKS = 16.0
 """Transfers of a page that a seek costs on a device that seeks; a disk of 2010 has a hundred."""
+_USEFUL_SHARE, _USEFUL_BYTES = 1.5, 64_000_000
+"""Memory up to which models are searched. This share of R holds all its rows with their directory; these bytes hold
+what does not depend on R. More changes no rate, and takes models of waiting tuples minutes instead of seconds."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class Tuning:
 
     setting: Setting
     memory: int
+    """Bytes that the predictions are for: the budget, or less if all of R needs less."""
     predictions: list[Prediction]
     """The best split of each algorithm, the fastest first."""
     refused: dict[str, BudgetTooSmallError]
@@ -171,7 +175,11 @@ def tune(
 def compare(
     setting: Setting, total: int, algorithms: Sequence[str] | None = None, *, skew: Skew | None = None
 ) -> Tuning:
-    """Split a budget for every algorithm in a setting, which need not exist."""
+    """Split a budget for every algorithm in a setting, which need not exist.
+
+    Of a budget that holds R with room to spare only the useful part is split, and is `Tuning.memory`.
+    """
+    total = min(total, max(int(_USEFUL_SHARE * setting.pages * setting.page_bytes), _USEFUL_BYTES))
     predictions: list[Prediction] = []
     refused: dict[str, BudgetTooSmallError] = {}
     for name in algorithms if algorithms is not None else modelled():

@@ -87,7 +87,9 @@ def plan(
     table.add_row(
         "shards", f"[bold]{found.shards}[/bold], each {format_bytes(setting.pages * setting.page_bytes)} of R"
     )
-    table.add_row("memory", f"{format_bytes(found.memory_per_shard)} each, {format_bytes(found.memory)} in all")
+    given = budget * found.shards if per_shard else budget
+    unused = "" if found.memory >= given * 0.99 else f"; the rest of {format_bytes(given)} would stay unused"
+    table.add_row("memory", f"{format_bytes(found.memory_per_shard)} each, {format_bytes(found.memory)} in all{unused}")
     table.add_row("join", f"{best.algorithm}: {split_text(best)}")
     table.add_row("hit ratio", f"{best.hit_ratio:.0%} of the stream is answered from memory")
     table.add_row("rate", f"{format_count(best.rate)}/s a shard, [bold]{format_count(found.rate)}/s[/bold] in all")
