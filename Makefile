@@ -22,7 +22,7 @@ demo: $(STAMP)
 	$(BIN)/semistream demo
 
 quick: $(STAMP)
-	$(BIN)/python -m pytest -q -n 2 -m "not slow and not spark and not server" tests
+	$(BIN)/python -m pytest -q -n 2 -m "not slow and not spark and not server" tests lab/tests
 
 # Tests that take the fixture "spark" share one session, so loadgroup keeps them in one of the two processes.
 test: $(STAMP)
@@ -31,12 +31,12 @@ test: $(STAMP)
 # Kernels that check bounds are compiled apart: Numba's cache does not know which of both it holds.
 CHECKED := NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/build/kernels-with-bounds $(BIN)/python
 bounds: $(STAMP)
-	$(CHECKED) -m pytest -q -n 2 -m "not slow" tests/core/test_compiled.py tests/structures tests/conformance
+	$(CHECKED) -m pytest -q -n 2 -m "not slow" tests/core/test_compiled.py tests/structures lab/lab/tests/conformance
 	$(CHECKED) tests/model/soak.py --steps 1000000 --seconds 20 --seed 3
 	$(CHECKED) tests/differential/soak.py --seconds 20 --seed 3
 
 bounds-all: $(STAMP)
-	$(CHECKED) -m pytest -q -n 2 tests/core/test_compiled.py tests/structures tests/joins tests/conformance \
+	$(CHECKED) -m pytest -q -n 2 tests/core/test_compiled.py tests/structures tests/joins lab/lab/tests/conformance \
 		tests/relation tests/model tests/differential
 
 STEPS ?= 1000000
@@ -63,12 +63,12 @@ lint: $(STAMP)
 
 clean:
 	rm -rf $(VENV) build dist artifacts spark-warehouse metastore_db derby.log
-	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info lab/build lab/src/*.egg-info
+	find src tests lab -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Reinstalled only when what is to be installed changed.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml lab/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "semistream needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0] + "; choose another with make PYTHON=python3.12 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all]' -e './lab[all]'
 	touch $@

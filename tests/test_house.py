@@ -12,15 +12,18 @@ import pytest
 import typer.main
 
 import semistream
+import semistream_lab
 from semistream.cli import app
+from semistream_lab.cli import bench, experiments
 
-ROOT = Path(semistream.__file__).parent
+ROOTS = [Path(str(package.__file__)).parent for package in (semistream, semistream_lab)]
 MOST_LINES = 350
 MOST_FILES = 15
 
 
-def files() -> list[Path]:
-    return sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))
+def files() -> dict[Path, Path]:
+    """Return the sources of both packages, with where they are inside of their package."""
+    return {path: path.relative_to(root) for root in ROOTS for path in sorted(root.rglob("*.py"))}
 
 
 def circles(imports: Mapping[str, set[str]]) -> list[list[str]]:
@@ -68,7 +71,7 @@ def commands_of(command: click.Command) -> Iterator[str]:
 
 
 def test_no_circle_of_files() -> None:
-    graph = grimp.build_graph("semistream", exclude_type_checking_imports=False, cache_dir=None)
+    graph = grimp.build_graph("semistream", "semistream_lab", exclude_type_checking_imports=False, cache_dir=None)
     assert circles({module: set(graph.find_modules_directly_imported_by(module)) for module in graph.modules}) == []
 
 
@@ -78,7 +81,7 @@ def test_circles_are_found() -> None:
 
 
 def test_files_are_short() -> None:
-    lines = {str(path): len((ROOT / path).read_text().splitlines()) for path in files()}
+    lines = {str(path): len(path.read_text().splitlines()) for path in files()}
     assert {path: count for path, count in lines.items() if count > MOST_LINES} == {}
 
 
@@ -90,9 +93,11 @@ def test_folders_are_small() -> None:
 
 
 def test_no_name_twice() -> None:
-    commands = set(commands_of(typer.main.get_command(app)))
-    assert "bench" in commands
-    assert names_used_twice(files(), commands) == {}
+    commands = {"bench", "experiments"}
+    for found in (app, bench.app, experiments.app):
+        commands |= set(commands_of(typer.main.get_command(found)))
+    assert {"build", "peers", "report"} <= commands
+    assert names_used_twice(files().values(), commands) == {}
 
 
 def test_names_twice_are_found() -> None:

@@ -18,16 +18,15 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy of the sources, as a release is; setuptools comes from PyPI."""
+def built(source: Path, place: Path) -> Path:
+    """Build a wheel from a copy of the sources, as a release is; setuptools comes from PyPI."""
     pytest.importorskip("build")
-    place = tmp_path_factory.mktemp("wheel")
     copy = place / "copy"
     copy.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, copy)
-    shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        if (source / name).exists():
+            shutil.copy(source / name, copy)
+    shutil.copytree(source / "src", copy / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     command = [sys.executable, "-m", "build", "--wheel", "--outdir", str(place), str(copy)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     if "Could not find a version" in done.stdout + done.stderr:
@@ -37,15 +36,34 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def lab_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(ROOT / "lab", tmp_path_factory.mktemp("lab-wheel"))
+
+
+def files_in(sources: Path) -> set[str]:
+    found = {str(path.relative_to(sources)) for path in sources.rglob("*") if path.is_file()}
+    return {name for name in found if not any(part in name for part in ("__pycache__", "/.", ".egg-info"))}
+
+
 @pytest.mark.slow
-def test_the_wheel_has_what_is_not_python(wheel: Path) -> None:
-    names = set(zipfile.ZipFile(wheel).namelist())
-    sources = {
-        str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "semistream").rglob("*") if path.is_file()
-    }
-    caches = ("__pycache__", "/.")
-    missing = {name for name in sources if not any(part in name for part in caches)} - names
-    assert missing == set()
+def test_the_wheel_is_the_product_and_nothing_else(wheel: Path) -> None:
+    """With what is not Python, and without experiments and benchmarks."""
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert names == files_in(ROOT / "src")
+    assert {name.split("/")[0] for name in names} == {"semistream"}
+    assert not any(name.startswith(("semistream/experiments/", "semistream/benchmarks/")) for name in names)
+
+
+@pytest.mark.slow
+def test_the_wheel_of_the_laboratory(lab_wheel: Path) -> None:
+    names = {name for name in zipfile.ZipFile(lab_wheel).namelist() if ".dist-info/" not in name}
+    assert names == files_in(ROOT / "lab" / "src")
 
 
 class Clean:
@@ -58,11 +76,14 @@ class Clean:
         self.place = place
         venv.create(place / "venv", symlinks=True, with_pip=False)
         (self.site,) = (place / "venv" / "lib").glob("python*/site-packages")
-        pip = [sys.executable, "-m", "pip", "--python", str(place / "venv"), "--disable-pip-version-check"]
-        install = [*pip, "install", "-q", "--no-deps", "--no-index", str(wheel)]
-        subprocess.run(install, check=True, timeout=120, env=_environment())
+        self.install(wheel)
         (found,) = self.site.glob("semistream-*.dist-info")
         self._own = importlib.metadata.Distribution.at(found)
+
+    def install(self, wheel: Path) -> None:
+        pip = [sys.executable, "-m", "pip", "--python", str(self.place / "venv"), "--disable-pip-version-check"]
+        install = [*pip, "install", "-q", "--no-deps", "--no-index", str(wheel)]
+        subprocess.run(install, check=True, timeout=120, env=_environment())
 
     def lend(self, *extras: str) -> None:
         """Add what the core, or one of these extras, needs."""
@@ -152,6 +173,16 @@ def test_a_clean_environment_without_spark(clean: Clean) -> None:
     assert len(told) == len(commands) + 1, refused.stderr
     for extra, message in zip(commands, told, strict=False):
         assert f"pip install 'semistream[{extra}]'" in message
+
+
+@pytest.mark.slow
+def test_commands_of_the_laboratory_come_with_its_wheel(clean: Clean, lab_wheel: Path) -> None:
+    without = clean.run("bench", "joins")
+    assert without.returncode == 2
+    assert "pip install semistream-lab" in without.stderr
+    clean.install(lab_wheel)
+    assert "--warm-up" in clean.run("bench", "joins", "--help").stdout
+    assert "cmesh-3d" in clean.run("experiments", "list").stdout
 
 
 @pytest.mark.slow

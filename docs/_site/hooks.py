@@ -96,7 +96,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Links out of the documentation, to sources, are paths to read; folders of results are no pages."""
-    out = re.sub(r"\[([^\]]+)\]\((?:\.\./)+(src/[^)]+)\)", r"\1 (`\2`)", markdown)
+    out = re.sub(r"\[([^\]]+)\]\((?:\.\./)+((?:src|lab|tests)/[^)]+)\)", r"\1 (`\2`)", markdown)
     return re.sub(r"\[([^\]]+)\]\((results)\)", r"\1 (`docs/\2`)", out)
 
 

@@ -12,8 +12,9 @@ import typer
 from semistream.cli import app
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-TEXTS = [path for folder in ("examples", "src") for path in sorted((ROOT / folder).rglob("*.*"))]
+PAGES = [ROOT / page for page in ("README.md", "CONTRIBUTING.md", "lab/README.md")]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
+TEXTS = [path for folder in ("examples", "src", "lab/src") for path in sorted((ROOT / folder).rglob("*.*"))]
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`]*)`")
 COMMANDS = typer.main.get_command(app)

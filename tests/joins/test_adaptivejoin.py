@@ -21,7 +21,8 @@ from semistream.relation.synthetic import synthetic_relation
 from semistream.relation.updates import upsert
 from semistream.relation.version_changes import changed_keys
 from semistream.structures.array_source import MappedArrays
-from semistream.workloads import ShiftingKeys, ZipfKeys
+from semistream.workloads import ZipfKeys
+from semistream_lab.workloads import ShiftingKeys
 
 ROWS = 40_000
 

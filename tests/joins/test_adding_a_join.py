@@ -94,7 +94,7 @@ CHECKED = """
 import json, sys
 import pyarrow as pa
 import semistream
-from semistream.conformance.checks import checks
+from semistream_lab.conformance.checks import checks
 from semistream.costs import modelled
 from semistream.tuner import tune
 

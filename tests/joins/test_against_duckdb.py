@@ -20,10 +20,10 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 import semistream
-from semistream.conformance.expected import assert_same_rows, in_batches, paired, run
 from semistream.joins import find
 from semistream.joins.interface.join import How
 from semistream.relation.relation import Relation
+from semistream_lab.conformance.expected import assert_same_rows, in_batches, paired, run
 
 DAY = datetime.date(1970, 1, 1)
 EPOCH = datetime.datetime(1970, 1, 1)

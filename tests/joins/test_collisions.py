@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import semistream
-from semistream.conformance.expected import assert_same_rows, in_batches, join_pairs, paired
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.relation import Relation
+from semistream_lab.conformance.expected import assert_same_rows, in_batches, join_pairs, paired
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,8 @@ from semistream.joins.families.front_stage import FrontStage
 from semistream.relation.relation import Relation
 from semistream.relation.synthetic import synthetic_relation
 from semistream.structures.array_source import Arrays
-from semistream.workloads import ShiftingKeys, ZipfKeys, ZipfLaw
+from semistream.workloads import ZipfKeys, ZipfLaw
+from semistream_lab.workloads import ShiftingKeys
 
 pytestmark = pytest.mark.slow
 

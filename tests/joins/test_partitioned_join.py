@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import semistream
-from semistream.conformance.expected import assert_same_rows, in_batches, in_turns, run
 from semistream.joins.partitioned_join import PartitionedJoin
 from semistream.relation.relation import Relation
+from semistream_lab.conformance.expected import assert_same_rows, in_batches, in_turns, run
 
 STREAM = pa.schema({"id": pa.int64(), "position": pa.int64()})
 

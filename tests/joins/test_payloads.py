@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 import semistream
-from semistream.conformance.expected import join_pairs, laboratory
 from semistream.relation.relation import Relation
+from semistream_lab.conformance.expected import join_pairs, laboratory
 
 ROWS = 90
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 import semistream
-from semistream.conformance.expected import assert_same_rows, in_turns
 from semistream.costs import Setting, costs_of
 from semistream.joins.r_meshjoin import RMeshJoin
 from semistream.relation.relation import Relation
+from semistream_lab.conformance.expected import assert_same_rows, in_turns
 
 STREAM = pa.schema({"id": pa.int64(), "position": pa.int64()})
 

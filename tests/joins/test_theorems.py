@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import semistream
-from semistream.conformance.expected import laboratory
 from semistream.joins.interface.join import Join
 from semistream.relation.devices.device import Device, DeviceProfile
 from semistream.relation.relation import Relation
+from semistream_lab.conformance.expected import laboratory
 
 pytestmark = pytest.mark.slow
 

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 
 import semistream
-from semistream.conformance.expected import in_turns
 from semistream.core.errors import UpdateRefusedError
 from semistream.joins import algorithms, find
 from semistream.joins.families.cyclic import CyclicJoin
 from semistream.relation.relation import Relation
+from semistream_lab.conformance.expected import in_turns
 
 pytestmark = pytest.mark.slow
 

@@ -11,10 +11,10 @@ import pytest
 from numpy.typing import NDArray
 
 import semistream
-from semistream.conformance.expected import assert_same_rows, in_batches, in_turns, run
 from semistream.joins.interface.join import Join
 from semistream.joins.x_hybridjoin import XHybridJoin
 from semistream.relation.relation import Relation
+from semistream_lab.conformance.expected import assert_same_rows, in_batches, in_turns, run
 
 Ints = NDArray[np.int64]
 KEYS = 20_000

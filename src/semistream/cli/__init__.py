@@ -1,4 +1,4 @@
-"""The command line: ``semistream demo · build · inspect · algorithms · bench``."""
+"""The command line: ``semistream demo · build · inspect · run · tune · …``."""
 
 from semistream.cli.app import app, main
 

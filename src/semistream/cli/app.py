@@ -12,10 +12,9 @@ import typer
 
 import semistream
 from semistream.cli.algorithms import algorithms
-from semistream.cli.bench import app as bench
 from semistream.cli.console import debugging, errors, is_expected, print_error
 from semistream.cli.demo import demo
-from semistream.cli.experiments import app as experiments
+from semistream.cli.found_commands import add_found_commands
 from semistream.cli.init import init
 from semistream.cli.relations.build import build
 from semistream.cli.relations.inspect import inspect
@@ -49,8 +48,7 @@ for command in (upsert, delete, compact, history, vacuum, repair):
 app.command()(algorithms)
 app.command()(tune)
 app.command()(plan)
-app.add_typer(bench, name="bench")
-app.add_typer(experiments, name="experiments")
+add_found_commands(app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -145,7 +145,7 @@ class CorruptPageError(SemistreamError):
 class MissingExtraError(SemistreamError, ImportError):
     """An optional dependency is not installed."""
 
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed; run: pip install 'semistream[{extra}]'")
+    def __init__(self, package: str, extra: str, *, of: str = "semistream") -> None:
+        super().__init__(f"{package} is not installed; run: pip install '{of}[{extra}]'")
         self.package = package
         self.extra = extra

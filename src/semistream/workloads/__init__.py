@@ -1,10 +1,9 @@
 """Workload generators: keys, arrivals, streams and master tables, seeded, vectorised, Arrow out.
 
 ========================  ============================================================================
-keys of a stream          `UniformKeys`, `ZipfKeys`, `LocalityKeys`, `ShiftingKeys`
+keys of a stream          `UniformKeys`, `ZipfKeys`
 arrival times             `ConstantArrivals`, `PoissonArrivals`, `BurstyArrivals`
-tables as Arrow batches   `SalesStream`, `MasterTable`, `WeatherReports`, `TpchTable`
-both sides of a join      `Workload`, and the papers' own in `semistream.workloads.workload`
+tables as Arrow batches   `SalesStream`, `MasterTable`
 ========================  ============================================================================
 
 Everything is a small, frozen, picklable description; what it describes is made on demand and depends on the
@@ -22,16 +21,11 @@ from semistream.workloads.arrivals import ArrivalCursor, Arrivals, ConstantArriv
 from semistream.workloads.bursty import BurstyArrivals
 from semistream.workloads.keys.key_source import KeySource, UniformKeys, ZipfKeys
 from semistream.workloads.keys.key_space import KeySpace
-from semistream.workloads.keys.locality import LocalityKeys
 from semistream.workloads.keys.permutation import Permutation
-from semistream.workloads.keys.shifting import ShiftingKeys
 from semistream.workloads.keys.zipf import ZipfLaw, harmonic
 from semistream.workloads.master_table import MasterTable
 from semistream.workloads.sales import SalesStream
 from semistream.workloads.table_source import TableSource
-from semistream.workloads.tpch import TpchTable
-from semistream.workloads.weather import WeatherReports
-from semistream.workloads.workload import Workload
 
 __all__ = [
     "ArrivalCursor",
@@ -40,17 +34,12 @@ __all__ = [
     "ConstantArrivals",
     "KeySource",
     "KeySpace",
-    "LocalityKeys",
     "MasterTable",
     "Permutation",
     "PoissonArrivals",
     "SalesStream",
-    "ShiftingKeys",
     "TableSource",
-    "TpchTable",
     "UniformKeys",
-    "WeatherReports",
-    "Workload",
     "ZipfKeys",
     "ZipfLaw",
     "harmonic",

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from semistream.conformance.expected import assert_same_rows, run
 from semistream.joins.families.front_stage import FrontStage
 from semistream.joins.ssij.ssij import Ssij
 from semistream.relation.relation import Relation
+from semistream_lab.conformance.expected import assert_same_rows, run
 from ssij_cases import batches_of, seconds_of, ssij, zipf_keys
 
 OPTIONS: list[dict[str, Any]] = [

@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import semistream
-from semistream.conformance.expected import assert_same_rows, run
 from semistream.core.errors import (
     KeyColumnError,
     KeyTypeError,
@@ -25,6 +24,7 @@ from semistream.joins.adaptive.range_sweep import bytes_per_interval
 from semistream.joins.interface.join import Join
 from semistream.joins.ssij.ssij import Ssij
 from semistream.relation.relation import Relation
+from semistream_lab.conformance.expected import assert_same_rows, run
 from ssij_cases import BETWEEN, ssij
 
 

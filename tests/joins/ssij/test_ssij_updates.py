@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from semistream.conformance.expected import in_turns
 from semistream.core.errors import (
     BudgetExceededError,
     SemistreamError,
@@ -21,6 +20,7 @@ from semistream.joins.ssij.ssij import Ssij
 from semistream.relation.changes.overlay import Change
 from semistream.relation.devices.device import DeviceError
 from semistream.relation.relation import Relation
+from semistream_lab.conformance.expected import in_turns
 from ssij_cases import BETWEEN, ssij
 
 ROWS_A_KEY = 120

@@ -18,10 +18,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from conftest import SPARK_SETTINGS
 from pyspark.sql import DataFrame, SparkSession
 
 import semistream.spark
-from conftest import SPARK_SETTINGS
 from kafka_broker import Broker, connector_jars
 from semistream.spark.sinks import DatabaseSink, DeltaSink, ParquetSink, write_stream
 from servers import Server

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semistream.workloads import KeySource, LocalityKeys, ShiftingKeys, UniformKeys, ZipfKeys
+from semistream.workloads import KeySource, UniformKeys, ZipfKeys
+from semistream_lab.workloads import LocalityKeys, ShiftingKeys
 
 SOURCES: list[KeySource] = [
     UniformKeys(1000, seed=1),

@@ -46,7 +46,7 @@ def _converter() -> Any:
     try:
         import vl_convert
     except ImportError:
-        raise MissingExtraError("vl-convert-python", "report") from None
+        raise MissingExtraError("vl-convert-python", "charts") from None
     return vl_convert
 
 

@@ -1,0 +1,240 @@
+"""What ``semistream bench spark`` joins: the papers' R and stream, in files that the next run finds again.
+
+::
+
+    DIRECTORY/product-10000000x128/           one R
+        master/          R as Parquet, for Spark's own join
+        relation-2/      R as a relation of two shards, made from those files by a Spark job
+        build-2.json     how long that took
+        stream-1-random-20000000-100000-in-groups/  Zipf 1, a file a micro-batch
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from semistream.core.arguments import check_at_least
+from semistream.core.errors import NotARelationError
+from semistream.core.units import check_memory, format_bytes
+from semistream.joins import find
+from semistream.relation.relation import Relation
+from semistream.spark.relations.build_job import build
+from semistream.workloads.keys.key_source import Shape
+from semistream.workloads.master_table import MasterLayout, MasterTable
+from semistream.workloads.sales import SalesStream
+from semistream_lab.benchmarks.join_rates import BenchError
+from semistream_lab.workloads.workload import Workload, zipf
+
+__all__ = ["FEW_ROWS", "TURNS", "BenchPlan", "build_relation", "of_turn", "write_files", "write_small"]
+
+Report = Callable[[int], None]
+
+_FILE_ROWS = 1_000_000
+_GROUP_ROWS = 1 << 16
+"""Rows of the stream's files that one task must read: several share a larger file, as they would several files."""
+_LARGER, _LARGEST = 10, 1_000_000
+"""Micro-batches that fill the cache are as many times as large as those measured, but have no more rows than this."""
+TURNS = 3
+"""Turns that each of both joins has."""
+FIXED_QUERIES = 8
+"""Empty and small micro-batches, through four queries each."""
+FEW_ROWS = 10
+"""Rows of a micro-batch that is small, but not empty."""
+
+
+@dataclass(frozen=True)
+class BenchPlan:
+    """What is measured.
+
+    Parameters
+    ----------
+    rows, row_bytes, layout
+        R: rows, the bytes of a row's values, the key included, and its columns; see `MasterTable`.
+    batch_rows
+        Stream tuples of a micro-batch.
+    memory, algorithm
+        As in `semistream.spark.join`; without an algorithm the default of that.
+    exponent, shape
+        Skew of the stream's keys, and where the frequent ones lie in R: ``random``, anywhere, as in real master data;
+        ``noperm``, next to each other, as in the papers, is easier.
+    batches, warm_up
+        Micro-batches measured, and how many of the same size come before.
+    fill_rows
+        Stream tuples that our join gets before those, in larger micro-batches. The stream fills the cache,
+        and only after several times as many tuples as R has rows does it hold those that will be asked for most.
+    static_batches, static_warm_up
+        The same for Spark's own join; in the second turn and the third one micro-batch comes before.
+    small_batches, small_warm_up
+        The same for micro-batches with few rows or none.
+    shards
+        Parts of R, a task each.
+    cores, heap
+        Of Spark.
+    """
+
+    rows: int = 10_000_000
+    row_bytes: int = 128
+    layout: MasterLayout = "product"
+    batch_rows: int = 100_000
+    memory: str = "5%"
+    algorithm: str | None = None
+    exponent: float = 1.0
+    shape: Shape = "random"
+    batches: int = 25
+    warm_up: int = 60
+    fill_rows: int = 20_000_000
+    static_batches: int = 9
+    static_warm_up: int = 3
+    small_batches: int = 20
+    small_warm_up: int = 5
+    shards: int = 2
+    cores: int = 2
+    heap: str = "6g"
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "batch_rows", "batches", "static_batches", "small_batches", "shards", "cores"):
+            check_at_least(1, **{name: getattr(self, name)})
+        for name in ("warm_up", "static_warm_up", "small_warm_up", "fill_rows"):
+            check_at_least(0, **{name: getattr(self, name)})
+        check_memory(self.memory)
+        if self.algorithm is not None:
+            find(self.algorithm)
+        self.workload(1)  # refuses what it cannot make
+
+    @property
+    def file_rows(self) -> list[int]:
+        """Rows of the stream's files, each a micro-batch: first those that fill the cache."""
+        usual = max(self.warm_up + self.batches, self.static_warm_up + self.static_batches)
+        return [self._large] * self.filling + [self.batch_rows] * usual
+
+    @property
+    def filling(self) -> int:
+        """Files that fill the cache."""
+        return -(-self.fill_rows // self._large)
+
+    @property
+    def _large(self) -> int:
+        return max(self.batch_rows, min(_LARGER * self.batch_rows, _LARGEST))
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of all queries together."""
+        measured = self.warm_up + self.batches + self.static_warm_up + self.static_batches
+        # Spark's join is a query of its own in each turn, and the first micro-batch of it does not count
+        measured += (min(self.static_batches, TURNS) - 1) * min(self.static_warm_up, 1)
+        return self.filling + measured + FIXED_QUERIES * (self.small_warm_up + self.small_batches)
+
+    def workload(self, stream_rows: int) -> Workload:
+        """Both sides of the join."""
+        made = zipf(self.rows, stream_rows, self.exponent, self.shape, row_bytes=self.row_bytes, seed=self.seed)
+        return replace(
+            made, master=MasterTable(self.rows, row_bytes=self.row_bytes, layout=self.layout, seed=self.seed)
+        )
+
+    def place(self, directory: Path) -> Path:
+        """Return where the files of this R are."""
+        return directory / f"{self.layout}-{self.rows}x{self.row_bytes}"
+
+    def master(self, directory: Path) -> Path:
+        """Return R as Parquet files."""
+        return self.place(directory) / "master"
+
+    def relation(self, directory: Path) -> Path:
+        """Return R as a relation."""
+        return self.place(directory) / f"relation-{self.shards}"
+
+    def stream(self, directory: Path) -> Path:
+        """Return the stream's files."""
+        name = f"stream-{self.exponent:g}-{self.shape}-{self.fill_rows}-{self.batch_rows}-in-groups"
+        return self.place(directory) / name
+
+
+def of_turn(files: list[Path], turn: int) -> list[Path]:
+    """Return those that belong to a turn; the next are younger, as Spark would have them."""
+    return files[turn * len(files) // TURNS : (turn + 1) * len(files) // TURNS]
+
+
+def write_files(plan: BenchPlan, directory: Path, wrote: Report = lambda _: None) -> None:
+    """Write R and the stream as Parquet files, as far as they are not there; ``wrote`` is told of rows."""
+    place = plan.place(directory)
+    place.mkdir(parents=True, exist_ok=True)
+    _check_room(plan, directory)
+    master = plan.workload(1).master
+    assert isinstance(master, MasterTable)
+    plan.master(directory).mkdir(exist_ok=True)
+    for number, start in enumerate(range(0, plan.rows, _FILE_ROWS)):
+        count = min(_FILE_ROWS, plan.rows - start)
+        file = plan.master(directory) / f"part-{number:05d}.parquet"
+        if not file.exists():
+            parts = [master.batch(at, min(1 << 16, start + count - at)) for at in range(start, start + count, 1 << 16)]
+            _write(pa.Table.from_batches(parts), file)
+        wrote(count)
+    _write_stream(plan, directory, wrote)
+
+
+def _write_stream(plan: BenchPlan, directory: Path, wrote: Report) -> None:
+    plan.stream(directory).mkdir(exist_ok=True)
+    source, at = plan.workload(sum(plan.file_rows)).stream, 0
+    assert isinstance(source, SalesStream)
+    cursor = source.arrivals.cursor()
+    for number, rows in enumerate(plan.file_rows):
+        file = plan.stream(directory) / f"part-{number:05d}.parquet"
+        if not file.exists():
+            _write(pa.Table.from_batches(source.between(at, at + rows, cursor)), file, _GROUP_ROWS)
+        at += rows
+        wrote(rows)
+
+
+def write_small(plan: BenchPlan, folder: Path, rows: int, count: int) -> None:
+    """Write ``count`` micro-batches of ``rows`` rows each."""
+    folder.mkdir(parents=True)
+    whole = plan.workload(max(1, rows * count)).stream.table()
+    for number in range(count):
+        _write(whole.slice(number * rows, rows), folder / f"part-{number:05d}.parquet")
+
+
+def build_relation(spark: SparkSession, plan: BenchPlan, directory: Path) -> float:
+    """Make R a relation with a Spark job, unless it is there; return the seconds that took, then or now."""
+    path, note = plan.relation(directory), plan.place(directory) / f"build-{plan.shards}.json"
+    try:
+        with Relation.open(path) as relation:
+            if relation.row_count == plan.rows and note.exists():
+                return float(json.loads(note.read_text())["seconds"])
+    except NotARelationError:
+        pass
+    began = time.perf_counter()
+    master = spark.read.parquet(str(plan.master(directory)))
+    build(master, path, plan.workload(1).master_key, shards=plan.shards, overwrite=path.exists()).close()
+    seconds = time.perf_counter() - began
+    note.write_text(json.dumps({"seconds": seconds}) + "\n")
+    return seconds
+
+
+def _write(table: pa.Table, file: Path, group_rows: int | None = None) -> None:
+    """Write a file that is there only when it is whole."""
+    unfinished = file.with_name(f".{file.name}")
+    pq.write_table(table, unfinished, row_group_size=group_rows)
+    os.replace(unfinished, file)
+
+
+def _check_room(plan: BenchPlan, directory: Path) -> None:
+    """Refuse to fill the disk: R is there twice, and sorting it takes as much again."""
+    if plan.relation(directory).exists():
+        return
+    needed, free = 3 * plan.rows * (plan.row_bytes + 16), shutil.disk_usage(directory).free
+    if needed > free:
+        raise BenchError(
+            f"R and what it is made from need about {format_bytes(needed)}, and {directory} has {format_bytes(free)} "
+            "free; give another directory, or fewer rows"
+        )

@@ -1,0 +1,185 @@
+"""`semistream bench store`: a join with R in a store, beside the same join with R in a directory.
+
+The same batches in turns, each drained as a micro-batch is: R in a directory, and in the store with a local tier that
+holds all of it, one of a quarter, and none. The first tier is filled before; the second fills as it is used. Batches of
+the warm-up are kept apart, and medians compared. Whatever the store's latency is, it is in the numbers.
+"""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import os
+import shutil
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from semistream.core.machine import describe_machine
+from semistream.core.statistics import JoinStatistics
+from semistream.core.units import format_bytes
+from semistream.joins import Join, create
+from semistream.relation.relation import Relation
+from semistream.relation.stores.store_path import Place, StorePath, place_of
+from semistream_lab.benchmarks.join_rates import BenchError, Note, RateSpec, code_version
+
+__all__ = ["DIRECTORY", "TIERS", "bench_store", "upload"]
+
+DIRECTORY = "a directory"
+TIERS = {"all": "150%", "a quarter": "25%", "nothing": None}
+"""What the machine keeps of R in a store."""
+_AT_ONCE = 2048
+_PASSES = 20
+_PLACE, _SIZE = "SEMISTREAM_LOCAL_DIR", "SEMISTREAM_LOCAL"
+
+
+def upload(relation: Path, address: str) -> StorePath:
+    """Put a relation into a store, unless it is there: its manifest last."""
+    above = place_of(address)
+    if not isinstance(above, StorePath):
+        raise BenchError(f"{address} is not in a store; give an address such as s3://bucket/bench")
+    place = above / relation.name
+    there = place.entries()
+    for name in sorted((file.name for file in relation.iterdir() if file.is_file()), key=lambda name: name[0] == "m"):
+        if name not in there:
+            place.store.upload((place / name).key, relation / name)
+    return place
+
+
+def bench_store(
+    spec: RateSpec,
+    path: Path,
+    address: str,
+    scratch: Path,
+    *,
+    tiers: tuple[str, ...] = (),
+    note: Note = lambda *_: None,
+) -> dict[str, Any]:
+    """Measure the first join of ``spec`` with R in a directory and in a store.
+
+    Parameters
+    ----------
+    spec
+        What to measure.
+    path
+        The relation that `prepare_relation` made.
+    address
+        Where in the store it is put, if it is not there.
+    scratch
+        Directory for local tiers, which are removed in the end.
+    tiers
+        Only these of `TIERS`.
+    note
+        Told what is done, and 1 each time a batch is joined.
+    """
+    with ExitStack() as stack:
+        _have_alone(scratch, stack)
+        note("uploading R", 0)
+        place = upload(path, address)
+        joins = {DIRECTORY: _opened(spec, path, None, stack)}
+        for number, name in enumerate(tiers or TIERS):
+            note(f"opening R, of which {name} is here", 0)
+            with _tier(scratch / f"tier-{number}", stack):
+                joins[name] = _opened(spec, place, TIERS[name], stack)
+                if name == "all":
+                    _read_all(joins[name].relation)
+        seconds: dict[str, list[float]] = {name: [] for name in joins}
+        before: dict[str, JoinStatistics] = {}
+        for number, batch in enumerate(spec.stream_batches()):
+            for name, join in joins.items():
+                note(name, 0)
+                if number == spec.warm_up:
+                    before[name] = join.stats
+                began = time.perf_counter()
+                rows = sum(result.num_rows for result in join.process([batch]))
+                if number >= spec.warm_up:
+                    seconds[name].append(time.perf_counter() - began)
+                if rows != batch.num_rows:
+                    raise BenchError(
+                        f"{rows:,} rows for {batch.num_rows:,} stream tuples, each of which has one partner"
+                    )
+                note("", 1)
+        usual = statistics.median(seconds[DIRECTORY])
+        found = {name: _result(join, before[name], seconds[name], usual) for name, join in joins.items()}
+    return {
+        "places": found, "address": str(place), "spec": asdict(spec), "machine": describe_machine(path),
+        "commit": code_version(), "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }  # fmt: skip
+
+
+def _opened(spec: RateSpec, place: Place, local: str | None, stack: ExitStack) -> Join:
+    relation = stack.enter_context(Relation.open(place, local=local))
+    workload = spec.workload()
+    return create(
+        spec.ids[0], relation, on=workload.stream_key, how="inner", memory=spec.memory, schema=workload.stream.schema
+    )
+
+
+def _have_alone(scratch: Path, stack: ExitStack) -> None:
+    """See to it that no other run removes the tiers of this one."""
+    directory = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    stack.callback(os.close, directory)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise BenchError(
+            f"another bench store has its local tiers in {scratch}; wait until it has ended, or give this one another "
+            "directory (--dir)"
+        ) from None
+
+
+@contextmanager
+def _tier(directory: Path, stack: ExitStack) -> Iterator[None]:
+    """Have a local tier of its own for what is opened meanwhile."""
+    shutil.rmtree(directory, ignore_errors=True)  # of a run that was killed
+    stack.callback(shutil.rmtree, directory, ignore_errors=True)
+    usual = {name: os.environ.pop(name) for name in (_PLACE, _SIZE) if name in os.environ}
+    os.environ[_PLACE] = str(directory)
+    try:
+        yield
+    finally:
+        os.environ.pop(_PLACE)
+        os.environ.update(usual)
+
+
+def _read_all(relation: Relation) -> None:
+    """Read until all of R is in the local tier: what others keep just then is not kept, and comes later."""
+    for _ in range(_PASSES):
+        before = relation.counters.requests
+        _read_once(relation)
+        if relation.counters.requests == before:
+            return
+        time.sleep(0.1)
+    raise BenchError(
+        f"the local tier does not hold all of R after {_PASSES} passes over it; make room for 1.5 times "
+        f"{format_bytes(relation.nbytes)} where bench store keeps R (--dir), or measure other tiers only (--tier)"
+    )
+
+
+def _read_once(relation: Relation) -> None:
+    frames = relation.frames(min(_AT_ONCE, relation.page_count))
+    for begin in range(0, relation.page_count, len(frames)):
+        pages = np.arange(begin, min(begin + len(frames), relation.page_count))
+        relation.read(pages, frames[: pages.size])
+
+
+def _result(join: Join, before: JoinStatistics, seconds: list[float], usual: float) -> dict[str, Any]:
+    done = join.stats.since(before)
+    median, wanted = statistics.median(seconds), done.pages_useful * join.relation.page_bytes
+    return {
+        "seconds": seconds,
+        "median": median,
+        "times_directory": median / usual,
+        "pages": done.pages_read,
+        "local_pages": done.local_pages,
+        "requests": done.store_requests,
+        "fetched_bytes": done.store_bytes,
+        "wanted_bytes": wanted,
+        "fetched_of_wanted": done.store_bytes / wanted if wanted else 0.0,
+    }

@@ -1,0 +1,151 @@
+"""What `semistream bench peers` measures at one point: R, memory, stream, and who takes part."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from semistream.core.arguments import check_at_least, nearest
+from semistream.core.units import check_memory, parse_bytes, parse_count
+from semistream.workloads.keys.key_source import Shape
+from semistream_lab.benchmarks.peers import contestant, contestants
+from semistream_lab.benchmarks.peers.dataset import Dataset
+from semistream_lab.workloads.workload import Workload, zipf
+
+__all__ = ["PeerSpec", "chosen", "sweep"]
+
+_FILL_BATCH = 100_000
+
+
+@dataclass(frozen=True)
+class PeerSpec:
+    """One point.
+
+    Parameters
+    ----------
+    rows, row_bytes
+        R: rows, and the bytes of a row's values, the key included.
+    memory
+        What each contestant may hold: bytes, or a share of R's rows.
+    exponent, shape
+        Skew of the stream's keys; frequent ones ``random``, anywhere in R, or ``noperm``, next to each other.
+    batch_rows, batches, warm_up
+        Stream tuples of a batch; how many are measured; how many of that size come before.
+    fill
+        Tuples before those, in batches of 100 k if that is larger, to fill caches. None: five times as many as rows
+        fit into the memory.
+    only
+        Ids of the contestants; none means all but those that must be asked for.
+    """
+
+    rows: int = 10_000_000
+    row_bytes: int = 128
+    memory: str = "5%"
+    exponent: float = 1.0
+    shape: Shape = "random"
+    batch_rows: int = 100_000
+    batches: int = 7
+    warm_up: int = 2
+    fill: int | None = None
+    only: tuple[str, ...] = ()
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        for name, least in (("rows", 1), ("row_bytes", 16), ("batch_rows", 1), ("batches", 1), ("warm_up", 0)):
+            check_at_least(least, **{name: getattr(self, name)})
+        check_at_least(0, fill=self.fill)
+        check_memory(self.memory)
+        for name in self.only:
+            contestant(name)
+        self.workload(1)  # refuses what it cannot make
+
+    @property
+    def names(self) -> list[str]:
+        """Who takes part."""
+        return list(self.only) or [name for name in contestants() if not contestant(name).if_asked]
+
+    def data(self, directory: Path) -> Dataset:
+        """Return R's files."""
+        return Dataset(str(directory), self.rows, self.row_bytes, self.seed)
+
+    def memory_bytes(self, data: Dataset) -> int:
+        """Return the memory in bytes."""
+        return parse_bytes(self.memory, of=data.nbytes)
+
+    def workload(self, stream_rows: int) -> Workload:
+        """Both sides of the join."""
+        return zipf(self.rows, stream_rows, self.exponent, self.shape, row_bytes=self.row_bytes, seed=self.seed)
+
+    def sizes(self, data: Dataset) -> list[int]:
+        """Return the tuples of every batch: those that fill, warm-up, measured ones, and a last one that is checked."""
+        fits = self.memory_bytes(data) // data.format.width
+        fill = 5 * fits if self.fill is None else self.fill
+        large = max(self.batch_rows, min(_FILL_BATCH, 10 * self.batch_rows))
+        return [large] * -(-fill // large) + [self.batch_rows] * (self.warm_up + self.batches + 1)
+
+    def stream(self, data: Dataset) -> Iterator[pa.RecordBatch]:
+        """Yield the batches."""
+        sizes = self.sizes(data)
+        held: list[pa.RecordBatch] = []
+        count = 0
+        parts = self.workload(sum(sizes)).stream.batches()
+        for size in sizes:
+            while count < size:
+                held.append(next(parts))
+                count += held[-1].num_rows
+            whole = pa.concat_batches(held)
+            yield whole.slice(0, size)
+            held, count = [whole.slice(size)], count - size
+
+
+_SWEPT = {"rows": "rows", "memory": "memory", "zipf": "exponent", "batch": "batch_rows"}
+
+
+def sweep(spec: PeerSpec, wanted: list[str]) -> list[PeerSpec]:
+    """Return the points of sweeps such as ``zipf=0,0.5,1`` and ``batch=10k,100k``: all combinations.
+
+    >>> [(point.exponent, point.rows) for point in sweep(PeerSpec(), ["zipf=0,1", "rows=1M"])]
+    [(0.0, 1000000), (1.0, 1000000)]
+    """
+    axes: dict[str, list[Any]] = {}
+    for text in wanted:
+        name, _, values = text.partition("=")
+        if name not in _SWEPT:
+            hint = nearest(name, _SWEPT, f"{', '.join(_SWEPT)} can")
+            raise ValueError(f"{name!r} cannot be swept; {hint}; write zipf=0,0.5,1 or batch=10k,100k")
+        if not values.strip():
+            raise ValueError(f"{text!r} names no values; write {name}=…,…")
+        axes[_SWEPT[name]] = [_value(name, value.strip()) for value in values.split(",")]
+    return [replace(spec, **dict(zip(axes, point, strict=True))) for point in itertools.product(*axes.values())]
+
+
+def _value(name: str, text: str) -> Any:
+    if name == "memory":
+        check_memory(text)
+        return text
+    if name == "zipf":
+        try:
+            return float(text)
+        except ValueError:
+            raise ValueError(f"zipf must be a number, not {text!r}") from None
+    return int(parse_count(text))
+
+
+def chosen(only: list[str]) -> tuple[str, ...]:
+    """Return the contestants that are named: each for itself, with commas between, or ``papers``, the papers' joins.
+
+    >>> "adaptivejoin" in chosen(["papers"]), chosen(["duckdb,lmdb"])
+    (False, ('duckdb', 'lmdb'))
+    """
+    named: dict[str, None] = {}
+    for name in (name.strip() for text in only for name in text.split(",")):
+        ours = [one for one in contestants() if contestant(one).kind == "join" and one != "adaptivejoin"]
+        named |= dict.fromkeys(ours if name == "papers" else [name])
+    for name in named:
+        contestant(name)
+    return tuple(named)

@@ -1,0 +1,18 @@
+"""`semistream bench`: numbers about this machine and the joins on it, a file for each command."""
+
+from __future__ import annotations
+
+import typer
+
+from semistream_lab.cli.bench.device import device
+from semistream_lab.cli.bench.joins import chart, joins
+from semistream_lab.cli.bench.memory import memory
+from semistream_lab.cli.bench.peers import peers
+from semistream_lab.cli.bench.spark import spark
+from semistream_lab.cli.bench.store import store
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
+for command in (device, joins, chart, memory, spark, store, peers):
+    app.command()(command)

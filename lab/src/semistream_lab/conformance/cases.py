@@ -1,0 +1,150 @@
+"""The relations and streams of the conformance suite: small, but with every shape that has borders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.joins.interface.join import How
+from semistream.relation.relation import Relation
+from semistream_lab.conformance.expected import join_pairs, laboratory, paired
+
+__all__ = ["CASES", "Case", "case"]
+
+_PAGE_BYTES = 512
+_TUPLES = 300
+_STREAM_KEY = "product"
+# How often the keys of a repeated R occur: alone, within a page, and over many pages.
+_REPEATS = (1, 1, 2, 1, 3, 1, 9, 1, 1, 70)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A relation on disk, what is in it, and a stream for it."""
+
+    name: str
+    relation: Relation
+    master: pa.Table
+    stream: pa.Table
+    key: tuple[str, ...]
+    on: tuple[str, ...]
+    _answers: dict[Any, pa.Table] = field(default_factory=dict, repr=False)
+
+    def open(self) -> Relation:
+        """Open the relation anew, with counters of its own."""
+        assert self.relation.path is not None
+        return Relation.open(self.relation.path)
+
+    def answer(self, how: How, stream: pa.Table | None = None, suffix: str = "_right") -> pa.Table:
+        """Return the right result for the stream, or for another one."""
+        if stream is not None:
+            return self._answer(stream, how, suffix)
+        if (how, suffix) not in self._answers:
+            self._answers[how, suffix] = self._answer(self.stream, how, suffix)
+        return self._answers[how, suffix]
+
+    def partnerless(self, stream: pa.Table | None = None) -> int:
+        """Return how many stream tuples have no row of R, NULL keys included."""
+        stream = self.stream if stream is None else stream
+        pairs = join_pairs(stream, self.master, self.on, self.key, "inner")
+        return int(stream.num_rows) - len({row for row, _ in pairs})
+
+    def _answer(self, stream: pa.Table, how: How, suffix: str) -> pa.Table:
+        pairs = join_pairs(stream, self.master, self.on, self.key, how)
+        return paired(stream, self.master, self.key, pairs, suffix)
+
+
+def _payload(rows: int, rng: np.random.Generator) -> pa.Table:
+    """Return the value columns of R: of fixed and varying length, with NULLs, one with a name the stream has too."""
+    names = [None if row % 11 == 3 else "name " * int(rng.integers(0, 5)) + str(row) for row in range(rows)]
+    price = pa.array(rng.integers(0, 9999, rows) / 100, mask=rng.random(rows) < 0.1)
+    return pa.table(
+        {"row": np.arange(rows), "name": pa.array(names, pa.string()), "price": price, "amount": [1] * rows}
+    )
+
+
+def _tuples(keys: dict[str, pa.Array], rng: np.random.Generator) -> pa.Table:
+    rows = len(next(iter(keys.values())))
+    notes = [None if row % 7 == 2 else "n" * int(rng.integers(0, 12)) for row in range(rows)]
+    return pa.table(
+        {"position": np.arange(rows), **keys, "amount": rng.random(rows), "note": pa.array(notes, pa.string())}
+    )
+
+
+def _draw(count: int, rng: np.random.Generator, rows: int = _TUPLES) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return skewed ranks below ``count`` with absent ones from ``count`` on, and which keys are NULL."""
+    weights = 1.0 / np.arange(1, count + 1) if count else np.ones(1)
+    ranks = rng.choice(max(count, 1), size=rows, p=weights / weights.sum())
+    absent = rng.random(rows) < (0.15 if count else 1.0)
+    return np.where(absent, count + rng.integers(0, 50, rows), ranks), rng.random(rows) < 0.05
+
+
+def _integers(ranks: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Even numbers are R's; absent ones lie below, between and above them."""
+    present = 2 * ranks - 300
+    outside = np.select([ranks % 3 == 0, ranks % 3 == 1], [-(10**9) - ranks, 2 * (ranks - count) - 299], 10**9 + ranks)
+    return np.where(ranks < count, present, outside)
+
+
+@cache
+def case(name: str) -> Case:
+    """Return a case by its name; made on first use and kept."""
+    rng = np.random.default_rng(sum(name.encode()))
+    options = dict(CASES[name])
+    kind, count, repeats = options.pop("key"), options.pop("keys"), options.pop("repeats", (1,))
+    ranks = np.repeat(np.arange(count), np.resize(repeats, count))
+    rng.shuffle(ranks)
+    drawn, missing = _draw(count, rng)
+    # which rank is how frequent must not go with how often R repeats it
+    drawn = np.where(drawn < count, rng.permutation(count)[np.minimum(drawn, count - 1)] if count else 0, drawn)
+    if kind == "integer":
+        key: tuple[str, ...] = ("id",)
+        on: tuple[str, ...] = (_STREAM_KEY,)
+        ours = {"id": pa.array(_integers(ranks, count), pa.int64())}
+        theirs = {_STREAM_KEY: pa.array(_integers(drawn, count), pa.int64(), mask=missing)}
+    elif kind == "text":
+        key, on = ("id",), ("id",)
+        ours = {"id": pa.array([f"key {rank}" for rank in ranks], pa.string())}
+        theirs = {"id": pa.array([f"key {rank}" for rank in drawn], pa.string(), mask=missing)}
+    else:
+        key, on = ("region", "code"), ("region", _STREAM_KEY)
+        ours = {"region": pa.array(ranks % 5, pa.int32()), "code": pa.array([f"{r // 5}" for r in ranks], pa.string())}
+        theirs = {
+            "region": pa.array(drawn % 5, pa.int32(), mask=missing),
+            _STREAM_KEY: pa.array([f"{r // 5}" for r in drawn], pa.string(), mask=np.roll(missing, 1)),
+        }
+    master = pa.table(ours)
+    payload = _payload(len(ranks), rng)
+    for field_, column in zip(payload.schema, payload.columns, strict=True):
+        if options.get("values", "all") == "all" or (options["values"] == "fixed" and field_.name != "name"):
+            master = master.append_column(field_, column)
+    options.pop("values", None)
+    relation = Relation.build(master, laboratory() / name, key=list(key), **{"page_size": _PAGE_BYTES, **options})
+    return Case(name, relation, master, _tuples(theirs, rng), key, on)
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "unique": {"key": "integer", "keys": 300},
+    "repeated": {"key": "integer", "keys": 60, "repeats": _REPEATS},
+    "empty": {"key": "integer", "keys": 0},
+    "one row": {"key": "integer", "keys": 1},
+    "one key": {"key": "integer", "keys": 1, "repeats": (60,)},
+    "fixed rows": {"key": "integer", "keys": 300, "values": "fixed"},
+    "keys only": {"key": "integer", "keys": 60, "repeats": _REPEATS, "values": "none"},
+    "many pages": {"key": "integer", "keys": 1700, "fill": 0.1},
+    "half full": {"key": "integer", "keys": 200, "fill": 0.5},
+    "large pages": {"key": "integer", "keys": 60, "repeats": _REPEATS, "page_size": 8192},
+    "text": {"key": "text", "keys": 60, "repeats": _REPEATS},
+    "two columns": {"key": "two", "keys": 300, "repeats": (1, 2)},
+    "scattered": {"key": "integer", "keys": 60, "repeats": _REPEATS, "clustered": False},
+    "scattered text": {"key": "text", "keys": 200, "clustered": False, "fill": 0.8},
+    "sharded": {"key": "integer", "keys": 60, "repeats": _REPEATS, "shards": 3},
+    "scattered shards": {"key": "two", "keys": 60, "repeats": _REPEATS, "clustered": False, "shards": 2},
+    "more shards than keys": {"key": "text", "keys": 2, "shards": 5},
+}
+"""Name → how R is made. The key is an integer, a text, or two columns; the rest are options of the build."""

@@ -1,0 +1,111 @@
+"""What an experiment found: measured numbers by line and place, ready for claims and plots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from semistream_lab.experiments.spec import Figure, Sample
+
+__all__ = ["Found", "Outcome"]
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Found:
+    """One measured number."""
+
+    x: float
+    y: float
+    interval: float
+    model: float | None
+    record: Record
+    facet: str = ""
+
+
+class Outcome:
+    """The results of one experiment.
+
+    Parameters
+    ----------
+    experiment
+        What was to be measured.
+    results
+        Records by the digests of their points; those of other experiments do not matter.
+    """
+
+    def __init__(self, experiment: Figure, results: Mapping[str, Record]) -> None:
+        self.experiment = experiment
+        self.missing: list[Sample] = []
+        self.skipped: list[tuple[Sample, str]] = []
+        self.aside: dict[str, Record] = {}
+        """What was measured for a claim only, by series."""
+        self._lines: dict[tuple[str, str], list[Found]] = {}
+        self._measured: list[tuple[Sample, Found]] = []
+        for sample in experiment.samples:
+            record = results.get(sample.point.digest())
+            if record is None or "error" in record:
+                self.missing.append(sample)
+            elif "skipped" in record:
+                self.skipped.append((sample, str(record["skipped"])))
+            elif sample.aside:
+                self.aside[sample.series] = record
+            else:
+                found = self._found(sample, record)
+                self._measured.append((sample, found))
+                self._lines.setdefault((sample.facet, sample.series), []).append(found)
+        for line in self._lines.values():
+            line.sort(key=lambda found: found.x)
+
+    def _found(self, sample: Sample, record: Record) -> Found:
+        metric = sample.metric or self.experiment.metric
+        model = record.get("model") if metric == "rate" else record.get(f"{metric}_model")
+        interval = record.get("interval") if metric == "rate" else record.get(f"{metric}_interval")
+        return Found(sample.x, float(record[metric]), float(interval or 0.0), model, record, sample.facet)
+
+    @property
+    def real(self) -> bool:
+        """Whether a real device and a real clock were measured."""
+        return any(found.record.get("environment", {}).get("device") == "real" for _, found in self._measured)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was measured, but for what could not be here; nothing at all is not enough."""
+        return not self.missing and bool(self._measured)
+
+    @property
+    def why_not(self) -> str:
+        """Why there is nothing to show, if not `complete`."""
+        if self.missing or not self.skipped:
+            return "Not run."
+        return f"Not measured on this device: {self.skipped[0][1]}."
+
+    def measured(self) -> list[tuple[Sample, Found]]:
+        """Return what was measured and where it belongs, in the order of the experiment."""
+        return list(self._measured)
+
+    def names(self) -> list[str]:
+        """Return the lines, in the order of the experiment."""
+        return list(dict.fromkeys(sample.series for sample in self.experiment.samples if not sample.aside))
+
+    def facets(self) -> list[str]:
+        """Return the panels, in the order of the experiment."""
+        return list(dict.fromkeys(sample.facet for sample in self.experiment.samples if not sample.aside))
+
+    def line(self, series: str, facet: str = "") -> list[Found]:
+        """Return one line, from left to right."""
+        return self._lines.get((facet, series), [])
+
+    def at(self, series: str, x: float, facet: str = "") -> Found:
+        """Return one number."""
+        for found in self.line(series, facet):
+            if found.x == x:
+                return found
+        raise KeyError(f"{self.experiment.id} has no {series!r} at {x} (facet {facet!r})")
+
+    def pairs(self, first: str, second: str, facet: str = "") -> list[tuple[float, Found, Found]]:
+        """Return where both lines were measured, and both numbers there."""
+        other = {found.x: found for found in self.line(second, facet)}
+        return [(found.x, found, other[found.x]) for found in self.line(first, facet) if found.x in other]

@@ -1,0 +1,144 @@
+"""What the papers' own formulas give for points that were measured: CMESHJOIN, MESHJOIN, HYBRIDJOIN and INLJ."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Callable
+
+from semistream.costs import Constants, load_constants
+from semistream.costs.basis.constants import DEFAULT
+from semistream_lab.experiments.judge.analysis import FrontStageGain
+from semistream_lab.experiments.judge.claims import Judge
+from semistream_lab.experiments.judge.outcome import Found, Outcome
+from semistream_lab.experiments.spec import Point, Verdict, Workload
+
+__all__ = [
+    "KAPPA",
+    "Formula",
+    "close_match",
+    "derivative_optimum",
+    "hybrid_formula",
+    "index_formula",
+    "mesh_formula",
+    "served_beyond",
+    "within_formulas",
+]
+
+Formula = Callable[[Point, Found, Constants], float]
+"""Tuples a second that a paper's formulas give."""
+
+KAPPA = 1.36
+"""What HYBRIDJOIN's paper fits (Eq. 2)."""
+
+
+def _waiting(found: Found) -> float:
+    """Return the tuples that wait in memory."""
+    return float(found.record["memory_parts"]["stream table"] / found.record["waiting_bytes"])
+
+
+def served_beyond(found: Found, workload: Workload, pages: float) -> float:
+    """Return how many tuples a read serves, of the share of what waits that it brings of R: the papers' κ."""
+    counts = found.record["counts"]
+    served = counts["appended"] / max(1, counts["reads"])
+    return float(served * workload.rows / (workload.tuples_of(pages) * _waiting(found)))
+
+
+def _reading(pages: float, c: Constants) -> float:
+    return c.seek_seconds + pages * c.transfer_seconds
+
+
+def _served(c: Constants) -> float:
+    """Return the seconds of a tuple that comes in, waits, is matched and leaves: c_S, c_A, c_O and c_E."""
+    return 1e-9 * (c.admit + c.append + c.emit + c.evict)
+
+
+def hybrid_formula(point: Point, found: Found, c: Constants) -> float:
+    """HYBRIDJOIN, Eq. 2 to 4."""
+    pages = float(found.record["options"]["partition_pages"])
+    rows = point.workload.tuples_of(pages)
+    matched = KAPPA * _waiting(found) * rows / point.workload.rows
+    return matched / (_reading(pages, c) + 1e-9 * rows * c.probe + matched * _served(c))
+
+
+def mesh_formula(point: Point, found: Found, c: Constants) -> float:
+    """MESHJOIN, as its own paper has it: a tuple is matched with each of R's partitions, and leaves after the last."""
+    parts = float(found.record["options"]["partitions"])
+    rows = point.workload.rows / parts
+    matched = _waiting(found) / parts
+    pages = rows / point.workload.tuples_of(1.0)
+    return matched / (_reading(pages, c) + 1e-9 * rows * c.probe + matched * _served(c))
+
+
+def index_formula(_: Point, __: Found, c: Constants) -> float:
+    """INLJ: a page is read and searched for each tuple."""
+    return 1.0 / (_reading(1.0, c) + 1e-9 * (c.admit + c.probe + c.emit))
+
+
+def within_formulas(within: float, formula: Formula, series: str) -> Judge:
+    """Judge that a paper's formulas give what was measured, as `model_within` does ours."""
+
+    def judge(outcome: Outcome) -> Verdict:
+        worst, text = -1.0, ""
+        for sample, found in outcome.measured():
+            if sample.series != series:
+                continue
+            known = found.record.get("environment", {}).get("constants")
+            simulated = dataclasses.replace(load_constants(DEFAULT), seek_seconds=sample.point.seek_seconds)
+            c = Constants(**known) if known and outcome.real else simulated
+            model = formula(sample.point, found, c)
+            apart = found.y / model - 1.0
+            beyond = abs(apart) - min(found.interval / model, within)
+            if beyond > worst:
+                worst, text = beyond, f"{apart:+.1%} ± {found.interval / model:.1%} at most, at {found.x:g}"
+        if not text:
+            return Verdict(False, "nothing measured", "no point of this join")
+        reason = (
+            "The formulas take what a read serves to be in proportion to the part of R that it brings, by one constant "
+            "for all settings."
+        )
+        return Verdict(worst <= within, text, "" if worst <= within else reason)
+
+    return judge
+
+
+def derivative_optimum(outcome: Outcome) -> Verdict:
+    """Judge that the best measured cache is next to the root of the model's derivative (§3.2)."""
+    line = outcome.line("CMESHJOIN", outcome.facets()[0])
+    best = max(line, key=lambda found: found.y)
+    point = outcome.experiment.samples[0].point
+    law = FrontStageGain(point.workload.rows, point.memory, point.workload.exponent, point.workload.row_bytes)
+    root = 100 * law.best()[1]
+    places = [found.x for found in line]
+    at = places.index(best.x)
+    inside = 0 < at < len(places) - 1 and places[at - 1] <= root <= places[at + 1]
+    return Verdict(
+        inside,
+        f"best measured at {best.x:g} % of memory, root of the derivative at {root:.0f} %",
+        "" if inside else "cached tuples take other bytes here than in the paper",
+    )
+
+
+def close_match(outcome: Outcome) -> Verdict:
+    """Judge that the rate goes with the size of the cache as the paper's model says, within 5 % (§3.2).
+
+    The model gives it in proportion to MESHJOIN's, not that rate itself: the middle one of all measurements is taken. A
+    cache of more than half of the memory, where little is left to be in proportion to, is told of and not judged.
+    """
+    worst, text, beside, facet = -1.0, "", "", outcome.facets()[0]  # the paper's R; the other is a small one
+    point = outcome.experiment.samples[0].point
+    law = FrontStageGain(point.workload.rows, point.memory, point.workload.exponent, point.workload.row_bytes)
+    ratios = [(found.y / law.at(found.x / 100.0), found) for found in outcome.line("CMESHJOIN", facet)]
+    middle = statistics.median(ratio for ratio, _ in ratios)
+    for ratio, found in ratios:
+        apart, noise = ratio / middle - 1.0, found.interval / found.y
+        if found.x > 50.0:
+            beside += f"; {apart:+.1%} at {found.x:g} %"
+        elif abs(apart) - min(noise, 0.05) > worst:
+            worst = abs(apart) - min(noise, 0.05)
+            text = f"{apart:+.1%} ± {noise:.1%} at most, at {found.x:g} % of the memory"
+    reason = (
+        "The model takes MESHJOIN's rate to be in proportion to the memory that the cache leaves, of which its disk "
+        "buffer takes a part that does not become smaller."
+    )
+    return Verdict(worst <= 0.05, text + beside, "" if worst <= 0.05 else reason)

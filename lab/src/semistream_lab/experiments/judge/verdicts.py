@@ -1,0 +1,54 @@
+"""Verdicts of whole experiments: ``holds``, ``fails`` or ``not run``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from semistream_lab.experiments.experiment import Claim, Experiment
+from semistream_lab.experiments.judge.outcome import Outcome
+from semistream_lab.experiments.spec import Verdict
+
+__all__ = ["Judged", "Status", "judge", "statuses"]
+
+Status = Literal["holds", "fails", "not run"]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An experiment with its results and the verdict on each of its claims."""
+
+    experiment: Experiment
+    outcome: Outcome
+    verdicts: list[tuple[Claim, Verdict]]
+
+    @property
+    def status(self) -> Status:
+        """``holds`` if every claim that counts does; ``not run`` if something was not measured."""
+        if not self.outcome.complete:
+            return "not run"
+        return "holds" if all(verdict.holds for claim, verdict in self.verdicts if claim.counted) else "fails"
+
+
+def judge(experiments: Iterable[Experiment], results: Mapping[str, dict[str, Any]]) -> list[Judged]:
+    """Judge the claims of experiments by the results there are."""
+    judged = []
+    for experiment in experiments:
+        outcome = Outcome(experiment, results)
+        verdicts = [(claim, _verdict(claim, outcome)) for claim in experiment.claims] if outcome.complete else []
+        judged.append(Judged(experiment, outcome, verdicts))
+    return judged
+
+
+def _verdict(claim: Claim, outcome: Outcome) -> Verdict:
+    verdict = claim.judge(outcome)
+    if outcome.real:  # reasons are of the papers' sizes on the papers' disk, where reading is what takes time
+        verdict = dataclasses.replace(verdict, reason="")
+    return verdict if claim.tuned is None else dataclasses.replace(verdict, tuned=claim.tuned(outcome))
+
+
+def statuses(judged: Iterable[Judged]) -> dict[str, Status]:
+    """Return the status of each experiment, by id."""
+    return {one.experiment.id: one.status for one in judged}

@@ -1,0 +1,59 @@
+"""What operations and reads cost on the machine of a run: that of 2010 when simulated, else this one, measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.core.machine import describe_machine
+from semistream.costs import Constants, load_constants, save_constants
+from semistream.costs.basis.constants import DEFAULT
+from semistream.tuner.calibration import calibrate
+from semistream_lab.experiments.spec import DeviceKind
+
+__all__ = ["constants_of", "pace"]
+
+_LOOKED_UP = 1 << 20
+_TURN = 10_000.0
+"""Nanoseconds of a turn on the simulated machine, a descent of the index among it: a system call and some misses."""
+
+
+def constants_of(device: DeviceKind, data: Path) -> Constants:
+    """Return the constants that models are given.
+
+    On a real device they are measured before the first point, reads on the disk that ``data`` is on, and kept there:
+    all points of a run, and of the one that goes on with it, are compared with the same model.
+    """
+    if device == "simulated":
+        return dataclasses.replace(load_constants(DEFAULT), turn=_TURN)
+    kept = data / "constants.json"
+    if not kept.exists():
+        data.mkdir(parents=True, exist_ok=True)
+        save_constants(calibrate("this-machine", directory=data, algorithms=()), kept, machine=describe_machine())
+    return load_constants(kept)
+
+
+def pace() -> float:
+    """Return the seconds that a fixed piece of work takes now: look-ups all over some megabytes.
+
+    A machine that is shared is not always as fast as when its constants were measured. Noted with every point, it
+    tells how much of what lies between model and measurement is the machine's.
+    """
+    values, places = _work()
+    found = []
+    for _ in range(3):
+        began = time.perf_counter()
+        np.take(values, places).sum()
+        found.append(time.perf_counter() - began)
+    return min(found)
+
+
+@functools.cache
+def _work() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    drawn = np.random.default_rng(1)
+    return np.arange(4 * _LOOKED_UP), drawn.integers(0, 4 * _LOOKED_UP, _LOOKED_UP)

@@ -1,0 +1,59 @@
+"""The two settings of every comparison: as published, and tuned.
+
+*As published*: thresholds, buffers and bytes of the paper, the same bytes for all contestants. Claims are judged there.
+*Tuned*: our own bytes, and whatever the cost model finds best for each join. It shows what tuning changes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from semistream_lab.experiments.spec import Point, Sample
+
+__all__ = ["AS_PUBLISHED", "TUNED", "as_published", "both_settings", "few_tuned", "published", "tuned"]
+
+AS_PUBLISHED = ", as published"
+TUNED = ", tuned"
+
+
+def published(*names: str) -> tuple[str, ...]:
+    """Return lines of joins as published.
+
+    >>> published("MESHJOIN")
+    ('MESHJOIN, as published',)
+    """
+    return tuple(name + AS_PUBLISHED for name in names)
+
+
+def tuned(*names: str) -> tuple[str, ...]:
+    """Return lines of tuned joins."""
+    return tuple(name + TUNED for name in names)
+
+
+def both_settings(judge: Callable[..., Any], *names: str, **options: Any) -> dict[str, Any]:
+    """Return ``judge`` and ``tuned`` of a claim: one judge of the same lines in both settings."""
+    return {"judge": judge(*published(*names), **options), "tuned": judge(*tuned(*names), **options)}
+
+
+def few_tuned(samples: Iterable[Sample]) -> tuple[Sample, ...]:
+    """Leave tuned joins out at every second of many places: they take most of the time, and no claim rests on them."""
+    kept = list(samples)
+    places = sorted({sample.x for sample in kept})
+    if len(places) < 3:
+        return tuple(kept)
+    return tuple(sample for sample in kept if TUNED not in sample.series or places.index(sample.x) % 2 == 0)
+
+
+def as_published(point: Point, node: int, **options: Any) -> Point:
+    """Return a point whose join holds as many tuples as the papers' formulas say.
+
+    A waiting tuple takes eight times its bytes in the hash table and ``node`` in the queue, a cached one eight beside
+    its own.
+    """
+    workload = point.workload
+    given = {"waiting": 8.0 * workload.stream_bytes + node, "cached": workload.row_bytes + 8.0}
+    return dataclasses.replace(
+        point, options={**point.options, **options}, settings={**point.settings, "bytes": given}, tuned=False
+    )

@@ -1,0 +1,328 @@
+"""Charts as Vega-Lite specifications: one description for the page and for the picture.
+
+Measured points carry their 95 % confidence intervals. Where a cost model exists, the line is the model and the points
+lie on it or do not; elsewhere a thin line joins the points.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from semistream_lab.experiments.judge.outcome import Outcome
+from semistream_lab.experiments.papers.settings import AS_PUBLISHED, TUNED
+from semistream_lab.experiments.spec import Axis
+
+__all__ = ["chart", "colours", "lines"]
+
+Spec = dict[str, Any]
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+
+_COLOURS = {
+    "MESHJOIN": "#0072B2",
+    "R-MESHJOIN": "#56B4E9",
+    "CMESHJOIN": "#D55E00",
+    "INLJ": "#555555",
+    "HYBRIDJOIN": "#009E73",
+    "X-HYBRIDJOIN": "#B0307E",
+    "CACHEJOIN": "#E69F00",
+    "P-CACHEJOIN": "#8C6D1F",
+    "OP-CACHEJOIN": "#A11D21",
+    "SSIJ": "#6A3D9A",
+    "dynamic memory": "#6A3D9A",
+    "Partition-based join": "#88A65E",
+    "SQLite": "#3B8686",
+    "PostgreSQL": "#33658A",
+    "MariaDB": "#A98467",
+}
+_SETTING = re.compile(r", (tuned|its authors' bytes|skew 0$|two loads at once)")
+_OTHERS = ("#4C72B0", "#DD8452", "#55A868", "#C44E52", "#8172B3", "#937860", "#DA8BC3", "#8C8C8C")
+_SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right", "triangle-left")
+_CONFIG: Spec = {
+    "font": "Helvetica, Arial, sans-serif",
+    "background": "#ffffff",
+    "view": {"stroke": "#d9d9d9"},
+    "axis": {
+        "labelFontSize": 12, "titleFontSize": 13, "titleFontWeight": "normal", "gridColor": "#ececec",
+        "domainColor": "#888888", "tickColor": "#888888", "labelColor": "#333333", "titleColor": "#222222",
+        "titlePadding": 8, "labelSeparation": 8,
+    },
+    "legend": {"labelFontSize": 12, "titleFontSize": 12, "labelLimit": 340, "symbolSize": 80, "symbolStrokeWidth": 2,
+               "symbolOpacity": 1},
+    "header": {"labelFontSize": 12, "titleFontSize": 12},
+    "title": {"fontSize": 14, "subtitleFontSize": 12, "subtitleColor": "#555555", "anchor": "start", "offset": 10},
+}  # fmt: skip
+
+
+def _shaded(colour: str, lighter: float) -> str:
+    """Return a colour mixed with white."""
+    parts = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return "#" + "".join(f"{round(part + (255 - part) * lighter):02x}" for part in parts)
+
+
+def colours(names: list[str]) -> list[str]:
+    """Return a colour for each line: the algorithm's own, in shades where it has several lines.
+
+    Variants of what is compared are lighter than it.
+
+    >>> colours(["MESHJOIN", "CMESHJOIN, skew 0.5", "CMESHJOIN, skew 1"])
+    ['#0072B2', '#eaae80', '#d55e00']
+    >>> colours(["CMESHJOIN", "CMESHJOIN, tuned"])
+    ['#d55e00', '#eaae80']
+    """
+    families: dict[str, list[str]] = {}
+    for name in names:
+        families.setdefault(name.partition(",")[0], []).append(name)
+    chosen: dict[str, str] = {}
+    others = iter(_OTHERS * 4)
+    for family, members in families.items():
+        base = _COLOURS.get(family) or next(others)
+        dark_first = any(_SETTING.search(name) for name in members)
+        for at, name in enumerate(reversed(members) if dark_first else members):
+            steps = len(members) - 1
+            chosen[name] = _shaded(base, 0.5 * (steps - at) / steps) if steps else base
+            if steps and family not in _COLOURS and steps > 4:
+                chosen[name] = base
+    return [chosen[name] for name in names]
+
+
+def chart(outcome: Outcome) -> Spec:
+    """Return the chart of an experiment."""
+    experiment = outcome.experiment
+    rows = _rows(outcome)
+    if experiment.chart == "heat":
+        body = _heat(outcome, rows)
+    elif experiment.chart == "bars":
+        body = _bars(outcome, rows)
+    else:
+        body = _panels(outcome, rows)
+    title: Spec = {"text": f"{experiment.id}: {experiment.title}", "subtitle": _subtitle(outcome, rows)}
+    return {"$schema": SCHEMA, "config": _CONFIG, "title": title, **body}
+
+
+def _subtitle(outcome: Outcome, rows: list[Spec]) -> str:
+    intervals = any(row["high"] > row["low"] for row in rows)
+    modelled = outcome.experiment.modelled and any(row["model"] is not None for row in rows)
+    parts = ["points: measured" + (", with 95 % confidence intervals" if intervals else "")]
+    if outcome.experiment.chart == "lines":
+        if modelled:
+            parts.append("lines: cost model")
+        if any(row["model"] is None for row in rows):
+            parts.append("dashed lines join points")
+        return "; ".join(parts)
+    return f"{outcome.experiment.paper}, {outcome.experiment.figure}"
+
+
+def _rows(outcome: Outcome) -> list[Spec]:
+    """Return what is drawn, with the panel and the label of each point.
+
+    An experiment with joins as published and tuned has a panel for each setting, side by side; what has no setting of
+    its own is in both.
+    """
+    split = any(AS_PUBLISHED in name for name in outcome.names())
+    return [
+        {
+            "series": label, "facet": panel, "scale": facet, "x": found.x, "y": found.y,
+            "low": found.y - found.interval, "high": found.y + found.interval,
+            "model": found.model if outcome.experiment.modelled else None,
+        }
+        for facet in outcome.facets()
+        for name in outcome.names()
+        for label, panel in (_settings(name, facet) if split else [(name, facet)])
+        for found in outcome.line(name, facet)
+    ]  # fmt: skip
+
+
+def _settings(name: str, facet: str) -> list[tuple[str, str]]:
+    """Return the label of a line and the panels it is in.
+
+    >>> _settings("SSIJ, as published, skew 0", "memory 1%"), _settings("INLJ", "")
+    ([('SSIJ, skew 0', 'memory 1%, as published')], [('INLJ', 'as published'), ('INLJ', 'tuned')])
+    """
+    found = [word for word in (AS_PUBLISHED, TUNED) if word in name] or [AS_PUBLISHED, TUNED]
+    label = name.replace(found[0], "") if len(found) == 1 else name
+    return [(label, f"{facet}{word}".removeprefix(", ")) for word in found]
+
+
+def _y_scale(axis: Axis, rows: list[Spec]) -> Spec:
+    """Room for all points, their intervals and the model."""
+    values = [row[name] for row in rows for name in ("y", "high", "model") if row[name] is not None]
+    low, high = min(row["y"] for row in rows), max(values)
+    if axis.log:
+        positive = [value for value in values if value > 0]
+        return {"type": "log", "domain": [min(positive) * 0.7, high * 1.4], "clamp": True}
+    # nothing is more than all of it
+    top = min(high * 1.05, 1.0) if axis.format.endswith("%") and high <= 1.0 else high * 1.05
+    return {"domain": [0 if axis.zero else low * 0.95, top or 1.0], "nice": True}
+
+
+def _axis(axis: Axis, places: list[float] | None = None, domain: list[float] | None = None) -> Spec:
+    # each label for itself: a format for all ticks would make 0 into 0k, and 150 into 1.5e+2
+    spec: Spec = {"title": axis.title, "labelExpr": f"format(datum.value, '{axis.format}')"}
+    if places is not None and len(places) <= 12:
+        spec["values"] = places
+        spec["labelOverlap"] = "greedy"
+    elif axis.log and domain is not None:
+        spec["values"] = _log_ticks(*domain)
+        spec["labelOverlap"] = "greedy"
+    return spec
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Return 1, 2 and 5 times powers of ten between two values; powers alone if those are enough.
+
+    >>> _log_ticks(300, 7000)
+    [500.0, 1000.0, 2000.0, 5000.0]
+    """
+    powers = [10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
+    digits = (1, 2, 5) if high / low < 1e4 else (1,)
+    return [digit * power for power in powers for digit in digits if low <= digit * power <= high]
+
+
+def _colour(names: list[str]) -> tuple[Spec, Spec]:
+    legend: Spec | None = {"title": None, "orient": "right"} if len(names) > 1 else None
+    colour = {
+        "field": "series", "type": "nominal", "sort": names, "legend": legend,
+        "scale": {"domain": names, "range": colours(names)},
+    }  # fmt: skip
+    shape = {
+        "field": "series", "type": "nominal", "sort": names, "legend": legend,
+        "scale": {"domain": names, "range": [_SHAPES[at % len(_SHAPES)] for at in range(len(names))]},
+    }  # fmt: skip
+    return colour, shape
+
+
+def _labels(rows: list[Spec]) -> list[str]:
+    return list(dict.fromkeys(row["series"] for row in rows))
+
+
+def lines(outcome: Outcome, rows: list[Spec], drawn: list[Spec], *, width: int = 520, height: int = 300) -> Spec:
+    """Return one panel of lines: ``rows`` of all that are ``drawn``, whose colours and scale are common."""
+    experiment = outcome.experiment
+    colour, shape = _colour(_labels(drawn))
+    places = sorted({row["x"] for row in rows})
+    x = {
+        "field": "x", "type": "quantitative", "scale": _x_scale(experiment.x, rows),
+        "axis": _axis(experiment.x, places),
+    }  # fmt: skip
+    scale = _y_scale(experiment.y, [row for row in drawn if row["scale"] == rows[0]["scale"]])
+    y = {"type": "quantitative", "scale": scale, "axis": _axis(experiment.y, domain=scale["domain"])}
+    tooltip = [
+        {"field": "series", "title": "line"},
+        {"field": "x", "title": experiment.x.title},
+        {"field": "y", "title": "measured", "format": ",.4~r"},
+        {"field": "low", "title": "95 % from", "format": ",.4~r"},
+        {"field": "high", "title": "to", "format": ",.4~r"},
+        {"field": "model", "title": "model", "format": ",.4~r"},
+    ]
+    modelled = {row["series"] for row in rows if row["model"] is not None}
+    layers: list[Spec] = []
+    if modelled:
+        layers.append({
+            "transform": [{"filter": "datum.model != null"}],
+            "mark": {"type": "line", "strokeWidth": 2, "opacity": 0.75},
+            "encoding": {"x": x, "y": {**y, "field": "model"}, "color": colour},
+        })  # fmt: skip
+    if any(row["series"] not in modelled for row in rows):
+        joined = {"or": [{"field": "series", "equal": name} for name in _labels(rows) if name not in modelled]}
+        layers.append({
+            "transform": [{"filter": joined}],
+            "mark": {"type": "line", "strokeWidth": 1.2, "opacity": 0.55, "strokeDash": [4, 3]},
+            "encoding": {"x": x, "y": {**y, "field": "y"}, "color": colour},
+        })  # fmt: skip
+    if any(row["high"] > row["low"] for row in rows):
+        layers.append({
+            "mark": {"type": "rule", "strokeWidth": 1.5, "clip": True},
+            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour},
+        })  # fmt: skip
+    layers.append({
+        "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
+        "encoding": {"x": x, "y": {**y, "field": "y"}, "color": colour, "shape": shape, "tooltip": tooltip},
+    })  # fmt: skip
+    return {"width": width, "height": height, "layer": layers}
+
+
+def _x_scale(axis: Axis, rows: list[Spec]) -> Spec:
+    low, high = min(row["x"] for row in rows), max(row["x"] for row in rows)
+    if axis.log:
+        room = (high / low) ** 0.03 if high > low else 2.0
+        return {"type": "log", "domain": [low / room, high * room], "nice": False}
+    room = (high - low) * 0.03 or 1.0
+    # a little room on both sides, so that no point sits on the frame
+    return {"domain": [min(low - room, 0.0) if low == 0 else low - room, high + room], "nice": False, "zero": False}
+
+
+def _panels(outcome: Outcome, rows: list[Spec]) -> Spec:
+    facets = list(dict.fromkeys(row["facet"] for row in rows))
+    if len(facets) == 1:
+        return {"data": {"values": rows}, **lines(outcome, rows, rows)}
+    columns = 2 if len(facets) in (2, 4) else 3
+    panels = []
+    for facet in facets:
+        here = [row for row in rows if row["facet"] == facet]
+        panel = lines(outcome, here, rows, width=330 if columns == 2 else 250, height=240)
+        panels.append({"data": {"values": here}, "title": {"text": facet, "fontSize": 12}, **panel})
+    return {"concat": panels, "columns": columns}
+
+
+def _heat(outcome: Outcome, rows: list[Spec]) -> Spec:
+    experiment = outcome.experiment
+    best = max(rows, key=lambda row: row["y"])
+    across = {"field": "x", "type": "ordinal", "axis": {"title": experiment.x.title, "labelAngle": 0}}
+    order = sorted({row["series"] for row in rows}, key=lambda name: -float(name))
+    down = {"field": "series", "type": "ordinal", "sort": order, "axis": {"title": experiment.facet_title}}
+    values = [{**row, "best": row is best} for row in rows]
+    return {
+        "data": {"values": values}, "width": 520, "height": 320,
+        "layer": [
+            {
+                "mark": "rect",
+                "encoding": {
+                    "x": across, "y": down,
+                    "color": {
+                        "field": "y", "type": "quantitative", "scale": {"scheme": "viridis"},
+                        "legend": {"title": experiment.y.title, "format": "~s", "orient": "right"},
+                    },
+                },
+            },
+            {
+                "mark": {"type": "text", "fontSize": 11},
+                "encoding": {
+                    "x": across, "y": down, "text": {"field": "y", "format": ".3~s"},
+                    "color": {
+                        "condition": {"test": f"datum.y < {0.7 * best['y']}", "value": "white"}, "value": "black"
+                    },
+                },
+            },
+            {
+                "transform": [{"filter": "datum.best"}],
+                "mark": {"type": "rect", "filled": False, "stroke": "#D7191C", "strokeWidth": 3},
+                "encoding": {"x": across, "y": down},
+            },
+        ],
+    }  # fmt: skip
+
+
+def _bars(outcome: Outcome, rows: list[Spec]) -> Spec:
+    experiment = outcome.experiment
+    names = _labels(rows)
+    colour, _ = _colour(names)
+    x = {"field": "x", "type": "ordinal", "axis": {"title": experiment.x.title, "labelAngle": 0}}
+    offset = {"field": "series", "sort": names}
+    scale = _y_scale(experiment.y, rows)
+    y = {"type": "quantitative", "scale": scale, "axis": _axis(experiment.y, domain=scale["domain"])}
+    return {
+        "data": {"values": rows}, "width": 520, "height": 300,
+        "layer": [
+            {
+                "mark": {"type": "bar"},
+                "encoding": {"x": x, "xOffset": offset, "y": {**y, "field": "y"}, "color": colour},
+            },
+            {
+                "mark": {"type": "rule", "strokeWidth": 1.5},
+                "encoding": {"x": x, "xOffset": offset, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
+            },
+        ],
+    }  # fmt: skip

@@ -1,0 +1,157 @@
+"""The report as one HTML page: charts drawn by a script that is part of it."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from semistream_lab.experiments.judge.model_agreement import AGREEMENT, agreement
+from semistream_lab.experiments.judge.verdicts import Judged
+from semistream_lab.experiments.report.summary import summary
+from semistream_lab.experiments.report.wording import (
+    MODELS,
+    conditions,
+    introduction,
+    second_words,
+    setup_of,
+    shown,
+    summary_rows,
+    word_of,
+)
+
+__all__ = ["page"]
+
+Record = dict[str, Any]
+
+_STYLE = """
+:root { --ink: #1d232a; --soft: #5b6570; --line: #dfe3e8; --good: #1a7f4b; --bad: #b3261e; --none: #7a828b; }
+* { box-sizing: border-box; }
+body { font: 16px/1.55 Helvetica, Arial, sans-serif; color: var(--ink); margin: 0; background: #f6f7f9; }
+main { max-width: 1080px; margin: 0 auto; padding: 2rem 1.5rem 6rem; }
+h1 { font-size: 2rem; margin: .5rem 0; } h2 { margin: 3rem 0 1rem; border-bottom: 2px solid var(--line); }
+h3 { margin: 0 0 .3rem; font-size: 1.15rem; }
+table { border-collapse: collapse; width: 100%; background: #fff; font-size: .88rem; }
+th, td { text-align: left; padding: .45rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
+th { background: #eef1f4; position: sticky; top: 0; }
+a { color: #0b5cad; text-decoration: none; } a:hover { text-decoration: underline; }
+article { background: #fff; border: 1px solid var(--line); border-radius: 8px; padding: 1.2rem 1.4rem;
+  margin: 1.2rem 0; }
+.setup { color: var(--soft); margin: 0 0 1rem; } .chart { overflow-x: auto; margin: .5rem 0 1rem; }
+.badge { display: inline-block; min-width: 4.2em; text-align: center; border-radius: 1em; padding: 0 .6em;
+  font-size: .82rem; font-weight: 600; color: #fff; background: var(--none); white-space: nowrap; }
+.holds { background: var(--good); } .fails { background: var(--bad); }
+ol.summary { background: #fff; border: 1px solid var(--line); border-radius: 8px; padding: 1rem 1.4rem 1rem 2.6rem; }
+ol.summary li { margin: .3rem 0; }
+ul.claims { list-style: none; padding: 0; margin: 0; }
+ul.claims li { padding: .5rem 0; border-top: 1px solid var(--line); }
+.reason { color: var(--soft); margin: .3rem 0 0 5.2em; } .facts { margin-left: 5.2em; color: var(--soft); }
+details { margin-top: .8rem; font-size: .85rem; } summary { cursor: pointer; color: var(--soft); }
+"""
+
+_DRAW = """
+const specs = JSON.parse(document.getElementById("specs").textContent);
+for (const [name, spec] of Object.entries(specs)) {
+  vegaEmbed("#chart-" + name, spec, {actions: false, renderer: "svg"}).catch(console.error);
+}
+"""
+
+
+def page(
+    judged: Sequence[Judged], environments: Sequence[Record], specs: Mapping[str, Record], script: str,
+    models_of: str | None = None,
+) -> str:  # fmt: skip
+    """Return the whole page; ``script`` is the chart library, which it carries once."""
+    # "</" would end the script element early, wherever it stands
+    data = json.dumps(specs, separators=(",", ":")).replace("</", "<\\/")
+    script = script.replace("</script", "<\\/script")
+    body = "\n".join(_body(judged, environments, models_of))
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>semistream: the papers' experiments</title>\n<style>{_STYLE}</style>\n"
+        f"<script>{script}</script>\n</head>\n<body>\n<main>\n{body}\n</main>\n"
+        f'<script id="specs" type="application/json">{data}</script>\n<script>{_DRAW}</script>\n</body>\n</html>\n'
+    )
+
+
+def _badge(word: str) -> str:
+    return f'<span class="badge {word.replace(" ", "-")}">{word}</span>'
+
+
+def _body(judged: Sequence[Judged], environments: Sequence[Record], models_of: str | None) -> Iterator[str]:
+    e = html.escape
+    yield "<h1>The papers' experiments</h1>"
+    yield '<ol class="summary">'
+    yield from (f"<li>{e(line)}</li>" for line in summary(judged))
+    yield "</ol>"
+    yield from (f"<p>{e(text)}</p>" for text in introduction(judged))
+    judged = shown(judged)
+    titles = ("experiment", "claim", "published", "as published", "verdict", "tuned")
+    yield f"<table><thead><tr>{''.join(f'<th>{title}</th>' for title in titles)}</tr>"
+    yield "</thead><tbody>"
+    for row in summary_rows(judged):
+        yield (
+            f'<tr><td><a href="#{row.id}">{row.id}</a></td><td>{e(row.claim)}</td><td>{e(row.published)}</td>'
+            f"<td>{e(row.measured)}</td><td>{_badge(row.verdict)}</td><td>{e(row.tuned)}</td></tr>"
+        )
+    yield "</tbody></table>"
+    yield f"<p>{e(MODELS)}</p>"
+    yield f"<table><thead><tr>{''.join(f'<th>{e(title)}</th>' for title in AGREEMENT)}</tr></thead><tbody>"
+    for found in agreement(judged):
+        yield f"<tr>{''.join(f'<td>{e(cell)}</td>' for cell in found.cells())}</tr>"
+    yield "</tbody></table>"
+    paper = ""
+    for one in judged:
+        if one.experiment.paper != paper:
+            paper = one.experiment.paper
+            yield f"<h2>{e(paper)}</h2>"
+        yield from _article(one)
+    yield "<h2>How it was measured</h2><ul>"
+    yield from (f"<li>{e(line.removeprefix('- '))}</li>" for line in conditions(judged, environments, models_of))
+    yield "</ul>"
+
+
+def _article(one: Judged) -> Iterator[str]:
+    e, experiment = html.escape, one.experiment
+    yield f'<article id="{experiment.id}"><h3>{experiment.id}: {e(experiment.title)} {_badge(one.status)}</h3>'
+    yield f'<p class="setup">{e(setup_of(one))}</p>'
+    if experiment.taken:
+        listed = "".join(f"<li>{e(str(taken))}</li>" for taken in experiment.taken)
+        yield f'<div class="setup">Not stated in the paper, and taken here:<ul>{listed}</ul></div>'
+    if one.outcome.complete:
+        yield f'<div class="chart" id="chart-{experiment.id}"></div><ul class="claims">'
+        for claim, verdict in one.verdicts:
+            yield f"<li>{_badge(word_of(claim, verdict))} {e(claim.text)}"
+            yield f'<div class="facts">published: {e(claim.published)} · measured: {e(verdict.measured)}</div>'
+            if words := second_words(claim, verdict):
+                yield f'<div class="facts">{e(words)}</div>'
+            if verdict.reason:
+                yield f'<p class="reason">{e(verdict.reason)}</p>'
+            yield "</li>"
+        yield "</ul>"
+        for sample, reason in one.outcome.skipped:
+            yield f'<p class="setup">Skipped: {e(sample.series)} at {sample.x:g}: {e(reason)}</p>'
+        yield from _numbers(one)
+    else:
+        yield f"<p>{e(one.outcome.why_not)}</p>"
+    yield "</article>"
+
+
+def _numbers(one: Judged) -> Iterator[str]:
+    """The numbers behind the chart."""
+    e, outcome = html.escape, one.outcome
+    yield "<details><summary>numbers</summary><table><thead><tr>"
+    yield f"<th>line</th><th>{e(outcome.experiment.x.title)}</th>"
+    yield "<th>measured</th><th>± 95 %</th><th>model</th></tr></thead>"
+    for facet in outcome.facets():
+        for name in outcome.names():
+            for found in outcome.line(name, facet):
+                model = f"{found.model:,.4g}" if found.model is not None else ""
+                label = f"{facet}: {name}" if facet else name
+                yield (
+                    f"<tr><td>{e(label)}</td><td>{found.x:g}</td><td>{found.y:,.4g}</td>"
+                    f"<td>{found.interval:,.2g}</td><td>{model}</td></tr>"
+                )
+    yield "</table></details>"

@@ -1,0 +1,214 @@
+"""What the page and the Markdown report say in the same words."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from semistream.core.units import format_bytes, format_count
+from semistream_lab.experiments.experiment import Claim
+from semistream_lab.experiments.judge.verdicts import Judged
+from semistream_lab.experiments.report.summary import counted
+from semistream_lab.experiments.spec import Verdict
+
+__all__ = [
+    "MODELS", "SummaryRow", "conditions", "introduction", "second_words", "setup_of", "shown", "summary_rows", "word_of"
+]  # fmt: skip
+
+Record = dict[str, Any]
+
+MODELS = (
+    "Models against measurements: how far the measured service rate is from what the join's cost model gives for the "
+    "same split of memory, over all points of the experiments that draw a model. On the simulated device both price "
+    "operations alike; how many there are is counted in the one and derived in the other."
+)
+
+
+_WORDS = {"assumption": "assumed", "repeated": "judged above", "beside": ""}
+
+
+class SummaryRow(NamedTuple):
+    """One claim in the table."""
+
+    id: str
+    claim: str
+    published: str
+    measured: str
+    verdict: str
+    tuned: str
+    """What tuning changes, in a few words."""
+
+
+def word_of(claim: Claim, verdict: Verdict) -> str:
+    """Return what is said of a claim: that it holds or fails, or why that does not count."""
+    word = "holds" if verdict.holds else "fails"
+    if claim.counted:
+        return word
+    return _WORDS[claim.standing] or ("so it is" if verdict.holds else "not so")
+
+
+def second_words(claim: Claim, verdict: Verdict, first: str = "") -> str:
+    """Return what was found in the second setting; nothing if that was not measured. ``first``: its usual name."""
+    if verdict.tuned is None:
+        return ""
+    named = "" if claim.second == first else f"{claim.second}, it "
+    return f"{named}{'holds' if verdict.tuned.holds else 'fails'}: {verdict.tuned.measured}"
+
+
+def setup_of(one: Judged) -> str:
+    """Return what an experiment is about; on a real device also how large R and memory were, which its axes do not."""
+    experiment = one.experiment
+    text = f"{experiment.figure}. {experiment.setup} {experiment.notes}".strip()
+    points = [sample.point for sample, _ in one.outcome.measured()]
+    if not (one.outcome.real and points):
+        return text
+    rows = _range([point.workload.rows for point in points], format_count)
+    memory = _range([point.memory for point in points], format_bytes)
+    return f"{text} Here: R of {rows} tuples, {memory} of memory."
+
+
+def _range(values: Sequence[int], shown: Callable[[int], str]) -> str:
+    """Return the least and the greatest.
+
+    >>> _range([3, 1, 2], str), _range([5, 5], str)
+    ('1 to 3', '5')
+    """
+    least, most = shown(min(values)), shown(max(values))
+    return least if least == most else f"{least} to {most}"
+
+
+def shown(judged: Sequence[Judged]) -> list[Judged]:
+    """Return the experiments that a report is about: those of which something was measured."""
+    return [one for one in judged if one.outcome.complete or one.outcome.measured()]
+
+
+def summary_rows(judged: Sequence[Judged]) -> Iterator[SummaryRow]:
+    """Yield a row for each claim."""
+    for one in judged:
+        name = one.experiment.id
+        if not one.outcome.complete:
+            for claim in one.experiment.claims:
+                yield SummaryRow(name, claim.text, claim.published, "", "not run", "")
+        for claim, verdict in one.verdicts:
+            yield SummaryRow(
+                name,
+                claim.text,
+                claim.published,
+                verdict.measured,
+                word_of(claim, verdict),
+                second_words(claim, verdict, "tuned"),
+            )
+
+
+def introduction(judged: Sequence[Judged]) -> list[str]:
+    """Return the first paragraphs."""
+    here = shown(judged)
+    rows = counted(here)
+    holds = sum(verdict.holds for _, _, verdict in rows)
+    others = sum(not claim.counted for one in here for claim, _ in one.verdicts)
+    text = (
+        f"{len(here)} experiments of five papers, {len(rows)} claims: {holds} hold, {len(rows) - holds} fail. "
+        "A claim is judged as published: with the paper's parameters and bytes, the same for all contestants. A figure "
+        "is met within a tenth, on both sides. Beside it stands what tuning every join changes. "
+    )
+    text += (
+        "Sizes in claims and on axes are the papers'; what R and memory were here is said with each experiment. Why a "
+        "claim fails at the papers' sizes, on their disk, is in the simulated report; this one says what was measured."
+        if any(one.outcome.real for one in here)
+        else "Where a claim fails, the reason follows from the cost model or from what was counted in the run."
+    )
+    if others:
+        text += (
+            f" {others} sentences more are shown and not counted: assumptions of a model, repetitions, and what is not "
+            "a paper's claim."
+        )
+    paragraphs = [text]
+    if any(_scale(one) == "test" for one in here):
+        paragraphs.append(
+            "This run is of the small scale, a tenth to a hundredth of the papers' sizes with few points: it shows "
+            "that everything runs, and its verdicts are not those of the papers' sizes."
+        )
+    missing = [one.experiment.id for one in judged if one.outcome.missing]
+    if missing:
+        left_out = "which are left out or not judged" if len(missing) > 1 else "which is left out or not judged"
+        paragraphs.append(
+            f"This run is not complete: {len(missing)} of {len(judged)} experiments lack points, {left_out} "
+            f"({', '.join(missing)}). The same command measures what is missing."
+        )
+    elsewhere = [one for one in judged if not one.outcome.complete and not one.outcome.missing]
+    if elsewhere:
+        names = ", ".join(one.experiment.id for one in elsewhere)
+        paragraphs.append(f"Not measured on this device: {names} ({elsewhere[0].outcome.skipped[0][1]}).")
+    return paragraphs
+
+
+def _scale(one: Judged) -> str:
+    """Return the scale that results were measured at."""
+    found = one.outcome.measured()
+    return str(found[0][1].record.get("environment", {}).get("scale", "")) if found else ""
+
+
+def conditions(judged: Sequence[Judged], environments: Sequence[Record], models_of: str | None = None) -> list[str]:
+    """Return what the results were measured with, as a Markdown list."""
+    if not environments:
+        return ["Nothing was measured yet."]
+    last = environments[-1]
+    machine, constants = last["machine"], last["constants"]
+    lines = [f"- device: {last['device']}, scale: {last['scale']}, commit {last['commit']}, {last['began']}"]
+    if last["device"] == "simulated":
+        lines += [
+            f"- simulated: {_costs(constants)}",
+            "- counts are those of the joins themselves; time is that of the disk plus the price of the counts",
+        ]
+    else:
+        lines += [
+            f"- {machine['cpu']}, {machine['cores']} cores, {format_bytes(machine['memory_bytes'])}, "
+            f"{machine['kernel']}",
+            f"- the models were given what was measured there before the first point: {_costs(constants)}",
+            *_paces(judged),
+        ]
+    commits = list(dict.fromkeys(environment["commit"] for environment in environments))
+    if len(commits) > 1:
+        lines.append(f"- points were measured in several runs, at the commits {', '.join(commits)}")
+    if models_of is not None:
+        lines.append(f"- what the models give was computed for these points afterwards, at commit {models_of}")
+    versions = ", ".join(f"{name} {machine[name]}" for name in ("semistream", "python", "numpy", "numba", "pyarrow"))
+    lines.append(f"- {versions}")
+    return lines
+
+
+def _paces(judged: Sequence[Judged]) -> list[str]:
+    """Say how fast the machine was while points were measured, if that was noted."""
+    points = {sample.point.digest(): found.record for one in judged for sample, found in one.outcome.measured()}
+    records = [record for record in points.values() if "pace" in record]
+    if not records:
+        return []
+    paces = [record["pace"] for record in records]
+    lines = [
+        f"- others share the machine: a fixed piece of work took up to {max(paces) / min(paces):.1f} times as long "
+        f"before one point as before another, {statistics.median(paces) / min(paces):.1f} times the least in the middle"
+    ]
+    if again := [record["spoilt"] for record in records if record.get("spoilt")]:
+        lines.append(
+            "- where the machine's host gave more than a fiftieth of a window's time to others, more windows were "
+            f"measured, and those that lost least count: {sum(again)} more, at {len(again)} of {len(records)} points"
+        )
+    return lines
+
+
+def _costs(constants: Record) -> str:
+    """Say what reads and operations cost."""
+    return (
+        f"a seek takes {_seconds(constants['seek_seconds'])} ({_seconds(constants['queued_seek_seconds'])} each when "
+        f"many are asked for together), a page of {constants['page_bytes']} bytes "
+        f"{_seconds(constants['transfer_seconds'])}; in ns, a look-up takes {constants['probe']:.3g}, a result "
+        f"{constants['emit']:.3g}, reading a stream tuple {constants['admit']:.3g}, letting it wait "
+        f"{constants['append']:.3g}, removing it {constants['evict']:.3g}, recording a frequency "
+        f"{constants['record']:.3g}, buffering {constants['buffer']:.3g}, a turn beside all that "
+        f"{constants.get('turn', 0.0):.3g}"
+    )
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1e3:.3g} ms" if value >= 1e-3 else f"{value * 1e6:.3g} µs"

@@ -1,0 +1,123 @@
+"""The report: one page that needs no network, and Markdown with pictures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from semistream.core.errors import MissingExtraError
+from semistream_lab.experiments.judge.model_agreement import AGREEMENT, agreement
+from semistream_lab.experiments.judge.verdicts import Judged
+from semistream_lab.experiments.report.charts import chart
+from semistream_lab.experiments.report.html import page
+from semistream_lab.experiments.report.png import smaller
+from semistream_lab.experiments.report.summary import summary
+from semistream_lab.experiments.report.wording import (
+    MODELS,
+    conditions,
+    introduction,
+    second_words,
+    setup_of,
+    shown,
+    summary_rows,
+    word_of,
+)
+
+__all__ = ["write_report"]
+
+Record = dict[str, Any]
+
+
+def _vega() -> Any:
+    try:
+        import vl_convert
+    except ImportError:
+        raise MissingExtraError("vl-convert-python", "report", of="semistream-lab") from None
+    return vl_convert
+
+
+def write_report(
+    judged: Sequence[Judged],
+    environments: Sequence[Record],
+    directory: Path,
+    *,
+    models_of: str | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> list[Path]:
+    """Write ``report.html``, ``report.md`` and a picture for each experiment; return the files.
+
+    Parameters
+    ----------
+    judged
+        Experiments and verdicts, in the order of the report. Those of which nothing was measured are left out.
+    environments
+        What the results were measured with.
+    models_of
+        The commit of the models, if they are not those of the runs.
+    directory
+        Where to write; files of these names are replaced there, others left alone.
+    """
+    vega = _vega()
+    specs = {one.experiment.id: chart(one.outcome) for one in judged if one.outcome.complete}
+    pictures: dict[str, bytes] = {}
+    for name, spec in specs.items():
+        progress(name)
+        pictures[name] = smaller(vega.vegalite_to_png(json.dumps(spec), vl_version="6.4", scale=1.5))
+    written = {
+        "report.html": page(judged, environments, specs, vega.javascript_bundle(vl_version="6.4"), models_of).encode(),
+        "report.md": markdown(judged, environments, models_of).encode(),
+        **{f"{name}.png": data for name, data in pictures.items()},
+    }
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, data in written.items():
+        beside = directory / f".{name}.unfinished"
+        beside.write_bytes(data)
+        beside.replace(directory / name)
+    return [directory / name for name in written]
+
+
+def markdown(judged: Sequence[Judged], environments: Sequence[Record], models_of: str | None = None) -> str:
+    """Return the report as Markdown; pictures lie beside it."""
+    parts = [
+        "# The papers' experiments",
+        "",
+        *(f"{number}. {line}" for number, line in enumerate(summary(judged), 1)),
+        "",
+    ]
+    parts += ["\n\n".join(introduction(judged)), ""]
+    judged = shown(judged)
+    parts += ["| experiment | claim | published | as published | verdict | tuned |", "|---|---|---|---|---|---|"]
+    for row in summary_rows(judged):
+        cells = [f"[{row.id}](#{row.id})", row.claim, row.published, row.measured, f"**{row.verdict}**", row.tuned]
+        parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    parts += ["", MODELS, ""]
+    parts += ["| " + " | ".join(AGREEMENT) + " |", "|---|---:|---:|---:|---:|---:|---|"]
+    parts += ["| " + " | ".join(row.cells()) + " |" for row in agreement(judged)]
+    paper = ""
+    for one in judged:
+        experiment = one.experiment
+        if experiment.paper != paper:
+            paper = experiment.paper
+            parts += ["", f"## {paper}"]
+        parts += ["", f'<a id="{experiment.id}"></a>', "", f"### {experiment.id}: {experiment.title}", ""]
+        parts += [setup_of(one), ""]
+        if experiment.taken:
+            parts += ["Not stated in the paper, and taken here:", ""]
+            parts += [*(f"- {taken}" for taken in experiment.taken), ""]
+        if not one.outcome.complete:
+            parts += [one.outcome.why_not, ""]
+            continue
+        parts += [f"![{experiment.id}]({experiment.id}.png)", ""]
+        for claim, verdict in one.verdicts:
+            word = word_of(claim, verdict)
+            parts.append(f"- **{word}**: {claim.text} Published: {claim.published}. Measured: {verdict.measured}.")
+            if words := second_words(claim, verdict):
+                parts.append(f"  {words[0].upper()}{words[1:]}.")
+            if verdict.reason:
+                parts.append(f"  *{verdict.reason.strip()}*")
+        for sample, reason in one.outcome.skipped:
+            parts.append(f"- skipped: {sample.series} at {sample.x:g}: {reason}")
+    parts += ["", "## How it was measured", "", *conditions(judged, environments, models_of), ""]
+    return "\n".join(parts)

@@ -1,0 +1,214 @@
+"""What is measured for a figure: workloads, points, axes. Data, no behaviour.
+
+A `Figure` holds `Sample` s: which `Point` to measure, and where in the plot its number goes. A `Point` says all
+that a measurement depends on, so that it can be looked up by its `digest` and need not be measured twice, whichever
+experiments share it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+__all__ = ["PAGE_BYTES", "Axis", "DeviceKind", "Figure", "Point", "Sample", "Scale", "Taken", "Verdict", "Workload"]
+
+PAGE_BYTES = 8192
+DeviceKind = Literal["simulated", "real"]
+Scale = Literal["full", "test"]
+"""``full``: the papers' sizes (simulated) or sizes of some minutes (real); ``test``: seconds an experiment."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What is joined with what.
+
+    Parameters
+    ----------
+    kind
+        ``zipf``, ``locality``, ``one-to-many``, ``tpch-orders``, ``tpch-lineitem`` or ``weather``.
+    rows, row_bytes, rows_per_key, fill
+        R: tuples, bytes of each, tuples of a key, how full pages are.
+    exponent, shape
+        Skew of the stream, and whether frequent keys come first in R (``noperm``) or anywhere (``random``).
+    stream_bytes
+        Bytes of a stream tuple.
+    interval_rows
+        Stream tuples before a stream with locality turns to the next part of R.
+    scale_factor
+        Of TPC-H.
+    """
+
+    kind: str = "zipf"
+    rows: int
+    row_bytes: int = 120
+    rows_per_key: int = 1
+    fill: float = 1.0
+    exponent: float = 1.0
+    shape: Literal["noperm", "random"] = "noperm"
+    stream_bytes: int = 20
+    interval_rows: int = 0
+    scale_factor: float = 0.0
+    seed: int = 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of R's tuples, of which budgets are a share."""
+        return self.rows * self.row_bytes
+
+    def tuples_of(self, pages: float) -> float:
+        """Return how many of R's tuples so many full pages hold."""
+        return pages * PAGE_BYTES / self.row_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One measurement.
+
+    Parameters
+    ----------
+    task
+        How to measure: ``rate`` (a stream that is always there), ``timed`` (tuples that arrive at a rate), or one of
+        the special ones in `semistream_lab.experiments.measure.tasks`.
+    algorithm, memory, options
+        The join, its budget in bytes, its options.
+    tuned
+        Whether the cost model chooses all options that are not given.
+    settings
+        What the task needs to know beside. ``bytes``: what a paper gives to a waiting and to a cached tuple; the join
+        then gets as much as makes it hold what it would with those.
+    windows
+        Measurement windows in the steady state: a mean and a confidence interval come from them.
+    passes, warm_passes
+        A window ends when so many times R's number of pages have been read. As long is the way there. Joins that serve
+        their oldest tuple first begin with a full queue instead, and a window is a lap of it: skewed streams move
+        through R in waves, and nothing shorter is representative.
+    probes
+        A window ends with so many look-ups if that is sooner.
+    seek_seconds
+        Of the simulated disk. Tests shorten it as they shorten R and memory: then everything keeps its proportion.
+    """
+
+    task: str = "rate"
+    workload: Workload
+    algorithm: str
+    memory: int
+    options: dict[str, Any] = field(default_factory=dict)
+    tuned: bool = False
+    settings: dict[str, Any] = field(default_factory=dict)
+    windows: int = 5
+    passes: float = 1.0
+    warm_passes: float = 2.0
+    probes: int = 4_000_000
+    seek_seconds: float = 0.0085
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return dataclasses.asdict(self)
+
+    def digest(self) -> str:
+        """Return a short name of everything that is in the point."""
+        return digest(self.as_dict())
+
+
+def digest(value: Any) -> str:
+    """Return a short hash of a JSON value, whatever the order of its names."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A point and its place in the plot: the line it is on, and where along the axis.
+
+    One that is ``aside`` is measured for a claim and not drawn. ``metric`` is another number of the measurement than
+    the experiment's own.
+    """
+
+    series: str
+    x: float
+    point: Point
+    facet: str = ""
+    aside: bool = False
+    metric: str = ""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a plot."""
+
+    title: str
+    log: bool = False
+    zero: bool = True
+    format: str = "~s"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim, judged."""
+
+    holds: bool
+    measured: str
+    """What was found, in a few words."""
+    reason: str = ""
+    """Why it does not hold, from a model or a profile."""
+    tuned: Verdict | None = None
+    """The same sentence with each join as our tuner splits its memory, if that was measured."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A value that a paper does not state: what was taken, and why."""
+
+    what: str
+    value: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.value}, {self.why}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One figure or table of a paper: what is measured for it, and how it is drawn.
+
+    Parameters
+    ----------
+    id, paper, figure, title
+        What it is.
+    setup
+        One or two sentences: what was held fixed.
+    x, y
+        The axes of the plot.
+    metric
+        The number of a measurement that is plotted.
+    samples
+        What to measure.
+    notes
+        Where this departs from the paper.
+    taken
+        Values that the paper does not state.
+    chart
+        ``lines``, ``bars`` or ``heat``.
+    modelled
+        Whether to draw the cost model beside the measurements.
+    facet_title
+        What the facets of a plot in several panels are.
+    """
+
+    id: str
+    paper: str
+    figure: str
+    title: str
+    setup: str
+    x: Axis
+    y: Axis
+    samples: tuple[Sample, ...]
+    metric: str = "rate"
+    notes: str = ""
+    taken: tuple[Taken, ...] = ()
+    chart: Literal["lines", "bars", "heat"] = "lines"
+    modelled: bool = True
+    facet_title: str = ""

@@ -1,0 +1,150 @@
+"""Workloads: a stream, the master table it is joined with, and the columns to join them on.
+ A `Workload` is data. The functions here describe those of the papers, at the papers' sizes unless told
+otherwise; nothing is made before batches are asked for.
+
+Example
+-------
+>>> workload = zipf(master_rows=10_000, stream_rows=1_000, exponent=1.0, shape="random", seed=1)
+>>> workload.stream.table().num_rows, workload.master.table().num_rows
+(1000, 10000)
+>>> workload.stream_key, workload.master_key
+('product_id', 'product_id')
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from semistream.workloads.arrivals import Arrivals, ConstantArrivals
+from semistream.workloads.keys.key_source import Shape, ZipfKeys
+from semistream.workloads.master_table import MasterTable
+from semistream.workloads.sales import SalesStream
+from semistream.workloads.table_source import TableSource
+from semistream_lab.workloads.locality import LocalityKeys
+from semistream_lab.workloads.tpch import TpchTable
+from semistream_lab.workloads.weather import WeatherReports
+
+__all__ = ["Workload", "locality", "one_to_many", "tpch_lineitem", "tpch_orders", "weather", "zipf"]
+
+_CONSTANT = ConstantArrivals(rate=10_000.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What to join with what.
+
+    Parameters
+    ----------
+    stream_key, master_key
+        The columns to join on; both of one type.
+    arrivals
+        When stream tuples arrive, for simulations and for pacing.
+    """
+
+    name: str
+    stream: TableSource
+    master: TableSource
+    stream_key: str
+    master_key: str
+    arrivals: Arrivals = _CONSTANT
+
+
+def zipf(
+    master_rows: int = 100_000_000,
+    stream_rows: int | None = None,
+    exponent: float = 1.0,
+    shape: Shape = "noperm",
+    *,
+    row_bytes: int = 120,
+    arrivals: Arrivals = _CONSTANT,
+    seed: int = 0,
+) -> Workload:
+    """Unique keys in R, Zipf in S: the workload of all five papers; ``exponent`` 0 is uniform."""
+    return _minimal("zipf", ZipfKeys(master_rows, exponent, shape, seed), 1, stream_rows, row_bytes, arrivals, seed)
+
+
+def one_to_many(
+    rows_per_key: int,
+    master_rows: int = 80_000_000,
+    stream_rows: int | None = 20_000_000,
+    exponent: float = 1.0,
+    *,
+    row_bytes: int = 128,
+    arrivals: Arrivals = _CONSTANT,
+    seed: int = 0,
+) -> Workload:
+    """Every key ``rows_per_key`` times in R, which keeps its size (SSIJ §VI-A, "1:K joins", Fig. 7).
+
+    >>> one_to_many(400).master.key_count
+    200000
+    """
+    keys = ZipfKeys(master_rows // rows_per_key, exponent, "noperm", seed)
+    return _minimal("one-to-many", keys, rows_per_key, stream_rows, row_bytes, arrivals, seed)
+
+
+def locality(
+    key_count: int = 5_000_000,
+    stream_rows: int = 40_000_000,
+    rows_per_key: int = 16,
+    intervals: int = 20,
+    *,
+    row_bytes: int = 128,
+    arrivals: Arrivals = _CONSTANT,
+    seed: int = 0,
+) -> Workload:
+    """Temporal locality (SSIJ §VI): the stream crosses R once, part after part.
+
+    >>> locality().stream.keys.interval_rows
+    2000000
+    """
+    keys = LocalityKeys(key_count, intervals, max(1, stream_rows // intervals), seed=seed)
+    return _minimal("locality", keys, rows_per_key, stream_rows, row_bytes, arrivals, seed)
+
+
+def tpch_orders(directory: str | Path, scale_factor: float = 100.0, stream_rows: int | None = None) -> Workload:
+    """Orders as the stream, Customer as R (CMESHJOIN): keys without skew, a third of R never asked for."""
+    return Workload(
+        "tpch-orders",
+        TpchTable("orders", scale_factor, directory, stream_rows),
+        TpchTable("customer", scale_factor, directory),
+        stream_key="o_custkey",
+        master_key="c_custkey",
+    )
+
+
+def tpch_lineitem(directory: str | Path, scale_factor: float = 100.0, stream_rows: int | None = 10_000_000) -> Workload:
+    """The first tuples of LineItem as the stream, Part as R (SSIJ §VI)."""
+    return Workload(
+        "tpch-lineitem",
+        TpchTable("lineitem", scale_factor, directory, stream_rows),
+        TpchTable("part", scale_factor, directory),
+        stream_key="l_partkey",
+        master_key="p_partkey",
+    )
+
+
+def weather(stream_rows: int = 6_000_000, master_rows: int = 20_000_000, *, seed: int = 0) -> Workload:
+    """Cloud reports by longitude, many to many; synthetic, see `semistream_lab.workloads.weather`."""
+    return Workload(
+        "weather",
+        WeatherReports(stream_rows, months=(12,), seed=seed),
+        WeatherReports(master_rows, months=(4, 8), seed=seed),
+        stream_key="longitude",
+        master_key="longitude",
+    )
+
+
+def _minimal(
+    name: str,
+    keys: ZipfKeys | LocalityKeys,
+    rows_per_key: int,
+    stream_rows: int | None,
+    row_bytes: int,
+    arrivals: Arrivals,
+    seed: int,
+) -> Workload:
+    """Tuples of the papers' sizes, all columns of fixed width."""
+    master = MasterTable(keys.size * rows_per_key, rows_per_key, row_bytes, layout="minimal", seed=seed)
+    stream = SalesStream(keys, stream_rows, arrivals, layout="minimal", seed=seed)
+    return Workload(name, stream, master, stream.key, master.key, arrivals)
