@@ -46,6 +46,26 @@ def test_some_columns_are_those_of_all(relation, algorithm):
         assert some.to_pydict() == everything.select(some.schema.names).to_pydict()
 
 
+@pytest.mark.parametrize("algorithm", algorithms())
+def test_a_prefix_is_put_before_all_of_rs_columns(relation, algorithm):
+    plain = joined(algorithm, relation, columns=["price", "flag"])
+    named = joined(algorithm, relation, columns=["price", "flag"], prefix="ship_")
+    assert named.schema.names == ["id", "at", "ship_price", "ship_flag"]
+    assert [column.to_pylist() for column in named.columns] == [column.to_pylist() for column in plain.columns]
+
+
+def test_only_names_that_clash_get_the_suffix(relation):
+    stream = pa.schema({"id": relation.schema.field("id").type, "of_price": pa.int64(), "flag": pa.bool_()})
+    settings = {"on": "id", "memory": "1MB", "columns": ["price", "flag"]}
+    join = semistream.create("adaptivejoin", relation, schema=stream, prefix="of_", suffix="_r", **settings)
+    assert join.output_schema.names == [*stream.names, "of_price_r", "of_flag"]
+    with pytest.raises(
+        KeyColumnError,
+        match=r"'price' would be called 'of_price' in .*stream's column 'of_price' is.* prefix than 'of_', or .* ''",
+    ):
+        semistream.create("adaptivejoin", relation, schema=stream, prefix="of_", suffix="", **settings)
+
+
 @pytest.mark.parametrize("columns", [["nowhere"], ["price", "price"], "price", ["id"]])
 def test_columns_that_r_does_not_add_are_refused(relation, columns):
     with pytest.raises(KeyColumnError, match="each once"):

@@ -14,8 +14,10 @@ __all__ = [
     "BrokenJoinError",
     "BudgetExceededError",
     "BudgetTooSmallError",
+    "ColumnClashError",
     "CommitConflictError",
     "CorruptPageError",
+    "JoinArgumentError",
     "KeyColumnError",
     "KeyTypeError",
     "MissingExtraError",
@@ -49,12 +51,24 @@ class UnknownColumnsError(KeyColumnError):
         self.names, self.columns = tuple(names), tuple(columns)
 
 
+class ColumnClashError(KeyColumnError):
+    """A column of R would have the name of another column of the result."""
+
+
 class KeyTypeError(SemistreamError, ValueError):
     """The key types of the two sides do not fit."""
 
 
 class UnsupportedJoinError(SemistreamError, ValueError):
     """An algorithm was asked for something it does not do."""
+
+
+class JoinArgumentError(UnsupportedJoinError):
+    """An argument of a join that the join cannot use; ``argument`` is its name."""
+
+    def __init__(self, message: str, argument: str) -> None:
+        super().__init__(message)
+        self.argument = argument
 
 
 class UnsupportedPathError(SemistreamError, ValueError):

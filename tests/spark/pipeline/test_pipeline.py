@@ -251,9 +251,27 @@ def test_what_only_spark_knows_is_told_with_its_line(spark: SparkSession, tmp_pa
     assert "`nome`" in found[17]
     assert "4 KB" in problems(tmp_path, memory="4KB")[13] or "4,000" in problems(tmp_path, memory="4KB")[13]
     assert "speed" in problems(tmp_path, memory='1MB"\noptions.speed = "11')[14]
+    found = problems(tmp_path, memory='1MB"\nsurrogate = "key"\nunknown = "3.7')
+    assert "unknown is '3.7', which the surrogate column 'key' of type bigint cannot hold exactly" in found[15]
+    assert problems(tmp_path, memory='1MB"\nsurrogate = "key"\nunknown = -1\nalgorithm = "adaptivejoin') == {}
+    found = problems(tmp_path, memory='1MB"\nsurrogate = "key"\nunknown = 3.7\nalgorithm = "adaptivejoin')
+    assert "unknown is 3.7" in found[15]
+    found = problems(tmp_path, memory='1MB"\noptions.window = 100\noptions.on_overload = "shed')
+    assert "on_overload='shed' does not work on Spark" in found[15]
     # Keys that do not fit, with the cast to write.
     found = problems(tmp_path, on="timestamp")
     assert "timestamp" in found[12]
+
+
+def test_a_relation_joined_twice_needs_a_prefix(spark: SparkSession, tmp_path: Path) -> None:
+    again = 'name"]\n\n[[join]]\nrelation = "r"\nname = "again"\non = "value"\n{}columns = ["name'
+    twice = 'name"]\n\n[[join]]\nrelation = "r"\nname = "third"\non = "value"\n{}columns = ["name'
+    found = problems(tmp_path, column=again.format("") + twice[4:].format(""))
+    assert set(found) == {22}
+    assert "'name' would be called 'name_right' in the result" in found[22]
+    assert "give the join another prefix than ''" in found[22]
+    prefixed = again.format('prefix = "a_"\n') + twice[4:].format('prefix = "b_"\n')
+    assert problems(tmp_path, column=prefixed, expression="concat(name, a_name, b_name)") == {}
 
 
 def test_check_prints_all_problems(spark: SparkSession, tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ class FrontStage(Join):
         memory: Any = "64MB",
         schema: pa.Schema | None = None,
         suffix: str = "_right",
+        prefix: str = "",
         condition: ConditionName = "equal",
         columns: Sequence[str] | None = None,
         **options: Any,
@@ -111,8 +112,9 @@ class FrontStage(Join):
         self._portion = PORTION
         on = listed(on)  # both are read twice
         columns = columns if columns is None or isinstance(columns, str) else listed(columns)
-        self.inner = self.behind(relation, memory=None, on=on, how=how, suffix=suffix, columns=columns, **options)
-        super().__init__(relation, on=on, how=how, memory=memory, schema=schema, suffix=suffix, columns=columns)
+        shared: dict[str, Any] = {"on": on, "how": how, "suffix": suffix, "prefix": prefix, "columns": columns}
+        self.inner = self.behind(relation, memory=None, **shared, **options)
+        super().__init__(relation, memory=memory, schema=schema, **shared)
 
     def watch_missing(self, missing: MissingKeys) -> None:
         super().watch_missing(missing)

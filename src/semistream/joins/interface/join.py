@@ -66,8 +66,8 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
         join behind another stage, which gives it its memory later.
     schema
         The stream's schema, if known now: then all checks are made at once, not at the first batch.
-    suffix
-        Added to the names of R's columns that the stream has too.
+    prefix, suffix
+        Put before the names of all of R's columns in the result; added to names that the stream has too.
     columns
         Those of R's columns that the result is to have, by default all. Others are not even decoded.
     """
@@ -84,6 +84,7 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
         memory: int | float | str | None = "64MB",
         schema: pa.Schema | None = None,
         suffix: str = "_right",
+        prefix: str = "",
         condition: ConditionName = "equal",
         columns: Sequence[str] | None = None,
     ) -> None:
@@ -98,7 +99,7 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
         self.how = how
         self.budget = MemoryBudget(1 if memory is None else parse_bytes(memory, of=relation.nbytes))
         self.schema = schema
-        self.suffix = suffix
+        self.prefix, self.suffix = prefix, suffix
         self._row_bytes = 2.0  # until the stream is known: no row is shorter
         self._more_coming = False
         self._bound = False
@@ -144,7 +145,7 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
     def _take_memory(self, schema: pa.Schema, sample: pa.RecordBatch | None, row_bytes: float | None) -> None:
         self.condition.check(schema)
         self.schema = schema
-        self.output_schema = output_schema(schema, self.condition.fields, self.suffix)
+        self.output_schema = output_schema(schema, self.condition.fields, self.suffix, prefix=self.prefix)
         self.stream_codec = RowCodec(schema)
         self._row_bytes = float(self.stream_codec.stride)
         if self.stream_codec.variable:

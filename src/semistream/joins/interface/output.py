@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
-from semistream.core.errors import KeyColumnError
+from semistream.core.errors import ColumnClashError
 
 __all__ = ["has_no_partner", "output_schema", "without_partner"]
 
@@ -14,22 +14,29 @@ _ALONE = b"semistream.without_partner"
 
 
 def output_schema(
-    stream: pa.Schema, added: Iterable[pa.Field], suffix: str, fold: Callable[[str], str] = str
+    stream: pa.Schema,
+    added: Iterable[pa.Field],
+    suffix: str,
+    fold: Callable[[str], str] = str,
+    prefix: str = "",
 ) -> pa.Schema:
-    """Return the schema of the stream with R's fields ``added``; a name that both have gets ``suffix`` on R's side.
+    """Return the schema of the stream with R's fields ``added``.
 
-    R's columns may be NULL in the result, as in any left join. Names are the same if ``fold`` makes them so.
+    All of R's names get ``prefix``; one that the stream has too gets ``suffix``. R's columns may be NULL in the
+    result, as in any left join. Names are the same if ``fold`` makes them so.
     """
     fields = list(stream)
-    names = {fold(name) for name in stream.names}
+    names = {fold(name): f"the stream's column {name!r}" for name in stream.names}
     for field in added:
-        name = field.name + suffix if fold(field.name) in names else field.name
+        name = prefix + field.name
         if fold(name) in names:
-            raise KeyColumnError(
-                f"the result would have two columns named {name!r}; rename the stream's column, or give another "
-                f"suffix than {suffix!r}"
+            name += suffix
+        if fold(name) in names:
+            raise ColumnClashError(
+                f"R's column {field.name!r} would be called {name!r} in the result, as {names[fold(name)]} is; give "
+                f"the join another prefix than {prefix!r}, or another suffix than {suffix!r}"
             )
-        names.add(fold(name))
+        names[fold(name)] = f"R's column {field.name!r}"
         fields.append(pa.field(name, field.type, nullable=True, metadata=field.metadata))
     return pa.schema(fields)
 

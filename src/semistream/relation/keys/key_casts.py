@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from semistream.relation.keys.key_columns import KeyColumn, is_binary, is_text, plain_type
+from semistream.relation.keys.key_columns import KeyColumn, is_binary, is_number, is_text, plain_type
 
 __all__ = ["KeyCast", "column_sql", "derived_name", "key_cast"]
 
@@ -39,7 +39,7 @@ def key_cast(name: str, theirs: pa.DataType, column: KeyColumn) -> KeyCast:
     cast = f"try_cast({column_sql(name)} as {kind})"
     if _keeps(theirs, column):
         return KeyCast(cast, keeps=True)
-    if _is_number(theirs) and _is_number(column.type):
+    if is_number(theirs) and is_number(column.type):
         return KeyCast(f"case when {column_sql(name)} = {cast} then {cast} end", keeps=False)
     return KeyCast(cast, keeps=False)
 
@@ -58,10 +58,6 @@ def _keeps(theirs: pa.DataType, column: KeyColumn) -> bool:
     if pa.types.is_date(theirs):  # a day of the wall's clock begins at no other moment elsewhere
         return is_text(ours) or bool(pa.types.is_timestamp(ours) and ours.tz is None)
     return False
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def column_sql(name: str) -> str:

@@ -19,7 +19,17 @@ from semistream.relation.keys.xxhash import hash_bytes
 from semistream.relation.rows.row_cells import null_mask, numbers
 from semistream.relation.rows.row_columns import BytesColumn
 
-__all__ = ["BytesKey", "KeyColumn", "KeyValues", "both", "is_binary", "is_text", "plain_type", "valid_mask"]
+__all__ = [
+    "BytesKey",
+    "KeyColumn",
+    "KeyValues",
+    "both",
+    "is_binary",
+    "is_number",
+    "is_text",
+    "plain_type",
+    "valid_mask",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +218,11 @@ def valid_mask(array: pa.Array) -> NDArray[np.bool_] | None:
 def both(valid: NDArray[np.bool_] | None, condition: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Narrow a mask, of which None means all rows."""
     return condition if valid is None else valid & condition
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Say whether ``kind`` is a type of integers, floats or decimals."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def is_text(type_: pa.DataType) -> bool:

@@ -42,15 +42,18 @@ from semistream.spark.joining.missing import (
     Marker,
     MissingRule,
     OnMissing,
+    check_no_deadline,
+    check_surrogate,
     has_marker,
     missing_rule,
+    unknown_value,
     with_marker,
 )
 from semistream.spark.joining.parked_rows import DEADLINE, PARKED
 from semistream.spark.joining.shard_budget import NEW_ROWS, WAITING_ROWS, ShardBudget
 from semistream.spark.joining.state_partitions import check_can_park
 from semistream.spark.relations.build_job import SPARK_SCHEMA
-from semistream.spark.relations.key_expressions import folding, has_column
+from semistream.spark.relations.key_expressions import folding
 from semistream.spark.relations.types import arrow_schema, check_collations, spark_type
 from semistream.tuner.auto import AUTO
 
@@ -58,8 +61,8 @@ __all__ = ["ALGORITHM", "MEMORY", "PlannedJoin", "plan_join"]
 
 MEMORY = "64MB"
 ALGORITHM = "adaptivejoin"
-_LET_WAIT = frozenset({"wait", "deadline", "on_overload", "apart"})
-"""Options with which results do not leave in the order of the stream, or not at all."""
+_LET_WAIT = frozenset({"wait", "apart"})
+"""Options with which results do not leave in the order of the stream."""
 _TUNED: dict[str, dict[str, Any]] = {"cachejoin": {"cache_share": 0.8, "disk_share": 0.7, "in_flight": 1024}}
 """A micro-batch is drained, so few tuples wait behind the cache: room for them is better used for cache and pages."""
 
@@ -82,7 +85,7 @@ class PlannedJoin:
     """The most shards that R ever had: rows may be parked in so many groups."""
     algorithm: str
     settings: dict[str, Any]
-    """What the algorithm is made with, ``on``, ``how`` and ``suffix`` among it."""
+    """What the algorithm is made with, ``on``, ``how``, ``prefix`` and ``suffix`` among it."""
     memory: int
     """Of all shards together."""
     share: int
@@ -158,6 +161,7 @@ def plan_join(
     surrogate: str | None = None,
     unknown: Any = None,
     suffix: str = "_right",
+    prefix: str = "",
     warm: bool = True,
     metrics: str | Observation | None = None,
     pins: str | os.PathLike[str] | None = None,
@@ -173,6 +177,7 @@ def plan_join(
             f"condition {options['condition']!r} does not work on Spark, where rows meet by the hash of their key; "
             "join on equality, or use semistream.create on one machine"
         )
+    check_no_deadline(options)
     rule = missing_rule(how, on_missing, park_for, after_park)
     waits, keep_mark = rule.park_for is not None, rule.way == "dead_letter" or has_marker(stream)
     if waits:
@@ -181,7 +186,7 @@ def plan_join(
         stream = with_marker(stream)
     path, version = _located(relation)
     keys = (on,) if isinstance(on, str) else tuple(on)
-    _check_surrogate(stream, keys, surrogate, unknown)
+    check_surrogate(stream, keys, None if surrogate is None else prefix + surrogate, unknown)
     check_collations(stream.schema, keys)
     schema = arrow_schema(stream.schema)
     _check_names(schema, waits)
@@ -194,14 +199,17 @@ def plan_join(
         with Relation.open(path, version=manifest.version, shards=[largest]) as shard:
             shard.key.check_stream(schema, keys)
             values = _values(manifest, columns, surrogate)
-            result = _result_schema(stream, schema, manifest, values, suffix)
+            result = _result_schema(stream, schema, manifest, values, suffix, prefix)
+            if surrogate is not None and unknown is not None:
+                place = len(schema) + [part.name for part in values].index(surrogate)
+                unknown = unknown_value(unknown, surrogate, result[place].dataType)
             budget = ShardBudget(shard, path, len(manifest.shards), parse_bytes(memory, of=manifest.nbytes))
             if algorithm == AUTO:
                 algorithm, options = choose_join(shard, manifest.shards[largest], budget.of_shard(1.0), schema, options)
             kind = find(algorithm)
             settings = {
                 "on": keys, "how": "inner" if rule.way == "drop" and not waits else "left", "suffix": suffix,
-                "columns": None if columns is None else tuple(part.name for part in values),
+                "prefix": prefix, "columns": None if columns is None else tuple(part.name for part in values),
                 **_TUNED.get(algorithm, {}), **options,
             }  # fmt: skip
             by_key = kind.in_order and manifest.unique and bool(values) and not waits and not _LET_WAIT & options.keys()
@@ -314,17 +322,6 @@ def _label(path: Place, metrics: str | Observation | None) -> str:
     return metrics if isinstance(metrics, str) else path.name
 
 
-def _check_surrogate(stream: DataFrame, keys: tuple[str, ...], surrogate: str | None, unknown: Any) -> None:
-    if surrogate is not None and len(keys) > 1:
-        raise UnsupportedJoinError(f"surrogate takes the place of one key column, not of {len(keys)}")
-    if surrogate is not None and has_column(stream, surrogate, besides=keys):
-        raise UnsupportedJoinError(f"the stream has a column {surrogate!r} too; rename it, or drop it before the join")
-    if unknown is not None and surrogate is None:
-        raise UnsupportedJoinError(
-            "unknown is the surrogate key of rows without a partner; name that column: surrogate"
-        )
-
-
 def _values(manifest: Manifest, columns: Sequence[str] | None, surrogate: str | None) -> list[pa.Field]:
     """Return R's columns that are asked for, in that order."""
     ours = [part for part in manifest.schema if part.name not in manifest.key]
@@ -335,16 +332,16 @@ def _values(manifest: Manifest, columns: Sequence[str] | None, surrogate: str | 
 
 
 def _result_schema(
-    stream: DataFrame, stream_schema: pa.Schema, manifest: Manifest, values: Sequence[pa.Field], suffix: str
+    stream: DataFrame, schema: pa.Schema, manifest: Manifest, values: Sequence[pa.Field], suffix: str, prefix: str
 ) -> st.StructType:
     """Return the stream's columns as they are, then the relation's, in the types Spark gave them or the nearest."""
-    named = output_schema(stream_schema, pa.schema(values), suffix, fold=folding(stream))
+    named = output_schema(schema, pa.schema(values), suffix, folding(stream), prefix)
     original: dict[str, st.DataType] = {}
     if SPARK_SCHEMA in manifest.properties:
         built = st.StructType.fromJson(json.loads(manifest.properties[SPARK_SCHEMA]))
         original = {part.name: part.dataType for part in built.fields}
     added = [
         st.StructField(name, original.get(source.name) or spark_type(source.name, source.type))
-        for name, source in zip(named.names[len(stream_schema) :], values, strict=True)
+        for name, source in zip(named.names[len(schema) :], values, strict=True)
     ]
     return st.StructType([*stream.schema.fields, *added])

@@ -11,19 +11,24 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from decimal import Decimal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyspark.sql.types as st
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from semistream.core.errors import KeyColumnError, UnsupportedJoinError
+from semistream.core.errors import JoinArgumentError, KeyColumnError, UnsupportedJoinError
 from semistream.joins import How, Join
 from semistream.joins.interface.output import has_no_partner
+from semistream.relation.keys.key_columns import is_number, is_text
+from semistream.spark.relations.key_expressions import has_column
+from semistream.spark.relations.types import arrow_schema
 
 __all__ = [
     "MISSING_IN",
@@ -31,10 +36,13 @@ __all__ = [
     "Marker",
     "MissingRule",
     "OnMissing",
+    "check_no_deadline",
+    "check_surrogate",
     "has_marker",
     "marked_as",
     "milliseconds_of",
     "missing_rule",
+    "unknown_value",
     "with_marker",
 ]
 
@@ -120,6 +128,69 @@ def _check_agree(how: How | None, way: After, name: str) -> None:
     said = "keeps rows without a partner" if how == "left" else "does not keep rows without a partner"
     other = {"null": "keeps them, with NULLs", "drop": "drops them", "dead_letter": "takes them out as dead letters"}
     raise UnsupportedJoinError(f"how={how!r} {said}, and {name}={way!r} {other[way]}; leave out one of the two")
+
+
+def check_no_deadline(options: Mapping[str, object]) -> None:
+    """Refuse options by which rows leave without a result, or late: Spark has a whole micro-batch joined at once."""
+    for name in ("deadline", "on_overload"):
+        if name in options:
+            raise JoinArgumentError(
+                f"{name}={options[name]!r} does not work on Spark: a micro-batch is joined as a whole, and "
+                "each of its rows is served; leave it out, make micro-batches smaller for lower latency, and filter "
+                "rows that are too old before the join, or use semistream.create on one machine",
+                name,
+            )
+
+
+def check_surrogate(stream: DataFrame, keys: tuple[str, ...], surrogate: str | None, unknown: object) -> None:
+    """Refuse a surrogate key that has no single column to replace, and a value for one that is not named."""
+    if surrogate is not None and len(keys) > 1:
+        raise JoinArgumentError(f"surrogate takes the place of one key column, not of {len(keys)}", "surrogate")
+    if surrogate is not None and has_column(stream, surrogate, besides=keys):
+        raise JoinArgumentError(
+            f"the stream has a column {surrogate!r} too; rename it, drop it before the join, or give prefix",
+            "surrogate",
+        )
+    if unknown is not None and surrogate is None:
+        raise JoinArgumentError(
+            "unknown is the surrogate key of rows without a partner; name that column: surrogate", "unknown"
+        )
+
+
+def unknown_value(unknown: object, surrogate: str, kind: st.DataType) -> Any:
+    """Return ``unknown`` as a literal that Spark casts to the type of R's column ``surrogate`` unchanged, or raise.
+
+    Spark's own cast makes 3 of 3.7, and without ANSI mode 0 of 2**40, which may be the key of another row.
+
+    >>> unknown_value("-1", "product_key", st.IntegerType())
+    -1
+    """
+    (ours,) = arrow_schema(st.StructType([st.StructField(surrogate, kind)]))
+    try:
+        found = _exactly(unknown, ours.type)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        raise JoinArgumentError(
+            f"unknown is {unknown!r}, which the surrogate column {surrogate!r} of type {kind.simpleString()} cannot "
+            "hold exactly; give a value of that type, or build the relation with a column that can hold it",
+            "unknown",
+        ) from None
+    return found.isoformat() if hasattr(found, "isoformat") else found  # Spark reads dates and times as their text
+
+
+def _exactly(value: object, kind: pa.DataType) -> Any:
+    """Return ``value`` as one of ``kind``; raise if that would change it."""
+    if isinstance(value, str) and not is_text(kind):
+        return pa.scalar(value.strip()).cast(kind).as_py()
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        value = Decimal(value)
+    given = pa.scalar(value)
+    found = given.cast(kind)
+    if given.type == kind or is_text(kind):
+        return found.as_py()
+    same = found.cast(given.type) == given if isinstance(value, float) else found.as_py() == value
+    if not same or is_number(given.type) != is_number(kind):
+        raise ValueError
+    return found.as_py()
 
 
 def has_marker(stream: DataFrame) -> bool:

@@ -85,8 +85,9 @@ def join(*given: Any, **named: Any) -> DataFrame:
         a ``select`` after the join cannot bring about.
     surrogate, unknown
         A column of the relation that takes the place of the stream's key, and its value where there is no partner.
-    suffix
-        Added to the names of the relation's columns that the stream has too.
+    prefix, suffix
+        Put before the names of all of the relation's columns in the result, ``surrogate`` included; added to names that
+        the stream has too. Two joins with one relation need a prefix each: ``prefix="ship_"``.
     warm
         False empties the caches after every micro-batch: less to hold between them, more to read in each.
     metrics
@@ -138,7 +139,7 @@ def _with_surrogate(frame: DataFrame, plan: PlannedJoin) -> DataFrame:
         kind = plan.result[plan.added[plan.surrogate]].dataType
         value = F.coalesce(value, F.lit(plan.unknown).cast(kind))
     kept = [
-        value.alias(plan.surrogate) if name == plan.on[0] else quoted(name)
+        value.alias(plan.settings["prefix"] + plan.surrogate) if name == plan.on[0] else quoted(name)
         for name in plan.stream.columns
         if not (parked_away and name == MISSING_IN)
     ]

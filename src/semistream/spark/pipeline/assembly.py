@@ -16,6 +16,8 @@ from pyspark.sql import functions as F
 
 from semistream.core.errors import (
     BudgetTooSmallError,
+    ColumnClashError,
+    JoinArgumentError,
     KeyColumnError,
     KeyTypeError,
     SemistreamError,
@@ -193,9 +195,10 @@ class _Assembly:
         def step() -> DataFrame:
             planned = plan_join(
                 frame, plan.relation, on=plan.on, how=plan.how, on_missing=plan.on_missing, park_for=plan.park_for,
-                after_park=plan.after_park, park_idle=pipeline.trigger != AVAILABLE_NOW, suffix=plan.suffix,
-                metrics=plan.name, pins=pins, columns=plan.columns, surrogate=plan.surrogate, unknown=plan.unknown,
-                missing_keys=pipeline.statistics.missing_keys, **settings, **plan.options,
+                after_park=plan.after_park, park_idle=pipeline.trigger != AVAILABLE_NOW, prefix=plan.prefix,
+                suffix=plan.suffix, metrics=plan.name, pins=pins, columns=plan.columns,
+                surrogate=plan.surrogate, unknown=plan.unknown, **settings, **plan.options,
+                missing_keys=pipeline.statistics.missing_keys,
             )  # fmt: skip
             return joined(planned)
 
@@ -209,7 +212,9 @@ class _Assembly:
             return frame
         except (PySparkException, SemistreamError, TypeError) as error:  # TypeError: an option that no such join has
             if self.whole or not _may_follow(error):
-                self.document.note((*plan.place, _wrong_join_key(error)), explained(error))
+                key = _wrong_join_key(error)
+                place = ("options", key) if key in plan.options else (key,)
+                self.document.note((*plan.place, *place), explained(error))
             self.whole = False
             return frame
 
@@ -228,7 +233,9 @@ class _Assembly:
         kept = list(plan.columns or columns)
         twice = sorted({name for name in kept if frame.columns.count(name) > 1})
         if twice:
-            self.document.note(plan.place, f"two columns are called {twice[0]!r}; give a join columns or suffix")
+            self.document.note(
+                plan.place, f"two columns are called {twice[0]!r}; give a join columns, prefix or suffix"
+            )
             return frame
 
         def step() -> DataFrame:
@@ -272,10 +279,14 @@ def _wrong_key(error: Exception) -> str:
 
 def _wrong_join_key(error: Exception) -> str:
     """Return the key of ``[[join]]`` that an error is about."""
+    if isinstance(error, ColumnClashError):
+        return "prefix"
     if isinstance(error, KeyColumnError | KeyTypeError | PySparkException):
         return "on"
     if isinstance(error, BudgetTooSmallError):
         return "memory"
+    if isinstance(error, JoinArgumentError):
+        return error.argument
     return "options" if isinstance(error, TypeError) else "algorithm"
 
 

@@ -110,8 +110,8 @@ def check_joins(source: SourcePlan, joins: Sequence[JoinPlan], document: Documen
         if plan.surrogate is not None:
             known = {name: None if name.lower() == plan.on[0].lower() else kind for name, kind in known.items()}
         for part in manifest.schema:
-            known.setdefault(part.name, part.type)
-            known.setdefault(part.name + plan.suffix, part.type)
+            known.setdefault(plan.prefix + part.name, part.type)
+            known.setdefault(plan.prefix + part.name + plan.suffix, part.type)
 
 
 def _key_fits(keys: pa.Schema, manifest: Manifest, plan: JoinPlan, document: Document) -> bool:

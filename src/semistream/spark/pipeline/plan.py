@@ -84,9 +84,10 @@ class JoinPlan:
     algorithm: str | None = None
     memory: int | None = None
     columns: tuple[str, ...] | None = None
+    prefix: str = ""
     suffix: str = "_right"
     surrogate: str | None = None
-    unknown: str | None = None
+    unknown: str | float | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     local: str | int | None = None
     """What a machine may keep of a relation that is in a store."""

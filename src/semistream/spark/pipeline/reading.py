@@ -190,9 +190,9 @@ class _Reader:
         missing = self._missing(section)
         algorithm = section.text("algorithm")
         columns = section.texts("columns") if "columns" in section else None
-        suffix = section.text("suffix", "_right")
+        prefix, suffix = section.text("prefix", ""), section.text("suffix", "_right")
         surrogate = section.text("surrogate")
-        unknown = section.text("unknown")
+        unknown = section.read("unknown", lambda given: cast("str | float", given))
         size = self._size(section, path)
         memory = section.read("memory", lambda given: parse_bytes(given, of=size or 1))
         options = section.values("options")
@@ -213,8 +213,8 @@ class _Reader:
             return None
         sizes[section.place] = size
         return JoinPlan(
-            section.place, name or "join", path, on, *missing, algorithm, memory, columns, suffix or "_right",
-            surrogate, unknown, options, local,
+            section.place, name or "join", path, on, *missing, algorithm, memory, columns, prefix or "",
+            suffix or "_right", surrogate, unknown, options, local,
         )  # fmt: skip
 
     def _missing(self, section: Section) -> tuple[How | None, OnMissing | None, str | None, After | None] | None:
