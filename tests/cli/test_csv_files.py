@@ -122,3 +122,26 @@ def test_texts_in_another_encoding_are_told_wherever_they_are(tmp_path: Path) ->
     (tmp_path / "a.csv").write_text("id,id\n")
     with pytest.raises(InputError, match="two columns called 'id'"):
         InputFiles.find([tmp_path / "a.csv"]).reader()
+
+
+def test_an_id_in_scientific_notation_is_shown_with_its_row_and_the_type_to_give(tmp_path: Path) -> None:
+    """One such value makes the key a double, which no key can be."""
+    rows = [f"{number},fig" for number in range(800_000, 800_050)]
+    rows[30] = "9e+05,kiwi"
+    (tmp_path / "a.csv").write_text("product_id,name\n" + "\n".join(rows) + "\n")
+    outcome = run("build", tmp_path / "a.csv", tmp_path / "r", "--key", "product_id")
+    assert isinstance(outcome.exception, InputError)
+    said = str(outcome.exception)
+    assert "the value '9e+05' in row #32" in said
+    assert said.endswith("--type product_id=string")
+    assert not (tmp_path / "r").exists()
+    right = run("build", tmp_path / "a.csv", tmp_path / "r", "--key", "product_id", "--type", "product_id=string")
+    assert right.exit_code == 0, right.output
+
+
+def test_a_key_of_whole_numbers_and_an_empty_field_is_no_double(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,price\n7,1.5\n,2.5\n 8,3\n")
+    files = InputFiles.find([tmp_path / "a.csv"])
+    files.check_keys(files.reader().schema, ["id"])
+    with pytest.raises(InputError, match=r"the value '1\.5' in row #2"):
+        files.check_keys(files.reader().schema, ["price"])

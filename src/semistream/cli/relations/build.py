@@ -86,6 +86,7 @@ def build(
             bars.update(reading, completed=position, note=f"{seen.rows:,} rows")
 
         rows = master.reader(read)
+        master.check_keys(rows.schema, [name for name in key if name not in derived])
         if derived:
             rows = with_derived(rows, derived, wanted)
         with growing(bars, path, lambda: seen.bytes + 9 * seen.rows, "Sorting and writing"):

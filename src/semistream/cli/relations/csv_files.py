@@ -19,7 +19,7 @@ import pyarrow.csv
 
 from semistream.core.errors import SemistreamError
 
-__all__ = ["CSV_NAMES", "CsvRules", "InputError", "Part", "csv_batches", "csv_schema"]
+__all__ = ["CSV_NAMES", "CsvRules", "InputError", "Part", "csv_batches", "csv_schema", "first_not_integer"]
 
 CSV_NAMES = {".csv": None, ".tsv": None, ".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 """How names of CSV files end, and what they are compressed with."""
@@ -29,6 +29,7 @@ Part = tuple[pa.RecordBatch, float]
 
 _ZONE = r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
 _ICONV = "convert the file, such as by iconv -f latin1 -t utf-8"
+_INTEGER = r"^\s*[+-]?\d+\s*$"
 _COLUMN = re.compile(r"In CSV column #(\d+): ")
 
 
@@ -76,6 +77,20 @@ def csv_schema(path: Path, rules: CsvRules) -> pa.Schema:
     with open(path, "rb") as raw, _opened(raw, path, rules.convert()) as reader:
         _check_names(path, _names(path, reader))
         return pa.schema([part.with_type(rules.types.get(part.name, part.type)) for part in reader.schema])
+
+
+def first_not_integer(path: Path, rules: CsvRules, column: str) -> tuple[int, str] | None:
+    """Return the first text of a column that is no integer, with its row, where the line of names is row 1."""
+    texts = CsvRules({**rules.types, column: pa.string()}, rules.nulls)
+    before = 1
+    for batch, _ in csv_batches(path, texts):
+        values = batch.column(column)
+        wrong = pc.indices_nonzero(pc.invert(pc.match_substring_regex(values, _INTEGER)))
+        if len(wrong):
+            row = wrong[0].as_py()
+            return before + row + 1, values[row].as_py()
+        before += batch.num_rows
+    return None
 
 
 def _header(path: Path) -> list[str]:

@@ -27,6 +27,9 @@ class MasterInput(ABC):
     def reader(self, read: Read = lambda *_: None) -> pa.RecordBatchReader:
         """Return all rows; ``read`` is told the bytes read so far and the batch that they gave."""
 
+    def check_keys(self, schema: pa.Schema, key: Sequence[str]) -> None:
+        """Refuse key columns whose guessed type no key can have."""
+
 
 def find_master(
     sources: Sequence[str],
@@ -78,6 +81,9 @@ def find_master(
 class _FileInput(MasterInput):
     def __init__(self, files: InputFiles, columns: Sequence[str]) -> None:
         self.files, self.columns, self.nbytes = files, columns, files.nbytes
+
+    def check_keys(self, schema: pa.Schema, key: Sequence[str]) -> None:
+        self.files.check_keys(schema, key)
 
     def reader(self, read: Read = lambda *_: None) -> pa.RecordBatchReader:
         found = self.files.reader(read)

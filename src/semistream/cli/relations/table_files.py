@@ -14,7 +14,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 
-from semistream.cli.relations.csv_files import CSV_NAMES, CsvRules, InputError, Part, csv_batches, csv_schema
+from semistream.cli.relations.csv_files import (
+    CSV_NAMES,
+    CsvRules,
+    InputError,
+    Part,
+    csv_batches,
+    csv_schema,
+    first_not_integer,
+)
 from semistream.core.arguments import nearest
 
 __all__ = ["InputError", "InputFiles", "parse_types"]
@@ -126,6 +134,24 @@ class InputFiles:
                 before += size
 
         return pa.RecordBatchReader.from_batches(schema, batches())
+
+    def check_keys(self, schema: pa.Schema, key: Sequence[str]) -> None:
+        """Refuse a key column of CSV files that was guessed to be a float, and show the value that made it one."""
+        path = self.paths[0]
+        if _kind(path) != "csv":
+            return
+        rules = CsvRules({**self.known, **self.types}, self.nulls)
+        for name in key:
+            guessed = name in schema.names and name not in rules.types
+            if not guessed or not pa.types.is_floating(schema.field(name).type):
+                continue
+            if (found := first_not_integer(path, rules, name)) is not None:
+                row, text = found
+                raise InputError(
+                    f"key column {name!r} of {path} was read as {schema.field(name).type}, which no key can be, "
+                    f"because of the value {text!r} in row #{row}; mend the value, or take the column as text: "
+                    f"--type {name}=string"
+                )
 
     def _check_types(self, schema: pa.Schema) -> None:
         if not self.types:
