@@ -31,12 +31,12 @@ test: $(STAMP)
 # Kernels that check bounds are compiled apart: Numba's cache does not know which of both it holds.
 CHECKED := NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/build/kernels-with-bounds $(BIN)/python
 bounds: $(STAMP)
-	$(CHECKED) -m pytest -q -n 2 -m "not slow" tests/core/test_compiled.py tests/structures lab/lab/tests/conformance
+	$(CHECKED) -m pytest -q -n 2 -m "not slow" tests/core/test_compiled.py tests/structures lab/tests/conformance
 	$(CHECKED) tests/model/soak.py --steps 1000000 --seconds 20 --seed 3
 	$(CHECKED) tests/differential/soak.py --seconds 20 --seed 3
 
 bounds-all: $(STAMP)
-	$(CHECKED) -m pytest -q -n 2 tests/core/test_compiled.py tests/structures tests/joins lab/lab/tests/conformance \
+	$(CHECKED) -m pytest -q -n 2 tests/core/test_compiled.py tests/structures tests/joins lab/tests/conformance \
 		tests/relation tests/model tests/differential
 
 STEPS ?= 1000000

@@ -1,6 +1,6 @@
 """Micro-batches on a cluster of one worker, and of two: each a machine of its own, bound to a core of its own.
 
-``PYTHONPATH=tests python lab/lab/tests/benchmarks/second_worker.py DIRECTORY``, with what
+``PYTHONPATH=tests python lab/tests/benchmarks/second_worker.py DIRECTORY``, with what
 ``semistream bench spark --dir DIRECTORY --batch 1000000`` has left there, which must not lie under /tmp: workers have
 one of their own. Driver and master run on the same cores, so the ratio is a lower bound of what two machines give.
 Prints JSON.
