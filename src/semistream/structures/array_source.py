@@ -30,7 +30,7 @@ class ArraySource(Protocol):
     """Provides the arrays of a structure, which describes their layout."""
 
     def __call__(self, layout: str) -> Arrays:
-        """Return the arrays that were left with the same layout, or empty ones. Never return those of another layout."""
+        """Return the arrays that were left with the same layout, or empty ones, but never those of another layout."""
         ...
 
 
@@ -54,9 +54,9 @@ def coarse(size: int, *, up: bool = False) -> int:
 class MappedArrays:
     """Arrays in files of a directory, mapped shared: the next process finds what this one wrote.
 
-    Only one process may write at a time; the caller holds the lock. Files on a memory file system use memory and must be
-    counted. A file's space is allocated when it is created: if space ran out later, writing to the mapped file would kill
-    the process.
+    Only one process may write at a time; the caller holds the lock. Files on a memory file system use memory and must
+    be counted. A file's space is allocated when it is created: if space ran out later, writing to the mapped file would
+    kill the process.
 
     Parameters
     ----------

@@ -21,8 +21,8 @@ _ATTEMPTS = 200
 class ElasticArrays:
     """Arrays of zeros in this process, each of which can be resized.
 
-    A shrunk array returns its memory to the system at once. The added part of a grown array takes memory only when it is
-    written; its contents are undefined until then.
+    A shrunk array returns its memory to the system at once. The added part of a grown array takes memory only when it
+    is written; its contents are undefined until then.
 
     Examples
     --------

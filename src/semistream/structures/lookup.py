@@ -16,7 +16,7 @@ __all__ = ["Matches", "PageLookup"]
 
 
 class Matches(NamedTuple):
-    """Matched pairs: the stream tuple, and the start of R's row in ``data``. Valid until the next ones are requested."""
+    """Matched pairs: the stream tuple, and the start of R's row in ``data``. Valid until the next request."""
 
     positions: Ints
     data: Bytes
@@ -56,7 +56,8 @@ class PageLookup:
     def match(self, keys: Ints) -> Iterator[Matches]:
         """Yield all pairs of ``keys`` (by position) with rows of R.
 
-        Takes one index look-up per key, and one read per page that may hold a key; with ``share``, one per distinct page.
+        Takes one index look-up per key, and one read per page that may hold a key; with ``share``, one per different
+        page.
         """
         located = self._relation.locate(keys)
         asked_by = np.repeat(np.arange(keys.size), located.counts)

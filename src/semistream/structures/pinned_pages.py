@@ -4,10 +4,10 @@ A `directory` maps a key to its first row in the frames, so a stream tuple finds
 touching pages that do not contain them. Only keys with all their rows in one page are inserted: for them a hit is a
 complete answer.
 
-Pages that serve many tuples stay. Uses are counted for every page of R, pinned or not. A page that was read and has more
-uses than the least used pinned page replaces it. Pages are pinned when they are read anyway, never read for pinning. The
-pinned pages are sorted by use, again after every ``period`` tuples and when the order is used up. Every fourth time the
-counts are halved, so that formerly hot pages can be replaced.
+Pages that serve many tuples stay. Uses are counted for every page of R, pinned or not. A page that was read and has
+more uses than the least used pinned page replaces it. Pages are pinned when they are read anyway, never read for
+pinning. The pinned pages are sorted by use, again after every ``period`` tuples and when the order is used up. Every
+fourth time the counts are halved, so that formerly hot pages can be replaced.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class PinnedPages:
     frames
         Pages held (``l``).
     counters
-        Counters of use. If R has more pages than that, several pages share one. None if `load` gives pages that stay for
-        good.
+        Counters of use. If R has more pages than that, several pages share one. None if `load` gives pages that stay
+        for good.
     period
         Tuples after which the pinned pages are sorted again. A smaller value follows a changing stream faster; a larger
         one estimates a steady stream better.
@@ -192,8 +192,8 @@ class PinnedPages:
     def consider(self, pages: Ints, frames: Bytes, met: Ints) -> int:
         """Take note of pages that were read and how many tuples each served; pin the most used ones.
 
-        Returns how many were pinned. Takes constant time per page. Pinning a page copies it and inserts its keys; nothing
-        is read again.
+        Returns how many were pinned. Takes constant time per page. Pinning a page copies it and inserts its keys;
+        nothing is read again.
         """
         self._next_victim, self._room, pinned = kernels.consider(
             self._t, self._bytes, pages, frames, met, self._victims, self._had, self._next_victim, self._room
