@@ -90,6 +90,11 @@ free (held: disk buffer 800 B); give more memory or less to the others
             raise
         return reservation
 
+    def release(self) -> None:
+        """Give everything back that is held under any name."""
+        for reservation in list(self._held):
+            reservation.release()
+
     def resize(self, total: int) -> None:
         """Give the whole another size, which what is held now must fit into; `peak` is counted within it."""
         with self._lock:

@@ -168,6 +168,11 @@ class RowStore:
         """How often all rows were moved together."""
         return int(self._t.state[blocks.READY]) - 1 if self.variable else 0
 
+    def fits_into(self, slots: int) -> bool:
+        """Say whether a store of so many slots has the words that the rows take."""
+        words = self.words_for(slots)
+        return not self.variable or int(self._t.state[blocks.USED]) <= words - words // SPARE
+
     def words_for(self, slots: int) -> int:
         """Return the words of a store of so many slots; none if rows are fixed."""
         if not self.variable:

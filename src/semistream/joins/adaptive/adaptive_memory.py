@@ -33,7 +33,7 @@ from semistream.relation.relation import Relation
 from semistream.structures.array_source import coarse, in_memory
 from semistream.structures.hot.hot_rows import HotRows
 
-__all__ = ["AdaptiveMemory", "TooFewBytes"]
+__all__ = ["AdaptiveMemory"]
 
 _FILES_WINDOW_SHARE = 0.15
 """The window's share where the arena lies in files, whose size must not change."""
@@ -48,14 +48,6 @@ _OTHER = 1.1
 _FRAMES_PART, _INTERVALS_PART = 4, 2
 _MOST_INTERVALS = 1 << 17
 """On ranges: parts of the memory for frames and for what is known of intervals, and how many at most."""
-
-
-class TooFewBytes(Exception):
-    """Memory cannot be given up: so many bytes are lacking."""
-
-    def __init__(self, lacking: int) -> None:
-        super().__init__(lacking)
-        self.lacking = lacking
 
 
 class AdaptiveMemory:
@@ -297,17 +289,17 @@ class AdaptiveMemory:
     def lend(self, lacking: int) -> Undo | None:
         """Do with so many bytes less, a shorter window and fewer rows; return what takes them back.
 
-        Returns None if they are in use; raises `TooFewBytes` if they cannot be done without.
+        Returns None, with all as it was, if they are in use or cannot be done without.
         """
         before, least, taken = (self.layout, self.window.tuples), self.layout.least, self._taken
-        if self.options.arrays is not None or taken - lacking < least:
-            raise TooFewBytes(lacking - max(0, taken - least))
+        if taken - lacking < least:
+            return None
         held = max(len(self.window), math.ceil(self.window.nbytes / self.split.tuple_bytes))
         needed, room = self._budget.free + lacking, taken - lacking
         while self._budget.free < needed:
             if room < least:
                 self._take_back(*before)
-                raise TooFewBytes(least - room)
+                return None
             self._have(self.layout.within(room))
             shorter = int(self.window.tuples * room / taken)
             if not self._move(max(held + held // 16, shorter)):

@@ -11,7 +11,7 @@ import pyarrow as pa
 from semistream.core.arrays import Ints, Slots
 from semistream.core.clock import Clock
 from semistream.joins.adaptive.adaptive_layout import AdaptiveOptions, least_memory
-from semistream.joins.adaptive.adaptive_memory import AdaptiveMemory, TooFewBytes
+from semistream.joins.adaptive.adaptive_memory import AdaptiveMemory
 from semistream.joins.adaptive.adaptive_view import AdaptiveView
 from semistream.joins.adaptive.range_sweep import sweep
 from semistream.joins.adaptive.row_finder import RowFinder
@@ -331,14 +331,13 @@ class AdaptiveJoin(Join):
         self._finder.forget(keys)
 
     def _give_up(self, lacking: int, patch: Patch) -> Undo:
-        """Do with less: a shorter window and fewer rows."""
-        try:
-            undo = self._memory.lend(lacking)
-        except TooFewBytes as short:
-            raise self._too_large(short.lacking, patch) from None
-        if undo is None:
-            raise self._must_drain(self.pending)
-        return undo
+        """Do with less: a shorter window and fewer rows, or else start over with fewer keys and frames, too."""
+        if self._options.arrays is not None:  # an arena in files keeps its size
+            raise self._too_large(lacking, patch)
+        return self._memory.lend(lacking) or self._start_over(patch)
+
+    def _drop_parts(self) -> None:
+        del self._memory, self._window, self._arena, self._finder, self._follower, self._single, self._stream
 
     # -- inside -------------------------------------------------------------------------------------------
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from semistream.core.arrays import Bytes, Ints
 from semistream.core.compiled import Int, frozen, kernel
+from semistream.relation.pages.page_index import ClusteredIndex
 from semistream.relation.pages.page_layout import page_keys
 from semistream.relation.relation import Relation
-from semistream.relation.spans import locate_spans
 
 __all__ = ["bytes_per_interval", "sweep"]
 
@@ -63,12 +63,12 @@ def sweep(relation: Relation, low: Ints, high: Ints, frames: Bytes, cap: int) ->
     order = np.flatnonzero(low <= high)
     order = order[np.argsort(low[order], kind="stable")]
     low, high = low[order], high[order]
-    spans = locate_spans(relation, low, high)
-    shards = len(relation.indexes)
-    listed = np.empty(len(frames), np.int64)
-    for shard in range(shards):
+    listed, base = np.empty(len(frames), np.int64), 0
+    for index in relation.indexes:
+        assert isinstance(index, ClusteredIndex)
         # within a shard the runs of ascending intervals ascend, and so do the keys of its pages
-        first, end = _segments(spans.first[shard::shards], spans.length[shard::shards])
+        first, end = _segments(*index.between(low, high))
+        first, end, base = first + base, end + base, base + index.first.size
         begun, at, place = 0, 0, -1
         active = np.empty(0, np.int64)
         while at < first.size:

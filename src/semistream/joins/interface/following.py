@@ -74,6 +74,7 @@ class FollowsUpdates:
         lacking = sum(size - part.bytes for part, size in parts) - self.budget.free
         if lacking > 0:
             undo.append(self._give_up(lacking, patch))
+            parts = self._growth(patch)  # the memory may have been taken again
         for part, size in parts:
             undo.append(partial(part.resize, part.bytes))
             part.resize(size)

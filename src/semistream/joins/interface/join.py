@@ -111,11 +111,7 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
         elif memory is not None:
             self._check_minimum()  # all that can be known before the stream's rows are
 
-    # -- what an algorithm adds, beside `_minimum` --------------------------------------------------------
-
-    @abstractmethod
-    def _open(self) -> None:
-        """Reserve and allocate, all of ``self.budget.free`` if it helps. The stream's schema is known now."""
+    # -- what an algorithm adds, beside `_minimum` and `_open` -----------------------------------------------
 
     @abstractmethod
     def _step(self) -> Iterator[pa.RecordBatch]:
@@ -154,12 +150,8 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
         self._check_minimum()
         if self.stream_codec.variable:
             self._expect_rows(self._row_bytes, self._typical_row(sample) if row_bytes is None else row_bytes)
-        if self.uses_index:
-            self.budget.reserve("index", self._index_bytes)
-        self._updates_part = self.budget.reserve("updates of R", self._update_bytes_now())
         self._blank_bytes = sum(null_array(1, field.type).nbytes for field in self.condition.fields)
-        self._take_common_parts()
-        self._open()
+        self._take_parts(self._update_bytes_now())
         self._bound = True
 
     @classmethod

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.core.budget import MemoryBudget, Reservation
-from semistream.core.errors import BudgetTooSmallError
+from semistream.core.errors import BudgetTooSmallError, UpdateRefusedError, UpdateTooLargeError
 from semistream.core.units import format_bytes
+from semistream.joins.interface.following import Undo
 from semistream.joins.interface.stage_behind import Lent
 from semistream.joins.interface.stream_buffer import StreamBuffer
 from semistream.joins.shares import PAIR_BYTES, Lending, common_parts, least_budget
 from semistream.relation.relation import Relation
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.structures.lookup import PageLookup
+
+if TYPE_CHECKING:
+    from semistream.relation.changes.patch import Patch
 
 __all__ = ["MemoryNeeds"]
 
@@ -33,6 +38,7 @@ class MemoryNeeds(ABC):
     _index_bytes: int
     _bound: bool
     _lent: Lent | None
+    _updates_part: Reservation
     _inbox: Reservation
     _stream: StreamBuffer
     _cap: int
@@ -45,6 +51,23 @@ class MemoryNeeds(ABC):
     @abstractmethod
     def _minimum(self) -> int:
         """Return the least bytes the algorithm's own parts can do with, given ``self._row_bytes``."""
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Reserve and allocate, all of ``self.budget.free`` if it helps. The stream's schema is known now."""
+
+    @property
+    @abstractmethod
+    def pending(self) -> int:
+        """Stream tuples that were offered and have not left."""
+
+    @abstractmethod
+    def _too_large(self, lacking: int, patch: Patch) -> UpdateTooLargeError:
+        """Return the error for an update that leaves too little memory."""
+
+    @abstractmethod
+    def _must_drain(self, waiting: int) -> UpdateRefusedError:
+        """Return the error for an update that needs memory in which tuples wait."""
 
     @abstractmethod
     def _update_bytes(self, overlay_bytes: int, index_bytes: int) -> int:
@@ -67,10 +90,44 @@ class MemoryNeeds(ABC):
             self.stream_codec = codec
         if row_bytes is not None and not self._bound:
             self._row_bytes = row_bytes
-        others = self._minimum() + self._update_bytes_now() + (self._index_bytes if self.uses_index else 0)
+        return self._least_with(self._update_bytes_now())
+
+    def _least_with(self, update_bytes: int) -> int:
+        """Return the smallest budget that will do while updates of R take ``update_bytes``."""
+        others = self._minimum() + update_bytes + (self._index_bytes if self.uses_index else 0)
         if self._lending is Lending.NOTHING:
             others += self.relation.device.frame_bytes
         return least_budget(others, self._lending)
+
+    def _take_parts(self, update_bytes: int) -> None:
+        """Take all of the memory, of which updates of R have ``update_bytes``."""
+        if self.uses_index:
+            self.budget.reserve("index", self._index_bytes)
+        self._updates_part = self.budget.reserve("updates of R", update_bytes)
+        self._take_common_parts()
+        self._open()
+
+    def _start_over(self, patch: Patch) -> Undo:
+        """Take the memory as a new join would that finds an update in R; return what takes it back.
+
+        What the join has cached is lost. Raises if a new join would have too little memory, or if tuples wait.
+        """
+        before, after = self._updates_part.bytes, self._update_bytes(patch.overlay.nbytes, patch.index_bytes)
+        if (least := self._least_with(after)) > self.budget.total:
+            raise self._too_large(least - self.budget.total, patch)
+        if self.pending:
+            raise self._must_drain(self.pending)
+        self._take_again(after)
+        return partial(self._take_again, before)
+
+    def _take_again(self, update_bytes: int) -> None:
+        self._drop_parts()
+        self.budget.release()
+        self._take_parts(update_bytes)
+
+    def _drop_parts(self) -> None:
+        """Drop all that `_take_parts` has allocated; a join that uses `_start_over` says what that is."""
+        raise NotImplementedError(f"{self.id} cannot take its memory again")
 
     def _take_common_parts(self) -> None:
         """Take what every join has, but for what a stage before it lends."""

@@ -277,10 +277,9 @@ class HotRows:
         assert self._elastic is not None, "an arena in files has the size that it has"
         if rows < (before := self.capacity):
             self.make_room(before - rows)
-            fewer = self._rows.words_for(before) - self._rows.words_for(rows)
-            while fewer > self._rows.free_words and self._let_some_go():
+            while not self._rows.fits_into(rows) and self._let_some_go():
                 pass
-            if len(self) > rows or fewer > self._rows.free_words:
+            if len(self) > rows or not self._rows.fits_into(rows):
                 return False
             sources, targets = np.empty(before - rows, np.int32), np.empty(before - rows, np.int32)
             moved = int(walks.draw_in(self._t, rows, sources, targets))
