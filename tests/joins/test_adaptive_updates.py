@@ -56,8 +56,7 @@ def test_with_nothing_pending_an_update_that_a_new_join_could_hold_is_accepted(p
             try:
                 relation.apply(rows(count, "u", 3))
                 break
-            except UpdateTooLargeError as refusal:
-                assert refusal.lacking > 0
+            except UpdateTooLargeError:
                 with Relation.open(path) as other:
                     other.apply(rows(count, "u", 3))
                     with pytest.raises(BudgetTooSmallError):
