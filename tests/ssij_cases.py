@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 import semistream
 from semistream.core.clock import VirtualClock
+from semistream.core.units import parse_bytes
 from semistream.joins.ssij.ssij import Ssij
 from semistream.relation.devices.simulated_device import MemoryPages, SimulatedDevice
 from semistream.relation.relation import Relation
@@ -19,6 +20,9 @@ BETWEEN: dict[str, Any] = {"on": ("low", "high"), "condition": "between"}
 
 
 def ssij(relation: Relation, **options: Any) -> Ssij:
+    """Return a join; a share of R is exact, though R is small."""
+    if "memory" in options:
+        options["memory"] = parse_bytes(options["memory"], of=relation.nbytes)
     join = semistream.create("ssij", relation, **{"how": "inner", **options})
     assert isinstance(join, Ssij)
     return join

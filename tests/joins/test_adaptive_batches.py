@@ -43,7 +43,7 @@ def right(batch: pa.RecordBatch, found: list[pa.RecordBatch]) -> bool:
 
 def test_a_batch_larger_than_the_memory_is_one_window_if_the_rows_of_its_keys_fit(path):
     with Relation.open(path) as relation:
-        join = semistream.create("adaptivejoin", relation, on="id", memory="40%")
+        join = semistream.create("adaptivejoin", relation, on="id", memory=relation.nbytes * 40 // 100)
         for number in range(5):
             batch, before = stream(15_000, number), join.stats
             assert batch.nbytes > 1.5 * join.budget.total
@@ -55,7 +55,7 @@ def test_a_batch_larger_than_the_memory_is_one_window_if_the_rows_of_its_keys_fi
 
 def test_what_stays_when_a_batch_is_over_is_counted_and_served(path):
     with Relation.open(path) as relation:
-        join = semistream.create("adaptivejoin", relation, on="id", memory="40%", wait="60s")
+        join = semistream.create("adaptivejoin", relation, on="id", memory=relation.nbytes * 40 // 100, wait="60s")
         for rows in (200, 20_000, 200, 200):
             batch = stream(rows, rows)
             found = list(join.feed(batch))
@@ -69,7 +69,7 @@ def test_what_stays_when_a_batch_is_over_is_counted_and_served(path):
 
 def test_after_batches_that_were_drained_a_stream_goes_on(path):
     with Relation.open(path) as relation:
-        join = semistream.create("adaptivejoin", relation, on="id", memory="20%")
+        join = semistream.create("adaptivejoin", relation, on="id", memory=relation.nbytes // 5)
         for number in range(3):
             list(join.process([stream(4_000, number)]))
         assert join.view().window_limit <= 8192, "tuples are the caller's"
@@ -84,7 +84,7 @@ def test_after_batches_that_were_drained_a_stream_goes_on(path):
 
 def test_rows_that_do_not_fit_are_found_out_before_pages_are_read(path):
     with Relation.open(path) as relation:
-        join = semistream.create("adaptivejoin", relation, on="id", memory="30%", window=6_000)
+        join = semistream.create("adaptivejoin", relation, on="id", memory=relation.nbytes * 30 // 100, window=6_000)
         batch = stream(6_000, 1, 0.0)
         before = join.stats.pages_read
         assert right(batch, list(join.process([batch])))
@@ -96,7 +96,7 @@ def test_rows_that_do_not_fit_are_found_out_before_pages_are_read(path):
 
 def test_what_is_left_of_a_batch_that_nobody_gives_any_more_is_counted(path):
     with Relation.open(path) as relation:
-        join = semistream.create("adaptivejoin", relation, on="id", memory="60%")
+        join = semistream.create("adaptivejoin", relation, on="id", memory=relation.nbytes * 60 // 100)
         for number in range(3):
             list(join.process([stream(3_000, number)]))
         batch = stream(9_000, 5)
@@ -115,7 +115,7 @@ def test_frames_take_memory_that_the_rows_of_a_batch_do_not_need(path, monkeypat
     monkeypatch.setattr("semistream.joins.adaptive.page_fetch._MORE_FRAMES_PARTS", (2,))
     taken = []
     with Relation.open(path) as relation:
-        join = semistream.create("adaptivejoin", relation, on="id", memory="30%")
+        join = semistream.create("adaptivejoin", relation, on="id", memory=relation.nbytes * 30 // 100)
         for rows, exponent in [(2_000, 1.6)] * 4 + [(12_000, 1.0)] * 4 + [(2_000, 1.6)] * 10:
             batch = stream(rows, rows, exponent)
             assert right(batch, list(join.process([batch])))

@@ -51,7 +51,9 @@ def served(join, batches) -> pa.Table:
 def test_results_come_in_the_order_of_the_stream(path, how):
     batch = stream(30_000)
     with Relation.open(path) as relation:
-        found = served(semistream.create("adaptivejoin", relation, on="id", how=how, memory="8%"), [batch])
+        found = served(
+            semistream.create("adaptivejoin", relation, on="id", how=how, memory=relation.nbytes * 8 // 100), [batch]
+        )
         ids = batch["id"].to_pylist()
         there = [key is not None and key < ROWS for key in ids]
         wanted = [at for at in range(len(ids)) if how == "left" or there[at]]
@@ -63,7 +65,7 @@ def test_results_come_in_the_order_of_the_stream(path, how):
 def test_a_key_is_read_once_a_window_and_remembered_also_if_r_lacks_it(path):
     batch = stream(5_000)
     with Relation.open(path) as relation:
-        join = semistream.create("adaptivejoin", relation, on="id", memory="35%")
+        join = semistream.create("adaptivejoin", relation, on="id", memory=relation.nbytes * 35 // 100)
         served(join, [batch])
         distinct = len(set(batch["id"].to_pylist()) - {None})
         assert 0 < join.stats.pages_read <= min(distinct, join.stats.steps * relation.page_count)
@@ -75,7 +77,7 @@ def test_a_key_is_read_once_a_window_and_remembered_also_if_r_lacks_it(path):
 
 def test_an_r_that_fits_is_read_once(path):
     with Relation.open(path) as relation:
-        join = semistream.create("adaptivejoin", relation, on="id", memory="300%")
+        join = semistream.create("adaptivejoin", relation, on="id", memory=relation.nbytes * 300 // 100)
         for seed in range(4):
             served(join, [stream(20_000, seed, 0.0)])
         assert join.stats.pages_read <= 3 * relation.page_count
@@ -92,7 +94,7 @@ def test_an_r_that_fits_is_read_once(path):
 def test_tuples_without_a_partner_come_apart_where_asked(path):
     batch = stream(3_000)
     with Relation.open(path) as relation:
-        join = semistream.create("adaptivejoin", relation, on="id", memory="10%", apart=True)
+        join = semistream.create("adaptivejoin", relation, on="id", memory=relation.nbytes // 10, apart=True)
         results = list(join.process([batch]))
     alone = sum(result.num_rows for result in results if has_no_partner(result))
     assert alone == join.stats.unmatched > 0
@@ -101,7 +103,9 @@ def test_tuples_without_a_partner_come_apart_where_asked(path):
 
 def test_memory_moves_with_the_batches(path):
     with Relation.open(path) as relation:
-        join = semistream.create("adaptivejoin", relation, on="id", memory="40%", schema=stream(1).schema)
+        join = semistream.create(
+            "adaptivejoin", relation, on="id", memory=relation.nbytes * 40 // 100, schema=stream(1).schema
+        )
         for number in range(6):
             served(join, [stream(500, number)])
         before = join.view()
@@ -122,7 +126,7 @@ def test_a_hot_set_that_changes_is_followed():
     size, rows = 100_000, 5_000
     relation = synthetic_relation(size)
     keys = ShiftingKeys(size, shifts=(200_000,), seed=2)
-    join = semistream.create("adaptivejoin", relation, on="id", how="inner", memory="10%")
+    join = semistream.create("adaptivejoin", relation, on="id", how="inner", memory=relation.nbytes // 10)
     ratios = []
     for number in range(80):
         before = join.stats
@@ -146,7 +150,13 @@ class TestDeadlines:
         clock = VirtualClock()
         relation = Relation.open(path)
         join = semistream.create(
-            "adaptivejoin", relation, on="id", memory="20%", schema=stream(1).schema, clock=clock, **options
+            "adaptivejoin",
+            relation,
+            on="id",
+            memory=relation.nbytes // 5,
+            schema=stream(1).schema,
+            clock=clock,
+            **options,
         )
         return clock, join
 
@@ -180,7 +190,9 @@ class TestDeadlines:
 
     def test_a_column_says_when(self, path):
         relation, clock = Relation.open(path), VirtualClock()
-        join = semistream.create("adaptivejoin", relation, on="id", memory="20%", deadline="by", clock=clock)
+        join = semistream.create(
+            "adaptivejoin", relation, on="id", memory=relation.nbytes // 5, deadline="by", clock=clock
+        )
         join.offer(pa.record_batch({"id": [1, 2, 3], "by": pa.array([9.0, 4.0, None])}))
         assert list(join.step()) == []
         assert join.due == 4.0

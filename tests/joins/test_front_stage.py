@@ -27,6 +27,11 @@ LEFT = ["cachejoin", "op_cachejoin", "front+ssij"]
 EXACT_COUNTS = [name for name in FRONTS if name not in ("p_cachejoin", "op_cachejoin")]
 
 
+def share_of_r(percent: int) -> int:
+    """Return exact bytes: as a share, they would hold so small a relation whole."""
+    return synthetic_relation(ROWS).nbytes * percent // 100
+
+
 def hit_ratios(join, keys, batches: int, rows: int = 20_000) -> list[float]:
     ratios, before = [], (0, 0)
     for number in range(batches):
@@ -40,7 +45,9 @@ def hit_ratios(join, keys, batches: int, rows: int = 20_000) -> list[float]:
 
 @pytest.mark.parametrize("algorithm", FRONTS)
 def test_hit_ratio_comes_near_that_of_the_most_frequent_tuples(algorithm):
-    join = semistream.create(algorithm, synthetic_relation(ROWS), on="id", how="inner", memory="10%", cache_share=0.5)
+    join = semistream.create(
+        algorithm, synthetic_relation(ROWS), on="id", how="inner", memory=share_of_r(10), cache_share=0.5
+    )
     ratios = hit_ratios(join, ZipfKeys(ROWS, 1.0, "random", seed=5), 12)
     ideal = ZipfLaw(ROWS, 1.0).share(join.cache.capacity)
     assert ratios[-1] > 0.85 * ideal, (ratios, ideal)
@@ -51,7 +58,7 @@ def test_hit_ratio_comes_near_that_of_the_most_frequent_tuples(algorithm):
 @pytest.mark.parametrize("algorithm", EXACT_COUNTS)
 def test_hit_ratio_recovers_when_the_hot_keys_change(algorithm):
     join = semistream.create(
-        algorithm, synthetic_relation(ROWS), on="id", how="inner", memory="10%", cache_share=0.5, aging=4.0
+        algorithm, synthetic_relation(ROWS), on="id", how="inner", memory=share_of_r(10), cache_share=0.5, aging=4.0
     )
     keys = ShiftingKeys(ROWS, shifts=(200_000,), exponent=1.0, seed=5)
     ratios = hit_ratios(join, keys, 40)
@@ -61,7 +68,7 @@ def test_hit_ratio_recovers_when_the_hot_keys_change(algorithm):
 
 
 def test_a_hit_reads_nothing():
-    join = semistream.create("cachejoin", synthetic_relation(ROWS), on="id", how="inner", memory="10%")
+    join = semistream.create("cachejoin", synthetic_relation(ROWS), on="id", how="inner", memory=share_of_r(10))
     batch = pa.record_batch({"id": np.full(500, 77)})
     list(join.process([batch]))
     before = join.stats.pages_read
@@ -71,7 +78,9 @@ def test_a_hit_reads_nothing():
 
 
 def test_threshold_keeps_rare_tuples_out():
-    join = semistream.create("cachejoin", synthetic_relation(ROWS), on="id", how="inner", memory="10%", threshold=3)
+    join = semistream.create(
+        "cachejoin", synthetic_relation(ROWS), on="id", how="inner", memory=share_of_r(10), threshold=3
+    )
     keys = np.concatenate([np.full(5, 10), np.full(2, 20_000)])
     list(join.process([pa.record_batch({"id": keys})]))
     assert join.cache.look_up(np.array([10, 20_000]))[0].tolist() == [True, False]
@@ -94,7 +103,7 @@ def test_scattered_frequent_tuples_are_better_held_alone_than_in_their_pages():
     """Before SSIJ, the front stage serves more of a stream whose frequent keys lie anywhere than SSIJ's pages do."""
     ratios = {
         name: hit_ratios(
-            semistream.create(name, synthetic_relation(ROWS), on="id", how="inner", memory="5%"),
+            semistream.create(name, synthetic_relation(ROWS), on="id", how="inner", memory=share_of_r(5)),
             ZipfKeys(ROWS, 1.0, "random", seed=5),
             12,
         )[-1]

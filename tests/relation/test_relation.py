@@ -74,7 +74,7 @@ def test_what_it_is(tmp_path: Path) -> None:
     assert relation.value_schema.names == ["row", "text"]
     assert "1 k rows by key" in repr(relation)
     assert "2 shards" in repr(relation)
-    semistream.create("hybridjoin", relation, on="id", how="inner", memory="50%")
+    semistream.create("hybridjoin", relation, on="id", how="inner", memory=relation.nbytes // 2)
 
 
 def test_some_of_the_shards(tmp_path: Path) -> None:

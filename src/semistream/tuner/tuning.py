@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from semistream.core.arguments import listed
 from semistream.core.errors import BudgetTooSmallError, KeyColumnError
-from semistream.core.units import parse_bytes
+from semistream.core.units import memory_bytes
 from semistream.costs import Constants, Prediction, Setting, costs_of, load_constants, modelled
 from semistream.costs.basis.constants import DEFAULT, MEASURED
 from semistream.joins import find
@@ -168,7 +168,7 @@ def tune(
         exponent, shape = skew.exponent, skew.shape
     if setting is None:
         setting = describe(relation, schema, exponent=exponent, shape=shape, constants=constants)
-    total = parse_bytes(memory, of=relation.nbytes)
+    total = memory_bytes(memory, relation.nbytes, relation.row_count)
     return compare(setting, total, algorithms, skew=skew)
 
 
@@ -223,7 +223,7 @@ def choose(
         try:
             s = exponent if skew is None else skew.exponent
             setting = describe(relation, schema, exponent=1.0 if s is None else s)
-            return best_split(costs_of(_FAST), setting, parse_bytes(memory, of=relation.nbytes))
+            return best_split(costs_of(_FAST), setting, memory_bytes(memory, relation.nbytes, relation.row_count))
         except BudgetTooSmallError:
             pass  # others may do with less
     if skew is not None:

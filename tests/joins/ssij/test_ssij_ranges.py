@@ -89,7 +89,9 @@ def test_ranges_share_pages_and_come_with_r_in_any_state(folder: Path) -> None:
     low = np.random.default_rng(1).integers(-50, 20_000, 3000)
     stream = pa.table({"low": low, "high": low + 40, "n": np.arange(3000)})
     with Relation.build(master, folder / "r", "id", page_size=1024) as relation:
-        join = semistream.create("adaptivejoin", relation, memory="60%", schema=stream.schema, **BETWEEN)
+        join = semistream.create(
+            "adaptivejoin", relation, memory=relation.nbytes * 60 // 100, schema=stream.schema, **BETWEEN
+        )
         check_ranges(join, stream, master, 3000)
         at_once = join.view().parts["intervals"] // bytes_per_interval(relation)
         sweeps = join.stats.steps + stream.num_rows // at_once

@@ -194,6 +194,9 @@ format = "console"
     assert "stream column 'product' is int64, but the relation's key 'id' is string" in told[8]
     assert "is decimal128(9, 0), but" in read(text.replace('"place"', '"store"'))[1][12]
     assert "memory of 1 KB is too small" in read(text.replace("200KB", "1KB"))[1][9]
+    assert read(text.replace("200KB", "0.1%"))[1] == {}, "a share of a small relation holds it whole"
+    shared = text.replace("checkpoint =", 'memory = "1MB"\ncheckpoint =').replace("200KB", "5%")
+    assert read(shared)[1] == {}
     assert read(text.replace("store decimal(9, 0)", "store bigin"))[1] == {
         5: "there is no type 'bigin'; did you mean 'bigint'?"
     }

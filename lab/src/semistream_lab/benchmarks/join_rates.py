@@ -33,7 +33,7 @@ from semistream.core.arguments import check_at_least
 from semistream.core.errors import NotARelationError, SemistreamError, UnsupportedJoinError
 from semistream.core.machine import describe_machine
 from semistream.core.statistics import JoinStatistics
-from semistream.core.units import check_memory, format_bytes
+from semistream.core.units import check_memory, format_bytes, parse_bytes
 from semistream.joins import algorithms, create, find
 from semistream.joins.interface.join import Join
 from semistream.relation.devices.file_device import FileDevice
@@ -247,9 +247,8 @@ def bench_joins(spec: RateSpec, path: Path, note: Note = lambda *_: None) -> dic
 def _open(name: str, spec: RateSpec, relation: Relation) -> _Contestant:
     workload = spec.workload()
     begin = time.perf_counter()
-    join = create(
-        name, relation, on=workload.stream_key, how="inner", memory=spec.memory, schema=workload.stream.schema
-    )
+    memory = parse_bytes(spec.memory, of=relation.nbytes)  # exact, also of a small R
+    join = create(name, relation, on=workload.stream_key, how="inner", memory=memory, schema=workload.stream.schema)
     return _Contestant(join, time.perf_counter() - begin)
 
 

@@ -36,6 +36,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from semistream.core.machine import describe_machine
+from semistream.core.units import parse_bytes
 from semistream.relation.relation import Relation
 from semistream.spark.joining.stream_join import join
 from semistream.spark.monitoring.metrics import StreamStatistics, counters_of
@@ -216,7 +217,9 @@ class _Bench:
 
     def _joined(self, stream: DataFrame) -> DataFrame:
         named: dict[str, Any] = {} if self.plan.algorithm is None else {"algorithm": self.plan.algorithm}
-        return join(stream, self._relation, on=self._key, how="inner", memory=self.plan.memory, metrics=_OURS, **named)
+        with Relation.open(self._relation) as relation:
+            memory = parse_bytes(self.plan.memory, of=relation.nbytes)  # exact, also of a small R
+        return join(stream, self._relation, on=self._key, how="inner", memory=memory, metrics=_OURS, **named)
 
     def _linked(self, name: str, files: list[Path]) -> Path:
         """Return a directory of these files alone."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from semistream.core.machine import describe_machine
 from semistream.core.statistics import JoinStatistics
-from semistream.core.units import format_bytes
+from semistream.core.units import format_bytes, parse_bytes
 from semistream.joins import Join, create
 from semistream.relation.relation import Relation
 from semistream.relation.stores.store_path import Place, StorePath, place_of
@@ -117,8 +117,9 @@ def _opened(spec: RateSpec, place: Place, local: str | None, stack: ExitStack) -
     relation = stack.enter_context(Relation.open(place, local=local))
     workload = spec.workload()
     return create(
-        spec.ids[0], relation, on=workload.stream_key, how="inner", memory=spec.memory, schema=workload.stream.schema
-    )
+        spec.ids[0], relation, on=workload.stream_key, how="inner", schema=workload.stream.schema,
+        memory=parse_bytes(spec.memory, of=relation.nbytes),
+    )  # fmt: skip
 
 
 def _have_alone(scratch: Path, stack: ExitStack) -> None:

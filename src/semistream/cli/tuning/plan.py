@@ -8,7 +8,7 @@ import typer
 
 from semistream.cli.console import errors, facts, out, print_json
 from semistream.core.arguments import check_at_least
-from semistream.core.units import format_bytes, format_count, parse_bytes, parse_count
+from semistream.core.units import format_bytes, format_count, memory_bytes, parse_bytes, parse_count
 
 __all__ = ["plan"]
 
@@ -63,7 +63,7 @@ def plan(
     rows = int(parse_count(relation_rows))
     check_at_least(1, relation_rows=rows, row_bytes=row_bytes)
     size = rows * row_bytes
-    budget = parse_bytes(memory, of=size)
+    budget = memory_bytes(memory, size, rows)
     machines = None
     if cluster is not None:
         latency = None if store_latency is None else parse_seconds(store_latency)

@@ -109,7 +109,7 @@ def _tune(
     measure: bool, curve: Path | None, json: bool,
 ) -> None:  # fmt: skip
     from semistream.cli.tuning.stream_sample import StreamSample
-    from semistream.core.units import parse_bytes
+    from semistream.core.units import memory_bytes
     from semistream.costs import costs_of, load_constants
     from semistream.relation.relation import Relation
     from semistream.tuner import describe, sample_rows, skew_of, try_best
@@ -123,7 +123,7 @@ def _tune(
         check_exponent(exponent)
     with Relation.open(path) as relation:
         # all that can be wrong, before anything is measured or written
-        total = None if memory is None else parse_bytes(memory, of=relation.nbytes)
+        total = None if memory is None else memory_bytes(memory, relation.nbytes, relation.row_count)
         schema, skew, batches = None, None, []
         if sample:
             taken = StreamSample.of(sample, types, on or list(relation.key.names), relation)

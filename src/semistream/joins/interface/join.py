@@ -22,7 +22,7 @@ from semistream.core.budget import MemoryBudget
 from semistream.core.compiled import frozen
 from semistream.core.errors import BudgetTooSmallError, UnsupportedJoinError
 from semistream.core.statistics import JoinStatistics
-from semistream.core.units import format_bytes, parse_bytes
+from semistream.core.units import format_bytes, is_share, memory_bytes
 from semistream.joins.interface.conditions import ConditionName, condition_for
 from semistream.joins.interface.following import FollowsUpdates
 from semistream.joins.interface.memory_needs import MemoryNeeds
@@ -62,8 +62,9 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
     how
         ``"left"`` emits stream tuples without a partner once, with NULLs; ``"inner"`` drops them.
     memory
-        Everything the join may hold: bytes, text such as ``"64MB"``, or a share of R such as ``"5%"``. None is for a
-        join behind another stage, which gives it its memory later.
+        Everything the join may hold: bytes, text such as ``"64MB"``, or a share of R such as ``"5%"``. A share is never
+        less than the join needs, and holds an R of up to 16 MB whole (`memory_bytes`); ``budget.total`` is what it
+        comes to. None is for a join behind another stage, which gives it its memory later.
     schema
         The stream's schema, if known now: then all checks are made at once, not at the first batch.
     prefix, suffix
@@ -97,7 +98,8 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
         if condition not in self.conditions:
             raise UnsupportedJoinError(f"{self.id} does not join on condition {condition!r}; 'ssij' and 'oracle' do")
         self.how = how
-        self.budget = MemoryBudget(1 if memory is None else parse_bytes(memory, of=relation.nbytes))
+        given = 1 if memory is None else memory_bytes(memory, relation.nbytes, relation.row_count)
+        self.budget, self._may_grow = MemoryBudget(given), is_share(memory)
         self.schema = schema
         self.prefix, self.suffix = prefix, suffix
         self._row_bytes = 2.0  # until the stream is known: no row is shorter

@@ -33,6 +33,8 @@ class MemoryNeeds(ABC):
     uses_index: ClassVar[bool]
     relation: Relation
     budget: MemoryBudget
+    _may_grow: bool
+    """Whether the budget is a share of R, which is raised to the least that the join needs."""
     stream_codec: RowCodec
     _row_bytes: float
     _index_bytes: int
@@ -148,6 +150,8 @@ class MemoryNeeds(ABC):
 
     def _check_minimum(self) -> None:
         minimum = self.least_memory()
+        if self.budget.total < minimum and self._may_grow:
+            self.budget.resize(minimum)
         if self.budget.total < minimum:
             index = f"; of that {format_bytes(self.relation.index_bytes)} for the index" if self.uses_index else ""
             raise BudgetTooSmallError(

@@ -66,12 +66,11 @@ def enriched(sales: DataFrame, plan: DemoPlan, directory: Path) -> DataFrame:
     """Return the sales with products, customers and stores beside them, by our joins."""
     for name, key in DIMENSIONS.items():
         path = directory / "relations" / name
-        memory: str | int = plan.memory
-        if name != "products":
-            with Relation.open(path) as relation:
+        with Relation.open(path) as relation:
+            memory = parse_bytes(plan.memory, of=relation.nbytes)  # exact: the demo shows what little memory does
+            if name != "products":
                 least, most = _SMALL_MEMORY
-                whole = min(most, max(least, 3 * relation.nbytes))
-                memory = max(whole, parse_bytes(plan.memory, of=relation.nbytes))
+                memory = max(memory, min(most, max(least, 3 * relation.nbytes)))
         sales = join(
             sales, path, on=key, how="left", memory=memory, algorithm=plan.algorithm, columns=_WANTED[name],
             metrics=name,

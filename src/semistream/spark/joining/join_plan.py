@@ -21,7 +21,6 @@ from pyspark.sql import DataFrame, Observation
 
 from semistream.core.errors import KeyColumnError, StorageError, UnsupportedJoinError
 from semistream.core.paths import local_path, user_data
-from semistream.core.units import parse_bytes
 from semistream.joins import How, find
 from semistream.joins.interface.conditions import pick_columns
 from semistream.joins.interface.output import output_schema
@@ -203,7 +202,7 @@ def plan_join(
             if surrogate is not None and unknown is not None:
                 place = len(schema) + [part.name for part in values].index(surrogate)
                 unknown = unknown_value(unknown, surrogate, result[place].dataType)
-            budget = ShardBudget(shard, path, len(manifest.shards), parse_bytes(memory, of=manifest.nbytes))
+            budget = ShardBudget.of(shard, path, manifest, memory)
             if algorithm == AUTO:
                 algorithm, options = choose_join(shard, manifest.shards[largest], budget.of_shard(1.0), schema, options)
             kind = find(algorithm)
@@ -220,17 +219,18 @@ def plan_join(
                 settings["how"] = "inner" if flags else "left"
             elif kind.mixes and (waits or keep_mark):
                 settings["apart"] = True  # rows without a partner are marked, or parked
-            share, least = budget.share(kind, given, settings, NEW_ROWS if waits else 1.0)
             timed = schema.append(pa.field(DEADLINE, pa.int64()))
+            parts = {NEW_ROWS: given, WAITING_ROWS: timed} if waits else {1.0: given}
+            budget = budget.enough_for(kind, settings, parts)
+            share, least = budget.share(kind, given, settings, NEW_ROWS if waits else 1.0)
             parked_share = budget.share(kind, timed, settings, WAITING_ROWS)[0] if waits else 0
             key, longest = shard.key, shard.page_bytes if shard.codec.variable else shard.codec.stride
     marker = None
     if waits or keep_mark:
         mark = PARKED if waits else _label(path, metrics) if rule.way == "dead_letter" else None
         marker = Marker(stream.columns.index(MISSING_IN), mark)
-    cache = None
+    cache = None  # or a name, the same after the query was stopped and started again
     if warm and kind.keeps_cache:
-        # The same after the query was stopped and started again.
         described = [str(path), algorithm, budget.total, sorted(settings.items()), given.to_string(), result.names]
         cache = hashlib.sha256(repr(described).encode()).hexdigest()[:16]
     return PlannedJoin(

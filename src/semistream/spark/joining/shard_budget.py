@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from semistream.core.errors import BudgetTooSmallError
-from semistream.core.units import format_bytes
+from semistream.core.units import format_bytes, is_share, memory_bytes
 from semistream.joins import Join
 from semistream.relation.relation import Relation
+from semistream.relation.storage.manifest import Manifest
 from semistream.relation.stores.store_path import Place
 
 __all__ = ["NEW_ROWS", "WAITING_ROWS", "ShardBudget"]
@@ -28,6 +30,24 @@ class ShardBudget:
     path: Place
     shards: int
     total: int
+    may_grow: bool = False
+    """Whether the memory is a share of R, which is raised to the least that the join needs."""
+
+    @classmethod
+    def of(cls, largest: Relation, path: Place, manifest: Manifest, memory: int | float | str) -> ShardBudget:
+        """Return the budget of a join that is given ``memory``, which may be a share of R."""
+        total = memory_bytes(memory, manifest.nbytes, manifest.rows)
+        return cls(largest, path, len(manifest.shards), total, is_share(memory))
+
+    def enough_for(self, kind: type[Join], settings: dict[str, Any], schemas: Mapping[float, pa.Schema]) -> ShardBudget:
+        """Return this, or if it is a share of R, one that is enough for streams of these schemas in parts of it."""
+        enough = self
+        for part, schema in schemas.items() if self.may_grow else ():
+            try:
+                enough.share(kind, schema, settings, part)
+            except BudgetTooSmallError as error:
+                enough = replace(self, total=error.minimum)
+        return enough
 
     def of_shard(self, part: float) -> int:
         """Return one shard's share of a part of all memory."""

@@ -73,8 +73,8 @@ def join(*given: Any, **named: Any) -> DataFrame:
         that have rows. A checkpoint stays with the one or the other.
     memory
         What the joins of all shards may hold together on one machine, caches between micro-batches included: bytes,
-        text such as ``"64MB"``, or a share of the relation such as ``"5%"``. Each of the shards gets the same part of
-        it.
+        text such as ``"64MB"``, or a share of the relation such as ``"5%"``. A share is never less than the join needs,
+        and holds a relation of up to 16 MB whole. Each of the shards gets the same part of it.
     algorithm
         One of `semistream.algorithms`. Those with a cache of single tuples (``adaptivejoin``, the default,
         ``cachejoin`` and its relatives) keep it from one micro-batch to the next. ``"auto"`` takes the one of these

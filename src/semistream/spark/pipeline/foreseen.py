@@ -17,7 +17,6 @@ from semistream.core.errors import (
     SemistreamError,
     UnknownColumnsError,
 )
-from semistream.core.units import parse_bytes
 from semistream.joins import Join, find
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.relation import Relation
@@ -132,13 +131,14 @@ def _check_memory(keys: pa.Schema, manifest: Manifest, plan: JoinPlan, document:
     if algorithm == AUTO or not isinstance(plan.relation, Path):  # a store is asked once, later
         return
     largest = max(range(len(manifest.shards)), key=lambda number: manifest.shards[number].pages)
-    total = parse_bytes(MEMORY) if plan.memory is None else plan.memory
+    memory = MEMORY if plan.memory is None else plan.memory
     ours = inspect.signature(plan_join).parameters
     options = {name: value for name, value in plan.options.items() if name not in ours}
     try:
         with Relation.open(plan.relation, version=manifest.version, shards=[largest]) as shard:
-            budget = ShardBudget(shard, plan.relation, len(manifest.shards), total)
-            budget.share(find(algorithm), keys, {"on": plan.on, "columns": plan.columns, **options}, 1.0)
+            budget = ShardBudget.of(shard, plan.relation, manifest, memory)
+            kind, settings = find(algorithm), {"on": plan.on, "columns": plan.columns, **options}
+            budget.enough_for(kind, settings, {1.0: keys}).share(kind, keys, settings, 1.0)
     except BudgetTooSmallError as error:
         document.note((*plan.place, "memory"), explained(error))
     except TypeError as error:

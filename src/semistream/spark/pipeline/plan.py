@@ -82,7 +82,7 @@ class JoinPlan:
     park_for: str | None = None
     after_park: After | None = None
     algorithm: str | None = None
-    memory: int | None = None
+    memory: int | str | None = None
     columns: tuple[str, ...] | None = None
     prefix: str = ""
     suffix: str = "_right"

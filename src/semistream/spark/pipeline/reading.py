@@ -13,9 +13,10 @@ from typing import cast
 
 from semistream.core.errors import SemistreamError, UnknownAlgorithmError, UnsupportedJoinError
 from semistream.core.paths import is_address, local_path
-from semistream.core.units import parse_bytes
+from semistream.core.units import is_share, memory_bytes, parse_bytes, whole_relation
 from semistream.joins import How, find
 from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage.manifest import Manifest
 from semistream.relation.stores.store_path import StorePath, place_of
 from semistream.spark.joining.missing import After, OnMissing, missing_rule
 from semistream.spark.pipeline.document import Document, Place, Section
@@ -42,7 +43,6 @@ from semistream.tuner.auto import AUTO
 __all__ = ["read_plan"]
 
 _INTERVAL = re.compile(r"(\d+ +(millisecond|second|minute|hour|day)s? *)+", re.IGNORECASE)
-_SMALL = 512 * 1024
 
 
 def read_plan(document: Document) -> PipelinePlan:
@@ -174,7 +174,7 @@ class _Reader:
 
     def _joins(self, memory: int | None) -> tuple[JoinPlan, ...]:
         sections = self.root.sections("join")
-        sizes: dict[Place, int] = {}
+        sizes: dict[Place, Manifest] = {}
         plans = [self._join(section, sizes) for section in sections]
         found = [plan for plan in plans if plan is not None]
         names = [plan.name for plan in found]
@@ -183,7 +183,7 @@ class _Reader:
                 self.document.note(plan.place, f"two joins are called {plan.name!r}; give each a name of its own")
         return tuple(self._shared(found, memory, sizes))
 
-    def _join(self, section: Section, sizes: dict[Place, int]) -> JoinPlan | None:
+    def _join(self, section: Section, sizes: dict[Place, Manifest]) -> JoinPlan | None:
         path = self._relation(section)
         on = section.texts("on", required=True)
         name = section.text("name", path.name if path else "join")
@@ -193,10 +193,16 @@ class _Reader:
         prefix, suffix = section.text("prefix", ""), section.text("suffix", "_right")
         surrogate = section.text("surrogate")
         unknown = section.read("unknown", lambda given: cast("str | float", given))
-        size = self._size(section, path)
-        memory = section.read("memory", lambda given: parse_bytes(given, of=size or 1))
+        manifest = self._manifest(section, path)
+        size, rows = (1, 1) if manifest is None else (manifest.nbytes or 1, manifest.rows)
+
+        def memory_of(given: int | float | str) -> int | str:
+            found = memory_bytes(given, size, rows)
+            return str(given) if is_share(given) else found
+
+        memory = section.read("memory", memory_of)
         options = section.values("options")
-        local = section.read("local", lambda given: parse_bytes(given, of=size or 1))
+        local = section.read("local", lambda given: parse_bytes(given, of=size))
         section.finish()
         try:
             if algorithm is not None and algorithm != AUTO:
@@ -209,9 +215,9 @@ class _Reader:
             )
         if surrogate is not None and len(on) > 1:
             section.note(f"surrogate takes the place of one key column, not of {len(on)}", "surrogate")
-        if path is None or not on or size is None or missing is None:
+        if path is None or not on or manifest is None or missing is None:
             return None
-        sizes[section.place] = size
+        sizes[section.place] = manifest
         return JoinPlan(
             section.place, name or "join", path, on, *missing, algorithm, memory, columns, prefix or "",
             suffix or "_right", surrogate, unknown, options, local,
@@ -233,34 +239,40 @@ class _Reader:
             return None
         return found
 
-    def _size(self, section: Section, path: Path | StorePath | None) -> int | None:
-        """Return the bytes of a relation; whether there is one is known without Spark."""
+    def _manifest(self, section: Section, path: Path | StorePath | None) -> Manifest | None:
+        """Return the manifest of a relation; whether there is one is known without Spark."""
         if path is None:
             return None
         try:
-            return manifests.load(path).nbytes
+            return manifests.load(path)
         except SemistreamError as error:
             section.note(str(error), "relation")
             return None
 
-    def _shared(self, joins: list[JoinPlan], memory: int | None, sizes: Mapping[Place, int]) -> list[JoinPlan]:
+    def _shared(self, joins: list[JoinPlan], memory: int | None, sizes: Mapping[Place, Manifest]) -> list[JoinPlan]:
         """Return the joins with a budget each.
 
-        Of what the pipeline has, a small relation gets enough to be held whole, and the rest goes by size.
+        Of what the pipeline has, a small relation gets enough to be held whole, and the rest goes by size. Shares of R
+        are exact if the pipeline has not enough to hold small relations whole for them.
         """
         if memory is None:
             return joins
-        own = sum(plan.memory or 0 for plan in joins)
+        given = [plan for plan in joins if plan.memory is not None]
+        whole = {plan.place: memory_bytes(plan.memory or 0, *_size(sizes[plan.place])) for plan in given}
+        exact = {plan.place: parse_bytes(plan.memory or 0, of=sizes[plan.place].nbytes) for plan in given}
+        owns = whole if sum(whole.values()) <= memory else exact
+        own = sum(owns.values())
         if own > memory:
             said = f"memory is {memory:,} B, and the joins' own come to {own:,} B; give more, or give them less"
             self.root.note(said, "memory")
             return joins
         open_ones = [plan for plan in joins if plan.memory is None]
         free = memory - own
-        least = {plan.place: min(free // len(open_ones), 2 * sizes[plan.place] + _SMALL) for plan in open_ones}
-        rest, total = free - sum(least.values()), sum(sizes[plan.place] for plan in open_ones)
-        parts = {place: bytes_ + rest * sizes[place] // total for place, bytes_ in least.items()}
-        return [replace(plan, memory=parts.get(plan.place, plan.memory)) for plan in joins]
+        each = free // max(1, len(open_ones))
+        least = {plan.place: min(each, whole_relation(*_size(sizes[plan.place]))) for plan in open_ones}
+        rest, total = free - sum(least.values()), sum(sizes[plan.place].nbytes for plan in open_ones)
+        parts = {place: bytes_ + rest * sizes[place].nbytes // total for place, bytes_ in least.items()}
+        return [replace(plan, memory=(owns | parts)[plan.place]) for plan in joins]
 
     def _check_trigger(self, joins: Sequence[JoinPlan], trigger: Trigger) -> None:
         if trigger is None and "trigger" not in self.root:
@@ -320,3 +332,8 @@ class _Reader:
         settings = section.options("settings")
         section.finish()
         return master or "", heap or "", settings
+
+
+def _size(manifest: Manifest) -> tuple[int, int]:
+    """Return the bytes and rows of a relation."""
+    return manifest.nbytes, manifest.rows
