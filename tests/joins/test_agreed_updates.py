@@ -127,12 +127,12 @@ def test_all_joins_on_one_relation_against_a_dictionary(tmp_path: Path, shards: 
         elif rng.random() < 0.7:
             for client in clients:
                 client.finish()
-        before = relation.version, relation.overlay, [_held(client.join) for client in clients]
+        before = relation.revision, relation.overlay, [_held(client.join) for client in clients]
         try:
             relation.apply(table(upserts), deletes=pa.array(deletes, pa.int64()))
         except UpdateRefusedError as refusal:
             outcome = type(refusal).__name__
-            assert before == (relation.version, relation.overlay, [_held(client.join) for client in clients])
+            assert before == (relation.revision, relation.overlay, [_held(client.join) for client in clients])
         else:
             assert not too_large
             outcome = "applied"
@@ -204,7 +204,7 @@ def test_an_update_too_large_is_refused_with_what_would_do(tmp_path: Path, algor
     large = table({key: (-key,) for key in range(20_000)})
     with pytest.raises(UpdateTooLargeError, match="too little") as refusal:
         relation.apply(large)
-    assert relation.version == 1
+    assert relation.revision == 0
     assert small.budget.parts() == before
     client = Client(small)
     client.offer(list(range(1500)), {key: (key,) for key in range(1000)})
@@ -262,7 +262,7 @@ def test_a_join_that_fails_to_follow_serves_nothing_stale(
     broken = bad.inner if isinstance(bad, FrontStage) else bad
     monkeypatch.setattr(broken, "after_update", fails)
     relation.apply(table(dict.fromkeys(range(500), (-7,))))
-    assert relation.version == 2
+    assert relation.revision == 1
     for join in (joins[0], joins[2]):
         values = {value for result in join.process([batch(range(500))]) for value in result["v"].to_pylist()}
         assert values == {-7}
@@ -270,7 +270,7 @@ def test_a_join_that_fails_to_follow_serves_nothing_stale(
         with pytest.raises(BrokenJoinError, match="ZeroDivisionError: told"):
             use()
     relation.apply(table({1: (1,)}))  # it keeps nobody from updating R
-    assert relation.version == 3
+    assert relation.revision == 2
 
 
 @pytest.mark.parametrize("algorithm", [name for name in algorithms() if name not in ("p_cachejoin", "op_cachejoin")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
@@ -12,7 +13,13 @@ import pytest
 import semistream
 from model.data import Contents, Shape, changed, draw_shape, least_page
 from model.watched import Handle, InjectedError, check_contents, shard_of
-from semistream.core.errors import BrokenJoinError, RelationBuildError, SemistreamError, UnsupportedJoinError
+from semistream.core.errors import (
+    BrokenJoinError,
+    CommitConflictError,
+    RelationBuildError,
+    SemistreamError,
+    UnsupportedJoinError,
+)
 from semistream.relation.changes.overlay import Change
 from semistream.relation.changes.patch import Patch
 from semistream.relation.damage.verify import find_faults
@@ -54,8 +61,8 @@ class RelationOperations:
 
     WEIGHTS: ClassVar[dict[str, int]] = {
         "build": 2, "open_handle": 6, "close_handle": 3, "apply": 14, "refused_apply": 3, "faulty_listener": 4,
-        "faulty_apply": 4, "upsert": 10, "refused_upsert": 1, "compact": 2, "vacuum": 2, "read_shards": 2,
-        "compare": 5,
+        "faulty_apply": 4, "upsert": 10, "commit_by_handle": 8, "refused_upsert": 1, "compact": 2, "vacuum": 2,
+        "read_shards": 2, "compare": 5,
     }  # fmt: skip
 
     path: Path
@@ -132,10 +139,10 @@ class RelationOperations:
         """An update that cannot be: rows wider than a page, or a column too few."""
         if (handle := self._updatable(rng)) is None:
             return
-        before = handle.relation.version
+        before = handle.relation.revision
         with pytest.raises(SemistreamError):
             handle.relation.apply(self._impossible(rng, handle.relation.page_bytes))
-        assert handle.relation.version == before
+        assert handle.relation.revision == before
 
     def faulty_listener(self, rng: Random) -> None:
         """Somebody who is told of updates fails. An update that is refused leaves no trace; joins are all told."""
@@ -145,11 +152,11 @@ class RelationOperations:
         self.say(listener.hook, "of", handle)
         handle.relation.subscribe(listener)
         upserts, deletes, changes = self._draw_update(rng, handle)
-        before = handle.relation.version
+        before = handle.relation.revision
         try:
             handle.relation.apply(upserts, deletes)
         except (InjectedError, SemistreamError):
-            assert handle.relation.version == before, "an update was refused, and is there"
+            assert handle.relation.revision == before, "an update was refused, and is there"
         else:
             assert listener.hook != "prepare", "a refusal was passed over"
             assert listener.failures == (listener.hook == "commit")
@@ -167,14 +174,14 @@ class RelationOperations:
                 join.drain()  # or it fails sooner or later, and not here
         handle.reads_until_fault = rng.randint(0, 3)
         upserts, deletes, changes = self._draw_update(rng, handle)
-        before = handle.relation.version
+        before = handle.relation.revision
         try:
             handle.relation.apply(upserts, deletes)
         except SemistreamError:
             pass
         finally:
             handle.reads_until_fault = None
-        if handle.relation.version != before:
+        if handle.relation.revision != before:
             handle.history.append(changed(handle.contents, changes))
         for watched in [join for join in handle.joins if join.join.broken is not None]:
             with pytest.raises(BrokenJoinError):
@@ -183,14 +190,14 @@ class RelationOperations:
             handle.joins.remove(watched)
 
     def _apply(self, handle: Handle, upserts: Any, deletes: Any, changes: Contents) -> None:
-        before = handle.relation.version
+        before = handle.relation.revision
         try:
             handle.relation.apply(upserts, deletes)
         except SemistreamError:
-            assert handle.relation.version == before, "an update was refused, and is there"
+            assert handle.relation.revision == before, "an update was refused, and is there"
             self.say("refused")
         else:
-            assert handle.relation.version == before + 1
+            assert handle.relation.revision == before + 1
             handle.history.append(changed(handle.contents, changes))
 
     # -- versions on disk ---------------------------------------------------------------------------------
@@ -208,6 +215,44 @@ class RelationOperations:
         number = semistream.update(self.path, upserts=upserts, deletes=deletes)
         assert number == newest + 1
         self._committed(number, changed(self.versions[newest], changes), self.shards_of[newest], True)
+
+    def commit_by_handle(self, rng: Random) -> None:
+        """Commit a version through an open relation, which moves to it with all of its joins, or say why not."""
+        if len(self.versions) > _MOST_VERSIONS or (handle := self._updatable(rng)) is None:
+            return
+        relation, newest = handle.relation, max(self.versions)
+        before, attached = (relation.version, relation.revision), bool(relation._listeners)
+        if rng.random() < 0.3:
+            changes: Contents = {}
+            work = relation.compact
+        else:
+            upserts, deletes, changes = self._draw_update(rng, handle)
+            work = partial(relation.update, upserts=upserts, deletes=deletes)
+        whole = not (relation._uncommitted or handle.shards)
+        if not whole or (attached and before[0] != newest):
+            with pytest.raises(CommitConflictError if whole and not changes else SemistreamError):
+                work()
+            assert (relation.version, relation.revision) == before
+            return
+        try:
+            number = work()
+        except SemistreamError as error:
+            self.say("refused:", type(error).__name__)
+            assert (relation.version, relation.revision) == before
+            assert attached or (changes and not self.clustered_of[newest]), "refused without a reason"
+            self._compare_stored(newest)
+            return
+        assert relation.version == number == newest + 1
+        contents = changed(self.versions[newest], changes)
+        self._committed(number, contents, self.shards_of[newest], self.clustered_of[newest])
+        if attached:
+            assert before[0] == newest
+            if relation.revision != before[1]:
+                handle.history.append(contents)
+        else:
+            handle.history = [contents]
+            handle.watch_device()
+        handle.check()
 
     def refused_upsert(self, rng: Random) -> None:
         """A version that cannot be made is not there."""

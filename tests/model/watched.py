@@ -36,9 +36,14 @@ class Handle:
         self.shards = shards
         self.joins: list[WatchedJoin] = []
         self.reads_until_fault: int | None = None
-        relation.device._profile = _PROFILE
-        relation.device.read = self._faulty(relation.device.read)  # type: ignore[method-assign]
-        relation.device.ring = self._faulty(relation.device.ring)  # type: ignore[method-assign]
+        self.watch_device()
+
+    def watch_device(self) -> None:
+        """Let reads fail when they are to, also of what R was opened with again."""
+        device = self.relation.device
+        device._profile = _PROFILE
+        device.read = self._faulty(device.read)  # type: ignore[method-assign]
+        device.ring = self._faulty(device.ring)  # type: ignore[method-assign]
 
     def _faulty(self, read: Callable[..., Any]) -> Callable[..., Any]:
         """Return a way to read that fails when it is time."""

@@ -65,10 +65,10 @@ def building(path: Place, *, overwrite: bool) -> Iterator[Writer]:
         raise
 
 
-def commit_build(writer: Writer, manifest: Manifest, *, overwrite: bool) -> int:
-    """Commit a build, which replaces whatever is the newest by then; return the number of its version."""
+def commit_build(writer: Writer, manifest: Manifest, *, overwrite: bool) -> Manifest:
+    """Commit a build, which replaces whatever is the newest by then; return the manifest of its version."""
 
-    def work() -> int:
+    def work() -> Manifest:
         newest = manifests.latest(writer.path)
         if newest is not None and not overwrite:
             raise _there_already(writer.path, newest)
@@ -79,8 +79,9 @@ def commit_build(writer: Writer, manifest: Manifest, *, overwrite: bool) -> int:
                 most = manifests.load(writer.path, newest).most_shards
                 if most > len(manifest.shards):
                     properties = {**properties, MOST_SHARDS: str(most)}
-        writer.commit(dataclasses.replace(manifest, version=version, properties=properties))
-        return version
+        built = dataclasses.replace(manifest, version=version, properties=properties)
+        writer.commit(built)
+        return built
 
     return until_first(writer.path, work)
 
@@ -115,8 +116,8 @@ def build(
     follows: int | None = None,
     unique: bool = False,
     schema: pa.Schema | None = None,
-) -> Place:
-    """Build a relation; see `Relation.build` for the parameters. Returns its path.
+) -> Manifest:
+    """Build a relation; see `Relation.build` for the parameters. Returns the manifest of the version.
 
     ``properties`` are kept in the manifest. With ``follows`` the new version replaces just that one, or nothing.
     ``schema`` is what R is to have, of which ``data`` may have the `roomy_schema`.
@@ -155,13 +156,13 @@ def build(
                 shards=tuple(written), properties={NULL_KEYS: str(null_keys), **(properties or {})},
             )  # fmt: skip
             if follows is None:
-                commit_build(writer, manifest, overwrite=overwrite)
-            else:
-                writer.commit(dataclasses.replace(manifest, version=follows + 1))
+                return commit_build(writer, manifest, overwrite=overwrite)
+            following = dataclasses.replace(manifest, version=follows + 1)
+            writer.commit(following)
+            return following
         finally:
             for shard in writers:
                 shard.abandon()
-    return path
 
 
 def _such_as(writers: list[ShardWriter]) -> str:

@@ -1,49 +1,45 @@
-"""R on disk, as the joins see it: keys to pages, pages to frames, rows out of frames."""
+"""R on disk: built, opened, changed version by version, and kept in order."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
-import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
-
-from semistream.core.arrays import Bytes, Ints
-from semistream.core.units import format_bytes, format_count
+from semistream.core.errors import SemistreamError
 from semistream.relation import builder
-from semistream.relation.changes.overlay import Change, Overlay
-from semistream.relation.changes.patch import Patch
-from semistream.relation.changes.preparing import prepare
-from semistream.relation.changes.updatable import State
-from semistream.relation.changes.update_agreement import Listener, ask_all, tell_all
-from semistream.relation.devices.device import Device, DeviceCounters
-from semistream.relation.devices.mapped_device import MappedDevice
-from semistream.relation.devices.ring_reader import RingReader
-from semistream.relation.keys.key_codec import KeyCodec
-from semistream.relation.pages.page_index import Index, Located, ScatteredIndex, locate_in_shards
-from semistream.relation.pages.page_layout import PageLayout, page_keys
-from semistream.relation.pages.shard_writer import PAGE_BYTES, stored_schema, whole_rows
-from semistream.relation.relation_files import open_files
+from semistream.relation.committing import commit_compacted, commit_update
+from semistream.relation.damage.repair import Repaired, repair
+from semistream.relation.damage.repair_source import Source
+from semistream.relation.open_relation import OpenRelation
+from semistream.relation.pages.shard_writer import PAGE_BYTES
 from semistream.relation.rows.arrow_input import read_whole
-from semistream.relation.rows.row_codec import RowCodec
-from semistream.relation.stores.local_tier import local_tier
-from semistream.relation.stores.store_path import Place, StorePath, place_of
+from semistream.relation.storage.manifest import Manifest, latest
+from semistream.relation.stores.store_path import Place
 from semistream.relation.versions.holds import Hold, hold_manifest
+from semistream.relation.versions.vacuum import vacuum
+from semistream.relation.versions.version_history import Version, history
 
 __all__ = ["Relation"]
 
 
-class Relation:
+class Relation(OpenRelation):
     """A table far bigger than memory, in pages that are found by key and read in runs.
 
-    Made by `build` and `open`. Pages are numbered through all shards: ``locate`` says which pages hold a key,
-    ``read`` brings pages into frames, and `rows` decodes single rows straight out of them. Memory: the index (9 bytes a
-    page, or 25 after updates), and pages that `apply` changed; nothing is cached. Properties read nothing.
+    Made by `build` and `open`. Memory: the index (9 bytes a page, or 25 after updates), and pages that changed while
+    joins were attached; nothing is cached.
+
+    `upsert`, `delete`, `update` and `compact` each commit one version and return its number. Afterwards this object
+    shows that version:
+
+    * With no join attached, R is opened again: nothing is held in memory, and page numbers are other ones. If
+      another writer was first, the change is made to the version that it left.
+    * With joins attached, the joins are asked first, as by `apply`, and one that has no memory for the update refuses
+      it before anything is written. Then they follow: tuples that wait see R wholly before or wholly after it. The
+      changed pages stay in memory, inside the joins' budgets, until R is closed. If another writer was first,
+      `CommitConflictError` is raised and nothing has changed.
+
+    Other objects that have R open, in this process or elsewhere, keep the version they opened; see `refresh`.
 
     Examples
     --------
@@ -51,33 +47,10 @@ class Relation:
     >>> products = pa.table({"id": [3, 1, 2], "name": ["pear", "apple", "fig"]})
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     relation = Relation.build(products, f"{folder}/products", key="id")
-    ...     relation.to_table().to_pydict()
-    {'id': [1, 2, 3], 'name': ['apple', 'fig', 'pear']}
+    ...     version = relation.upsert(pa.table({"id": [2, 4], "name": ["date", "plum"]}))
+    ...     version, relation.to_table()["name"].to_pylist()
+    (2, ['apple', 'date', 'pear', 'plum'])
     """
-
-    def __init__(
-        self, schema: pa.Schema, key: KeyCodec, device: Device, indexes: Sequence[Index], shard_pages: Sequence[int], *,
-        rows: int, unique: bool, clustered: bool, path: Place | None = None, version: int = 1,
-        open_shards: Sequence[int] | None = None, shard_count: int | None = None,
-    ) -> None:  # fmt: skip
-        self.schema, self.key, self.device = schema, key, device
-        self.row_count, self.unique, self.clustered = rows, unique, clustered
-        self.path, self.version = path, version
-        self.codec = RowCodec(stored_schema(schema, key))
-        self.layout = PageLayout(device.frame_bytes, 0 if self.codec.variable else self.codec.stride)
-        self.indexes = list(indexes)
-        self.shard_count = len(self.indexes) if shard_count is None else shard_count
-        """Shards of R, of which not all need be open."""
-        self._place = np.full(self.shard_count, -1, np.int32)
-        self._place[np.arange(self.shard_count) if open_shards is None else list(open_shards)] = np.arange(len(indexes))
-        self.overlay = Overlay.empty(device, len(self.indexes))
-        """Pages changed by `apply`."""
-        self.page_order: Ints = np.empty(0, np.int64)
-        """Page ids in key order, or nothing while that is their own order."""
-        self.shard_bases = np.concatenate([[0], np.cumsum(shard_pages)]).astype(np.int64)
-        self._held: Hold | None = None
-        self._listeners: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._installing, self._changing = threading.RLock(), threading.Lock()
 
     @classmethod
     def build(
@@ -114,234 +87,136 @@ class Relation:
             Parts by hash of the key, for as many tasks of a cluster.
         memory
             What sorting may hold; more than that is spilled beside the relation.
-        overwrite, unique
-            Replace the relation at ``path`` by a new version; refuse a key that has several rows.
+        overwrite
+            Replace the relation at ``path`` by a new version.
+        unique
+            Refuse a key that has several rows.
         """
-        return cls.open(
-            builder.build(
-                data, path, key, page_size=page_size, fill=fill, clustered=clustered,
-                shards=shards, memory=memory, overwrite=overwrite, unique=unique,
-            )
+        builder.build(
+            data, path, key, page_size=page_size, fill=fill, clustered=clustered,
+            shards=shards, memory=memory, overwrite=overwrite, unique=unique,
         )  # fmt: skip
+        return cls.open(path)
 
-    @classmethod
-    def open(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        version: int | None = None,
-        shards: Sequence[int] | None = None,
-        direct: bool = True,
-        depth: int = 64,
-        local: int | float | str | None = None,
-    ) -> Relation:
-        """Open a relation for reading: the manifest and the indexes are read whole, and no pages.
+    # -- versions -----------------------------------------------------------------------------------------
+
+    def upsert(self, data: Any) -> int:
+        """Give keys new rows, or their first, in a new version; return its number.
 
         Parameters
         ----------
-        path
-            What `build` wrote.
-        version
-            Which version; by default the newest.
-        shards
-            Only these shards; keys of others are then absent.
-        direct
-            Read past the operating system's page cache, so that the budget is all the memory there is. Where
-            the file system refuses, reads are buffered.
-        depth
-            Reads in flight at once.
-        local
-            Of a relation in a store: bytes, such as ``"20GB"``, or a share of R, of what was read to keep on this
-            machine's disk; see `semistream.relation.stores.local_tier`. By default ``$SEMISTREAM_LOCAL``, or none.
-        """
-        path = place_of(path)
-        manifest, held = hold_manifest(path, version)
-        with contextlib.ExitStack() as undo:
-            undo.callback(held.close)
-            numbers = tuple(range(len(manifest.shards)) if shards is None else shards)
-            tier = local_tier(local, manifest.nbytes) if isinstance(path, StorePath) else None
-            files = open_files(path, manifest, numbers, direct=direct, depth=depth, tier=tier)
-            relation = cls(
-                manifest.schema, files.key, files.device, files.indexes, files.shard_pages,
-                rows=files.rows, unique=files.unique, clustered=manifest.clustered, path=path, version=manifest.version,
-                open_shards=numbers, shard_count=len(manifest.shards),
-            )  # fmt: skip
-            undo.pop_all()
-        relation.page_order, relation._held = files.page_order, held
-        return relation
-
-    @property
-    def value_schema(self) -> pa.Schema:
-        """R's columns without the key: what a join adds to the stream."""
-        return pa.schema([field for field in self.schema if field.name not in self.key.names])
-
-    @property
-    def page_count(self) -> int:
-        """Pages of all shards (``N_R``)."""
-        return self.overlay.page_count
-
-    @property
-    def page_bytes(self) -> int:
-        """Bytes of a page (``v_P``)."""
-        return self.device.page_bytes
-
-    @property
-    def rows_per_page(self) -> float:
-        """Rows of a page, on average."""
-        return self.row_count / max(1, self.page_count)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes on disk, of which a budget of ``"5%"`` is a share."""
-        return self.page_count * self.page_bytes
-
-    @property
-    def index_bytes(self) -> int:
-        """Bytes of the index held in memory."""
-        return self.map_bytes + self.page_order.nbytes + sum(index.nbytes for index in self.indexes)
-
-    @property
-    def map_bytes(self) -> int:
-        """Bytes that tell where pages are which older versions of the files have moved; part of `index_bytes`."""
-        return self.device.nbytes if isinstance(self.device, MappedDevice) else 0
-
-    @property
-    def counters(self) -> DeviceCounters:
-        """What was read so far, leaves of a scattered index included."""
-        return sum((leaves.counters for leaves in self._leaves), self.device.counters.snapshot())
-
-    @property
-    def _leaves(self) -> list[Device]:
-        return [index.device for index in self.indexes if isinstance(index, ScatteredIndex)]
-
-    def home(self, keys: Ints) -> NDArray[np.int32]:
-        """Return the position in `indexes` of each key's shard, or -1 if that shard is not open."""
-        return self._place[self.key.shards(keys, self.shard_count)]
-
-    def place_of(self, shard: int) -> int:
-        """Return the position in `indexes` of a shard, or -1 if it is not open."""
-        return int(self._place[shard])
-
-    def locate(self, keys: Ints) -> Located:
-        """Return the pages that may hold each key; none means that R cannot hold it.
-
-        A binary search a key in memory, without reads; if R is not clustered, a read of each leaf that keys are in.
-        """
-        if len(self.indexes) == 1:
-            return self.indexes[0].locate(keys)
-        return locate_in_shards(self.indexes, self.shard_bases, self.home(keys), keys)
-
-    def read(self, pages: Ints, frames: Bytes) -> None:
-        """Bring page ``pages[i]`` into ``frames[i]``, a changed one from memory, others from the device, verified."""
-        if self.overlay.ids.size:
-            self.overlay.read(self.device, pages, frames)
-        else:
-            self.device.read(pages, frames)
-
-    def ring(self, frames: Bytes) -> contextlib.AbstractContextManager[RingReader | None]:
-        """Have a ring over frames to read pages through; None where they are read otherwise (`Device.ring`)."""
-        return contextlib.nullcontext() if self.overlay.ids.size else self.device.ring(frames)
-
-    def frames(self, count: int) -> Bytes:
-        """Return room for ``count`` pages, aligned as the device needs it; memory is taken as pages come in."""
-        return self.device.allocate(count)
-
-    def rows(self, data: Bytes, starts: Ints) -> pa.RecordBatch:
-        """Decode the rows that start at ``starts`` of ``data``, in the schema they are stored in; without reads."""
-        return self.codec.decode(data, starts)
-
-    def to_batches(self, pages_at_once: int = 512) -> Iterator[pa.RecordBatch]:
-        """Yield all of R, page after page: one scan, in the memory of ``pages_at_once`` pages and their rows."""
-        frames = self.frames(min(pages_at_once, max(1, self.page_count)))
-        for begin in range(0, self.page_count, len(frames)):
-            pages = np.arange(begin, min(begin + len(frames), self.page_count))
-            yield self.decode(pages, frames[: pages.size])[1]
-
-    def decode(self, pages: Ints, frames: Bytes) -> tuple[Ints, pa.RecordBatch]:
-        """Read pages into ``frames``; return key64 and all columns of their rows."""
-        self.read(pages, frames)
-        keys, _, starts = page_keys(frames, self.layout.stride)
-        return keys, whole_rows(self.schema, self.key, keys, self.rows(frames.reshape(-1), starts))
-
-    def to_table(self) -> pa.Table:
-        """Return all of R in memory, in one scan; for tests and small relations."""
-        return pa.Table.from_batches(self.to_batches(), self.schema)
-
-    def apply(self, upserts: Any = None, deletes: Any = None) -> Change:
-        """Change R in memory: changed pages take the place of those on disk, which stay as they are.
-
-        Costs a read of each page with a changed key, and holds those pages, and a new index, until R is closed.
-
-        Parameters
-        ----------
-        upserts
+        data
             Rows of R, as `build` takes them. A key that occurs here has these rows from now on, and no others.
-        deletes
-            Keys to remove: an Arrow array, or anything with the key columns. Deleted first, then upserted.
-
-        Examples
-        --------
-        >>> import pyarrow as pa, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     relation = Relation.build(pa.table({"id": [1, 2], "name": ["apple", "fig"]}), f"{folder}/r", key="id")
-        ...     change = relation.apply(pa.table({"id": [2, 3], "name": ["date", "pear"]}), deletes=pa.array([1]))
-        ...     relation.version, relation.to_table().to_pydict()
-        (2, {'id': [2, 3], 'name': ['date', 'pear']})
+            Changed pages are worked out in memory; for updates larger than memory use `semistream.spark.upsert`.
         """
-        given = read_whole(upserts), read_whole(deletes)
+        return self.update(upserts=data)
+
+    def delete(self, keys: Any) -> int:
+        """Remove keys with all their rows in a new version; return its number.
+
+        ``keys`` is an Arrow array, or anything with the key columns. Keys that R does not have are ignored.
+        """
+        return self.update(deletes=keys)
+
+    def update(self, *, upserts: Any = None, deletes: Any = None) -> int:
+        """Delete and upsert in one version; return its number. See `upsert` and `delete`; deletes come first."""
+        path = self._changeable("update")
+        upserts, deletes = read_whole(upserts), read_whole(deletes)  # may be needed again
+        if not self._listeners:
+            return self._reopen(commit_update(path, upserts, deletes).version)
+
+        def commit() -> tuple[Manifest, Hold]:
+            return hold_manifest(path, commit_update(path, upserts, deletes, follows=self.version).version)
+
         while True:
-            patch = self.prepare(*given)
+            patch = self.prepare(upserts, deletes)
             with self._installing:
-                if patch.of_version == self.version:  # or another thread was faster
-                    return self.install(patch)
+                if patch.of_revision == self.revision:  # or another thread was faster
+                    self.install(patch, commit)
+                    return self.version
 
-    def prepare(self, upserts: Any = None, deletes: Any = None) -> Patch:
-        """Work an update out, with all its reads, without installing it; the patch says how much memory it takes."""
-        with self._changing:
-            now = State(self.version, list(self.indexes), self.overlay, self.row_count, self.unique)
-        return prepare(self, now, upserts, deletes)
+    def compact(self) -> int:
+        """Rewrite R without the traces of updates, as a new version; return its number.
 
-    def install(self, patch: Patch) -> Change:
-        """Make a prepared update visible, between reads, once all who hold copies of pages or rows have agreed.
-
-        No reads. Raises what any of them refuses it with; then R and all of them are as they were.
+        Old versions stay readable. With joins attached, pages are still read from the files of the version that R was
+        opened with, which have the same rows.
         """
+        path = self._changeable("compact")
+        if not self._listeners:
+            return self._reopen(commit_compacted(path).version)
         with self._installing:
-            patch.check_applies_to(self.version)
-            agreements = ask_all(list(self._listeners), patch)
-            with self._changing:
-                self.overlay, self.page_order, self.indexes = patch.overlay, patch.page_order, list(patch.indexes)
-                self.row_count, self.unique = patch.row_count, patch.unique
-                self.version += 1
-            change = Change(self.version, patch.keys, patch.pages)
-            tell_all(agreements, change)
-            return change
+            self._show(*hold_manifest(path, commit_compacted(path, follows=self.version).version))
+        return self.version
 
-    def subscribe(self, listener: Listener) -> None:
-        """Ask ``listener`` before updates, and tell it of them, for as long as it lives."""
-        self._listeners.add(listener)
+    def refresh(self) -> int:
+        """Move to the newest version, which another writer may have committed; return its number.
 
-    def unsubscribe(self, listener: Listener) -> None:
-        """Tell ``listener`` no more."""
-        self._listeners.discard(listener)
+        Refused while joins are attached, which hold pages of the version that they see: make new joins on
+        `Relation.open` instead.
+        """
+        path = self._changeable("refresh")
+        newest = latest(path)
+        if newest == self.version and not self.overlay.ids.size:
+            return newest
+        if self._listeners:
+            raise SemistreamError(
+                f"{len(self._listeners)} joins hold pages of version {self.version} of {path}; close them or open the "
+                "relation again for new joins, then these go on with the version they have"
+            )
+        return self._reopen(None)
 
-    def close(self) -> None:
-        """Close the files."""
-        for device in (self.device, *self._leaves):
-            device.close()
-        if self._held is not None:
-            self._held.close()
+    def history(self) -> list[Version]:
+        """Return all versions that can still be opened, the oldest first."""
+        return history(self._stored("history"))
 
-    def __enter__(self) -> Relation:
-        return self
+    def vacuum(self, *, keep: Iterable[int] = (), older_than: float = 3600.0, idle_days: float = 30.0) -> list[str]:
+        """Remove versions that are no longer needed; return the names of removed files. See `semistream.vacuum`.
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        The version that this object shows stays.
+        """
+        return vacuum(self._stored("vacuum"), keep=keep, older_than=older_than, idle_days=idle_days)
 
-    def __repr__(self) -> str:
-        order = "by key" if self.clustered else "in its own order"
-        return (
-            f"Relation({self.path}, version {self.version}: {format_count(self.row_count)} rows {order}, "
-            f"{format_count(self.page_count)} pages of {format_bytes(self.page_bytes)}, "
-            f"{len(self.indexes)} shards, key {', '.join(self.key.names)})"
-        )
+    def repair(
+        self, source: Source | None = None, *, copy: str | os.PathLike[str] | None = None, trust: bool = False
+    ) -> list[Repaired]:
+        """Make all versions readable again, in place; return what was repaired. See `semistream.repair`.
+
+        This object then reads the repaired pages. If the newest version had to be built again from ``source``, the
+        object moves to the new one, unless joins are attached.
+        """
+        repaired = repair(self._stored("repair"), source, copy=copy, trust=trust)
+        if not (self._listeners or self._uncommitted):
+            self.refresh()
+        return repaired
+
+    # -- inside -------------------------------------------------------------------------------------------
+
+    def _stored(self, what: str) -> Place:
+        if self.path is None or self.manifest is None:
+            raise SemistreamError(
+                f"{what} works on files, and this relation has none; build one from its rows with Relation.build"
+            )
+        return self.path
+
+    def _changeable(self, what: str) -> Place:
+        """Return the path if this object may move to another version."""
+        path = self._stored(what)
+        if self._uncommitted:
+            raise SemistreamError(
+                f"{what} would lose {self._uncommitted} updates that apply made in memory only; open {path} again "
+                "for it, and give the same updates to upsert and delete"
+            )
+        if len(self.open_shards) < self.shard_count:
+            raise SemistreamError(
+                f"{what} needs all of R, and {len(self.open_shards)} of {self.shard_count} shards of {path} are open; "
+                "open it without shards="
+            )
+        return path
+
+    def _reopen(self, version: int | None) -> int:
+        """Show another version, the newest if None, as its files have it."""
+        assert self.path is not None
+        fresh = self.open(self.path, version=version, **self._options)
+        with self._installing, self._changing:
+            self._become(fresh)
+        return self.version

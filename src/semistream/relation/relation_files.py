@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,7 +13,6 @@ from semistream.relation.devices.device import Device
 from semistream.relation.devices.file_device import FileDevice
 from semistream.relation.devices.mapped_device import MappedDevice
 from semistream.relation.devices.store_device import StoreDevice
-from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.pages.page_index import ClusteredIndex, Index, ScatteredIndex, page_order
 from semistream.relation.storage.index_file import load_index
 from semistream.relation.storage.manifest import Manifest
@@ -25,110 +23,83 @@ from semistream.relation.stores.local_tier import LocalTier
 from semistream.relation.stores.object_store import ObjectStatus
 from semistream.relation.stores.store_path import ListedPath, Place, StorePath
 
-__all__ = ["RelationFiles", "check_files", "open_files"]
+__all__ = ["RelationFiles", "check_files"]
 
 
-@dataclass(frozen=True)
 class RelationFiles:
-    """Some shards of R, ready to be read."""
-
-    key: KeyCodec
-    device: Device
-    indexes: list[Index]
-    shard_pages: list[int]
-    page_order: Ints
-    """Page ids in key order, or nothing while that is their own order."""
-    rows: int
-    unique: bool
-
-
-def open_files(
-    path: Place,
-    manifest: Manifest,
-    numbers: Sequence[int],
-    *,
-    direct: bool = True,
-    depth: int = 16,
-    tier: LocalTier | None = None,
-) -> RelationFiles:
-    """Open the shards ``numbers`` of a version; see `Relation.open`.
+    """Some shards of a version of R, open to be read.
 
     Reads the indexes and page maps whole, and no pages; the size of every file of pages is looked at.
+
+    Parameters
+    ----------
+    place, manifest
+        Where R is, and the version.
+    numbers
+        Which shards.
+    direct, depth, tier
+        See `Relation.open`.
     """
-    if any(not 0 <= number < len(manifest.shards) for number in numbers):
-        raise ValueError(f"{path} has shards 0 to {len(manifest.shards) - 1}, and {list(numbers)} was asked for")
-    files = [manifest.shards[number] for number in numbers]
-    key = KeyCodec.for_schema(manifest.schema, manifest.key)
-    statuses = check_files(path, files, manifest.page_bytes)
-    if isinstance(path, StorePath):
-        path = ListedPath(path, statuses, None if tier is None else tier.whole)
-    maps, orders = _page_maps(path, files)
-    named = [(shard, name, size) for shard in files for name, size in shard.page_files if name != shard.leaves_file]
-    device = _device(path, named, statuses, manifest.page_bytes, direct, depth, tier)
-    if any(shard.deltas for shard in files):
-        device = MappedDevice(device, maps, [sum(pages for _, pages in shard.deltas) for shard in files])
-    bases = np.cumsum([0, *(one.page_count for one in maps)])
-    indexes: list[Index] = [
-        _open_index(
-            path, shard, statuses, manifest.page_bytes, None if order is None else order + base, direct, depth, tier
-        )
-        for shard, order, base in zip(files, orders, bases, strict=False)
-    ]
-    clustered = [index for index in indexes if isinstance(index, ClusteredIndex)]
-    return RelationFiles(
-        key, device, indexes, [one.page_count for one in maps], page_order(clustered, bases),
-        rows=sum(shard.rows for shard in files), unique=all(shard.unique for shard in files),
-    )  # fmt: skip
 
+    def __init__(
+        self, place: Place, manifest: Manifest, numbers: Sequence[int], *, direct: bool, depth: int,
+        tier: LocalTier | None = None,
+    ) -> None:  # fmt: skip
+        if any(not 0 <= number < len(manifest.shards) for number in numbers):
+            raise ValueError(f"{place} has shards 0 to {len(manifest.shards) - 1}, and {list(numbers)} was asked for")
+        self._shards = [manifest.shards[number] for number in numbers]
+        self._page_bytes, self._direct, self._depth, self._tier = manifest.page_bytes, direct, depth, tier
+        self._statuses = check_files(place, self._shards, manifest.page_bytes)
+        self._place = place
+        if isinstance(place, StorePath):
+            self._place = ListedPath(place, self._statuses, None if tier is None else tier.whole)
+        mapped = [
+            (None, PageMap.plain(shard.pages)) if shard.map_file is None else load_map(self._place, shard)
+            for shard in self._shards
+        ]  # ids of pages in key order, if that is not the order of ids, and where pages are
+        self.shard_pages = [page_map.page_count for _, page_map in mapped]
+        self.device = self._pages([page_map for _, page_map in mapped])
+        bases = np.cumsum([0, *self.shard_pages])
+        self.indexes: list[Index] = [
+            self._index(shard, None if order is None else order + base)
+            for shard, (order, _), base in zip(self._shards, mapped, bases, strict=False)
+        ]
+        clustered = [index for index in self.indexes if isinstance(index, ClusteredIndex)]
+        self.page_order = page_order(clustered, bases)
+        """Page ids in key order, or nothing while that is their own order."""
+        self.rows = sum(shard.rows for shard in self._shards)
+        self.unique = all(shard.unique for shard in self._shards)
 
-def _device(
-    path: Place,
-    named: Sequence[tuple[ShardFiles, str, int]],
-    statuses: Mapping[str, ObjectStatus],
-    page_bytes: int,
-    direct: bool,
-    depth: int,
-    tier: LocalTier | None,
-) -> Device:
-    """Return what reads the pages of some files."""
-    bound = [name not in shard.unbound for shard, name, _ in named]
-    if isinstance(path, StorePath):
-        objects = [(path / name, statuses[name], pages) for _, name, pages in named]
-        return StoreDevice(objects, page_bytes, bound=bound, depth=depth, tier=tier)
-    paths = [(path / name, pages) for _, name, pages in named]
-    return FileDevice(paths, page_bytes, bound=bound, direct=direct, depth=depth)
+    def _pages(self, maps: Sequence[PageMap]) -> Device:
+        """Return what reads R's pages."""
+        named = [
+            (shard, name, size)
+            for shard in self._shards
+            for name, size in shard.page_files
+            if name != shard.leaves_file
+        ]
+        device = self._device(named)
+        if any(shard.deltas for shard in self._shards):
+            return MappedDevice(device, maps, [sum(pages for _, pages in shard.deltas) for shard in self._shards])
+        return device
 
+    def _index(self, shard: ShardFiles, order: Ints | None) -> ClusteredIndex | ScatteredIndex:
+        bound = shard.index_file not in shard.unbound
+        first, continues = load_index(self._place / shard.index_file, shard.index_entries, bound=bound)
+        if shard.leaves_file is None:
+            return ClusteredIndex(first, continues, shard.last_key, order)
+        leaves = self._device([(shard, shard.leaves_file, shard.leaves)])
+        return ScatteredIndex(ClusteredIndex(first, continues, shard.last_key), leaves)
 
-def _open_index(
-    path: Place,
-    shard: ShardFiles,
-    statuses: Mapping[str, ObjectStatus],
-    page_bytes: int,
-    order: Ints | None,
-    direct: bool,
-    depth: int,
-    tier: LocalTier | None,
-) -> ClusteredIndex | ScatteredIndex:
-    bound = shard.index_file not in shard.unbound
-    first, continues = load_index(path / shard.index_file, shard.index_entries, bound=bound)
-    if shard.leaves_file is None:
-        return ClusteredIndex(first, continues, shard.last_key, order)
-    named = [(shard, shard.leaves_file, shard.leaves)]
-    leaves = _device(path, named, statuses, page_bytes, direct, depth, tier)
-    return ScatteredIndex(ClusteredIndex(first, continues, shard.last_key), leaves)
-
-
-def _page_maps(path: Place, shards: Sequence[ShardFiles]) -> tuple[list[PageMap], list[Ints | None]]:
-    """Return where the pages of each shard are, and their ids in key order if that is not the order of ids."""
-    maps: list[PageMap] = []
-    orders: list[Ints | None] = []
-    for shard in shards:
-        order, page_map = None, PageMap.plain(shard.pages)
-        if shard.map_file is not None:
-            order, page_map = load_map(path, shard)
-        maps.append(page_map)
-        orders.append(order)
-    return maps, orders
+    def _device(self, named: Sequence[tuple[ShardFiles, str, int]]) -> Device:
+        """Return what reads the pages of some files."""
+        bound = [name not in shard.unbound for shard, name, _ in named]
+        place, depth = self._place, self._depth
+        if isinstance(place, StorePath):
+            objects = [(place / name, self._statuses[name], pages) for _, name, pages in named]
+            return StoreDevice(objects, self._page_bytes, bound=bound, depth=depth, tier=self._tier)
+        paths = [(place / name, pages) for _, name, pages in named]
+        return FileDevice(paths, self._page_bytes, bound=bound, direct=self._direct, depth=depth)
 
 
 def check_files(path: Place, shards: Sequence[ShardFiles], page_bytes: int) -> dict[str, ObjectStatus]:

@@ -15,15 +15,16 @@ from semistream.core.arrays import Ints
 from semistream.core.errors import NotARelationError
 from semistream.relation.changes.repacking import row_lengths
 from semistream.relation.keys.xxhash import hash_bytes, start
+from semistream.relation.open_relation import OpenRelation
 from semistream.relation.pages.page_layout import page_keys
-from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage.manifest import Manifest
 from semistream.relation.storage.map_file import load_map
 from semistream.relation.storage.page_map import PageMap
 from semistream.relation.storage.shard_files import ShardFiles
 from semistream.relation.stores.store_path import Place, place_of
 
-__all__ = ["changed_keys"]
+__all__ = ["changed_between", "changed_keys"]
 
 _PAGES_AT_ONCE = 256
 
@@ -55,16 +56,26 @@ def changed_keys(
     Examples
     --------
     >>> import pyarrow as pa, tempfile
-    >>> from semistream.relation.updates import upsert
+    >>> from semistream import Relation
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     first = Relation.build(pa.table({"id": [1, 2], "name": ["apple", "fig"]}), f"{folder}/r", key="id")
-    ...     second = upsert(f"{folder}/r", pa.table({"id": [1, 2, 3], "name": ["apple", "date", "pear"]}))
+    ...     relation = Relation.build(pa.table({"id": [1, 2], "name": ["apple", "fig"]}), f"{folder}/r", key="id")
+    ...     second = relation.upsert(pa.table({"id": [1, 2, 3], "name": ["apple", "date", "pear"]}))
     ...     changed_keys(f"{folder}/r", 1, second).tolist()
     [2, 3]
     """
     path = place_of(path)
     try:
         earlier, later = manifests.load(path, before), manifests.load(path, after)
+    except NotARelationError:  # removed
+        return None
+    return changed_between(path, earlier, later, shard, most_pages)
+
+
+def changed_between(
+    path: Place, earlier: Manifest, later: Manifest, shard: int, most_pages: int | None = None
+) -> Ints | None:
+    """Do as `changed_keys` with manifests that were read already."""
+    try:
         if max(len(earlier.shards), len(later.shards)) <= shard or len(earlier.shards) != len(later.shards):
             return None
         old, new = earlier.shards[shard], later.shards[shard]
@@ -76,8 +87,8 @@ def changed_keys(
         if most_pages is not None and were.size + are.size > most_pages:
             return None
         with (
-            Relation.open(path, version=before, shards=[shard]) as first,
-            Relation.open(path, version=after, shards=[shard]) as second,
+            OpenRelation.open(path, version=earlier.version, shards=[shard]) as first,
+            OpenRelation.open(path, version=later.version, shards=[shard]) as second,
         ):
             return _differing(_rows_of(first, were), _rows_of(second, are))
     except (NotARelationError, FileNotFoundError):  # removed, or being removed
@@ -106,7 +117,7 @@ def _map_of(path: Place, shard: ShardFiles) -> tuple[Ints, PageMap]:
     return load_map(path, shard)
 
 
-def _rows_of(relation: Relation, pages: Ints) -> tuple[Ints, Ints, Ints]:
+def _rows_of(relation: OpenRelation, pages: Ints) -> tuple[Ints, Ints, Ints]:
     """Return the keys of pages, ascending, how many rows each has there, and what they add up to, hashed."""
     keys, hashes = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
     frames = relation.frames(min(_PAGES_AT_ONCE, max(1, pages.size)))

@@ -93,7 +93,7 @@ def test_tuples_that_wait_see_r_as_it_was_and_later_ones_as_it_is(folder: Path) 
         join.offer(pa.record_batch({"id": np.arange(5), "n": np.arange(10, 15)}))
         assert not change.done()
         results += join.drain()
-        assert change.result().version == relation.version == 2
+        assert change.result().revision == relation.revision == 1
         versions = assert_whole(pa.Table.from_batches(results), 15)
         assert versions.tolist() == [0] * 10 + [1] * 5
 
@@ -197,7 +197,7 @@ def test_updates_that_cannot_be_installed_are_told_and_the_stream_goes_on(folder
         assert sum(result.num_rows for result in results) == 300
         assert isinstance(wrong.exception(), SemistreamError)
         assert isinstance(large.exception(), BudgetExceededError)
-        assert relation.version == 1
+        assert relation.revision == 0
         assert {value for result in results for value in result["value"].to_pylist()} == {0}
         join.check()
 
@@ -220,7 +220,7 @@ def test_an_update_before_the_first_tuple(tmp_path: Path) -> None:
     join = Ssij(relation, on="id", memory=2_000_000)
     done = join.update(pa.table({"id": [2, 3], "v": [20, 30]}))
     assert list(join.drain()) == []
-    assert done.result(timeout=0).version == 2
+    assert done.result(timeout=0).revision == 1
     assert join.pending == 0
     found = pa.Table.from_batches(join.process([pa.record_batch({"id": [1, 2, 3]})]))
     assert sorted(found["v"].to_pylist()) == [1, 20, 30]

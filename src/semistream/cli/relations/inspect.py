@@ -52,10 +52,8 @@ def inspect(
 def describe(relation: Relation) -> dict[str, Any]:
     """Return everything `inspect` says, ready for JSON."""
     from semistream.relation.builder import NULL_KEYS
-    from semistream.relation.storage import manifest as manifests
 
-    assert relation.path is not None
-    manifest = manifests.load(relation.path, relation.version)
+    manifest = relation.stored
     return {
         "path": str(relation.path),
         "version": relation.version,
@@ -118,10 +116,8 @@ def _check(relation: Relation) -> list[Fault]:
 
 def _notes(relation: Relation) -> list[str]:
     from semistream.relation.damage.verify_files import format_notes
-    from semistream.relation.storage import manifest as manifests
 
-    assert relation.path is not None
-    return format_notes(manifests.load(relation.path, relation.version))
+    return format_notes(relation.stored)
 
 
 def _report(faults: list[Fault] | None, pages: int, notes: list[str]) -> None:

@@ -16,11 +16,12 @@ from rich.table import Table
 
 from semistream.cli.console import errors, out
 from semistream.cli.path_arguments import Derive, RelationPath
-from semistream.core.errors import SemistreamError
 from semistream.core.paths import is_address, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from semistream.relation.storage.manifest import Manifest
 
 __all__ = ["compact", "delete", "history", "upsert", "vacuum"]
 
@@ -66,17 +67,21 @@ def upsert(
     A key that occurs in the sources has these rows from then on, and no others. Readers of older versions go on
     reading them.
     """
+    from semistream.relation.storage import manifest as manifests
+
     if spark is not None:
         if derive:
             raise ValueError("--spark knows no --derive; leave one of them out")
         from semistream.spark.relations.update_jobs import upsert as by_job
 
+        before = manifests.load(path)
         with _session(spark) as session:
-            _announce(path, by_job(_frame(session, sources, path, table, types, nulls), path))
+            _announce(path, before, by_job(_frame(session, sources, before, table, types, nulls), path))
         return
     from semistream.relation.updates import upsert as commit
 
-    _announce(path, commit(path, _read(sources, path, table, types, nulls, derive, keys_only=False)))
+    before = manifests.load(path)
+    _announce(path, before, commit(path, _read(sources, before, table, types, nulls, derive, keys_only=False)))
 
 
 def delete(
@@ -88,28 +93,34 @@ def delete(
     spark: _Spark = None,
 ) -> None:
     """Remove the keys in the sources, with all their rows, as a new version. Other columns are not looked at."""
+    from semistream.relation.storage import manifest as manifests
+
     if spark is not None:
         from semistream.spark.relations.update_jobs import delete as by_job
 
+        before = manifests.load(path)
         with _session(spark) as session:
-            _announce(path, by_job(_frame(session, sources, path, table, types, nulls), path))
+            _announce(path, before, by_job(_frame(session, sources, before, table, types, nulls), path))
         return
     from semistream.relation.updates import delete as commit
 
-    _announce(path, commit(path, _read(sources, path, table, types, nulls, None, keys_only=True)))
+    before = manifests.load(path)
+    _announce(path, before, commit(path, _read(sources, before, table, types, nulls, None, keys_only=True)))
 
 
 def compact(path: RelationPath, spark: _Spark = None) -> None:
     """Write the relation anew without the traces of updates, as a new version."""
+    from semistream.relation.storage import manifest as manifests
+
     if spark is not None:
         from semistream.spark.relations.update_jobs import compact as by_job
 
         with _session(spark) as session:
-            _announce(path, by_job(session, path))
+            _announce(path, manifests.load(path), by_job(session, path))
         return
     from semistream.relation.updates import compact as commit
 
-    _announce(path, commit(path))
+    _announce(path, manifests.load(path), commit(path))
 
 
 def history(
@@ -169,7 +180,7 @@ def vacuum(
 
 def _read(
     sources: list[str],
-    path: Path,
+    manifest: Manifest,
     table: str | None,
     types: list[str] | None,
     nulls: list[str] | None,
@@ -180,9 +191,7 @@ def _read(
     from semistream.cli.relations.derived import parse_derived, with_derived
     from semistream.cli.relations.master import find_master
     from semistream.cli.relations.table_files import parse_types
-    from semistream.relation.storage import manifest as manifests
 
-    manifest = manifests.load(path)
     known = dict(zip(manifest.schema.names, manifest.schema.types, strict=True))
     columns = list(manifest.key if keys_only else manifest.schema.names)
     derived = parse_derived(derive or [])
@@ -207,14 +216,13 @@ def _session(master: str) -> Iterator[SparkSession]:
 def _frame(
     spark: SparkSession,
     sources: list[str],
-    path: Path,
+    manifest: Manifest,
     table: str | None,
     types: list[str] | None,
     nulls: list[str] | None,
 ) -> DataFrame:
     """Return the rows of Parquet or CSV files; columns of CSV are of R's types."""
     from semistream.cli.relations.table_files import InputError, parse_types
-    from semistream.relation.storage import manifest as manifests
     from semistream.spark.pipeline.csv_tables import read_csv
 
     if table or any(is_address(source) for source in sources):
@@ -226,18 +234,14 @@ def _frame(
         return spark.read.parquet(*names)
     if len(nulls or ()) > 1:
         raise InputError("--spark knows one text as NULL; give --null once, or leave out --spark")
-    manifest = manifests.load(path)
     known = dict(zip(manifest.schema.names, manifest.schema.types, strict=True))
     return read_csv(spark, names, known, parse_types(types or []), null=nulls[0] if nulls else None)
 
 
-def _announce(path: Path, version: int) -> None:
+def _announce(path: Path, before: Manifest, version: int) -> None:
     from semistream.relation.storage import manifest as manifests
 
-    manifest = manifests.load(path, version)
-    out.print(f"[green]Committed[/green] version {version} of {escape(str(path))}: {manifest.rows:,} rows.")
-    was_unique = False
-    with contextlib.suppress(SemistreamError, OSError):  # committed it is, whatever became of the version before
-        was_unique = manifests.load(path, version - 1).unique
-    if was_unique and not manifest.unique:
+    made = manifests.load(path, version)
+    out.print(f"[green]Committed[/green] version {version} of {escape(str(path))}: {made.rows:,} rows.")
+    if before.unique and not made.unique:
         errors.print("[yellow]![/yellow] Some keys have several rows now, and each had one before.", soft_wrap=True)

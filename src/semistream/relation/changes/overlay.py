@@ -26,8 +26,8 @@ _claiming = threading.Lock()
 class Change:
     """What an update of R did, for those who hold copies of R's rows or pages."""
 
-    version: int
-    """Version of R with the update."""
+    revision: int
+    """`Relation.revision` with the update."""
     keys: Ints
     """key64, ascending, of all keys that were given new rows or removed."""
     pages: Ints

@@ -16,8 +16,8 @@ __all__ = ["Patch"]
 class Patch:
     """An update that is worked out and not yet installed."""
 
-    of_version: int
-    """Version of R that it applies to."""
+    of_revision: int
+    """`Relation.revision` that it applies to."""
     keys: Ints
     pages: Ints
     overlay: Overlay
@@ -30,11 +30,11 @@ class Patch:
     """By how many rows each shard grows."""
     unique: bool
 
-    def check_applies_to(self, version: int) -> None:
-        """Refuse to be installed in another version of R than it was prepared for."""
-        if self.of_version != version:
+    def check_applies_to(self, revision: int) -> None:
+        """Refuse to be installed in another revision of R than it was prepared for."""
+        if self.of_revision != revision:
             raise SemistreamError(
-                f"the update was prepared for version {self.of_version} of R, which has version {version} now; "
+                f"the update was prepared for revision {self.of_revision} of R, which has revision {revision} now; "
                 "prepare it again"
             )
 

@@ -72,7 +72,7 @@ def prepare(relation: Updatable, before: State, upserts: Any, deletes: Any) -> P
     again = changes.row_keys[1:] == changes.row_keys[:-1]
     order = page_order(patched, relation.shard_bases)
     return Patch(
-        of_version=before.version,
+        of_revision=before.revision,
         keys=changes.keys,
         pages=np.sort(np.concatenate(changed)),
         overlay=overlay,

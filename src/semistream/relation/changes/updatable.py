@@ -20,9 +20,9 @@ __all__ = ["State", "Updatable"]
 
 
 class State(NamedTuple):
-    """What updates change of R, all of one version: another may be installed while one is worked out."""
+    """What updates change of R, all of one revision: another may be installed while one is worked out."""
 
-    version: int
+    revision: int
     indexes: list[Index]
     overlay: Overlay
     row_count: int

@@ -12,7 +12,8 @@ Whatever a listener needs for the update it takes when it is asked, memory above
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from semistream.relation.changes.overlay import Change
@@ -20,7 +21,7 @@ from semistream.relation.changes.overlay import Change
 if TYPE_CHECKING:
     from semistream.relation.changes.patch import Patch
 
-__all__ = ["Agreement", "Listener", "ask_all", "tell_all"]
+__all__ = ["Agreement", "Listener", "ask_all", "cancelled_unless_done", "tell_all"]
 
 
 class Agreement(Protocol):
@@ -53,9 +54,17 @@ class Listener(Protocol):
 def ask_all(listeners: Iterable[Listener], patch: Patch) -> list[Agreement]:
     """Return the consent of all, or raise the first refusal; then those asked before are as they were."""
     agreements: list[Agreement] = []
-    try:
+    with cancelled_unless_done(agreements):
         for listener in listeners:
             agreements.append(listener.prepare_update(patch))  # noqa: PERF401 -- what there is before a refusal counts
+    return agreements
+
+
+@contextmanager
+def cancelled_unless_done(agreements: Sequence[Agreement]) -> Iterator[None]:
+    """Cancel agreements, the last first, if what is done meanwhile raises."""
+    try:
+        yield
     except BaseException:
         for agreement in reversed(agreements):
             try:
@@ -63,7 +72,6 @@ def ask_all(listeners: Iterable[Listener], patch: Patch) -> list[Agreement]:
             except Exception as error:  # the refusal is what the caller must hear of
                 agreement.failed(error)
         raise
-    return agreements
 
 
 def tell_all(agreements: Iterable[Agreement], change: Change) -> None:

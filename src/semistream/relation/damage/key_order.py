@@ -11,10 +11,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from semistream.core.arrays import Bytes, Ints
+from semistream.relation.open_relation import OpenRelation
 from semistream.relation.pages.page_index import ClusteredIndex
 from semistream.relation.pages.page_layout import page_keys, page_rows
-from semistream.relation.relation import Relation
-from semistream.relation.storage import manifest as manifests
 
 __all__ = ["KeyOrder"]
 
@@ -28,7 +27,7 @@ class KeyOrder:
         As it was opened, without updates in memory.
     """
 
-    def __init__(self, relation: Relation) -> None:
+    def __init__(self, relation: OpenRelation) -> None:
         self._relation = relation
         self._clustered = all(isinstance(index, ClusteredIndex) for index in relation.indexes)
         self._rows = np.zeros(relation.page_count, np.int64)
@@ -56,13 +55,8 @@ class KeyOrder:
     def faults(self) -> Iterator[str]:
         """Yield what is wrong with the shards, all of whose pages were seen."""
         relation = self._relation
-        stored = (
-            [shard.rows for shard in manifests.load(relation.path, relation.version).shards] if relation.path else []
-        )
-        for number in range(relation.shard_count):
-            at = relation.place_of(number)
-            if at < 0:
-                continue
+        stored = [] if relation.manifest is None else [shard.rows for shard in relation.manifest.shards]
+        for at, number in enumerate(relation.open_shards):
             expected = stored[number] if stored else None
             for what in self._of_shard(at, expected):
                 yield (

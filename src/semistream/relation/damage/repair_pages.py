@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from semistream.core.arrays import Bytes, Ints
 from semistream.core.errors import SemistreamError
+from semistream.relation.open_relation import OpenRelation
 from semistream.relation.pages.page_index import ClusteredIndex
 from semistream.relation.pages.page_layout import FIRST, FORMAT, HEADER, LAST, WHOLE, pack_pages, page_keys
-from semistream.relation.relation import Relation
 from semistream.relation.rows.dictionaries import roomy_schema
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.selection import keep_rows
@@ -52,7 +52,7 @@ class DamagedShard:
 
     number: int
     files: ShardFiles
-    relation: Relation
+    relation: OpenRelation
     bad: list[int]
     """Ids of the damaged pages."""
     good_rows: int

@@ -19,8 +19,8 @@ from semistream.core.errors import CorruptPageError
 from semistream.relation.damage.repair_files import write_page
 from semistream.relation.damage.repair_pages import DamagedShard, Repaired, RepairError, packed_page
 from semistream.relation.damage.repair_sizes import page_seed
+from semistream.relation.open_relation import OpenRelation
 from semistream.relation.pages.page_layout import page_rows
-from semistream.relation.relation import Relation
 from semistream.relation.rows.dictionaries import roomy, roomy_schema
 from semistream.relation.rows.fitting import one_batch
 from semistream.relation.rows.selection import keep_rows, take_rows
@@ -42,7 +42,7 @@ def rebuild_pages(
     shards: list[DamagedShard] = []
     try:
         for number in numbers:
-            relation = Relation.open(path, version=manifest.version, shards=[number])
+            relation = OpenRelation.open(path, version=manifest.version, shards=[number])
             shards.append(DamagedShard(number, manifest.shards[number], relation, [], 0))
             _look_through(shards[-1])
         damaged = [shard for shard in shards if shard.bad]

@@ -18,7 +18,7 @@ from semistream.relation import builder
 from semistream.relation.damage.key_order import KeyOrder
 from semistream.relation.damage.repair_pages import Repaired, RepairError
 from semistream.relation.damage.repair_source import Source
-from semistream.relation.relation import Relation
+from semistream.relation.open_relation import OpenRelation
 from semistream.relation.rows.fitting import fit
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest
@@ -32,7 +32,7 @@ _CALL_BYTES = 8 << 20
 def mixed_up(path: Path, manifest: Manifest) -> str | None:
     """Return what is wrong with the keys of a version, if its pages can be read and something is."""
     try:
-        with Relation.open(path, version=manifest.version) as relation:
+        with OpenRelation.open(path, version=manifest.version) as relation:
             order, device = KeyOrder(relation), relation.device
             frames = device.allocate(max(1, min(device.page_count, _CALL_BYTES // device.frame_bytes)))
             for begin in range(0, device.page_count, len(frames)):
@@ -57,11 +57,10 @@ def version_from_data(path: Path, manifest: Manifest, source: Source) -> Repaire
         for part in reader:
             yield fit(part.select(manifest.schema.names), manifest.schema)
 
-    builder.build(
+    made = builder.build(
         pa.RecordBatchReader.from_batches(manifest.schema, rows()), path, manifest.key,
         page_size=manifest.page_bytes, fill=manifest.fill, clustered=manifest.clustered,
         shards=len(manifest.shards), properties={**manifest.properties, manifests.OPERATION: "repair"},
         follows=manifest.version,
     )  # fmt: skip
-    made = manifests.load(path, manifest.version + 1)
     return Repaired(str(path / manifests.name_of(made.version)), -1, made.rows, "data")

@@ -16,9 +16,9 @@ from semistream.core.errors import CorruptPageError
 from semistream.relation.damage.key_order import KeyOrder
 from semistream.relation.damage.verify_files import LeafSums, bad_manifests
 from semistream.relation.devices.file_device import Device
+from semistream.relation.open_relation import OpenRelation
 from semistream.relation.pages.page_index import ClusteredIndex, ScatteredIndex
 from semistream.relation.pages.page_layout import HEADER, page_rows
-from semistream.relation.relation import Relation
 
 __all__ = ["Fault", "find_faults", "pages_to_check"]
 
@@ -35,13 +35,13 @@ class Fault:
     message: str
 
 
-def pages_to_check(relation: Relation) -> int:
+def pages_to_check(relation: OpenRelation) -> int:
     """Return the number of pages that `find_faults` reads."""
     leaves = (index.device.page_count for index in relation.indexes if isinstance(index, ScatteredIndex))
     return relation.page_count + sum(leaves)
 
 
-def find_faults(relation: Relation, read: Callable[[int], None] = lambda _: None) -> Iterator[Fault]:
+def find_faults(relation: OpenRelation, read: Callable[[int], None] = lambda _: None) -> Iterator[Fault]:
     """Yield every page whose checksum fails, and what pages, index and manifest say differently.
 
     Parameters
@@ -54,6 +54,7 @@ def find_faults(relation: Relation, read: Callable[[int], None] = lambda _: None
     Examples
     --------
     >>> import pyarrow as pa, tempfile
+    >>> from semistream import Relation
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     products = pa.table({"id": range(1000)})
     ...     with Relation.build(products, f"{folder}/products", key="id", page_size=512) as relation:
@@ -122,7 +123,7 @@ def _chunks(device: Device) -> Iterator[tuple[Ints, Bytes, list[Fault]]]:
             yield pages, frames[:good], faults
 
 
-def _first_keys(relation: Relation) -> Ints | None:
+def _first_keys(relation: OpenRelation) -> Ints | None:
     """Return what the index says is the first key of each page, if it says so."""
     firsts = [index.first for index in relation.indexes if isinstance(index, ClusteredIndex)]
     if not firsts or len(firsts) != len(relation.indexes):
@@ -136,7 +137,7 @@ def _first_keys(relation: Relation) -> Ints | None:
     return by_id
 
 
-def _misindexed(relation: Relation, pages: Ints, frames: Bytes, first: Ints) -> Iterator[Fault]:
+def _misindexed(relation: OpenRelation, pages: Ints, frames: Bytes, first: Ints) -> Iterator[Fault]:
     found = frames[:, HEADER : HEADER + 8].copy().view(np.int64)[:, 0]
     wrong = np.flatnonzero((page_rows(frames) > 0) & (found != first[pages]))
     for page in pages[wrong]:

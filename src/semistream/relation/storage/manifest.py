@@ -11,13 +11,16 @@ import contextlib
 import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
 from semistream.core.errors import CommitConflictError, NotARelationError, StorageError
+from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.storage import files, manifest_check
 from semistream.relation.storage.files import sync_directory
 from semistream.relation.storage.shard_files import ShardFiles
@@ -60,9 +63,19 @@ class Manifest:
     clustered: bool
     shards: tuple[ShardFiles, ...]
     version: int = 1
-    properties: dict[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
     sealed: bool = field(default=True, compare=False)
     """Whether it was read with a checksum; what is written has one."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "properties", MappingProxyType(dict(self.properties)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "properties": dict(self.properties)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.__post_init__()
 
     @property
     def rows(self) -> int:
@@ -78,6 +91,11 @@ class Manifest:
     def most_shards(self) -> int:
         """Return the most shards that this or an earlier version had: queries may still have rows parted so."""
         return max(len(self.shards), int(self.properties.get(MOST_SHARDS, "0")))
+
+    @property
+    def codec(self) -> KeyCodec:
+        """The codec of R's keys."""
+        return KeyCodec.for_schema(self.schema, self.key)
 
     @property
     def unique(self) -> bool:
@@ -99,7 +117,7 @@ class Manifest:
             "clustered": self.clustered,
             "shard_hash": "xxhash64 seed 42, modulo the number of shards",
             "shards": [asdict(shard) for shard in self.shards],
-            "properties": self.properties,
+            "properties": dict(self.properties),
         }
         return manifest_check.sealed(json.dumps(document, indent=1))
 
@@ -185,28 +203,29 @@ def latest(path: Place) -> int | None:
 
 def load(path: Place, version: int | None = None) -> Manifest:
     """Read one version's manifest, by default the newest."""
-    number = latest(path) if version is None else version
-    if number is None:
-        raise NotARelationError(why_not(path))
-    file = path / name_of(number)
-    try:
-        text = file.read_bytes()
-    except FileNotFoundError:
-        if version is None and latest(path) != number:
-            return load(path)  # superseded, and removed since it was listed
-        raise NotARelationError(
-            f"{path} has no version {number}; the newest is {latest(path)}: open that, or leave the version out"
-        ) from None
-    except StorageError:
-        raise  # a store that does not answer, or refuses: nothing is known of the manifest
-    except OSError as error:
-        raise NotARelationError(f"the manifest {file} cannot be read ({error.strerror}); restore it") from error
-    return _understood(text, str(file), number)
+    while True:
+        number = latest(path) if version is None else version
+        if number is None:
+            raise NotARelationError(why_not(path))
+        file = path / name_of(number)
+        try:
+            return _understood(file.read_bytes(), str(file), number)
+        except FileNotFoundError:
+            newest = latest(path)
+            if version is None and newest != number:
+                continue  # superseded, and removed since it was listed
+            raise NotARelationError(
+                f"{path} has no version {number}; the newest is {newest}: open that, or leave the version out"
+            ) from None
+        except (NotARelationError, StorageError):
+            raise  # damaged; or a store that does not answer, or refuses: nothing is known of the manifest
+        except OSError as error:
+            raise NotARelationError(f"the manifest {file} cannot be read ({error.strerror}); restore it") from error
 
 
 @lru_cache(maxsize=4)
 def _understood(text: bytes, origin: str, version: int) -> Manifest:
-    """Understand a manifest once for all who read it: a task of a join does so three times, and so does the next."""
+    """Parse a manifest once in a process: tasks of a join that follow each other there open the same version."""
     return Manifest.from_json(text, origin, version)
 
 

@@ -113,6 +113,14 @@ class Writer:
         threading.Thread(target=self._beat, name="writer's lease", daemon=True).start()
         return self
 
+    def check_follows(self, version: int) -> None:
+        """Raise `CommitConflictError` if ``version`` was not the newest when this writer began."""
+        if version != self.floor:
+            raise CommitConflictError(
+                f"{self.path} has version {self.floor}, and this change was made to version {version}; open the "
+                "relation again and repeat the change"
+            )
+
     def commit(self, manifest: Manifest) -> None:
         """Make ``manifest`` the newest version, or raise `CommitConflictError` if another one is."""
         if self._stored is not None:

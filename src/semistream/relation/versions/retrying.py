@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from semistream.core.errors import CommitConflictError
-from semistream.relation.stores.store_path import Place
 
 __all__ = ["PATIENCE", "until_first"]
 
@@ -20,7 +19,7 @@ _LONGEST_PAUSE = 5.0
 T = TypeVar("T")
 
 
-def until_first(path: Place, work: Callable[[], T], *, patience: float = PATIENCE) -> T:
+def until_first(path: object, work: Callable[[], T], *, patience: float = PATIENCE) -> T:
     """Do ``work`` until no other writer was first; pauses between tries grow, and are of random length."""
     begun = time.monotonic()
     pause, tries = 0.01, 0

@@ -150,8 +150,7 @@ class JoinTask:
         query = context.getLocalProperty("sql.streaming.queryId")
         if self.cache is None or query is None or relation.shard_count != self.shards:
             return nullcontext()
-        place = place_of(self.path)
-        identity = shard_identity(place, manifests.load(place, relation.version), shard)
+        identity = shard_identity(relation.place, relation.stored, shard)
         warm = WarmShard.take(query, self.cache, shard, identity, room=self.memory)
         sweep_once()  # only now: after a restart this query's own caches look abandoned until one is taken
         return warm or nullcontext()
@@ -169,8 +168,7 @@ class JoinTask:
             joined.budget.reserve("rows of other shards", self.guests + self.look_up)
         changed = None
         if warm is not None and warm.left_by != warm.identity:
-            place = place_of(self.path)
-            changed = brought_up(place, warm.left_by, manifests.load(place, relation.version), shard)
+            changed = brought_up(relation.place, warm.left_by, relation.stored, shard)
             if changed is not None:
                 warm.take_over(warm.left_by)
         try:
@@ -216,10 +214,12 @@ class JoinTask:
         A key is in part ``hash % parts`` and in shard ``hash % shards``; so all that is known of the shard is its
         remainder by the greatest common divisor.
         """
-        try:
-            shards = len(manifests.load(place_of(self.path), pin.version).shards)
+
+        def numbers(shards: int) -> range:
             step = math.gcd(self.shards if parts is None else parts, shards)
-            numbers = range(part % step, shards, step)
+            return range(part % step, shards, step)
+
+        try:
             return Relation.open(self.path, version=pin.version, shards=numbers, local=self.local)
         except NotARelationError as error:
             raise NotARelationError(

@@ -41,7 +41,7 @@ from semistream.core.errors import NotARelationError
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest
 from semistream.relation.stores.store_path import Place, StorePath
-from semistream.relation.version_changes import changed_keys
+from semistream.relation.version_changes import changed_between
 from semistream.structures.array_source import Arrays, MappedArrays
 
 __all__ = ["OWNERS", "WarmShard", "brought_up", "is_own", "places", "shard_identity", "started"]
@@ -89,13 +89,14 @@ def brought_up(path: Place, before: str, manifest: Manifest, shard: int) -> Ints
     """
     try:
         where, version, _ = json.loads(before)
-        if where != str(path) or shard_identity(path, manifests.load(path, version), shard) != before:
+        left = manifests.load(path, version)
+        if where != str(path) or shard_identity(path, left, shard) != before:
             return None
     except (ValueError, TypeError, LookupError, OSError, NotARelationError):
         return None
-    first, last = sorted((version, manifest.version))
-    pages = manifest.shards[shard].pages
-    return changed_keys(path, first, last, shard=shard, most_pages=max(_FEW_PAGES, pages // _MOST_SHARE))
+    first, last = sorted((left, manifest), key=lambda one: one.version)
+    most = max(_FEW_PAGES, manifest.shards[shard].pages // _MOST_SHARE)
+    return changed_between(path, first, last, shard, most_pages=most)
 
 
 class WarmShard:

@@ -165,7 +165,7 @@ def without_counters(batch: pa.RecordBatch) -> pa.RecordBatch:
 def counters(join: Join, shard: int = 0, **more: int) -> pa.Array:
     """Return what a join counted, and ``more`` of some, as an array of one value."""
     values = dataclasses.asdict(join.stats) | {_HELD: join.budget.peak, _MEMORY: join.budget.total, _TASKS: 1}
-    values |= memory_split(join) | {"shard": shard, "version": join.relation.version or 0}
+    values |= memory_split(join) | {"shard": shard, "version": join.relation.version}
     values |= {name: values[name] + count for name, count in more.items()}
     values[_MISSING] = {} if join.missing is None else join.missing.most(_MISSED)
     return pa.array([json.dumps(values, default=int)], COUNTERS.type)

@@ -18,7 +18,6 @@ from semistream.core.errors import (
     UnknownColumnsError,
 )
 from semistream.joins import Join, find
-from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest
@@ -115,7 +114,7 @@ def check_joins(source: SourcePlan, joins: Sequence[JoinPlan], document: Documen
 
 def _key_fits(keys: pa.Schema, manifest: Manifest, plan: JoinPlan, document: Document) -> bool:
     try:
-        KeyCodec.for_schema(manifest.schema, manifest.key).check_stream(keys, plan.on)
+        manifest.codec.check_stream(keys, plan.on)
     except (KeyColumnError, KeyTypeError) as error:
         document.note((*plan.place, "on"), explained(error))
         return False

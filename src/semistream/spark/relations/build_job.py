@@ -98,7 +98,7 @@ def build(
             shards=tuple(files), properties={NULL_KEYS: str(null_keys), SPARK_SCHEMA: df.schema.json()},
         )  # fmt: skip
         _check_seen(path, manifest)
-        version = commit_build(writer, manifest, overwrite=overwrite)
+        version = commit_build(writer, manifest, overwrite=overwrite).version
     return Relation.open(path, version=version)
 
 

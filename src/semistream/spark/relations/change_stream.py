@@ -138,8 +138,7 @@ class _ChangeWriter:
             raise RelationBuildError("Spark does not tell which query this is; give write_changes the argument query")
         manifest = manifests.load(place_of(self.path))
         changes = self._last_of_each_key(rows, manifest.key, manifest.schema.names)
-        apply_changes(changes, self.path, _GONE, (NOTE + query, batch))
-        shards = manifests.load(place_of(self.path)).shards
+        shards = (apply_changes(changes, self.path, _GONE, (NOTE + query, batch)) or manifest).shards
         updates = sum(pages for shard in shards for _, pages in shard.deltas)
         if updates > self.compact_above * sum(shard.pages for shard in shards):
             compact(rows.sparkSession, self.path)

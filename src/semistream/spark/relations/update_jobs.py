@@ -24,12 +24,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from semistream.core.errors import RelationBuildError, SemistreamError, UnsupportedJoinError
 from semistream.relation.builder import shard_name
-from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.committing import rewrite_shard, write_shard
 from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest, ShardFiles
 from semistream.relation.stores.store_path import Place, place_of
-from semistream.relation.updates import rewrite_shard, write_shard
+from semistream.relation.versions.holds import hold_manifest
 from semistream.relation.versions.leases import Writer
 from semistream.relation.versions.retrying import until_first
 from semistream.spark.relations.key_expressions import positional, quoted, shard_of
@@ -61,9 +61,9 @@ def upsert(df: DataFrame, path: PathLike) -> int:
     >>> semistream.spark.upsert(changes, "/data/products")                   # doctest: +SKIP
     7
     """
-    version = _update(df, path, gone=False)
-    assert version is not None
-    return version
+    made = _update(df, path, gone=False)
+    assert made is not None
+    return made.version
 
 
 def delete(df: DataFrame, path: PathLike) -> int:
@@ -71,9 +71,9 @@ def delete(df: DataFrame, path: PathLike) -> int:
 
     Columns other than the key's are not looked at, and keys that R does not have are passed over.
     """
-    version = _update(df, path, gone=True)
-    assert version is not None
-    return version
+    made = _update(df, path, gone=True)
+    assert made is not None
+    return made.version
 
 
 def compact(spark: SparkSession, path: PathLike) -> int:
@@ -85,13 +85,13 @@ def compact(spark: SparkSession, path: PathLike) -> int:
         numbers = spark.range(0, len(manifest.shards), 1, len(manifest.shards)).selectExpr("cast(id AS int) AS shard")
         return _collected(numbers.mapInArrow(task, _REPORT), manifest)
 
-    version = _committed(place_of(path).absolute(), "compact", run)
-    assert version is not None
-    return version
+    made = _committed(place_of(path).absolute(), "compact", run)
+    assert made is not None
+    return made.version
 
 
-def apply_changes(df: DataFrame, path: PathLike, gone: str, note: tuple[str, int]) -> int | None:
-    """Give keys new rows and remove others in one version; return its number, or None if ``note`` says it is there.
+def apply_changes(df: DataFrame, path: PathLike, gone: str, note: tuple[str, int]) -> Manifest | None:
+    """Give keys new rows and remove others in one version; return its manifest, or None if ``note`` says it is there.
 
     Parameters
     ----------
@@ -106,13 +106,13 @@ def apply_changes(df: DataFrame, path: PathLike, gone: str, note: tuple[str, int
     return _update(df, path, gone=gone, note=note)
 
 
-def _update(df: DataFrame, path: PathLike, *, gone: bool | str, note: tuple[str, int] | None = None) -> int | None:
+def _update(df: DataFrame, path: PathLike, *, gone: bool | str, note: tuple[str, int] | None = None) -> Manifest | None:
     if df.isStreaming:
         raise RelationBuildError("a streaming DataFrame never ends; give it to semistream.spark.write_changes")
 
     def run(target: Place, manifest: Manifest, name: str) -> list[ShardFiles]:
         _check_clustered(target, manifest)
-        codec = KeyCodec.for_schema(manifest.schema, manifest.key)
+        codec = manifest.codec
         names = list(codec.names if gone is True else manifest.schema.names)
         if missing := [name for name in names if name not in df.columns]:
             raise RelationBuildError(
@@ -135,13 +135,13 @@ def _committed(
     operation: str,
     run: Callable[[Place, Manifest, str], list[ShardFiles]],
     note: tuple[str, int] | None = None,
-) -> int | None:
+) -> Manifest | None:
     """Run a job on the newest version and commit what it wrote as the next one, unless ``note`` is there already."""
 
-    def work() -> int | None:
-        manifests.load(path)  # says why this is not a relation, before anything is written there
-        with Writer(path) as writer:
-            manifest = manifests.load(path)
+    def work() -> Manifest | None:
+        manifest, held = hold_manifest(path)  # says why this is not a relation, before anything is written there
+        with held, Writer(path) as writer:
+            writer.check_follows(manifest.version)
             properties = {**manifest.properties, manifests.OPERATION: operation}
             if note is not None:
                 done = int(properties.get(note[0], -1))
@@ -159,7 +159,7 @@ def _committed(
                 manifest, shards=tuple(files), version=manifest.version + 1, properties=properties
             )
             writer.commit(following)
-            return following.version
+            return following
 
     return until_first(path, work)
 
@@ -207,13 +207,10 @@ class _UpdateTask(_ShardJob):
         parts = [batch for batch in batches if batch.num_rows]
         if not parts:
             return
-        manifest = manifests.load(place_of(self.path), self.version)
         try:
-            rows, gone = self._split(pa.Table.from_batches(parts), manifest.key)
             with Relation.open(self.path, version=self.version, shards=[shard]) as relation:
-                patch = relation.prepare(rows, gone)
-                name = self.stem(shard, context)
-                files = write_shard(place_of(self.path), 0, manifest.shards[shard], relation, patch, name)
+                rows, gone = self._split(pa.Table.from_batches(parts), relation.key.names)
+                files = write_shard(relation, 0, relation.prepare(rows, gone), self.stem(shard, context))
             yield self.report(shard, files)
         except (SemistreamError, pa.ArrowInvalid) as error:  # told in a plain message, and not tried again
             yield self.report(shard, None, str(error))
@@ -234,11 +231,10 @@ class _CompactTask(_ShardJob):
         context = TaskContext.get()
         assert context is not None, "runs only inside a Spark task"
         numbers = [shard for batch in batches for shard in batch.column(0).to_pylist()]
-        manifest = manifests.load(place_of(self.path), self.version)
         for shard in numbers:
             try:
                 with Relation.open(self.path, version=self.version, shards=[shard]) as relation:
-                    files = rewrite_shard(place_of(self.path), relation, manifest, self.stem(shard, context))
+                    files = rewrite_shard(relation, self.stem(shard, context))
                 yield self.report(shard, files)
             except SemistreamError as error:
                 yield self.report(shard, None, str(error))

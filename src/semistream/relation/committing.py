@@ -1,0 +1,187 @@
+"""New versions of R on disk: updates write the pages that they change and a manifest, compaction rewrites all pages.
+
+A version is never changed once its manifest is there. Files are written and flushed first, the manifest is linked into
+place last, so a crash at any point leaves the last version as it was, and readers stay on the version they opened.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.core.arrays import Ints
+from semistream.core.errors import SemistreamError
+from semistream.relation import builder
+from semistream.relation.changes.patch import Patch
+from semistream.relation.open_relation import OpenRelation
+from semistream.relation.pages.page_index import ClusteredIndex
+from semistream.relation.pages.page_layout import page_keys
+from semistream.relation.pages.shard_writer import ShardWriter, stored_schema, whole_rows
+from semistream.relation.rows.dictionaries import roomy_schema
+from semistream.relation.rows.row_codec import RowCodec
+from semistream.relation.storage.checksum import file_seed, seal
+from semistream.relation.storage.files import write_file
+from semistream.relation.storage.index_file import index_to_bytes
+from semistream.relation.storage.manifest import OPERATION, Manifest, ShardFiles
+from semistream.relation.storage.map_file import load_map, map_to_bytes
+from semistream.relation.storage.page_map import PageMap
+from semistream.relation.stores.scratch import publish, workplace
+from semistream.relation.stores.store_path import Place
+from semistream.relation.versions.leases import Writer
+from semistream.relation.versions.retrying import until_first
+
+PathLike = str | os.PathLike[str]
+
+__all__ = ["commit_compacted", "commit_update", "rewrite_shard", "write_shard"]
+
+_PAGES_AT_ONCE, _BYTES_AT_ONCE = 512, 1 << 26
+
+
+def commit_update(path: PathLike, upserts: Any, deletes: Any, *, follows: int | None = None) -> Manifest:
+    """Delete and upsert in one version; return its manifest.
+
+    Parameters
+    ----------
+    path
+        A relation that is clustered.
+    upserts, deletes
+        See `Relation.update`; what can be read more than once.
+    follows
+        Version that this one must be the next after, or `CommitConflictError` is raised; by default the newest,
+        whichever that is when no other writer is first.
+    """
+    operation = " and ".join(name for name, given in (("delete", deletes), ("upsert", upserts)) if given is not None)
+
+    def work() -> Manifest:
+        with OpenRelation.open(path, version=follows) as relation, Writer(relation.place) as writer:
+            writer.check_follows(relation.version)
+            patch = relation.prepare(upserts, deletes)
+            manifest = relation.stored
+            following = dataclasses.replace(
+                manifest,
+                shards=tuple(
+                    write_shard(relation, number, patch, builder.shard_name(number, writer.run))
+                    for number in range(len(manifest.shards))
+                ),
+                version=manifest.version + 1,
+                properties={**manifest.properties, OPERATION: operation},
+            )
+            writer.commit(following)
+            return following
+
+    return until_first(path, work) if follows is None else work()
+
+
+def commit_compacted(path: PathLike, *, follows: int | None = None) -> Manifest:
+    """Write R again without the traces of updates; return the manifest of that version. See `commit_update`."""
+
+    def work() -> Manifest:
+        with OpenRelation.open(path, version=follows) as relation:
+            manifest = relation.stored
+            rows = (batch for _, batch in _roomy_rows(relation, np.arange(relation.page_count)))
+            return builder.build(
+                pa.RecordBatchReader.from_batches(roomy_schema(manifest.schema), rows), path, manifest.key,
+                schema=manifest.schema, page_size=manifest.page_bytes, fill=manifest.fill, clustered=manifest.clustered,
+                shards=len(manifest.shards), properties={**manifest.properties, OPERATION: "compact"},
+                follows=manifest.version,
+            )  # fmt: skip
+
+    return until_first(path, work) if follows is None else work()
+
+
+def write_shard(relation: OpenRelation, place: int, patch: Patch, name: str) -> ShardFiles:
+    """Write what a patch makes of one shard; return its files in the next version, the same ones if nothing changed.
+
+    ``place`` is the shard's position among the relation's open shards, and ``name`` the stem of its files.
+    """
+    path, number = relation.place, relation.open_shards[place]
+    shard = relation.stored.shards[number]
+    before, after = relation.indexes[place], patch.indexes[place]
+    if after is before:
+        return shard
+    assert isinstance(after, ClusteredIndex)
+    assert relation.overlay.ids.size == 0, "an update is written on top of the version it was worked out for"
+    base, end = (int(bound) for bound in relation.shard_bases[place : place + 2])
+    old_total, old_pages = relation.page_count, end - base
+    order = np.arange(base, base + after.first.size) if after.ids is None else after.ids
+    fresh = np.sort(order[order >= old_total])
+
+    def local(ids: Ints) -> Ints:
+        return np.where(ids >= old_total, old_pages + np.searchsorted(fresh, ids), ids - base)
+
+    overlay = patch.overlay
+    mine = ((overlay.ids >= base) & (overlay.ids < end)) | np.isin(overlay.ids, fresh)
+    frames = overlay.frames[overlay.slots[mine]]
+    changed, ordered = local(overlay.ids[mine]), local(order)
+    _check_own(path, number, np.concatenate([changed, ordered]), old_pages + fresh.size)
+    old_map = PageMap.plain(shard.pages) if shard.map_file is None else load_map(path, shard)[1]
+    page_map = _merged(old_map, changed, sum(pages for _, pages in shard.deltas), old_pages + fresh.size)
+    seal(frames, 0, file_seed(f"{name}.delta"))
+    write_file(path / f"{name}.delta", frames.reshape(-1).data)
+    write_file(path / f"{name}.index", index_to_bytes(f"{name}.index", after.first, after.continues))
+    write_file(path / f"{name}.map", map_to_bytes(f"{name}.map", ordered, page_map))
+    return dataclasses.replace(
+        shard,
+        index_file=f"{name}.index",
+        map_file=f"{name}.map",
+        deltas=(*shard.deltas, (f"{name}.delta", len(frames))),
+        indexed=after.first.size,
+        last_key=after.last_key,
+        rows=shard.rows + patch.more_rows[place],
+        unique=shard.unique and patch.unique,
+    )
+
+
+def rewrite_shard(relation: OpenRelation, name: str) -> ShardFiles:
+    """Rewrite the one open shard of a clustered relation, in key order and full pages; return its files."""
+    path, manifest = relation.place, relation.stored
+    with workplace(path) as made:
+        writer = ShardWriter(
+            made, name, roomy_schema(manifest.schema), relation.key, page_bytes=manifest.page_bytes, fill=manifest.fill
+        )  # fmt: skip
+        order = relation.page_order if relation.page_order.size else np.arange(relation.page_count)
+        try:
+            for keys, batch in _roomy_rows(relation, order):
+                writer.write(keys, batch)
+            written = writer.close()
+            publish(made, path, written.files)
+            return written
+        except BaseException:
+            writer.abort()
+            raise
+
+
+def _roomy_rows(relation: OpenRelation, pages: Ints) -> Iterator[tuple[Ints, pa.RecordBatch]]:
+    """Yield keys and rows of pages; their dictionaries may have more words than R's can number."""
+    schema = roomy_schema(relation.schema)
+    codec = RowCodec(stored_schema(schema, relation.key))
+    at_once = max(1, min(_PAGES_AT_ONCE, _BYTES_AT_ONCE // relation.page_bytes, pages.size))
+    frames = relation.frames(at_once)
+    for begin in range(0, pages.size, at_once):
+        part = frames[: min(at_once, pages.size - begin)]
+        relation.read(pages[begin : begin + at_once], part)
+        keys, _, starts = page_keys(part, relation.layout.stride)
+        yield keys, whole_rows(schema, relation.key, keys, codec.decode(part.reshape(-1), starts))
+
+
+def _check_own(path: Place, number: int, ids: Ints, pages: int) -> None:
+    """Refuse to write a shard that would name pages of another: better no new version than a wrong one."""
+    if ids.size and not (ids.min() >= 0 and ids.max() < pages):
+        raise SemistreamError(
+            f"the update of shard {number} of {path} would use pages {ids.min()} to {ids.max()}, and the shard "
+            f"has pages 0 to {pages - 1}; nothing was changed: please report this"
+        )
+
+
+def _merged(old: PageMap, changed: Ints, delta_pages: int, page_count: int) -> PageMap:
+    """Return a map in which ``changed`` are the next pages after ``delta_pages``."""
+    stays = ~np.isin(old.changed, changed)
+    ids = np.concatenate([old.changed[stays], changed])
+    places = np.concatenate([old.places[stays], delta_pages + np.arange(changed.size)])
+    order = np.argsort(ids)
+    return PageMap(page_count, old.file_pages, ids[order], places[order])

@@ -1,0 +1,53 @@
+"""Which versions of R there are."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from semistream.core.errors import NotARelationError
+from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage.manifest import OPERATION
+from semistream.relation.storage.map_file import load_map
+from semistream.relation.stores.store_path import place_of
+
+__all__ = ["Version", "history"]
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a relation."""
+
+    number: int
+    rows: int
+    pages: int
+    changed_pages: int
+    """Pages in files of their own since the last build or `compact`; each costs scans a seek."""
+    committed: float
+    """Seconds since the epoch."""
+    operation: str | None = None
+    """What made it: build, upsert, delete, compact or repair; None if the version does not say."""
+
+
+def history(path: str | os.PathLike[str]) -> list[Version]:
+    """Return all versions that can still be opened, the oldest first. See also `Relation.history`."""
+    path = place_of(path)
+    numbers = manifests.versions(path)
+    if not numbers:
+        raise NotARelationError(manifests.why_not(path))
+    result = []
+    for number in numbers:
+        try:
+            manifest = manifests.load(path, number)
+            committed = (path / manifests.name_of(number)).stat().st_mtime
+        except (NotARelationError, FileNotFoundError):
+            if number in manifests.versions(path):
+                raise
+            continue  # removed meanwhile
+        changed = sum(pages for shard in manifest.shards for _, pages in shard.deltas)
+        pages = sum(
+            shard.pages if shard.map_file is None else load_map(path, shard)[1].page_count for shard in manifest.shards
+        )
+        operation = manifest.properties.get(OPERATION)
+        result.append(Version(number, manifest.rows, pages, changed, committed, operation))
+    return result
