@@ -70,7 +70,7 @@ class RelationFiles:
         self.rows = sum(shard.rows for shard in self._shards)
         self.unique = all(shard.unique for shard in self._shards)
 
-    def _pages(self, maps: Sequence[PageMap]) -> Device:
+    def _pages(self, maps: list[PageMap]) -> Device:
         """Return what reads R's pages."""
         named = [
             (shard, name, size)
