@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.metadata
 import inspect
+import pkgutil
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +26,40 @@ def test_every_public_name_is_there() -> None:
         assert getattr(semistream, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         semistream.nothing  # noqa: B018
+
+
+def test_everything_public_is_on_the_reference_page() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "reference.md").read_text()
+    shown = set(re.findall(r"^::: (\S+)$", page, re.MULTILINE))
+    own = {f"semistream.{name}" for name in semistream.__all__} - {"semistream.__version__", "semistream.spark"}
+    on_spark = {
+        f"semistream.spark.{name}"
+        for name in semistream.spark.__all__
+        if getattr(semistream.spark, name) is not getattr(semistream, name, None)
+    }
+    assert shown - {"semistream.dashboard.Dashboard"} == own | on_spark
+    for name in shown:
+        module, _, attribute = name.rpartition(".")
+        assert getattr(importlib.import_module(module), attribute) is not None
+    members = re.search(r"::: semistream.Relation\n.*\n +members: \[(.*)\]", page)
+    assert members is not None
+    for name in members[1].split(", "):
+        assert inspect.getdoc(getattr(semistream.Relation, name)), name
+
+
+def test_every_error_of_the_product_can_be_caught_by_a_public_name() -> None:
+    """Those of commands are for who types them, and those of the laboratory are not the product's."""
+    for module in pkgutil.walk_packages(semistream.__path__, "semistream."):
+        if not module.name.startswith(("semistream.cli", "semistream.benchmarks", "semistream.experiments")):
+            importlib.import_module(module.name)
+    found, todo = set(), [semistream.errors.SemistreamError]
+    while todo:
+        kind = todo.pop()
+        todo += kind.__subclasses__()
+        if re.match(r"semistream\.(core|relation|costs|joins|structures|tuner|spark|dashboard)\.", kind.__module__):
+            found.add(kind)
+    assert {getattr(semistream.errors, name) for name in semistream.errors.__all__} == found
+    assert [name for name in semistream.errors.__all__ if getattr(semistream.errors, name).__name__ != name] == []
 
 
 def test_joins_need_no_spark() -> None:

@@ -10,8 +10,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from semistream import errors as errors
     from semistream import spark as spark
+    from semistream.core.statistics import JoinStatistics as JoinStatistics
+    from semistream.joins import Join as Join
     from semistream.joins import algorithms as algorithms
+    from semistream.relation.damage.repair import repair as repair
     from semistream.relation.relation import Relation as Relation
     from semistream.relation.updates import compact as compact
     from semistream.relation.updates import delete as delete
@@ -19,21 +23,29 @@ if TYPE_CHECKING:
     from semistream.relation.updates import update as update
     from semistream.relation.updates import upsert as upsert
     from semistream.relation.versions.vacuum import vacuum as vacuum
+    from semistream.relation.versions.version_history import Version as Version
     from semistream.spark import join as join
     from semistream.tuner.auto import create as create
+    from semistream.tuner.tuning import tune as tune
 
 __version__ = "0.1.0"
 
 # Public name -> the module that has it; a module's own name stands for the module itself.
 _PUBLIC = {
+    "Join": "semistream.joins",
+    "JoinStatistics": "semistream.core.statistics",
     "Relation": "semistream.relation.relation",
+    "Version": "semistream.relation.versions.version_history",
     "algorithms": "semistream.joins",
     "compact": "semistream.relation.updates",
     "create": "semistream.tuner.auto",
     "delete": "semistream.relation.updates",
+    "errors": "semistream.errors",
     "history": "semistream.relation.updates",
     "join": "semistream.spark",
+    "repair": "semistream.relation.damage.repair",
     "spark": "semistream.spark",
+    "tune": "semistream.tuner.tuning",
     "update": "semistream.relation.updates",
     "upsert": "semistream.relation.updates",
     "vacuum": "semistream.relation.versions.vacuum",

@@ -10,7 +10,14 @@ import pyarrow as pa
 import pytest
 
 import semistream
-from semistream.core.errors import CommitConflictError, SemistreamError, UpdateTooLargeError
+from semistream.errors import (
+    BrokenJoinError,
+    BudgetTooSmallError,
+    CommitConflictError,
+    NotARelationError,
+    SemistreamError,
+    UpdateTooLargeError,
+)
 from semistream.relation.changes.invariants import check_relation
 from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
@@ -187,3 +194,27 @@ def test_opening_and_updating_read_a_manifest_once(path: Path, monkeypatch: pyte
     read.clear()
     semistream.upsert(path, rows([1], 1))
     assert len(read) <= 2, "the version that is changed, and what the writer must not remove"
+
+
+def test_a_join_made_of_a_path_owns_its_relation(path: Path) -> None:
+    with semistream.create("inlj", path, on="id", how="left", memory="1MB") as join:
+        assert joined(join, [1, ROWS + 1]) == [0, None]
+        descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    assert len(list(Path("/proc/self/fd").iterdir())) < descriptors, "its files are closed"
+    with pytest.raises(BrokenJoinError, match="is closed"):
+        join.offer(pa.record_batch({"id": [1]}))
+    with pytest.raises(NotARelationError):
+        semistream.create("inlj", path / "none", on="id")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(BudgetTooSmallError):
+        semistream.create("auto", str(path), on="id", memory=10)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_join_that_is_closed_leaves_its_relation_open(path: Path) -> None:
+    with Relation.open(path) as relation:
+        with semistream.create("inlj", relation, on="id", how="left", memory="1MB", schema=SCHEMA) as join:
+            assert joined(join, [1]) == [0]
+        relation.upsert(rows([1], 1))
+        assert relation.overlay.ids.size == 0, "nothing follows any more"
+        assert content(relation)[1] == 1

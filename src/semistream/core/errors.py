@@ -28,6 +28,7 @@ __all__ = [
     "StalledJoinError",
     "StorageError",
     "UnknownAlgorithmError",
+    "UnknownColumnsError",
     "UnsupportedJoinError",
     "UnsupportedPathError",
     "UpdateRefusedError",

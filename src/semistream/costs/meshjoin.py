@@ -89,7 +89,7 @@ class MeshJoinCosts(DiskCosts):
 
     def _default(self, setting: Setting, room: int, seek: float) -> int:
         """Return what the join chooses by itself: the maximum of ``h_S·b / (S/T + b)``."""
-        return int(math.sqrt(seek * seek + seek * room / setting.frame_bytes) - seek)
+        return int(math.sqrt(seek * seek + seek * max(room, 0) / setting.frame_bytes) - seek)
 
 
 def _in_pages(setting: Setting, options: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,9 @@ except ImportError:
     raise MissingExtraError("pyspark", "spark") from None
 
 from semistream.spark.joining.stream_join import join
+from semistream.spark.monitoring.listening import BatchReport, JsonLines, StatisticsListener
 from semistream.spark.monitoring.metrics import StreamStatistics, counters_of, stream_statistics
+from semistream.spark.monitoring.prometheus import PrometheusPage
 from semistream.spark.relations.build_job import build
 from semistream.spark.relations.change_stream import debezium_changes, write_changes
 from semistream.spark.relations.update_jobs import compact, delete, upsert
@@ -19,9 +21,13 @@ from semistream.spark.sessions import session
 from semistream.spark.sinks import DatabaseSink, DeltaSink, ParquetSink, write_stream
 
 __all__ = [
+    "BatchReport",
     "DatabaseSink",
     "DeltaSink",
+    "JsonLines",
     "ParquetSink",
+    "PrometheusPage",
+    "StatisticsListener",
     "StreamStatistics",
     "build",
     "compact",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,19 +23,21 @@ AUTO = "auto"
 
 def create(
     algorithm: str,
-    relation: Relation,
+    relation: Relation | str | os.PathLike[str],
     *,
     sample: Iterable[pa.RecordBatch] | None = None,
     exponent: float | None = None,
     **options: Any,
 ) -> Join:
-    """Make a join by its id; see `semistream.joins.Join` and the algorithm's class for the options.
+    """Make a join by its id; see `semistream.Join` and the algorithm's class for the options.
 
     Parameters
     ----------
     algorithm
         One of `semistream.algorithms`, or ``"auto"``: then the cost models choose algorithm and options for this
         relation, device and memory. Options that are given stay as they are.
+    relation
+        An open relation, or the path of one: then its newest version is opened, and `Join.close` closes it.
     sample
         Batches of the stream, to estimate its skew from; only for ``"auto"``.
     exponent
@@ -45,12 +49,19 @@ def create(
     >>> products = pa.table({"id": [1, 2, 3], "name": ["apple", "fig", "pear"]})
     >>> sales = pa.record_batch({"id": [3, 1, 9], "amount": [10, 20, 30]})
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     relation = semistream.Relation.build(products, f"{folder}/products", key="id")
-    ...     join = semistream.create("auto", relation, on="id", how="left", memory="1MB")
-    ...     result = pa.Table.from_batches(join.process([sales]))
+    ...     semistream.Relation.build(products, f"{folder}/products", key="id").close()
+    ...     with semistream.create("auto", f"{folder}/products", on="id", how="left", memory="1MB") as join:
+    ...         result = pa.Table.from_batches(join.process([sales]))
     >>> result.sort_by("amount").to_pydict()
     {'id': [3, 1, 9], 'amount': [10, 20, 30], 'name': ['pear', 'apple', None]}
     """
+    if isinstance(relation, str | os.PathLike):
+        with contextlib.ExitStack() as undo:
+            opened = undo.enter_context(Relation.open(relation))
+            join = create(algorithm, opened, sample=sample, exponent=exponent, **options)
+            join.own_relation()
+            undo.pop_all()
+        return join
     if algorithm != AUTO:
         if sample is not None or exponent is not None:
             raise ValueError(f"sample and exponent are for algorithm={AUTO!r}, not for {algorithm!r}")

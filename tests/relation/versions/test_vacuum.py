@@ -16,6 +16,7 @@ import pytest
 
 import semistream
 from semistream.core.errors import CommitConflictError, NotARelationError, RelationBuildError, StorageError
+from semistream.relation.open_relation import OpenRelation
 from semistream.relation.relation import Relation
 from semistream.relation.storage import files
 from semistream.relation.storage import manifest as manifests
@@ -60,18 +61,18 @@ def test_files_of_a_build_that_goes_on_for_hours_stay(path, older_than):
 @pytest.mark.parametrize("older_than", [3600, -1])
 def test_the_number_that_a_slow_writer_wants_is_not_freed(path, monkeypatch, older_than):
     """It would commit below the newest version: an update lost, and reported as committed."""
-    prepare = Relation.prepare
+    prepare = OpenRelation.prepare
 
     def long_prepare(self, *changes):
         patch = prepare(self, *changes)
-        monkeypatch.setattr(Relation, "prepare", prepare)
+        monkeypatch.setattr(OpenRelation, "prepare", prepare)
         for key in (1, 2):
             upsert(path, pa.table({"id": [key], "v": [111 * key]}))
         age(path)
         semistream.vacuum(path, older_than=older_than)
         return patch
 
-    monkeypatch.setattr(Relation, "prepare", long_prepare)
+    monkeypatch.setattr(OpenRelation, "prepare", long_prepare)
     assert upsert(path, pa.table({"id": [3], "v": [333]})) == 4
     assert {key: values(path)[key] for key in (1, 2, 3)} == {1: 111, 2: 222, 3: 333}
 

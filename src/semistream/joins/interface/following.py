@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from semistream.core.arrays import Ints
 from semistream.core.budget import MemoryBudget, Reservation
@@ -39,8 +39,27 @@ class FollowsUpdates:
     _in_turn = False
     broken: BaseException | None = None
     """Why it could not follow an update, and serves nothing any more."""
+    _closed = False
+    _owns_relation = False
     _left_half_way = ""
     """How a turn came to be left half-way: which of its rows are out, nobody can tell."""
+
+    def own_relation(self) -> None:
+        """Close R with the join: nothing else uses it."""
+        self._owns_relation = True
+
+    def close(self) -> None:
+        """Stop following updates of R; close R if `create` was given its path. The join serves nothing afterwards."""
+        self._closed = True
+        self.relation.unsubscribe(self)
+        if self._owns_relation:
+            self.relation.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def prepare_update(self, patch: Patch) -> JoinAgreement:
         """Agree to an update of R, or raise; see `Listener`."""
@@ -135,6 +154,8 @@ class FollowsUpdates:
             raise
 
     def _check_usable(self) -> None:
+        if self._closed:
+            raise BrokenJoinError(f"this {self.id} is closed; make a new join")
         if self._left_half_way:
             raise BrokenJoinError(
                 f"a turn of {self.id} {self._left_half_way}, and rows of it may be missing; make a new join, and offer "
