@@ -18,28 +18,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from semistream.core.errors import (
-    BrokenJoinError,
-    BudgetExceededError,
-    BudgetTooSmallError,
-    CommitConflictError,
-    CorruptPageError,
-    KeyColumnError,
-    KeyTypeError,
-    MissingExtraError,
-    NotARelationError,
-    PinError,
-    RelationBuildError,
-    SemistreamError,
-    StalledJoinError,
-    StorageError,
-    UnknownAlgorithmError,
-    UnknownColumnsError,
-    UnsupportedJoinError,
-    UnsupportedPathError,
-    UpdateRefusedError,
-    UpdateTooLargeError,
-)
+from semistream.core import errors as _of_all
+from semistream.core.errors import *  # noqa: F403
 
 if TYPE_CHECKING:
     from semistream.costs.basis.constants import ConstantsError as ConstantsError
@@ -89,49 +69,7 @@ _OF_PARTS = {
     "UnsupportedTypeError": "spark.relations.types",
 }
 
-__all__ = [
-    "BrokenJoinError",
-    "BudgetExceededError",
-    "BudgetTooSmallError",
-    "ColumnsError",
-    "CommitConflictError",
-    "ConstantsError",
-    "CorruptPageError",
-    "CsvError",
-    "DatabaseError",
-    "DeltaReadError",
-    "DeviceError",
-    "JavaNotFoundError",
-    "KeyColumnError",
-    "KeyTypeError",
-    "MissingExtraError",
-    "MixedUpError",
-    "MixedUpMapError",
-    "NotARelationError",
-    "PinError",
-    "PipelineError",
-    "PlanError",
-    "PortTakenError",
-    "RelationBuildError",
-    "RelationOptionError",
-    "RepairError",
-    "RowLimitError",
-    "SemistreamError",
-    "SinkError",
-    "SkewError",
-    "SourceError",
-    "SourceOptionError",
-    "StalledJoinError",
-    "StorageError",
-    "StoreUnavailableError",
-    "UnknownAlgorithmError",
-    "UnknownColumnsError",
-    "UnsupportedJoinError",
-    "UnsupportedPathError",
-    "UnsupportedTypeError",
-    "UpdateRefusedError",
-    "UpdateTooLargeError",
-]
+__all__ = [*_of_all.__all__, *_OF_PARTS]
 
 
 def __getattr__(name: str) -> Any:
