@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo quick test bounds bounds-all soak kills large lint clean
+.PHONY: help demo quick test test-all bounds bounds-all soak kills large lint clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    the main job: a star schema loaded from a stream, checked and timed against Spark's own join"
 	@echo "make quick   tests of seconds, without a JVM or servers: under two minutes"
-	@echo "make test    all tests"
+	@echo "make test    everything that a change could break"
+	@echo "make test-all  and more cases of the same"
 	@echo "make bounds  kernels that check bounds: structures, each join, some model and fuzz; bounds-all takes longer"
 	@echo "make soak    model and fuzz for hours: STEPS, TUPLES, SEED"
 	@echo "make kills   KILLS on a cluster, and of a driver whose relation changes as a stream: SEED"
@@ -26,6 +27,9 @@ quick: $(STAMP)
 
 # Tests that take the fixture "spark" share one session, so loadgroup keeps them in one of the two processes.
 test: $(STAMP)
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not long"
+
+test-all: $(STAMP)
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
 
 # Kernels that check bounds are compiled apart: Numba's cache does not know which of both it holds.

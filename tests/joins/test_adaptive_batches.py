@@ -188,7 +188,9 @@ def test_a_key_with_more_rows_than_fit_is_served_by_itself(tmp_path):
     Relation.build(pa.table({"id": ids, "a": np.arange(ids.size)}), tmp_path / "r", key="id").close()
     with Relation.open(tmp_path / "r") as relation:
         join = semistream.create("adaptivejoin", relation, on="id", memory=100_000)
-        for number in range(3):
+        for number in range(4):
+            if number == 3:
+                join.forget_rows(np.array([5, 77]))  # it may have fewer rows in another version of R
             keys = np.where(random.random(3_000) < 0.01, 77, random.integers(100, 20_000, 3_000))
             before = join.stats
             found = pa.Table.from_batches(list(join.process([pa.record_batch({"id": keys})])))
@@ -196,11 +198,9 @@ def test_a_key_with_more_rows_than_fit_is_served_by_itself(tmp_path):
             join.check()
             assert join.budget.peak <= join.budget.total
             did, asked = join.stats.since(before), int((keys == 77).sum())
-            assert did.steps < (8 if number == 0 else 3) * asked
-            assert did.pages_read < (2 if number == 0 else 1) * keys.size + 40 * asked, "its rows are not read in vain"
-        assert join._finder._giants.tolist() == [77]
-        join.forget_rows(np.array([5, 77]))
-        assert join._finder._giants.size == 0, "it may have fewer rows in another version of R"
+            unknown = number in (0, 3)
+            assert did.steps < (8 if unknown else 3) * asked
+            assert did.pages_read < (2 if unknown else 1) * keys.size + 40 * asked, "its rows are not read in vain"
 
 
 def test_an_r_of_keys_that_do_not_fit(tmp_path):

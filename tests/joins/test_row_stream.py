@@ -144,7 +144,7 @@ def test_runs_and_pages_that_arrive_are_counted(tmp_path, shards):
         assert brought(relation, np.arange(KEYS, dtype=np.int64), 48, 5000)[0]
         read = relation.counters - before
         assert (read.reads, read.pages) == (shards, relation.page_count)  # a run in each file
-        assert 0 < read.seconds < 60
+        assert read.seconds > 0
         before = relation.counters.snapshot()
         brought(relation, np.array([3], np.int64), 48, 5000)
         read = relation.counters - before

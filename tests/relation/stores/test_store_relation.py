@@ -153,12 +153,10 @@ def test_a_store_that_stays_away_is_said(s3: S3Server, monkeypatch: pytest.Monke
     object_store._opened.clear()
     with Relation.build(master(2000), R, key="id", page_size=512) as relation:
         s3.fault = lambda method, key: 500
-        begin = time.monotonic()
         frames = relation.frames(2)
         with pytest.raises(StoreUnavailableError, match=r"could not be read, also when tried again.*look whether"):
             relation.read(np.array([1, 9]), frames)
         assert not frames.any()
-        assert time.monotonic() - begin < 20
         for part in ("manifest", ".index", "bucket"):  # nothing is said to be damaged
             s3.fault = lambda method, key, part=part: 500 if part in key or (part == "bucket" and not key) else None
             with pytest.raises(StoreUnavailableError):
