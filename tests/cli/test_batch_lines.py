@@ -29,7 +29,7 @@ def lines(terminal: bool, *batches: dict[str, Any], letters: bool = False) -> li
 def test_sentences() -> None:
     first, second = lines(False, batch(0), batch(1, version=3, parked=12))
     assert first == (
-        "batch 0: 1,000 rows, 20 k rows/s, 70 left, 0.10 s; products: 75% from memory, 124 pages read, "
+        "batch 0: 1,000 rows, 20 k rows/s, 70 left, 0.10 s; products: 76% from memory, 124 pages read, "
         "90 without a partner, 10 with a NULL key, version 1"
     )
     assert "0.11 s, later than every 0.1 s; products" in second

@@ -82,7 +82,7 @@ def test_the_whole_command(spark: SparkSession, tmp_path: Path) -> None:
         "sales/s through three joins, Spark included", "stream-static left joins of the same files, in this run",
         "25.0% of the products",
         "of micro-batches 2 to 2",
-        "✓ the warehouse is exactly", f"semistream inspect {place}", "ratio", "Which categories earn most?", "Monday",
+        "✓ the warehouse is exactly", f"semistream inspect {place}", "ratio", "Revenue by category", "Monday",
         "semistream demo --live",
     ):  # fmt: skip
         assert words in " ".join(outcome.stdout.split()), words
@@ -129,9 +129,9 @@ def test_memory_and_counts_are_those_of_the_tasks(spark: SparkSession, tmp_path:
     assert loaded["segment"].null_count == loaded["region"].null_count == 0
     revenue = {answer.question: answer.rows for answer in ask(tmp_path)}
     assert len(revenue) == 5
-    total = sum(value for _, value, _ in revenue["In which regions?"])
+    total = sum(value for _, value, _ in revenue["Revenue by region"])
     assert total == pytest.approx(float(pc.sum(loaded["amount"]).as_py()))
-    days = revenue["On which days of the week?"]
+    days = revenue["Revenue by weekday"]
     assert [label for label, _, _ in days][::6] == ["Monday", "Sunday"]
 
 

@@ -91,10 +91,10 @@ def test_every_control_acts_on_the_running_query(page: Page, show: tuple[Dashboa
         page.get_by_role("slider", name=slider).press(key)
         expect(page.locator("#said")).to_contain_text(said)
 
-    slide("Skew", "Home", "exponent 0 now")
-    slide("Burst", "End", "10,000 sales a second")
-    press("Change the hot keys", "in fashion now")
-    press("Kill a Python worker", "is dead")
+    slide("Skew", "Home", "exponent is 0 now")
+    slide("Burst", "End", "10,000 sales per second")
+    press("Change the hot keys", "frequent ones now")
+    press("Kill a Python worker", "Killed Python worker")
     press("Update 1,000 products", "version 2 of R")
     before = points()[-1]
     slide("Memory", "End", "with 50 % of R")
@@ -112,6 +112,6 @@ def test_every_control_acts_on_the_running_query(page: Page, show: tuple[Dashboa
     until(page, lambda: max(point["rows"] for point in points()) >= 10_000)  # the burst, whenever it is taken in
     page.get_by_role("combobox", name="Join").select_option("products")
     expect(page.locator("#tiles")).to_contain_text("version 2")
-    press("Ask the warehouse", "has answered")
+    press("Query the warehouse", "below the charts")
     expect(page.locator("#answers h3")).to_have_count(5)
     assert loaded(show[1] / OURS)

@@ -84,12 +84,17 @@ def test_numbers_move_and_choices_choose(page: Page, shown: Shown) -> None:
         shown.dashboard.add(batch(number, 2000, version=2))
     expect(page.locator("#batches tbody th").first).to_have_text("8")
     tiles = page.locator("#tiles").inner_text()
-    assert "20K /s" in tiles
-    assert "75 %" in tiles
+    assert "20K rows/s" in tiles
+    assert "76 %" in tiles, "of the rows with a key"
     assert "version 2" in tiles
     assert page.locator("#charts figure").count() == 6
     assert page.locator("#shards tbody tr").count() == 2
-    assert page.locator("#missing tbody tr").first.inner_text().split("\t") == ["<4711>", "products", "45 or more"]
+    assert page.locator("#missing tbody tr").first.inner_text().split("\t") == [
+        "<4711>",
+        "products",
+        "at least 20",
+        "2",
+    ]
     page.get_by_role("combobox", name="Shard").select_option("1")
     expect(page.locator("#shards tbody tr")).to_have_count(1)
     page.get_by_role("combobox", name="Join").select_option("products")
@@ -104,6 +109,31 @@ def test_numbers_move_and_choices_choose(page: Page, shown: Shown) -> None:
     # a canvas that shows something
     drawn = "[...document.querySelector('canvas').getContext('2d').getImageData(0, 0, 300, 150).data].some(Boolean)"
     assert page.evaluate(drawn)
+
+
+def test_an_idle_query_shows_the_last_known_memory_and_ratio(page: Page, shown: Shown) -> None:
+    """A batch without rows has no counters; the page showed dashes."""
+    shown.dashboard.add(batch(5))
+    idle = batch(6, 0, parked=7)
+    idle["joins"] = {"products": {"tasks": 0, "parked": idle["joins"]["products"]["parked"]}}
+    shown.dashboard.add(idle)
+    expect(page.locator("#batches tbody th").first).to_have_text("6")
+    tiles = {line[0]: line[1:] for line in (box.split("\n") for box in page.locator("#tiles > div").all_inner_texts())}
+    assert tiles["Memory"] == ["2.0 KB of 4.0 KB", "R version 1, batch 5"]
+    assert tiles["Answered from memory"][0] == "76 %"
+
+
+def test_keys_that_an_update_may_have_added_are_not_listed_as_missing(page: Page, shown: Shown) -> None:
+    expect(page.locator("#missing tbody tr")).to_have_count(2)
+    updated = batch(5, version=2)
+    updated["joins"]["products"]["missing"] = {"-1": 3}
+    shown.dashboard.add(updated)
+    expect(page.locator("#missing tbody tr")).to_have_count(1)
+    assert page.locator("#missing tbody tr").inner_text().split("\t") == ["-1", "products", "at least 3", "2"]
+    updated = batch(6, version=3)
+    updated["joins"]["products"]["missing"] = {}
+    shown.dashboard.add(updated)
+    expect(page.locator("#absent")).to_be_hidden()
 
 
 _SLOW_TO_LOAD = """
@@ -162,12 +192,15 @@ def test_controls_act_and_say_what_is_wrong(page: Page, shown: Shown) -> None:
     expect(page.locator("#pitch")).to_have_text("too early")
     shown.dashboard.tell("ratio", {"ours": 300.0, "theirs": 100.0, "note": "as many"})
     shown.dashboard.tell("answers", [{"question": "Who?", "rows": [["a", 3, "3"], ["b", 1, "1"]]}])
-    expect(page.locator("#pitch")).to_contain_text("3.0 ×")
+    expect(page.locator("#pitch")).to_contain_text("3.0 × faster")
     shown.dashboard.tell("ratio", {"ours": 0.5, "theirs": 2.0, "note": "sooner", "seconds": True})
-    expect(page.locator("#pitch")).to_contain_text("4.0 ×")
+    expect(page.locator("#pitch")).to_contain_text("4.0 × faster")
     expect(page.locator("#pitch")).to_contain_text("500 ms")
     shown.dashboard.tell("ratio", {"ours": 6.0, "theirs": 2.0, "note": "later", "seconds": True})
-    expect(page.locator("#pitch")).to_contain_text("3.0 ×")
+    expect(page.locator("#pitch")).to_contain_text("3.0 × slower")
+    shown.dashboard.tell("ratio", {"ours": 2.04, "theirs": 2.0, "note": "equal", "seconds": True})
+    expect(page.locator("#pitch")).to_contain_text("About as fast")
+    expect(page.locator("#pitch")).not_to_contain_text("×")
     assert "Who?" in page.locator("#answers").inner_text()
 
 
@@ -179,7 +212,7 @@ def test_it_reads_on_a_phone_in_the_dark_and_by_keyboard(chromium: Browser, show
     assert opened.evaluate("document.documentElement.scrollWidth") <= 390, "nothing sticks out"
     assert opened.evaluate("document.documentElement.dataset.theme") == "dark"
     opened.keyboard.press("Tab")
-    assert opened.evaluate("document.activeElement.textContent") == "Skip to the numbers"
+    assert opened.evaluate("document.activeElement.textContent") == "Skip to content"
     unnamed = """[...document.querySelectorAll('button, select, input, meter')].filter(
         (one) => !(one.labels?.length || one.textContent.trim() || one.ariaLabel)).length"""
     assert opened.evaluate(unnamed) == 0, "a screen reader has a name for everything"

@@ -123,7 +123,8 @@ def _left(backlog: Mapping[str, int] | None) -> str:
 
 
 def _hits(one: Mapping[str, Any]) -> str:
-    return f"{one['cache_hits'] / one['rows_done']:.0%}" if one["rows_done"] else "–"
+    keyed = one["rows_done"] - one["null_keys"]
+    return f"{one['cache_hits'] / keyed:.0%}" if keyed > 0 else "–"
 
 
 def _left_parking(one: Mapping[str, Any]) -> bool:

@@ -201,7 +201,7 @@ def _run(plan: DemoPlan, place: Path, port: int) -> tuple[Relation, Outcome]:
     return relation, outcome
 
 
-_RATIO = "as many sales a second as Spark's own stream-static joins of the same files, in this very run"
+_RATIO = "Sales per second compared with Spark's own stream-static joins of the same files, in this run."
 
 
 def _run_live(plan: DemoPlan, place: Path, port: int, compare: bool, rate: int) -> None:

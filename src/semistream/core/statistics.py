@@ -60,8 +60,9 @@ class JoinStatistics:
 
     @property
     def hit_ratio(self) -> float:
-        """Share of finished stream tuples that a cache served."""
-        return self.cache_hits / self.rows_done if self.rows_done else 0.0
+        """Share of finished stream tuples that memory answered without a read, of those with a key."""
+        keyed = self.rows_done - self.null_keys
+        return self.cache_hits / keyed if keyed > 0 else 0.0
 
     @property
     def service_rate(self) -> float:

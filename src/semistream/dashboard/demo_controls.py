@@ -1,4 +1,4 @@
-"""The demo that goes on until it is stopped: sales are made as they come, and a person turns the knobs."""
+"""The live demo: sales are generated until it is stopped, and a person changes load and settings on the page."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,19 +27,19 @@ from semistream.spark.demo.star_schema import DemoPlan, sold
 from semistream.spark.demo.warehouse_questions import ask
 from semistream.workloads import ConstantArrivals, ZipfKeys
 
-__all__ = ["LiveDemo"]
+__all__ = ["LiveDemo", "comparison"]
 
 _EVERY = "1 second"
 _BURST_SECONDS = 10.0
 _UPDATED = 1000
-_TOO_EARLY = (
-    "Spark's own stream-static joins run beside ours, on the same stream and the same cores. They are compared when "
-    "both are past their first micro-batch, in which everything is compiled."
-)
+_ENOUGH = 5
+"""Batches of each query before the two are compared. The first batch does not count: it compiles code."""
+_COMPARED = 15
+"""Batches of which the median is compared."""
 
 
 class LiveDemo:
-    """A feeder of sales, our query, perhaps Spark's own beside it, and what a person may do to them.
+    """A feeder of sales, our query, Spark's own query if asked for, and controls for a person.
 
     Parameters
     ----------
@@ -59,20 +60,20 @@ class LiveDemo:
         self._page: Dashboard | None = None
 
     def controls(self) -> list[Control]:
-        """Return the knobs, for the page."""
+        """Return the controls of the page."""
         share = float(self._plan.memory.removesuffix("%")) if self._plan.memory.endswith("%") else 5.0
         return [
-            Control("skew", "Skew of the products", self._skew, "Zipf's exponent: at 0 all sell alike",
+            Control("skew", "Skew", self._skew, "Zipf exponent of the products sold. 0: all sell equally often.",
                     "range", 0.0, 1.6, 0.1, self._plan.exponent),
-            Control("burst", "Burst", self._start_burst, f"So many times more sales for {_BURST_SECONDS:.0f} seconds",
+            Control("burst", "Burst", self._start_burst, f"Multiplies the sales rate for {_BURST_SECONDS:.0f} seconds.",
                     "range", 1.0, 10.0, 1.0, 1.0, " ×", _BURST_SECONDS),
-            Control("memory", "Memory", self._memory, "The query stops, and goes on from its checkpoint with this",
+            Control("memory", "Memory", self._memory, "Restarts the query from its checkpoint with this budget.",
                     "range", 1.0, 50.0, 1.0, share, " % of R"),
-            Control("hot", "Change the hot keys", self._change_hot, "Other products come into fashion"),
+            Control("hot", "Change the hot keys", self._change_hot, "Other products become the frequent ones."),
             Control("upsert", f"Update {_UPDATED:,} products", self._upsert,
-                    "A new version of R, which the next micro-batch reads"),
-            Control("kill", "Kill a Python worker", self._kill, "Spark does its task again; no row is lost"),
-            Control("ask", "Ask the warehouse", self._ask, "DuckDB answers from what has been loaded so far"),
+                    "Commits a new version of R. The next batch uses it."),
+            Control("kill", "Kill a Python worker", self._kill, "Spark runs its task again. No row is lost."),
+            Control("ask", "Query the warehouse", self._ask, "DuckDB queries the rows loaded so far."),
         ]  # fmt: skip
 
     def run(self, page: Dashboard | None, *, compare: bool = False) -> None:
@@ -88,7 +89,7 @@ class LiveDemo:
             rows = plain(stream_of_sales(self._spark, self._directory, None), self._directory)
             other = start_into(rows, self._directory, THEIRS, _EVERY)
             if page is not None:
-                page.tell("ratio", {"ours": None, "theirs": None, "note": _TOO_EARLY})
+                page.tell("ratio", comparison([], [], self._plan.rows))
         try:
             while not self._ended.wait(2.0):
                 self._raise_failure()
@@ -114,20 +115,9 @@ class LiveDemo:
             raise failed
 
     def _tell_ratio(self, page: Dashboard, other: StreamingQuery) -> None:
-        """Tell how soon sales are in the warehouse: both queries keep up with the stream, one in larger batches."""
         query = self._query
-        ours, theirs = (None if one is None else _latency(one) for one in (query, other))
-        if ours and theirs:
-            sooner = ours <= theirs
-            note = (
-                f"{'sooner' if sooner else 'later'} in the warehouse than by Spark's own stream-static joins, which "
-                "run beside ours on the same stream and the same cores; medians of the last micro-batches"
-            )
-            if not sooner and self._plan.rows < DemoPlan.rows:
-                note += (
-                    f". Spark broadcasts {self._plan.rows:,} products; give --rows {DemoPlan.rows}, which it does not"
-                )
-            page.tell("ratio", {"ours": ours, "theirs": theirs, "note": note, "seconds": True})
+        if query is not None:
+            page.tell("ratio", comparison(_durations(query), _durations(other), self._plan.rows))
 
     # -- the stream ---------------------------------------------------------------------------------------
 
@@ -152,19 +142,19 @@ class LiveDemo:
         pq.write_table(table, hidden)
         os.replace(hidden, folder / f"sales-{first:012d}.parquet")
 
-    # -- knobs --------------------------------------------------------------------------------------------
+    # -- controls -----------------------------------------------------------------------------------------
 
     def _skew(self, value: float | None) -> str:
         assert value is not None
         with self._lock:
             self._plan = replace(self._plan, exponent=value)
-        return f"Sales follow Zipf's law with exponent {value:g} now."
+        return f"The Zipf exponent is {value:g} now."
 
     def _start_burst(self, value: float | None) -> str:
         assert value is not None
         with self._lock:
             self._burst, self._burst_until = value, time.monotonic() + _BURST_SECONDS
-        return f"{self._rate * value:,.0f} sales a second for {_BURST_SECONDS:.0f} seconds."
+        return f"{self._rate * value:,.0f} sales per second for {_BURST_SECONDS:.0f} seconds."
 
     def _memory(self, value: float | None) -> str:
         assert value is not None
@@ -178,12 +168,12 @@ class LiveDemo:
                 self._plan = before
                 self._start()
                 raise
-        return f"The query went on from its checkpoint, with {value:g} % of R as its memory."
+        return f"The query was restarted from its checkpoint with {value:g} % of R as its memory."
 
     def _change_hot(self, _: float | None) -> str:
         with self._lock:
             self._plan = replace(self._plan, seed=self._plan.seed + 1)
-        return "Other products are in fashion now."
+        return "Other products are the frequent ones now."
 
     def _upsert(self, _: float | None) -> str:
         path = self._directory / "relations" / "products"
@@ -194,13 +184,13 @@ class LiveDemo:
         table = pq.read_table(self._directory / "products", filters=pc.field("product_id").isin(keys))
         names = pc.binary_join_element_wise(table["name"], f"({self._updates})", " ")
         version = upsert(path, table.set_column(table.schema.get_field_index("name"), "name", names))
-        return f"{table.num_rows:,} of the products in fashion have new names: version {version} of R."
+        return f"Committed version {version} of R: {table.num_rows:,} frequent products have new names."
 
     def _ask(self, _: float | None) -> str:
         answers = ask(self._directory)
         if self._page is not None:
             self._page.tell("answers", [{"question": one.question, "rows": one.rows} for one in answers])
-        return "The warehouse has answered, below the charts."
+        return "The results are below the charts."
 
     def _kill(self, _: float | None) -> str:
         for worker in _workers():
@@ -208,14 +198,40 @@ class LiveDemo:
                 os.kill(worker, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-            return f"Python worker {worker} is dead. Long live its successor."
-        return "No Python worker is at work right now; try again."
+            return f"Killed Python worker {worker}. Spark starts another one."
+        return "No Python worker is running at the moment. Try again."
 
 
-def _latency(query: StreamingQuery) -> float | None:
-    """Return the seconds that a micro-batch takes, the median of the last ones; the first pays for compiling."""
-    done = [part["durationMs"]["triggerExecution"] for part in query.recentProgress if part["numInputRows"]][1:]
-    return median(done[-15:]) / 1e3 if done else None
+def comparison(ours: Sequence[float], theirs: Sequence[float], products: int) -> dict[str, Any]:
+    """Return what the page says about the batch durations of both queries, which keep up with the same stream.
+
+    >>> comparison([0.5] * 5, [2.0] * 5, 2_000_000)["ours"]
+    0.5
+    >>> comparison([0.5] * 5, [2.0], 2_000_000)["ours"] is None
+    True
+    """
+    if min(len(ours), len(theirs)) < _ENOUGH:
+        note = (
+            "Spark's own stream-static joins run on the same stream and the same cores. The comparison starts when "
+            f"each query has finished {_ENOUGH} batches after its first one. So far: "
+            f"semistream {min(len(ours), _ENOUGH)}, Spark {min(len(theirs), _ENOUGH)}."
+        )
+        return {"ours": None, "theirs": None, "note": note}
+    compared = min(len(ours), len(theirs), _COMPARED)
+    medians = [median(durations[-compared:]) for durations in (ours, theirs)]
+    note = (
+        "Median batch duration compared with Spark's own stream-static joins, on the same stream and the same cores. "
+        f"Last {compared} batches."
+    )
+    if medians[0] > medians[1] and products < DemoPlan.rows:
+        note += f" Spark broadcasts {products:,} products. It does not broadcast more: try --rows {DemoPlan.rows}."
+    return {"ours": medians[0], "theirs": medians[1], "note": note, "seconds": True}
+
+
+def _durations(query: StreamingQuery) -> list[float]:
+    """Return the seconds of each recent batch with rows; the first one is left out, because it compiles code."""
+    done = [part["durationMs"]["triggerExecution"] / 1e3 for part in query.recentProgress if part["numInputRows"]]
+    return done[1:]
 
 
 def _workers() -> Iterator[int]:

@@ -1,10 +1,10 @@
-// Charts: a figure with its present values as text, and uPlot for the course of them.
+// Charts: a figure with the current values as text, and a uPlot chart of their history.
 /* global uPlot */
 import { clock } from "./numbers.js";
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// A colour between that of a series and the panel's: what lies over another part of a stack must not let it through.
+// A colour between the series and the panel. It is opaque, because parts of a stack cover each other.
 function softened(name) {
   const [color, panel] = [css(name), css("--panel")].map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
   return `rgb(${color.map((part, n) => Math.round(0.72 * part + 0.28 * panel[n])).join(" ")})`;
@@ -65,7 +65,7 @@ export class Chart {
     if (this.points) this.draw(this.points, this.rows);
   }
 
-  // A line where the query was started anew.
+  // A line where the query was restarted.
   restarts(plot) {
     const { ctx, bbox } = plot;
     ctx.save();

@@ -1,7 +1,7 @@
-// The page: fetches what was, listens to what comes, and draws both.
+// The page: loads the history, listens for new batches, and draws both.
 import { Chart } from "./charts.js";
 import { fillAnswers, fillControls, fillPitch, move, say } from "./demo.js";
-import { PARTS, behind, bytes, chosen, clock, count, hits, percent, quantile, rates, ratio, rolling, strangers, tier, time } from "./numbers.js";
+import { PARTS, backlog, bytes, chosen, clock, count, hits, percent, quantile, rates, ratio, rolling, tier, time, unmatched } from "./numbers.js";
 
 const at = (id) => document.getElementById(id);
 const COLORS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6"];
@@ -10,20 +10,20 @@ const charts = {};
 
 function makeCharts() {
   const make = (name, title, series, show, most) => { charts[name] = new Chart(at("charts"), { title, series, show, most }); };
-  make("rates", "Rows a second", [{ label: "come", color: "--c2", dashed: true }, { label: "served", color: "--c1" }], count);
-  make("latency", "A micro-batch takes", [
-    { label: "each", color: "--c6" }, { label: "p50", color: "--c1" }, { label: "p99", color: "--c2", dashed: true }], time);
-  make("hits", "Answered from memory", [], percent, 1);
-  make("pages", "Pages of R", [{ label: "read", color: "--c2" }, { label: "useful", color: "--c1", dashed: true }], count);
-  make("memory", "Memory held", [
-    ...PARTS.map((label, n) => ({ label, color: COLORS[n], stacked: true })), { label: "budget", color: "--text", dashed: true }], bytes);
-  make("waiting", "Rows that wait, or found nobody", waiting("rows"), count);
+  make("rates", "Rows per second", [{ label: "input", color: "--c2", dashed: true }, { label: "processed", color: "--c1" }], count);
+  make("latency", "Batch duration", [
+    { label: "batch", color: "--c6" }, { label: "p50", color: "--c1" }, { label: "p99", color: "--c2", dashed: true }], time);
+  make("hits", "Rows answered from memory", [], percent, 1);
+  make("pages", "Pages read", [{ label: "all", color: "--c2" }, { label: "with requested rows", color: "--c1", dashed: true }], count);
+  make("memory", "Memory in use", [
+    ...Object.values(PARTS).map((label, n) => ({ label, color: COLORS[n], stacked: true })), { label: "budget", color: "--text", dashed: true }], bytes);
+  make("waiting", "Waiting and unmatched rows", waiting("rows"), count);
 }
 
-// What the source has left it tells in rows, or in files.
+// Sources report their backlog in rows or in files.
 const waiting = (unit) => [
-  { label: unit === "rows" ? "in the source" : "files in the source", color: "--c3" }, { label: "parked", color: "--c4", dashed: true },
-  { label: "no partner", color: "--c6" }, { label: "dead", color: "--c5" }];
+  { label: unit === "rows" ? "backlog" : "backlog, files", color: "--c3" }, { label: "parked", color: "--c4", dashed: true },
+  { label: "unmatched", color: "--c6" }, { label: "dead letters", color: "--c5" }];
 const unit = (point) => (point.backlog?.rows == null && point.backlog?.files != null ? "files" : "rows");
 
 function options(select, names) {
@@ -43,7 +43,7 @@ function drawCharts(shown, join, shard) {
   charts.latency.draw(shown, [shown.map((point) => point.seconds), rolling(shown, 0.5), rolling(shown, 0.99)]);
   const picked = join ? [join] : names();
   const stored = picked.filter((name) => shown.some((point) => tier(chosen(point, name, shard)) != null));
-  const lines = [...picked, ...stored.map((name) => `${name}, local tier`)];
+  const lines = [...picked, ...stored.map((name) => `${name}, local disk cache`)];
   if (charts.hits.series.map((one) => one.label).join() !== lines.join()) {
     charts.hits.points = null;
     charts.hits.use(lines.map((label, n) => ({ label, color: COLORS[n % COLORS.length], dashed: n % 2 === 1 })));
@@ -53,13 +53,15 @@ function drawCharts(shown, join, shard) {
     ...stored.map((name) => shown.map((point) => tier(chosen(point, name, shard)))),
   ]);
   charts.pages.draw(shown, [of((one) => one.pages_read), of((one) => one.pages_useful || null)]);
-  charts.memory.draw(shown, [...PARTS.map((part) => of((one) => one.split[part])), of((one) => one.memory)]);
+  let held = null;  // joins keep their memory while no rows arrive
+  const memory = counters.map((one) => (held = one ?? held));
+  charts.memory.draw(shown, [...Object.keys(PARTS).map((part) => memory.map((one) => one?.split[part] ?? null)), memory.map((one) => one?.memory ?? null)]);
   const left = waiting(unit(shown.at(-1)));
   if (charts.waiting.series[0].label !== left[0].label) {
     charts.waiting.points = null;
     charts.waiting.use(left);
   }
-  charts.waiting.draw(shown, [shown.map(behind), shown.map((point) => point.parked), of(strangers), shown.map((point) => point.dead)]);
+  charts.waiting.draw(shown, [shown.map(backlog), shown.map((point) => point.parked), of(unmatched), shown.map((point) => point.dead)]);
 }
 
 function tile(name, value, unit, note) {
@@ -74,20 +76,22 @@ function tile(name, value, unit, note) {
   return box;
 }
 
+// Values that a batch without rows does not have come from the last batch that has them.
 function drawTiles(shown, join, shard) {
-  const last = shown.at(-1), counters = chosen(last, join, shard);
-  const [come, served] = rates(last, join, shard);
+  const last = shown.at(-1), joined = shown.findLast((point) => chosen(point, join, shard)) ?? last;
+  const counters = chosen(joined, join, shard), since = joined === last ? "" : `, batch ${joined.batch}`;
+  const [input, processed] = rates(last, join, shard);
   const seconds = shown.slice(-60).map((point) => point.seconds);
   const versions = [...new Set(counters?.versions ?? [])].sort((a, b) => a - b);
-  const whole = !join && shard === "", load = whole && come != null ? ratio(come, served) : null;
-  const pace = load == null ? "" : load > 1 ? "slower than they come" : `${percent(load)} busy`;
+  const whole = !join && shard === "", load = whole && input != null ? ratio(input, processed) : null;
+  const pace = load == null ? "" : load > 1 ? "slower than the input" : `${percent(load)} of capacity used`;
   at("tiles").replaceChildren(
-    tile("Rows come", count(come), come == null ? "" : "/s", `${count(last.rows)} in the last micro-batch`),
-    tile("Rows served", count(served), "/s", whole ? pace : "in the join, on one core"),
-    tile("A micro-batch", time(quantile(seconds, 0.5)), "", `p99 ${time(quantile(seconds, 0.99))}`),
-    tile("From memory", percent(hits(counters)), "", counters ? `${count(counters.pages_read)} pages read` : "no join ran"),
-    tile("Waiting", count(behind(last)), behind(last) == null ? "" : unit(last), `${count(last.parked)} parked, ${count(last.dead)} dead`),
-    tile("Memory", counters ? bytes(counters.bytes_held) : "–", "", counters ? `of ${bytes(counters.memory)}; R is at version ${versions.join(", ") || "–"}` : ""),
+    tile("Input", count(input ?? (last.rows ? null : 0)), "rows/s", `${count(last.rows)} rows in the last batch`),
+    tile("Processing rate", count(processed), "rows/s", whole ? (last.rows ? pace : "idle") : "join only, one core"),
+    tile("Batch duration", time(quantile(seconds, 0.5)), "median", `p99 ${time(quantile(seconds, 0.99))}`),
+    tile("Answered from memory", percent(hits(counters)), "", counters ? `${count(counters.pages_read)} pages read${since}` : "no join has run yet"),
+    tile("Backlog", count(backlog(last)), backlog(last) == null ? "" : unit(last), `${count(last.parked)} parked, ${count(last.dead)} dead letters`),
+    tile("Memory", counters ? bytes(counters.bytes_held) : "–", counters ? `of ${bytes(counters.memory)}` : "", counters ? `R version ${versions.join(", ") || "–"}${since}` : "no join has run yet"),
   );
 }
 
@@ -113,7 +117,7 @@ function filled(held, whole) {
   const box = document.createElement("span"), meter = document.createElement("meter");
   meter.max = whole || 1;
   meter.value = held;
-  meter.setAttribute("aria-label", "share of the budget");
+  meter.setAttribute("aria-label", "share of the memory budget");
   box.append(meter, `${bytes(held)} of ${bytes(whole)}`);
   return box;
 }
@@ -123,28 +127,27 @@ function drawTables(shown, join, shard) {
   const lines = Object.entries(last.joins).filter(([name]) => !join || name === join).flatMap(([name, one]) =>
     Object.entries(one.shards).filter(([number]) => shard === "" || number === shard).map(([number, s]) => [
       `${name} ${number}`, count(s.rows_in), percent(hits(s)), count(s.pages_read), s.pages_useful ? count(s.pages_useful) : "–",
-      count(strangers(s)), count(s.null_keys), time(s.busy_seconds), filled(s.bytes_held, s.memory), s.version]));
-  table("shards", ["join, shard", "rows", "from memory", "pages read", "useful", "no partner", "NULL keys", "busy", "memory", "version"], lines);
-  table("batches", ["batch", "at", "rows", "rows/s", "took", "from memory", "pages read", "no partner", "NULL keys", "parked", "dead", "left in the source"],
+      count(unmatched(s)), count(s.null_keys), time(s.busy_seconds), filled(s.bytes_held, s.memory), s.version]));
+  table("shards", ["join, shard", "rows", "from memory", "pages read", "with requested rows", "unmatched", "NULL keys", "busy", "memory", "R version"], lines);
+  table("batches", ["batch", "start", "rows", "rows/s", "duration", "from memory", "pages read", "unmatched", "NULL keys", "parked", "dead letters", "backlog"],
     shown.slice(-12).reverse().map((point) => {
       const one = chosen(point, join, shard);
       return [point.batch, clock(point.time), count(point.rows), count(point.service), time(point.seconds), percent(hits(one)),
-        count(one?.pages_read), count(strangers(one)), count(one?.null_keys), count(point.parked), count(point.dead), count(behind(point))];
+        count(one?.pages_read), count(unmatched(one)), count(one?.null_keys), count(point.parked), count(point.dead), count(backlog(point))];
     }));
 }
 
+// Keys that R has not had since its last change: an update may have added the keys that were missing before.
 function drawMissing(shown, join) {
-  const times = new Map();
-  for (const point of shown) for (const [name, one] of Object.entries(point.joins)) {
-    if (join && name !== join) continue;
-    for (const [key, many] of Object.entries(one.missing ?? {})) {
-      const id = JSON.stringify([key, name]);
-      times.set(id, (times.get(id) ?? 0) + many);
+  const lines = names().filter((name) => !join || name === join).flatMap((name) => {
+    const ran = shown.map((point) => point.joins[name]).filter(Boolean), version = ran.at(-1)?.version, times = new Map();
+    for (const one of ran.slice(ran.findLastIndex((one) => one.version !== version) + 1)) {
+      for (const [key, many] of Object.entries(one.missing ?? {})) times.set(key, (times.get(key) ?? 0) + many);
     }
-  }
-  const lines = [...times].sort((a, b) => b[1] - a[1]).slice(0, 8).map(([id, many]) => [...JSON.parse(id), `${count(many)} or more`]);
-  at("nobody").hidden = !lines.length;
-  table("missing", ["key", "join", "rows without a partner"], lines);
+    return [...times].map(([key, many]) => [key, name, many, version ?? "–"]);
+  }).sort((a, b) => b[2] - a[2]).slice(0, 8);
+  at("absent").hidden = !lines.length;
+  table("missing", ["key", "join", "unmatched rows", "R version"], lines.map(([key, name, many, version]) => [key, name, `at least ${count(many)}`, version]));
 }
 
 function draw() {
@@ -153,15 +156,15 @@ function draw() {
   options(at("join"), names());
   options(at("shard"), [...new Set(points.flatMap((point) => Object.values(point.joins).flatMap((one) => Object.keys(one.shards))))].sort((a, b) => a - b));
   const shard = at("shard").value, shown = points.slice(-Number(at("span").value));
-  if (!shown.length) { at("since").textContent = "· no micro-batch yet"; return; }
-  at("since").textContent = `· micro-batch ${points.at(-1).batch}, ${count(points.reduce((sum, point) => sum + point.rows, 0))} rows since ${clock(points[0].time)}`;
+  if (!shown.length) { at("since").textContent = "· waiting for the first batch"; return; }
+  at("since").textContent = `· batch ${points.at(-1).batch} · ${count(points.reduce((sum, point) => sum + point.rows, 0))} rows since ${clock(points[0].time)}`;
   drawTiles(shown, join, shard);
   drawCharts(shown, join, shard);
   drawTables(shown, join, shard);
   drawMissing(shown, join);
   if (Date.now() - spoken > 15000) {  // to a screen reader, now and then
     spoken = Date.now();
-    at("spoken").textContent = `Micro-batch ${points.at(-1).batch}: ${count(points.at(-1).rows)} rows in ${time(points.at(-1).seconds)}.`;
+    at("spoken").textContent = `Batch ${points.at(-1).batch}: ${count(points.at(-1).rows)} rows in ${time(points.at(-1).seconds)}.`;
   }
 }
 
@@ -201,7 +204,7 @@ async function start() {
   };
   for (const id of ["join", "shard", "span"]) at(id).onchange = () => requestAnimationFrame(draw);
   const events = new EventSource("events");
-  let over = false, heard = null;  // heard: what is told while the page loads, and is newer than what it loads
+  let over = false, heard = null;  // heard: events that arrive while the page loads; they are newer than the loaded data
   const add = (point) => {
     if (!points.some((one) => one.run === point.run && one.batch === point.batch && one.time === point.time)) points.push(point);
   };
@@ -215,7 +218,7 @@ async function start() {
     const data = await fetch("data").then((answer) => answer.json()).catch(() => null);
     if (heard !== newer) return;  // it is being loaded again
     heard = null;
-    if (data === null) return;  // it ended meanwhile, of which events tell
+    if (data === null) return;  // the query has ended; an event says so
     document.title = `${data.title} · semistream`;
     at("title").textContent = data.title;
     points = data.points;
@@ -225,8 +228,8 @@ async function start() {
     for (const [kind, value] of Object.entries(data.extras)) if (!newer.kinds.has(kind)) tell(kind, value);
     redraw();
   };
-  events.onopen = async () => { state("running", "running"); await load(); };  // also after a pause: what was missed
-  events.onerror = () => { if (!over) state("lost", "not connected; trying again"); };
+  events.onopen = async () => { state("running", "running"); await load(); };  // also after a reconnect, for missed batches
+  events.onerror = () => { if (!over) state("lost", "disconnected, retrying"); };
   events.addEventListener("point", (event) => {
     const point = JSON.parse(event.data);
     heard?.points.push(point);

@@ -1,4 +1,4 @@
-// What only the demo has: controls, the comparison with Spark's own join, and answers of the warehouse.
+// Parts that only the demo shows: controls, the comparison with Spark's own join, and warehouse queries.
 import { count, time } from "./numbers.js";
 
 const at = (id) => document.getElementById(id);
@@ -17,11 +17,11 @@ async function act({ name, label }, value) {
     const told = await answer.json();
     say(told.said ?? told.error, !answer.ok);
   } catch {
-    say("That did not reach the demo; has it ended?", true);
+    say("The demo does not respond. It may have ended.", true);
   }
 }
 
-// What puts a slider where somebody, perhaps on another page, has moved it to.
+// Moves a slider to the value that was set here or on another page.
 const moved = new Map();
 
 export function move({ name, value }) {
@@ -81,20 +81,21 @@ function bar(label, value, most, told, other) {
   return line;
 }
 
-// {ours, theirs: rows a second, or seconds, of which fewer are better; note, which says of seconds who has fewer}
-// Without numbers it is too early for them, and the note says why.
+// {ours, theirs: rows per second, or seconds per batch if `seconds`; note}. Without numbers only the note is shown.
 export function fillPitch({ ours, theirs, note, seconds = false }) {
   at("pitch").hidden = false;
   if (ours == null) { at("pitch").textContent = note; return; }
   const strong = document.createElement("strong"), words = document.createElement("p"), bars = document.createElement("div");
   const told = (value) => (seconds ? time(value) : `${count(value)}/s`);
-  strong.textContent = `${(seconds ? Math.max(ours, theirs) / Math.min(ours, theirs) : ours / theirs).toFixed(1)} ×`;
+  const gain = seconds ? theirs / ours : ours / theirs;
+  strong.textContent = gain >= 1.05 ? `${gain.toFixed(1)} × faster` : gain > 0.95 ? "About as fast" : `${(1 / gain).toFixed(1)} × slower`;
   words.textContent = note;
-  words.style.margin = 0;
   bars.className = "bars";
   const most = Math.max(ours, theirs);
   bars.append(bar("semistream", ours, most, told(ours)), bar("Spark's own join", theirs, most, told(theirs), true));
-  at("pitch").replaceChildren(strong, words, bars);
+  const text = document.createElement("div");
+  text.append(strong, words);
+  at("pitch").replaceChildren(text, bars);
 }
 
 // [{question, rows: [[label, value, text]]}]

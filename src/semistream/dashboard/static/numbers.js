@@ -1,17 +1,17 @@
 // Numbers out of points: what one join or shard, or all of them, did in each micro-batch.
 
-export const PARTS = ["cache", "stream", "reading", "results", "index", "other"];
+export const PARTS = { cache: "cache", stream: "stream buffer", reading: "read buffer", results: "results", index: "index", other: "other" };
 const SUMMED = ["rows_in", "rows_out", "rows_done", "cache_hits", "unmatched", "null_keys", "pages_read", "pages_useful",
   "bytes_read", "busy_seconds", "io_seconds", "store_requests", "local_pages", "bytes_held", "memory"];
 const WINDOW = 60;
 
 function added(many) {
   const sum = Object.fromEntries(SUMMED.map((name) => [name, 0]));
-  sum.split = Object.fromEntries(PARTS.map((name) => [name, 0]));
+  sum.split = Object.fromEntries(Object.keys(PARTS).map((name) => [name, 0]));
   sum.versions = [];
   for (const one of many) {
     for (const name of SUMMED) sum[name] += one[name] || 0;
-    for (const name of PARTS) sum.split[name] += (one.split || {})[name] || 0;
+    for (const name of Object.keys(PARTS)) sum.split[name] += (one.split || {})[name] || 0;
     if (one.version) sum.versions.push(one.version);
   }
   return sum;
@@ -25,12 +25,13 @@ export function chosen(point, join, shard) {
 }
 
 export const ratio = (part, whole) => (whole > 0 ? part / whole : null);
-// Rows whose key R does not have; a NULL is no key.
-export const strangers = (counters) => (counters ? counters.unmatched - counters.null_keys : null);
-export const hits = (counters) => counters && ratio(counters.cache_hits, counters.rows_done);
-// Of the pages that were wanted, those that the machine's own disk had; null where R is not in a store.
+// Rows whose key is not in R. A NULL is no key.
+export const unmatched = (counters) => (counters ? counters.unmatched - counters.null_keys : null);
+// Of the rows with a key, those that memory answered without a page read.
+export const hits = (counters) => counters && ratio(counters.cache_hits, counters.rows_done - counters.null_keys);
+// Share of page reads that the machine's own disk answered; null if R is not in an object store.
 export const tier = (counters) => counters && (counters.store_requests || counters.local_pages) ? ratio(counters.local_pages, counters.pages_read) : null;
-export const behind = (point) => (point.backlog ? point.backlog.rows ?? point.backlog.files ?? null : null);
+export const backlog = (point) => (point.backlog ? point.backlog.rows ?? point.backlog.files ?? null : null);
 
 export function quantile(values, share) {
   if (!values.length) return null;
@@ -39,13 +40,13 @@ export function quantile(values, share) {
   return sorted[low] + (sorted[Math.min(low + 1, sorted.length - 1)] - sorted[low]) * (at - low);
 }
 
-// The share of the last micro-batches' seconds, as it was at each point.
+// A quantile of the duration of recent batches, as it was at each point.
 export function rolling(points, share) {
   return points.map((_, at) => quantile(points.slice(Math.max(0, at - WINDOW + 1), at + 1).map((p) => p.seconds), share));
 }
 
 export function rates(point, join, shard) {
-  if (!join && shard === "") return [point.arrival || null, point.service];  // of the first, Spark does not know how long it came
+  if (!join && shard === "") return [point.arrival || null, point.service];  // no input rate for the first batch: Spark has no interval for it
   const counters = chosen(point, join, shard);
   if (!counters) return [null, null];
   return [ratio(counters.rows_in, point.seconds), ratio(counters.rows_done, counters.busy_seconds)];
@@ -54,7 +55,11 @@ export function rates(point, join, shard) {
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 export const count = (value) => (value == null ? "–" : Math.abs(value) < 10000 ? whole.format(value) : short.format(value));
-export const percent = (value) => (value == null ? "–" : `${(value * 100).toFixed((value > 0.995 && value < 1) || (value < 0.1 && value > 0) ? 1 : 0)} %`);
+export function percent(value) {
+  if (value == null) return "–";
+  if (value > 0.999 && value < 1) return "> 99.9 %";
+  return `${(value * 100).toFixed((value > 0.995 && value < 1) || (value < 0.1 && value > 0) ? 1 : 0)} %`;
+}
 export const time = (value) => (value == null ? "–" : value === 0 ? "0 s" : value < 1 ? `${Math.round(value * 1000)} ms` : `${value.toFixed(value < 10 ? 2 : 1)} s`);
 export function bytes(value) {
   if (value == null) return "–";

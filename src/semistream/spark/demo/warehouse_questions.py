@@ -1,4 +1,4 @@
-"""Five questions of the kind that warehouses are for, answered by DuckDB from the files that the stream has written."""
+"""Five typical warehouse queries, which DuckDB runs on the files that the stream has written."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ class Answer:
 
 
 _QUESTIONS = {
-    "Which categories earn most?": "SELECT category, sum(amount) FROM sales WHERE category IS NOT NULL "
+    "Revenue by category": "SELECT category, sum(amount) FROM sales WHERE category IS NOT NULL "
     "GROUP BY 1 ORDER BY 2 DESC LIMIT 5",
-    "In which regions?": "SELECT region, sum(amount) FROM sales GROUP BY 1 ORDER BY 2 DESC LIMIT 5",
-    "Who buys?": "SELECT segment || ', ' || country, sum(amount) FROM sales GROUP BY 1 ORDER BY 2 DESC LIMIT 5",
-    "On which days of the week?": "SELECT weekday, sum(amount) FROM sales JOIN dates USING (date_id) "
+    "Revenue by region": "SELECT region, sum(amount) FROM sales GROUP BY 1 ORDER BY 2 DESC LIMIT 5",
+    "Revenue by customer segment": "SELECT segment || ', ' || country, sum(amount) FROM sales "
+    "GROUP BY 1 ORDER BY 2 DESC LIMIT 5",
+    "Revenue by weekday": "SELECT weekday, sum(amount) FROM sales JOIN dates USING (date_id) "
     "GROUP BY weekday, isodow(day) ORDER BY isodow(day)",
-    "Which products are in fashion?": "SELECT name, sum(quantity) FROM sales WHERE name IS NOT NULL "
+    "Best-selling products": "SELECT name, sum(quantity) FROM sales WHERE name IS NOT NULL "
     "GROUP BY 1 ORDER BY 2 DESC LIMIT 5",
 }
 
