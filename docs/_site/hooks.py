@@ -10,6 +10,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from docstrings import as_markdown
 from figures import FIGURES, svg
 from mkdocs.structure.files import File, Files
 from plots import plots
@@ -62,16 +63,12 @@ def _algorithm_page(name: str) -> str:
 
 
 def _cost_model(name: str) -> str | None:
-    """Return what the module of a model says, as Markdown: tables and formulas stay as they are, in a block."""
+    """Return the docstring of a model's module as Markdown."""
     try:
         module = sys.modules[type(costs_of(name)).__module__]
     except SemistreamError:  # the oracle, which takes what it needs
         return None
-    text = re.sub(r"``([^`]+)``", r"`\1`", inspect.getdoc(module) or "")
-    if "===" in text or "::" in text:
-        head, _, rest = text.partition("\n\n")
-        return f"{head}\n\n```text\n{rest.replace('`', '')}\n```" if rest else head
-    return text
+    return as_markdown(inspect.getdoc(module) or "")
 
 
 def on_config(config: Any) -> Any:

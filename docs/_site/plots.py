@@ -50,16 +50,15 @@ def _figure(join: str, run: Run) -> str:
     height = STEP * len(ranked) + 12
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{told}" font-family="system-ui, sans-serif">',
-        f'<rect width="{WIDTH}" height="{height}" rx="8" fill="#ffffff"/>',
     ]
     for number, (name, rate) in enumerate(ranked):
         top, length = 6 + STEP * number, max(2.0, LONGEST * rate / most)
-        color, weight = ("#0f766e", "700") if name == join else ("#cbd5e1", "400")
+        color, weight = ("#009485", "700") if name == join else ("var(--md-default-fg-color--lighter, #cbd5e1)", "400")
         parts.append(
             f'<text x="{LEFT - 8}" y="{top + 12}" font-size="12" text-anchor="end" font-weight="{weight}" '
-            f'fill="#17212b">{name}</text>'
+            f'fill="currentColor">{name}</text>'
             f'<rect x="{LEFT}" y="{top + 1}" width="{length:.0f}" height="{STEP - 5}" rx="3" fill="{color}"/>'
             f'<text x="{LEFT + length + 6:.0f}" y="{top + 12}" font-size="11.5" font-weight="{weight}" '
-            f'fill="#17212b">{rate / 1e3:.0f} k/s</text>'
+            f'fill="currentColor">{rate / 1e3:.0f} k/s</text>'
         )
     return f"<figure>{''.join(parts)}</svg><figcaption>{run.told}. {told}.</figcaption></figure>"

@@ -7,6 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 DOCS = Path(__file__).parents[1]
+DARK = (
+    '@media (prefers-color-scheme: dark) { [fill="#ffffff"] { fill: none } [fill="#17212b"] { fill: #e6ebf0 } '
+    '[fill="#566370"] { fill: #a8b5bf } [fill="#0f766e"] { fill: #2dd4bf } [fill="#94a3b8"] { fill: #66727e } }'
+)
+"""Colours on a dark page."""
 WIDTH, LEFT, LONGEST = 760, 224, 380
 OURS, THEIRS = "#0f766e", "#94a3b8"
 
@@ -46,6 +51,7 @@ def drawn() -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
         'font-family="system-ui, sans-serif">',
         f"<title>{told}</title>",
+        f"<style>{DARK}</style>",
         f'<rect width="{WIDTH}" height="{height}" rx="12" fill="#ffffff"/>',
     ]
     y = 30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -71,6 +72,33 @@ def test_every_join_has_a_page_with_a_figure(site: Path) -> None:
         assert len(numbers) >= 3, name
         assert figure.find("{http://www.w3.org/2000/svg}desc") is not None
         assert re.search(rf"<figcaption>[^<]*{re.escape(name)}: [0-9]+ k tuples/s", text), "and what it was measured at"
+
+
+@pytest.mark.slow
+def test_each_parameter_has_a_description_of_its_own(site: Path) -> None:
+    """Names that shared an entry of a docstring had one merged description on the site."""
+    name, description = r"<b>\s*<code>(.*?)</code>", r'<div class="doc-md-description">(.*?)</div>'
+    entry = rf'<li class="doc-section-item field-body">\s*{name}.*?{description}'
+    shared, count = [], 0
+    for page in site.rglob("*.html"):
+        entries = re.findall(entry, page.read_text(), re.DOTALL)
+        count += len(entries)
+        shared += [
+            (page.name, one, other)
+            for (one, first), (other, second) in itertools.pairwise(entries)
+            if first == second and one != other
+        ]
+    assert count > 50
+    assert shared == []
+
+
+@pytest.mark.slow
+def test_tables_of_docstrings_are_tables(site: Path) -> None:
+    for name in algorithms():
+        text = (site / "algorithms" / f"{name.replace('+', '-')}.html").read_text()
+        assert "====" not in text, name
+        assert "symbol   " not in text, name
+    assert "<th>symbol</th>" in (site / "algorithms" / "cachejoin.html").read_text()
 
 
 @pytest.mark.slow

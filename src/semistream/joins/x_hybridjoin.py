@@ -51,8 +51,10 @@ class XHybridJoin(OldestFirstJoin):
         Stream tuples after which the pinned pages are compared anew with the others; counts are halved every fourth
         time. Less follows a moving stream faster, more estimates a steady one better. By default 32 for each pinned
         page. Not with ``by_frequency``.
-    in_flight, seek_pages
-        As in HYBRIDJOIN.
+    in_flight
+        Partitions read at once, as in HYBRIDJOIN.
+    seek_pages
+        Seek time of the device in pages of transfer, as in HYBRIDJOIN.
 
     Notes
     -----

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from semistream.cli.dark_charts import with_dark_colours
 from semistream.core.errors import MissingExtraError
 from semistream.core.units import format_bytes
 
@@ -36,9 +37,12 @@ def draw(tuning: Tuning, path: Path, progress: Callable[[str], None] = lambda _:
     spec = vega_lite(tuning, progress)
     progress("drawing")
     converter = _converter()
-    picture = converter.vegalite_to_png(spec, scale=2) if path.suffix == ".png" else converter.vegalite_to_svg(spec)
+    if path.suffix == ".png":
+        picture = converter.vegalite_to_png(spec, scale=2)
+    else:
+        picture = with_dark_colours(converter.vegalite_to_svg(spec)).encode()
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_bytes(picture if isinstance(picture, bytes) else picture.encode())
+    beside.write_bytes(picture)
     beside.replace(path)
 
 

@@ -64,9 +64,11 @@ def join(*given: Any, **named: Any) -> DataFrame:
         column ``missing_in``, for `semistream.spark.write_stream` to send elsewhere, and later joins pass them on as
         they are; ``"park"`` has them wait in Spark's state store, tries them again with each new version of the
         relation, and gives them up after ``park_for``. Rows with a NULL key do not wait.
-    park_for, after_park
-        How long a row waits, such as ``"1 hour"``, and what becomes of it then: ``"null"``, ``"drop"`` or
-        ``"dead_letter"``; by default as ``how`` says, ``"null"`` without it.
+    park_for
+        How long a parked row waits, such as ``"1 hour"``.
+    after_park
+        What happens to a row after that time: ``"null"``, ``"drop"`` or ``"dead_letter"``. By default as ``how`` says,
+        ``"null"`` without it.
     park_idle
         True tends to parked rows at every trigger, with micro-batches that have no rows if need be: give the query a
         processing-time trigger, for with ``availableNow`` it would never end. False tends to them in micro-batches
@@ -83,11 +85,15 @@ def join(*given: Any, **named: Any) -> DataFrame:
     columns
         The relation's columns that are wanted, by default all but its key. Others are neither decoded nor sent, which
         a ``select`` after the join cannot bring about.
-    surrogate, unknown
-        A column of the relation that takes the place of the stream's key, and its value where there is no partner.
-    prefix, suffix
-        Put before the names of all of the relation's columns in the result, ``surrogate`` included; added to names that
-        the stream has too. Two joins with one relation need a prefix each: ``prefix="ship_"``.
+    surrogate
+        A column of the relation that replaces the stream's key.
+    unknown
+        The value of ``surrogate`` for rows without a partner.
+    prefix
+        Put before the names of all of the relation's columns in the result, ``surrogate`` included. Two joins with one
+        relation need a prefix each: ``prefix="ship_"``.
+    suffix
+        Added to the names of the relation's columns that the stream has too.
     warm
         False empties the caches after every micro-batch: less to hold between them, more to read in each.
     metrics

@@ -70,8 +70,12 @@ def build(
     shards
         Parts by hash of the key. A join runs one task a shard, so at least as many as cores; each has an
         index and buffers of its own, so not many times as many.
-    page_size, fill, overwrite
-        As in `semistream.Relation.build`.
+    page_size
+        Bytes of a page, as in `semistream.Relation.build`.
+    fill
+        How full pages are made. Less leaves room for updates.
+    overwrite
+        Replace the relation at ``path`` by a new version. Without it an existing relation is refused.
 
     Examples
     --------

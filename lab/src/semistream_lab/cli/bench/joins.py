@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from semistream.cli.console import errors, out, print_json, progress, step
+from semistream.cli.dark_charts import with_dark_colours
 from semistream.cli.path_arguments import read_path
 from semistream.core.errors import MissingExtraError, SemistreamError
 from semistream.core.units import format_bytes, format_count, memory_said
@@ -144,7 +145,7 @@ def chart(
     except (KeyError, TypeError, ValueError) as error:
         raise ResultFileError(f"{result} is no result of bench joins or peers ({error!r}); run that again") from error
     if image.suffix == ".svg":
-        image.write_text(vl_convert.vegalite_to_svg(spec))
+        image.write_text(with_dark_colours(vl_convert.vegalite_to_svg(spec)))
     elif image.suffix == ".png":
         image.write_bytes(vl_convert.vegalite_to_png(spec, scale=2))
     else:

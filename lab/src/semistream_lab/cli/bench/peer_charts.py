@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from semistream.cli.dark_charts import with_dark_colours
 from semistream.core.units import format_bytes, format_count, memory_said
 
 __all__ = ["draw_peers", "peer_chart"]
@@ -26,7 +27,7 @@ def draw_peers(found: dict[str, Any], path: Path) -> bool:
         import vl_convert
     except ImportError:
         return False
-    path.write_text(vl_convert.vegalite_to_svg(peer_chart(found)))
+    path.write_text(with_dark_colours(vl_convert.vegalite_to_svg(peer_chart(found))))
     return True
 
 
