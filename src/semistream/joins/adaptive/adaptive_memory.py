@@ -169,9 +169,13 @@ class AdaptiveMemory:
             return False
         return self.relation.page_count <= _SMALL or self.learned[READ] >= self.relation.page_count
 
-    def hold_all(self) -> None:
-        """Read all of R into the arena, or leave it at that if it turns out not to fit."""
+    def hold_all(self) -> int:
+        """Read all of R into the arena, or leave it at that if it turns out not to fit.
+
+        Returns how many tuples waited for rows that are held now: memory answers them, as all that follow.
+        """
         arena = self.arena
+        waiting = int(np.count_nonzero(np.isin(self.window.numbers, arena.unknown())))
         self.may_hold_all = False  # tried once
         self.learned[_TRIED] = 1
         arena.reset(arena.places())
@@ -188,6 +192,7 @@ class AdaptiveMemory:
                 arena.reset(arena.places())
             arena.unpin()
             arena.pin(self.window.numbers)
+        return waiting if arena.whole else 0
 
     def _take_page(self, frames: Bytes) -> bool:
         """Put all rows of some pages into the arena; return whether they fit."""

@@ -220,10 +220,7 @@ class AdaptiveJoin(Join):
             schedule.took(schedule.clock.now() - began, tuples, window)
             return
         if self._memory.should_hold_all():
-            waiting = int(np.count_nonzero(np.isin(window.numbers, self._arena.unknown())))
-            self._memory.hold_all()
-            if self._arena.whole:  # from here on memory answers all tuples; R was read for none of them alone
-                self._stats.cache_hits += waiting
+            self._stats.cache_hits += self._memory.hold_all()
         count, keys = self._finder.pin()
         distinct, missing = self._arena.pinned[0], self._arena.unknown().size
         try:

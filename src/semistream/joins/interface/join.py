@@ -67,8 +67,10 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
         comes to. None is for a join behind another stage, which gives it its memory later.
     schema
         The stream's schema, if known now: then all checks are made at once, not at the first batch.
-    prefix, suffix
-        Put before the names of all of R's columns in the result; added to names that the stream has too.
+    prefix
+        Put before the names of all of R's columns in the result.
+    suffix
+        Added to the names of R's columns that the stream has too.
     columns
         Those of R's columns that the result is to have, by default all. Others are not even decoded.
     """
