@@ -11,12 +11,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from semistream.core.arguments import listed
 from semistream.core.arrays import Bools, Ints
 from semistream.core.errors import KeyColumnError, KeyTypeError, UnknownColumnsError, UnsupportedJoinError
+from semistream.joins.interface.range_bounds import are_ordered, read_bounds
+from semistream.relation.keys.key_codec import require_columns
 from semistream.relation.keys.key_columns import plain_type
 from semistream.relation.relation import Relation
 from semistream.relation.rows.fitting import as_type
@@ -78,8 +79,10 @@ class Equal(Condition):
 class Between(Condition):
     """``R.key BETWEEN S.low AND S.high``: both ends included; a NULL end matches nothing.
 
-    R's key must be of one column that key64 keeps in order, and R stored in that order. A bound may be of the key's own
-    type, and for an integer key of any integer type: a bound beyond what the key can hold leaves that end open.
+    R's key must be of one column that key64 keeps in order, and R stored in that order. A bound may be of any type that
+    compares with the key's: numbers of any width and scale with each other (floats only with integer keys), dates,
+    times and timestamps of any unit. A bound beyond what the key's type can hold leaves that end open, or matches
+    nothing if it is on the near side; see `semistream.joins.interface.range_bounds`.
     The key is one of R's columns in the result, because the stream does not have it.
     """
 
@@ -106,13 +109,14 @@ class Between(Condition):
 
     def check(self, schema: pa.Schema) -> None:
         key = self.relation.key
+        require_columns(schema, self.on, "the stream")
         for name in self.on:
-            key.check_stream(schema, [name])
             theirs, ours = plain_type(schema.field(name).type), key.types[0]
-            if not _same_order(theirs, ours):
+            if not are_ordered(theirs, ours):
                 raise KeyTypeError(
-                    f"the bound {name!r} of the stream is {theirs}, but the relation's key {key.names[0]!r} is {ours}; "
-                    f"cast the stream's column to {ours} first, rounding the way the bound should"
+                    f"the bound {name!r} of the stream is {theirs}, but the relation's key {key.names[0]!r} is {ours}, "
+                    f"and the two are not compared; cast the stream's column to {ours} first, a low bound rounded up "
+                    "and a high bound rounded down"
                 )
 
     def lows(self, batch: pa.RecordBatch) -> tuple[Ints, Bools]:
@@ -129,8 +133,8 @@ class Between(Condition):
 
     def _intervals(self, batch: pa.RecordBatch) -> tuple[Ints, Ints, Bools]:
         """Return both ends as key64, and where neither is NULL."""
-        low, low_side, has_low = self._bound(batch, self.on[0])
-        high, high_side, has_high = self._bound(batch, self.on[1])
+        low, low_side, has_low = self._bound(batch, self.on[0], low=True)
+        high, high_side, has_high = self._bound(batch, self.on[1], low=False)
         if low_side.any() or high_side.any():
             # beyond what the key can hold: open if on the far side of the range, and nothing in it if on the near one
             none = (low_side > 0) | (high_side < 0)
@@ -138,20 +142,12 @@ class Between(Condition):
             high = np.where(none, _LEAST, np.where(high_side > 0, _MOST, high))
         return low, high, has_low & has_high
 
-    def _bound(self, batch: pa.RecordBatch, name: str) -> tuple[Ints, NDArray[np.int8], Bools]:
+    def _bound(self, batch: pa.RecordBatch, name: str, *, low: bool) -> tuple[Ints, NDArray[np.int8], Bools]:
         """Return a bound as key64, -1 or 1 where it is below or above all possible keys, and where it is no NULL."""
-        keys, held = self.relation.key.encode(batch, [name])
-        side = np.zeros(keys.size, np.int8)
-        if held.all():
-            return keys, side, held
-        values = _plain(batch.column(name))
-        present: Bools = values.is_valid().to_numpy(zero_copy_only=False)
-        beyond = present & ~held
-        if beyond.any():
-            # zero is a value of every such type, so the sign tells on which side
-            above = pc.greater(values.filter(pa.array(beyond)), 0).to_numpy(zero_copy_only=False)
-            side[beyond] = np.where(above, 1, -1)
-        return keys, side, present
+        key = self.relation.key
+        bounds = read_bounds(batch.column(name), key.types[0], low=low)
+        keys, _ = key.encode(pa.record_batch([bounds.values], names=list(key.names)))
+        return keys, bounds.side, bounds.present
 
 
 def pick_columns(fields: Sequence[pa.Field], names: Sequence[str]) -> list[pa.Field]:
@@ -180,25 +176,3 @@ def condition_for(
     if columns is not None:
         condition.select(columns)
     return condition
-
-
-def _same_order(theirs: pa.DataType, ours: pa.DataType) -> bool:
-    """Say whether comparing the values of two accepted types needs no rounding."""
-    if theirs == ours or pa.types.is_null(theirs) or (pa.types.is_integer(theirs) and pa.types.is_integer(ours)):
-        return True
-    if pa.types.is_timestamp(theirs) and pa.types.is_timestamp(ours):
-        return bool(theirs.unit == ours.unit)
-    return bool(pa.types.is_decimal(theirs) and pa.types.is_decimal(ours))  # of one scale, or not accepted at all
-
-
-def _plain(array: pa.Array) -> pa.Array:
-    """Take dictionaries, extensions and run-end encoding off."""
-    while True:
-        if isinstance(array, pa.ExtensionArray):
-            array = array.storage
-        elif isinstance(array, pa.DictionaryArray):
-            array = array.dictionary_decode()
-        elif isinstance(array, pa.RunEndEncodedArray):
-            array = pc.run_end_decode(array)
-        else:
-            return array

@@ -39,7 +39,7 @@ from semistream.relation.keys.key_columns import KeyColumn, plain_type
 from semistream.relation.keys.key_kinds import key_column
 from semistream.relation.keys.xxhash import start
 
-__all__ = ["KeyCodec"]
+__all__ = ["KeyCodec", "require_columns"]
 
 _OTHER_SEED = 0x5EED
 """Any but Spark's."""
@@ -85,7 +85,7 @@ class KeyCodec:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise KeyColumnError(f"key column {twice[0]!r} occurs twice in {list(names)}; name it once")
-        _require(schema, names, "the relation")
+        require_columns(schema, names, "the relation")
         columns = []
         for name in names:
             column = key_column(plain_type(schema.field(name).type))
@@ -120,7 +120,7 @@ class KeyCodec:
                 f"the relation's key has {len(self.names)} column(s), {list(self.names)}, but the join names "
                 f"{len(on)}: {list(on)}; name one column of the stream for each"
             )
-        _require(schema, on, f"the {what}")
+        require_columns(schema, on, f"the {what}")
         for ours, name, column in zip(self.names, on, self._columns, strict=True):
             theirs = schema.field(name).type
             if not column.accepts(plain_type(theirs)):
@@ -196,7 +196,7 @@ class KeyCodec:
         names = listed(names)
         places = [batch.schema.get_field_index(name) for name in names]
         if -1 in places:  # missing, or not the only one
-            _require(batch.schema, names, "the batch")
+            require_columns(batch.schema, names, "the batch")
         return [batch.column(place) for place in places]
 
     def __repr__(self) -> str:
@@ -209,7 +209,8 @@ def _columns(schema: pa.Schema) -> str:
     return ", ".join(schema.names) or "(none)"
 
 
-def _require(schema: pa.Schema, names: Sequence[str], where: str) -> None:
+def require_columns(schema: pa.Schema, names: Sequence[str], where: str) -> None:
+    """Raise unless each of the key columns ``names`` occurs once in ``where``, which has ``schema``."""
     for name in names:
         found = schema.get_all_field_indices(name)
         if not found:

@@ -21,10 +21,11 @@ from semistream.relation.keys.xxhash import hash_ints, hash_longs, hash_unscaled
 from semistream.relation.rows.row_cells import numbers
 from semistream.relation.rows.row_columns import BooleanColumn
 
-__all__ = ["BooleanKey", "DecimalKey", "IntegerKey", "TickKey", "key_column"]
+__all__ = ["BooleanKey", "DecimalKey", "IntegerKey", "TickKey", "key_column", "tick_kind", "tick_nanoseconds"]
 
 _DIGITS_OF_LONG = 18
 _TOP_BIT = np.uint64(1 << 63)
+_NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1, "day": 86_400 * 10**9}
 _INT64 = np.iinfo(np.int64)
 
 
@@ -100,14 +101,13 @@ class BooleanKey(KeyColumn):
 class TickKey(KeyColumn):
     """Dates, timestamps, times and durations: a count of ticks, of which other units are exact multiples."""
 
-    _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1, "day": 86_400 * 10**9}  # noqa: RUF012
     # What Spark counts in, hence what its hash sees.
     _SPARK_UNIT = {"date": "day", "timestamp": "us", "duration": "us", "time": "ns"}  # noqa: RUF012
 
     def __init__(self, type_: pa.DataType) -> None:
         super().__init__(type_)
-        self._kind = _tick_kind(type_)
-        self._tick = self._NANOSECONDS[_tick_unit(type_)]
+        self._kind = tick_kind(type_)
+        self._tick = tick_nanoseconds(type_)
         self._dtype = np.dtype(f"<i{type_.bit_width // 8}")
         self.sql_type = {
             "date": "date",
@@ -117,7 +117,7 @@ class TickKey(KeyColumn):
         }[self._kind]
 
     def _comparable(self, type_: pa.DataType) -> bool:
-        if _tick_kind(type_) != self._kind:
+        if tick_kind(type_) != self._kind:
             return False
         # With a zone it is a moment, without one what a clock on the wall showed: not the same thing.
         return bool(getattr(type_, "tz", None)) == bool(getattr(self.type, "tz", None))
@@ -126,7 +126,7 @@ class TickKey(KeyColumn):
         dtype = np.dtype(f"<i{array.type.bit_width // 8}")
         values = numbers(array.buffers()[1], dtype, array.offset, len(array)).astype(np.int64)
         valid = valid_mask(array)
-        theirs = self._NANOSECONDS[_tick_unit(array.type)]
+        theirs = tick_nanoseconds(array.type)
         if theirs > self._tick:
             factor = theirs // self._tick
             valid = both(valid, (values <= _INT64.max // factor) & (values >= -(_INT64.max // factor)))
@@ -142,7 +142,7 @@ class TickKey(KeyColumn):
     def hash_numbers(
         self, values: NDArray[np.int64], valid: NDArray[np.bool_] | None, running: NDArray[np.uint64]
     ) -> None:
-        spark = self._NANOSECONDS[self._SPARK_UNIT[self._kind]]
+        spark = _NANOSECONDS[self._SPARK_UNIT[self._kind]]
         hash_ticks = hash_ints if self._kind == "date" else hash_longs
         if self._tick >= spark:
             factor = self._tick // spark
@@ -231,7 +231,7 @@ def _from_words(type_: pa.DataType, words: NDArray[Any]) -> pa.Array:
     return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(words)], 0)
 
 
-def _tick_kind(type_: pa.DataType) -> str:
+def tick_kind(type_: pa.DataType) -> str:
     """Return what a type of ticks counts, or nothing for any other type."""
     for kind in ("date", "timestamp", "time", "duration"):
         if getattr(pa.types, f"is_{kind}")(type_):
@@ -239,10 +239,15 @@ def _tick_kind(type_: pa.DataType) -> str:
     return ""
 
 
-def _tick_unit(type_: pa.DataType) -> str:
+def _unit_of(type_: pa.DataType) -> str:
     if pa.types.is_date32(type_):
         return "day"
     return "ms" if pa.types.is_date64(type_) else str(type_.unit)
+
+
+def tick_nanoseconds(type_: pa.DataType) -> int:
+    """Return what a tick of such a type is."""
+    return _NANOSECONDS[_unit_of(type_)]
 
 
 def key_column(type_: pa.DataType) -> KeyColumn | None:
@@ -253,7 +258,7 @@ def key_column(type_: pa.DataType) -> KeyColumn | None:
         return BooleanKey(type_)
     if pa.types.is_decimal(type_):
         return DecimalKey(type_)
-    if _tick_kind(type_):
+    if tick_kind(type_):
         return TickKey(type_)
     if is_text(type_) or is_binary(type_):
         return BytesKey(type_)
