@@ -61,7 +61,7 @@ class AdaptiveJoin(Join):
         How long tuples may wait for others that need the same pages, such as ``"2s"``: a window is then served when it
         is full or must be; `due` says when that is, and somebody must call `step` by then. None serves at every turn.
     deadline
-        Instead, the stream's column with the moment, in seconds of ``clock``, by which a tuple is to leave; NULL: none.
+        Instead, the stream's column with the moment by which a tuple is to leave: see `deadlines_of`; NULL: none.
     on_overload
         ``"block"`` serves tuples also after their deadline, counted in `missed_deadlines`. ``"shed"`` does not serve
         those whose deadline has passed when their turn begins: they leave without a result, in `shed_tuples`.
@@ -115,6 +115,7 @@ class AdaptiveJoin(Join):
     def _open(self) -> None:
         relation = self.relation
         assert self.schema is not None
+        self._schedule.check(self.schema)
         self._memory = memory = AdaptiveMemory(
             relation, self._options, self.budget, self._inbox, self._updates_part, self.schema, self._row_bytes,
             self._cap * PAIR_BYTES + self._result_bytes,

@@ -11,6 +11,7 @@ import pyarrow as pa
 from semistream.core.arrays import Floats
 from semistream.core.clock import Clock, RealClock
 from semistream.joins.adaptive.window import Window
+from semistream.joins.deadlines import check_deadline, deadlines_of
 
 __all__ = ["SHED", "WindowSchedule", "parse_wait"]
 
@@ -77,6 +78,11 @@ class WindowSchedule:
         self._due = math.inf
         self._seconds_a_tuple = 0.0
 
+    def check(self, schema: pa.Schema) -> None:
+        """Raise unless a stream of ``schema`` has deadlines where they are said to be."""
+        if self._deadline is not None:
+            check_deadline(schema, self._deadline)
+
     @property
     def timed(self) -> bool:
         """Whether tuples are to leave by some moment."""
@@ -131,6 +137,4 @@ class WindowSchedule:
         """Return when each tuple is to leave; ``due`` where all may wait as long."""
         if self._deadline is None:
             return np.full(batch.num_rows, due)
-        column = batch.column(self._deadline).cast(pa.float64()).fill_null(math.inf)
-        dues: Floats = column.to_numpy(zero_copy_only=False)
-        return dues
+        return deadlines_of(batch.column(self._deadline), self.clock)

@@ -69,7 +69,7 @@ class Ssij(Join):
         Whether the next pages are read, by a thread, while the last ones are joined.
     deadline
         None; or seconds after its offer by which each tuple is to leave; or the name of a stream column with the
-        moment, in seconds of ``clock``, NULL meaning none.
+        moment (see `deadlines_of`), NULL meaning none.
     clock
         What deadlines are measured with; for a simulated device, its virtual clock.
 
@@ -148,6 +148,7 @@ class Ssij(Join):
 
     def _open(self) -> None:
         codec = self.stream_codec
+        self._deadlines.check(codec.schema)
         shape = TupleShape(codec, ranged=self.condition.name == "between", timed=self._deadlines.exist)
         self._memory = memory = SsijMemory(
             self.relation, self.budget, self._options, shape, self._row_bytes, self._cap * PAIR_BYTES

@@ -12,6 +12,7 @@ import pyarrow as pa
 from semistream.core.arrays import Floats, Ints
 from semistream.core.clock import Clock, RealClock
 from semistream.core.statistics import JoinStatistics
+from semistream.joins.deadlines import check_deadline, deadlines_of
 from semistream.joins.interface.stream_buffer import StreamBuffer
 from semistream.joins.ssij.phase_costs import PhaseCosts
 from semistream.joins.ssij.ssij_memory import SsijMemory
@@ -40,7 +41,7 @@ class Deadlines:
     ----------
     deadline
         None; or seconds after its offer by which each tuple is to leave; or the name of a stream column with the
-        moment, in seconds of ``clock``, NULL meaning none.
+        moment (see `deadlines_of`), NULL meaning none.
     clock
         What deadlines are measured with; the machine's if None.
     """
@@ -52,6 +53,11 @@ class Deadlines:
         self.clock: Clock = clock if clock is not None else RealClock()
         self._offers: deque[tuple[int, float]] = deque()  # of those not taken in: how many, and when they came
         self._outside = 0
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise unless a stream of ``schema`` has deadlines where they are said to be."""
+        if isinstance(self._deadline, str):
+            check_deadline(schema, self._deadline)
 
     @property
     def exist(self) -> bool:
@@ -87,9 +93,7 @@ class Deadlines:
                 if (begin := begin + size) >= dues.size:
                     break
             return dues
-        column = batch.column(self._deadline).cast(pa.float64()).fill_null(np.inf)
-        listed: Floats = column.to_numpy(zero_copy_only=False)
-        return listed
+        return deadlines_of(batch.column(self._deadline), self.clock)
 
 
 class SsijSchedule:

@@ -1,0 +1,61 @@
+"""Deadlines that tuples bring along in a column: which types such a column may have, and what they mean."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.core.arguments import nearest
+from semistream.core.arrays import Floats
+from semistream.core.clock import Clock, RealClock
+from semistream.core.errors import UnsupportedJoinError
+from semistream.relation.keys.key_columns import plain_type
+
+__all__ = ["check_deadline", "deadlines_of"]
+
+
+def check_deadline(schema: pa.Schema, name: str) -> None:
+    """Raise unless column ``name`` of a stream can hold deadlines.
+
+    >>> check_deadline(pa.schema({"id": pa.int64(), "by": pa.string()}), "by")
+    Traceback (most recent call last):
+    ...
+    semistream.core.errors.UnsupportedJoinError: deadline='by' is a column of string, and deadlines are timestamps, \
+or numbers: seconds of the join's clock; cast the column first
+    """
+    found = schema.get_all_field_indices(name)
+    if len(found) != 1:
+        there = f"the stream has {len(found)} columns of that name; rename all but one"
+        if not found:
+            there = nearest(name, schema.names, f"the stream has {', '.join(schema.names) or 'no columns'}")
+        raise UnsupportedJoinError(f"deadline={name!r} must be a column of the stream; {there}")
+    kind = plain_type(schema.field(name).type)
+    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    if not (numbers or pa.types.is_timestamp(kind) or pa.types.is_null(kind)):
+        raise UnsupportedJoinError(
+            f"deadline={name!r} is a column of {kind}, and deadlines are timestamps, or numbers: seconds of the join's "
+            "clock; cast the column first"
+        )
+
+
+def deadlines_of(column: pa.Array, clock: Clock) -> Floats:
+    """Return deadlines as seconds of ``clock``; NULL and NaN are none, and become infinite.
+
+    Numbers are such seconds. Timestamps, without a zone in UTC, are moments of the calendar if the clock is the
+    machine's; of any other clock they count its seconds from 1970 on.
+    """
+    kind = plain_type(column.type)
+    if column.type != kind:
+        column = column.cast(kind)
+    ticks = 1.0
+    if pa.types.is_timestamp(kind):
+        ticks = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[kind.unit]
+        column = column.cast(pa.int64())
+    # a moment so far away that a float rounds it is rounded
+    dues: Floats = column.cast(pa.float64(), safe=False).fill_null(np.inf).to_numpy(zero_copy_only=False) / ticks
+    if pa.types.is_timestamp(kind) and isinstance(clock, RealClock):
+        dues = dues - (time.time() - clock.now())
+    dues[np.isnan(dues)] = np.inf
+    return dues
