@@ -142,6 +142,83 @@ def test_what_is_a_number_in_other_words_is_read_as_one(place: Path, theirs: pa.
     assert plan.joins[0].on == ("product_id_as_bigint",)
 
 
+def test_a_key_of_several_columns(place: Path) -> None:
+    stock = pa.table({"store": [1], "day": ["mon"], "left": [3]})
+    semistream.Relation.build(stock, place / "stores", key=["store", "day"], overwrite=True).close()
+    table = pa.table({"product_id": [2], "Store": [1], "stores_day": ["mon"], "place": ["1"], "when": ["mon"]})
+    pq.write_table(table, place / "sales" / "0.parquet")
+    assert run(place).exit_code == 0
+    assert [join.on for join in written(place).joins] == [("product_id",), ("Store", "stores_day")]
+    (place / "p.toml").unlink()
+    told = str(run(place, "--on", "product_id", "--on", "Store").exception)
+    assert (
+        "has 2 columns, store, day, and --on Store names 1; name one column of the stream for each, with comm" in told
+    )
+    assert run(place, "--on", "product_id", "--on", "place, when").exit_code == 0
+    plan = written(place)
+    assert plan.joins[1].on == ("place_as_bigint", "when"), "the column of another type is cast, the other is not"
+    assert plan.source is not None
+    assert plan.source.derive == {"place_as_bigint": "try_cast(place as bigint)"}
+    (place / "p.toml").unlink()
+    pq.write_table(table.drop_columns(["stores_day"]), place / "sales" / "0.parquet")
+    told = str(run(place).exception)
+    assert "is the key 'day' of" in told
+    assert "with --on, for all of store, day: it has product_id, Store" in told
+
+
+def test_keys_of_several_columns_in_csv_are_as_the_relation_has_them(place: Path) -> None:
+    stock = pa.table({"store": ["01"], "shelf": [1]})
+    semistream.Relation.build(stock, place / "stores", key=["store", "shelf"], overwrite=True).close()
+    (place / "sales" / "0.parquet").unlink()
+    (place / "sales" / "0.csv").write_text("sale,product_id,store,shelf\n1,2,01,7\n")
+    assert run(place).exit_code == 0
+    plan = written(place)
+    assert plan.source is not None
+    assert plan.source.schema == "sale bigint, product_id bigint, store string, shelf bigint"
+    assert plan.joins[1].on == ("store", "shelf")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (
+            "string",
+            pa.int64(),
+            "is cast to string, and the key 'id' of stores is int64 now; remove the cast, and join on",
+        ),
+        ("int", pa.int64(), 'is int64 now; write code_as_bigint = "try_cast(code as bigint)" in its place'),
+        ("decimal(9,2)", pa.decimal128(12, 2), r'is decimal128(12, 2) now; write code_as_decimal_12_2 = "try_cast('),
+        ("bigint", pa.int32(), None),
+        ("int", pa.int32(), None),
+    ],
+    ids=str,
+)
+def test_a_cast_to_a_type_that_the_key_had_before(
+    place: Path, before: str, after: pa.DataType, told: str | None
+) -> None:
+    types = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "decimal(9,2)": pa.decimal128(9, 2)}
+    theirs = pa.int64() if before == "string" else pa.string()
+    pq.write_table(pa.table({"product_id": [1], "code": pa.nulls(1, theirs)}), place / "sales" / "0.parquet")
+    build = semistream.Relation.build
+    build(pa.table({"id": pa.nulls(1, types[before])}), place / "stores", key="id", overwrite=True).close()
+    assert run(place, "--on", "product_id", "--on", "code").exit_code == 0
+    text = (place / "p.toml").read_text()
+    if "# To decide" in text:
+        name = re.findall(r'and on = "(\w+)"', text)[0]
+        text = text.replace(f'# "{name}" = ', f'"{name}" = ').replace('on = "code" ', f'on = "{name}" ')
+        (place / "p.toml").write_text(text)
+    written(place)
+    build(pa.table({"id": pa.nulls(1, after)}), place / "stores", key="id", overwrite=True).close()
+    document = Document(place / "p.toml", text, {})
+    read_plan(document)
+    if told is None:
+        assert document.problems == []
+        return
+    (problem,) = document.problems
+    assert told in problem.message
+    assert "code_as" in text.splitlines()[problem.line - 1]
+
+
 @pytest.mark.parametrize("csv", [False, True], ids=["parquet", "csv"])
 def test_two_relations_may_want_one_column_as_two_types(place: Path, csv: bool) -> None:
     semistream.Relation.build(pa.table({"id": ["01", "02"]}), place / "stores", key="id", overwrite=True).close()
@@ -170,10 +247,3 @@ def test_csv_keys_that_are_not_as_the_relation_has_them(place: Path) -> None:
     assert source is not None
     assert source.schema == "product_id string, store string"
     assert list(source.derive) == ["product_id_as_bigint", "store_as_bigint"]
-
-
-def test_keys_of_several_columns_are_left_to_the_user(place: Path) -> None:
-    table = pa.table({"id": [1], "part": [1]})
-    semistream.Relation.build(table, place / "stores", key=["id", "part"], overwrite=True).close()
-    for more in ((), ("--on", "product_id", "--on", "Store")):
-        assert "write that join yourself, with on = [...]" in str(run(place, *more).exception)

@@ -45,8 +45,8 @@ def init(
     on: Annotated[
         list[str] | None,
         typer.Option(
-            help="The stream's key column for each relation, in their order. By default the one that is named as the "
-            "relation's key, or nearly.",
+            help="The stream's key column for each relation, in their order; of a key of several columns, their names "
+            "with commas between. By default the columns that are named as the relation's key, or nearly.",
             show_default=False,
         ),
     ] = None,
@@ -68,8 +68,10 @@ def init(
     sample, format_ = _sample_of(stream)
     told = parse_types(types or [])
     guessed = _schema_of(sample, format_, told)
-    keys = on or [_key_of(relation, guessed) for relation in relations]
-    for key in keys:
+    keys = [_asked_for(*pair) for pair in zip(relations, on, strict=True)] if on else [
+        _key_of(relation, guessed) for relation in relations
+    ]  # fmt: skip
+    for key in (name for names in keys for name in names):
         if key not in guessed.names:
             raise ScaffoldError(f"the stream has no column {key!r}; it has {', '.join(guessed.names)}")
     joins = list(zip(relations, keys, strict=True))
@@ -79,10 +81,10 @@ def init(
     columns = ", ".join(f"{column_sql(part.name)} {part.dataType.simpleString()}" for part in seen)
     path.write_text(_text(stream, sample, format_, columns, steps), encoding="utf-8")
     count = "a join" if len(relations) == 1 else f"{len(relations)} joins"
-    undecided = [step for step in steps if step.question]
-    for step in undecided:
+    undecided = [part for step in steps for part in step.parts if part.question]
+    for part in undecided:
         out.print(
-            f"[yellow]To decide[/yellow]: {escape(step.question)}; {escape(str(path))} has a line for it",
+            f"[yellow]To decide[/yellow]: {escape(part.question)}; {escape(str(path))} has a line for it",
             soft_wrap=True,
         )
     then = "Decide that, and look it through, then:" if undecided else "Look it through, then:"
@@ -125,7 +127,7 @@ def _schema_of(sample: Path, format_: str, types: Mapping[str, pa.DataType]) -> 
 
 
 def _with_keys(
-    sample: Path, told: Mapping[str, pa.DataType], joins: Sequence[tuple[Path, str]], guessed: pa.Schema
+    sample: Path, told: Mapping[str, pa.DataType], joins: Sequence[tuple[Path, tuple[str, ...]]], guessed: pa.Schema
 ) -> pa.Schema:
     """Return the columns of a CSV file whose keys are as the relations have them, as far as the texts allow.
 
@@ -136,9 +138,9 @@ def _with_keys(
     from semistream.cli.relations.table_files import InputError
 
     types: dict[str, pa.DataType] = {}
-    for relation, key in joins:
-        kind = _key_column(relation).type
-        types[key] = kind if types.get(key, kind) == kind else pa.string()
+    for relation, names in joins:
+        for name, column in zip(names, _key_columns(relation), strict=True):
+            types[name] = column.type if types.get(name, column.type) == column.type else pa.string()
     try:
         return _schema_of(sample, "csv", {**types, **told})
     except InputError:  # not all of them are such keys
@@ -146,32 +148,25 @@ def _with_keys(
         return _schema_of(sample, "csv", {**texts, **told}) if texts else guessed
 
 
-def _key_column(relation: Path) -> KeyColumn:
+def _key_columns(relation: Path) -> list[KeyColumn]:
     from semistream.relation.keys.key_columns import plain_type
     from semistream.relation.keys.key_kinds import key_column
 
     manifest = _manifest(relation)
-    column = key_column(plain_type(manifest.schema.field(manifest.key[0]).type))
-    assert column is not None, "a relation has been built with it"
-    return column
+    columns = [key_column(plain_type(manifest.schema.field(name).type)) for name in manifest.key]
+    return [column for column in columns if column is not None]  # a relation has been built with all of them
 
 
 def _manifest(relation: Path) -> Manifest:
     from semistream.relation.storage import manifest as manifests
 
-    manifest = manifests.load(relation)
-    if len(manifest.key) > 1:
-        raise ScaffoldError(
-            f"the key of {relation} is {', '.join(manifest.key)}; write that join yourself, with on = [...]"
-        )
-    return manifest
+    return manifests.load(relation)
 
 
 @dataclass(frozen=True)
-class _Step:
-    """A join to be written: on the stream's column, or, where types differ, on one that is derived from it."""
+class _KeyPart:
+    """A column of a join's key: the stream's, or, where types differ, one that is derived from it."""
 
-    relation: Path
     on: str
     cast: KeyCast | None = None
     derived: str = ""
@@ -179,45 +174,80 @@ class _Step:
     """What is to be decided, where a cast would make keys of values that are none."""
 
 
-def _steps(joins: Sequence[tuple[Path, str]], schema: pa.Schema) -> list[_Step]:
-    """Return the joins; ``schema`` is the stream's as Spark has it."""
-    from semistream.relation.keys.key_casts import derived_name, key_cast
+@dataclass(frozen=True)
+class _Step:
+    """A join to be written."""
 
+    relation: Path
+    parts: tuple[_KeyPart, ...]
+
+
+def _steps(joins: Sequence[tuple[Path, tuple[str, ...]]], schema: pa.Schema) -> list[_Step]:
+    """Return the joins; ``schema`` is the stream's as Spark has it."""
+    manifests = {relation: _manifest(relation) for relation, _ in joins}
     taken = {name.lower() for name in schema.names}.union(
-        *({name.lower() for name in _manifest(relation).schema.names} for relation, _ in joins)
+        *({name.lower() for name in manifest.schema.names} for manifest in manifests.values())
     )
     found = []
-    for relation, key in joins:
-        column, kind = _key_column(relation), schema.field(key).type
-        if column.accepts(kind):
-            found.append(_Step(relation, key))
-            continue
-        cast = key_cast(key, kind, column)
-        name = derived_name(key, column.sql_type)
-        while name.lower() in taken:
-            name += "_"
-        question = (
-            f"{key} is {kind} in the stream, and the key {_manifest(relation).key[0]} of {relation.name} is "
-            f"{column.type}: not every value is such a key, so no cast is made"
+    for relation, names in joins:
+        parts = zip(names, manifests[relation].key, _key_columns(relation), strict=True)
+        found.append(
+            _Step(
+                relation,
+                tuple(_key_part(name, schema.field(name).type, relation, *ours, taken) for name, *ours in parts),
+            )
         )
-        found.append(_Step(relation, name if cast.keeps else key, cast, name, "" if cast.keeps else question))
     return found
 
 
-def _key_of(relation: Path, schema: pa.Schema) -> str:
-    """Return the stream's column that is named as a relation's key, or after the relation and its key."""
-    key = _manifest(relation).key[0]
+def _key_part(name: str, kind: pa.DataType, relation: Path, key: str, column: KeyColumn, taken: set[str]) -> _KeyPart:
+    """Return how the stream's column ``name`` of type ``kind`` is compared with ``key`` of a relation."""
+    from semistream.relation.keys.key_casts import derived_name, key_cast
+
+    if column.accepts(kind):
+        return _KeyPart(name)
+    cast = key_cast(name, kind, column)
+    derived = derived_name(name, column.sql_type)
+    while derived.lower() in taken:
+        derived += "_"
+    question = (
+        f"{name} is {kind} in the stream, and the key {key} of {relation.name} is {column.type}: not every value is "
+        "such a key, so no cast is made"
+    )
+    return _KeyPart(derived if cast.keeps else name, cast, derived, "" if cast.keeps else question)
+
+
+def _asked_for(relation: Path, on: str) -> tuple[str, ...]:
+    """Return the columns that ``--on`` names: one for each of a relation's key."""
+    key = _manifest(relation).key
+    names = (on,) if len(key) == 1 else tuple(name.strip() for name in on.split(","))
+    if len(names) != len(key):
+        raise ScaffoldError(
+            f"the key of {relation} has {len(key)} columns, {', '.join(key)}, and --on {on} names {len(names)}; name "
+            "one column of the stream for each, with commas between"
+        )
+    return names
+
+
+def _key_of(relation: Path, schema: pa.Schema) -> tuple[str, ...]:
+    """Return the stream's columns that are named as a relation's key, or after the relation and its key."""
+    key = _manifest(relation).key
     name = relation.name.lower()
     one = name.removesuffix("s")
-    wished = [key, f"{name}_{key}", f"{one}_{key}", one, name, f"{key}_id", f"{one}_id", f"{one}id"]
-    for wish in wished:
-        for column in schema.names:
-            if column.lower() == wish.lower():
-                return str(column)
-    raise ScaffoldError(
-        f"which column of the stream is the key {key!r} of {relation}? Say so with --on: it has "
-        f"{', '.join(schema.names)}"
-    )
+    ours = {column.lower(): column for column in reversed(schema.names)}
+    found = []
+    for part in key:
+        wished = [part, f"{name}_{part}", f"{one}_{part}"]
+        if len(key) == 1:
+            wished += [one, name, f"{part}_id", f"{one}_id", f"{one}id"]
+        match = next((ours[wish.lower()] for wish in wished if wish.lower() in ours), None)
+        if match is None:
+            raise ScaffoldError(
+                f"which column of the stream is the key {part!r} of {relation}? Say so with --on"
+                f"{'' if len(key) == 1 else ', for all of ' + ', '.join(key)}: it has {', '.join(schema.names)}"
+            )
+        found.append(match)
+    return tuple(found)
 
 
 def _text(stream: Path, sample: Path, format_: str, columns: str, steps: Sequence[_Step]) -> str:
@@ -244,24 +274,31 @@ def _text(stream: Path, sample: Path, format_: str, columns: str, steps: Sequenc
             "",
             "[[join]]",
             f"relation = {json.dumps(str(step.relation.absolute()))}",
-            f"on = {json.dumps(step.on)}" + (f"    # to decide: see {step.derived} above" if step.question else ""),
+            _on(step),
             'memory = "64MB"                    # semistream tune says what more or less would bring',
             'on_missing = "null"                # or drop, dead_letter, park',
         ]
     return "\n".join([*lines, "", "[sink]", 'format = "parquet"', 'path = "out/facts"', ""])
 
 
+def _on(step: _Step) -> str:
+    names = [part.on for part in step.parts]
+    open_ones = ", ".join(part.derived for part in step.parts if part.question)
+    written = json.dumps(names if len(names) > 1 else names[0], ensure_ascii=False)
+    return f"on = {written}" + (f"    # to decide: see {open_ones} above" if open_ones else "")
+
+
 def _derived(steps: Sequence[_Step]) -> list[str]:
     """Return the lines of columns that are keys as the relations have them."""
-    casts = {step.derived: step for step in steps if step.cast is not None}
+    casts = {part.derived: part for step in steps for part in step.parts if part.cast is not None}
     if not casts:
         return []
     lines = ["", "[source.derive]                       # keys as the relations have them"]
-    for name, step in casts.items():
-        assert step.cast is not None
-        line = f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(step.cast.sql, ensure_ascii=False)}"
-        if step.question:
-            lines.append(f"# To decide: {step.question}.")
+    for name, part in casts.items():
+        assert part.cast is not None
+        line = f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(part.cast.sql, ensure_ascii=False)}"
+        if part.question:
+            lines.append(f"# To decide: {part.question}.")
             lines.append(f"# If the others may be cut, or find no partner: this line, and on = {json.dumps(name)}.")
             line = f"# {line}"
         lines.append(line)

@@ -18,6 +18,9 @@ from semistream.core.errors import (
     UnknownColumnsError,
 )
 from semistream.joins import Join, find
+from semistream.relation.keys.key_casts import derived_name, key_cast
+from semistream.relation.keys.key_columns import plain_type
+from semistream.relation.keys.key_kinds import key_column
 from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest
@@ -82,10 +85,52 @@ def _type(text: str) -> pa.DataType | None:
     return _TYPES.get(plain)
 
 
+_CAST = re.compile(r"(?:case when .+ = )?try_cast\((.+?) as (\w+(?:\([\d, ]+\))?)\)(?: then .+ end)?")
+"""Casts of keys, as error messages and ``semistream init`` write them."""
+
+
+def _has_stale_cast(source: SourcePlan, plan: JoinPlan, known: Columns, document: Document) -> bool:
+    """Note a key that is cast to the type that R's key had before R was built again with another one.
+
+    Values that the old type cannot hold become NULL, and find no partner.
+    """
+    manifest = manifests.load(plan.relation)
+    if len(plan.on) != len(manifest.key):
+        return False
+    for name, key in zip(plan.on, manifest.key, strict=True):
+        column = key_column(plain_type(manifest.schema.field(key).type))
+        cast = _CAST.fullmatch(source.derive.get(name, "").strip())
+        if cast is None or column is None or not name.startswith(derived_name(cast[1].strip("`"), cast[2])):
+            continue
+        kind = _type(cast[2])
+        if kind is None or (column.accepts(kind) and not _narrower(kind, column.type)):
+            continue
+        from_, theirs = cast[1].strip("`"), known.get(cast[1].strip("`"))
+        if theirs is not None and column.accepts(theirs):
+            remedy = f"remove the cast, and join on {from_}"
+        else:
+            fresh = derived_name(from_, column.sql_type)
+            sql = key_cast(from_, pa.string() if theirs is None else theirs, column).sql
+            remedy = f'write {fresh} = "{sql}" in its place, and join on {fresh}'
+        document.note(
+            (*source.place, "derive", name),
+            f"{name} is cast to {cast[2]}, and the key {key!r} of {plan.relation.name} is {column.type} now; {remedy}",
+        )
+        return True
+    return False
+
+
+def _narrower(kind: pa.DataType, than: pa.DataType) -> bool:
+    if pa.types.is_integer(kind) and pa.types.is_integer(than):
+        return bool(kind.bit_width < than.bit_width)
+    return bool(pa.types.is_decimal(kind) and pa.types.is_decimal(than) and kind.precision < than.precision)
+
+
 def check_joins(source: SourcePlan, joins: Sequence[JoinPlan], document: Document) -> None:
     """Note keys that are nowhere or of another type than R's, and memory in which a join cannot run."""
     known = None if source.schema is None else columns_of(source.schema)
-    if known is None:
+    stale = [plan for plan in joins if _has_stale_cast(source, plan, known or {}, document)]
+    if known is None or stale:
         return
     _check_words(source, source.schema or "", document)
     known |= dict.fromkeys(source.derive)
