@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -62,6 +63,25 @@ def test_equal_to_a_single_process(spark: SparkSession, tmp_path: Path, key: str
     assert rows_of(path, 2) == rows_of(twin, 2), "older versions stay"
     named = {name for version in (1, 2, 3, 4) for files in manifests.load(path, version).shards for name in files.files}
     assert {file.name for file in path.glob("shard-*")} == named, "nothing is left over"
+
+
+@pytest.mark.parametrize("precision", [9, 25])
+def test_decimal_keys_of_another_scale_are_the_same_keys(spark: SparkSession, tmp_path: Path, precision: int) -> None:
+    path = tmp_path / "r"
+    old = spark.range(200).selectExpr(f"cast(id / 4 AS decimal({precision},2)) AS id", "id AS n")
+    semistream.spark.build(old, path, "id", shards=3, page_size=512).close()
+    semistream.spark.upsert(spark.range(100, 300).selectExpr("cast(id / 4 AS decimal(28,6)) AS id", "-id AS n"), path)
+    expected = {Decimal(n) / 4: n if n < 100 else -n for n in range(300)}
+    assert dict(rows_of(path)) == expected
+    gone = spark.range(0, 400).selectExpr("cast(id / 8 AS decimal(12,3)) AS id")
+    semistream.spark.delete(gone, path)
+    assert dict(rows_of(path)) == {key: n for key, n in expected.items() if key >= 50}, (
+        "keys of 3 digits are passed over"
+    )
+    fine, version = spark.sql("SELECT cast(1.125 AS decimal(9,3)) AS id, 1L AS n"), manifests.load(path).version
+    with pytest.raises(RelationBuildError, match=r"keys of decimal128\(9, 3\) with more digits than R's"):
+        semistream.spark.upsert(fine, path)
+    assert manifests.load(path).version == version
 
 
 def test_a_small_update_leaves_other_shards_alone(spark: SparkSession, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def _update(df: DataFrame, path: PathLike, *, gone: bool | str, note: tuple[str,
                 f"the update lacks R's column {missing[0]!r}; it has {df.columns}, and needs {names}"
             )
         rows = df.select(*map(quoted, [*names, *([gone] if isinstance(gone, str) else [])]))
-        codec.check_stream(arrow_schema(rows.schema), codec.names, "update")
+        codec.check_stream(_in_scale(arrow_schema(rows.schema), codec), codec.names, "update")
         check_collations(rows.schema, codec.names)
         task = _UpdateTask(str(target), manifest.version, name, tuple(names), gone is True)
         shard = shard_of(rows, codec.names, codec, len(manifest.shards))
@@ -128,6 +128,18 @@ def _update(df: DataFrame, path: PathLike, *, gone: bool | str, note: tuple[str,
 
     operation = "changes" if isinstance(gone, str) else "delete" if gone else "upsert"
     return _committed(place_of(path).absolute(), operation, run, note)
+
+
+def _in_scale(schema: pa.Schema, codec: KeyCodec) -> pa.Schema:
+    """Return a schema with decimal keys as R has them: tasks rescale each value, and refuse what R's scale cannot hold.
+
+    The shard of a value is that of its cast, which is exact for values that R can have.
+    """
+    for name, kind in zip(codec.names, codec.types, strict=True):
+        at = schema.get_field_index(name)
+        if pa.types.is_decimal(kind) and pa.types.is_decimal(schema.field(at).type):
+            schema = schema.set(at, pa.field(name, kind))
+    return schema
 
 
 def _committed(
