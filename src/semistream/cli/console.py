@@ -114,6 +114,8 @@ def _plain(text: str) -> str:
 
 _SPARK_REMEDIES = {
     "JAVA_GATEWAY_EXITED": "what Java said stands above; [spark] heap may ask for more memory than there is",
+    "FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH": "the file has another type than [source] says: write the "
+    "file's type in schema, and cast it under [source.derive]; or remove files of another type",
     "FAILED_READ_FILE": "it is damaged, or not what [source] says: remove or mend it, and run this again",
 }
 

@@ -1,0 +1,58 @@
+"""Parquet files whose columns have other types than a pipeline file says.
+
+Spark finds that out when a task reads the first page of such a column. Here one file tells it before the query starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyspark.sql.types as st
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from semistream.core.errors import SemistreamError
+from semistream.relation.keys.key_casts import column_sql, derived_name
+
+__all__ = ["ParquetTypeError", "check_parquet"]
+
+_MISMATCH = "PARQUET_COLUMN_DATA_TYPE_MISMATCH"
+
+
+class ParquetTypeError(SemistreamError, ValueError):
+    """Columns of files that cannot be read as the types that were declared."""
+
+
+def check_parquet(spark: SparkSession, path: str, schema: st.StructType, options: Mapping[str, str]) -> None:
+    """Raise if a file has a column that Spark cannot read as the type in ``schema``.
+
+    Spark infers the types from the footer of one file. Where they differ, Spark itself tries to read a row: it reads
+    an int as a bigint, and it is the one to know.
+    """
+    try:
+        found = spark.read.options(**options).parquet(path).schema
+    except PySparkException:
+        return  # there is no file yet, or none that can be read, which the query tells with its name
+    theirs = {field.name.lower(): field.dataType for field in found.fields}
+    told = []
+    for field in schema.fields:
+        kind = theirs.get(field.name.lower(), field.dataType)
+        if kind != field.dataType and not _can_read(spark, path, field, options):
+            said, is_ = field.dataType.simpleString(), kind.simpleString()
+            column = column_sql(field.name)
+            name = derived_name(field.name, said)
+            told.append(
+                f"column {field.name!r} is {said} here and {is_} in the files at {path}; write {column} {is_} in "
+                f'schema, and if it is to be {said}, {name} = "try_cast({column} as {said})" under [source.derive]'
+            )
+    if told:
+        raise ParquetTypeError("; ".join(told))
+
+
+def _can_read(spark: SparkSession, path: str, field: st.StructField, options: Mapping[str, str]) -> bool:
+    try:
+        spark.read.options(**options).schema(st.StructType([field])).parquet(path).limit(1).collect()
+    except (PySparkException, Py4JError) as error:  # errors of tasks come as Py4J's, without Connect
+        return _MISMATCH not in str(error)
+    return True
