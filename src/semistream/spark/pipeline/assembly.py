@@ -25,7 +25,7 @@ from semistream.core.errors import (
 )
 from semistream.relation.keys.key_casts import derived_name
 from semistream.spark.joining.join_plan import plan_join
-from semistream.spark.joining.missing import MISSING_IN
+from semistream.spark.joining.missing import MISSING_IN, has_marker
 from semistream.spark.joining.stream_join import joined
 from semistream.spark.pipeline.binding import PINS
 from semistream.spark.pipeline.document import Document, Place
@@ -95,8 +95,10 @@ class _Assembly:
             if plan.source is not None:
                 self._parse_only(plan.source.derive, (*plan.source.place, "derive"))
             self._parse_only(plan.derive, ("derive",))
+            self._parse_only(plan.filter, ("filter",))
             return None
         frame = self._derived(frame, plan.source.derive, (*plan.source.place, "derive"))
+        frame = self._filtered(frame, plan.filter.get("before"), ("filter", "before"))
         if plan.deduplicate is not None:
             frame = self._deduplicated(frame, plan.deduplicate)
         elif "deduplicate" in self.document.root:
@@ -109,6 +111,7 @@ class _Assembly:
         for step in plan.joins:
             frame = self._joined(frame, step, plan)
         frame = self._derived(frame, plan.derive, ("derive",))
+        frame = self._filtered(frame, plan.filter.get("after"), ("filter", "after"))
         if plan.sink is not None:
             letters = plan.dead_letters
             frame = self._fitting(frame, plan.sink, None if letters is None else letters.columns or entering)
@@ -138,6 +141,20 @@ class _Assembly:
             before = frame
             frame = self._try((*place, name), lambda: _checked(before.withColumn(name, F.expr(text))), before)  # noqa: B023
         return frame
+
+    def _filtered(self, frame: DataFrame, condition: str | None, place: Place) -> DataFrame:
+        """Return the rows that meet a condition, and all dead letters: they go to a sink of their own."""
+        if condition is None:
+            return frame
+
+        def step() -> DataFrame:
+            found = _checked(frame.where(F.expr(condition)))
+            return frame.where(F.expr(condition) | quoted(MISSING_IN).isNotNull()) if has_marker(frame) else found
+
+        whole = self.whole
+        filtered = self._try(place, step, frame)
+        self.whole = whole  # all columns are there, whatever the condition
+        return filtered
 
     def _parse_only(self, derive: Mapping[str, str], place: Place) -> None:
         """Note expressions that are no SQL, whatever the columns are."""

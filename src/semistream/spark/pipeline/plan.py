@@ -2,7 +2,8 @@
 
 ::
 
-    [source] ──▶ [source.derive] ──▶ [deduplicate] ──▶ [[join]] … [[join]] ──▶ [derive] ──▶ [sink]
+    [source] ──▶ [source.derive] ──▶ [filter] before ──▶ [deduplicate] ──▶ [[join]] … [[join]]
+             ──▶ [derive] ──▶ [filter] after ──▶ [sink]
 
 ``docs/pipeline.md`` describes every key.
 """
@@ -143,6 +144,8 @@ class PipelinePlan:
     spark: Mapping[str, str]
     master: str = "local[*]"
     heap: str = "2g"
+    filter: Mapping[str, str] = field(default_factory=dict)
+    """Conditions that rows must meet, ``before`` and ``after`` the joins."""
 
     @property
     def has_dead_letters(self) -> bool:

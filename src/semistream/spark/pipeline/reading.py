@@ -72,6 +72,7 @@ class _Reader:
         deduplicate = self._deduplicate()
         joins = self._joins(memory)
         derive = self._expressions(root, "derive")
+        conditions = self._filter()
         sink = read_sink(self.document, "sink", SINKS, self._address)
         dead_letters = self._dead_letters(source, joins, sink)
         self._check_trigger(joins, trigger)
@@ -83,7 +84,7 @@ class _Reader:
         root.finish()
         return PipelinePlan(
             name or "pipeline", checkpoint, trigger, source, deduplicate, joins, derive, sink, dead_letters,
-            statistics, settings, master, heap,
+            statistics, settings, master, heap, conditions,
         )  # fmt: skip
 
     def _check_apart(self, source: SourcePlan | None, others: Mapping[str, SinkPlan | Path | None]) -> None:
@@ -171,6 +172,17 @@ class _Reader:
         if not columns or watermark is None or within is None:
             return None
         return DeduplicatePlan(section.place, columns, watermark, within)
+
+    def _filter(self) -> dict[str, str]:
+        """Return the conditions before and after the joins."""
+        section = self.root.section("filter")
+        if section is None:
+            return {}
+        found = {name: section.text(name) for name in ("before", "after")}
+        section.finish()
+        if not any(name in section for name in found):
+            section.note("[filter] needs before or after: a Spark SQL condition, such as before = 'amount > 0'")
+        return {name: text for name, text in found.items() if text is not None}
 
     def _joins(self, memory: int | None) -> tuple[JoinPlan, ...]:
         sections = self.root.sections("join")
