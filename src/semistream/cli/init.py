@@ -190,13 +190,11 @@ def _steps(joins: Sequence[tuple[Path, tuple[str, ...]]], schema: pa.Schema) -> 
     )
     found = []
     for relation, names in joins:
-        parts = zip(names, manifests[relation].key, _key_columns(relation), strict=True)
-        found.append(
-            _Step(
-                relation,
-                tuple(_key_part(name, schema.field(name).type, relation, *ours, taken) for name, *ours in parts),
-            )
-        )
+        parts = [
+            _key_part(name, schema.field(name).type, relation, key, column, taken)
+            for name, key, column in zip(names, manifests[relation].key, _key_columns(relation), strict=True)
+        ]
+        found.append(_Step(relation, tuple(parts)))
     return found
 
 
