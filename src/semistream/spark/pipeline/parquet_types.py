@@ -12,28 +12,23 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from semistream.core.errors import SemistreamError
 from semistream.relation.keys.key_casts import column_sql, derived_name
 
-__all__ = ["ParquetTypeError", "check_parquet"]
+__all__ = ["mistyped"]
 
 _MISMATCH = "PARQUET_COLUMN_DATA_TYPE_MISMATCH"
 
 
-class ParquetTypeError(SemistreamError, ValueError):
-    """Columns of files that cannot be read as the types that were declared."""
-
-
-def check_parquet(spark: SparkSession, path: str, schema: st.StructType, options: Mapping[str, str]) -> None:
-    """Raise if a file has a column that Spark cannot read as the type in ``schema``.
+def mistyped(spark: SparkSession, path: str, schema: st.StructType, options: Mapping[str, str]) -> list[str]:
+    """Return what is wrong with each column that Spark cannot read as the type in ``schema``.
 
     Spark infers the types from the footer of one file. Where they differ, Spark itself tries to read a row: it reads
     an int as a bigint, and it is the one to know.
     """
     try:
         found = spark.read.options(**options).parquet(path).schema
-    except PySparkException:
-        return  # there is no file yet, or none that can be read, which the query tells with its name
+    except (PySparkException, Py4JError):
+        return []  # there is no file yet, or none that can be read, which the query tells with its name
     theirs = {field.name.lower(): field.dataType for field in found.fields}
     told = []
     for field in schema.fields:
@@ -46,8 +41,7 @@ def check_parquet(spark: SparkSession, path: str, schema: st.StructType, options
                 f"column {field.name!r} is {said} here and {is_} in the files at {path}; write {column} {is_} in "
                 f'schema, and if it is to be {said}, {name} = "try_cast({column} as {said})" under [source.derive]'
             )
-    if told:
-        raise ParquetTypeError("; ".join(told))
+    return told
 
 
 def _can_read(spark: SparkSession, path: str, field: st.StructField, options: Mapping[str, str]) -> bool:

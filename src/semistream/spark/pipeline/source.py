@@ -21,7 +21,7 @@ from semistream.core.errors import SemistreamError
 from semistream.spark.joining.missing import with_marker
 from semistream.spark.monitoring.listening import MALFORMED, SOURCE
 from semistream.spark.pipeline.csv_tables import CSV, TIMES, CsvError, failing, header_of, in_order_of, with_defaults
-from semistream.spark.pipeline.parquet_types import ParquetTypeError, check_parquet
+from semistream.spark.pipeline.parquet_types import mistyped
 from semistream.spark.pipeline.plan import FILES, SourcePlan
 from semistream.spark.relations.key_expressions import quoted
 
@@ -80,10 +80,8 @@ def _plain(spark: SparkSession, plan: SourcePlan) -> DataFrame:
         if plan.format == "parquet" and plan.path is not None:
             declared = st.StructType.fromDDL(plan.schema)
             assert isinstance(declared, st.StructType)
-            try:
-                check_parquet(spark, plan.path, declared, plan.options)
-            except ParquetTypeError as error:
-                raise SourceError(str(error), "schema") from None
+            if told := mistyped(spark, plan.path, declared, plan.options):
+                raise SourceError("; ".join(told), "schema")
     elif plan.format in FILES and plan.format != "text":
         # Spark does not look into the files of a stream; the schema is that of those there are now.
         reader = reader.schema(spark.read.format(plan.format).load(plan.path).schema)

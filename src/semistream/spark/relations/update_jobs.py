@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from semistream.core.errors import RelationBuildError, SemistreamError, UnsupportedJoinError
 from semistream.relation.builder import shard_name
 from semistream.relation.committing import rewrite_shard, write_shard
+from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest, ShardFiles
