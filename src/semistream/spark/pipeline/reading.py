@@ -175,13 +175,12 @@ class _Reader:
 
     def _filter(self) -> dict[str, str]:
         """Return the conditions before and after the joins."""
-        section = self.root.section("filter")
-        if section is None:
+        if (section := self.root.section("filter")) is None:
             return {}
         found = {name: section.text(name) for name in ("before", "after")}
-        section.finish()
         if not any(name in section for name in found):
             section.note("[filter] needs before or after: a Spark SQL condition, such as before = 'amount > 0'")
+        section.finish()
         return {name: text for name, text in found.items() if text is not None}
 
     def _joins(self, memory: int | None) -> tuple[JoinPlan, ...]:
