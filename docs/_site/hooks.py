@@ -15,7 +15,6 @@ from figures import FIGURES, svg
 from mkdocs.structure.files import File, Files
 from plots import plots
 
-from semistream.cli.algorithms import WHEN
 from semistream.core.errors import SemistreamError
 from semistream.costs import costs_of
 from semistream.joins import algorithms, find
@@ -45,7 +44,7 @@ def _algorithm_page(name: str) -> str:
     kind = find(name)
     figure = FIGURES.get(name)
     parts = [f"# {kind.title}", f'`algorithm="{name}"` · [all joins](index.md)']
-    parts.append(f"**When.** {WHEN.get(name, kind.title)}")
+    parts.append(f"**When.** {kind.when or kind.title}")
     if figure is not None:
         parts.append(svg(name, figure))
         parts.append("\n".join(f"{number}. {text}" for number, (_, _, text) in enumerate(figure.steps, 1)))
@@ -85,7 +84,7 @@ def on_files(files: Files, config: Any) -> Files:
     rows = []
     for name in algorithms():
         page = f"{_file_name(name)}.md"
-        rows.append(f"| [`{name}`]({page}) | {find(name).title} | {WHEN.get(name, '')} |")
+        rows.append(f"| [`{name}`]({page}) | {find(name).title} | {find(name).when} |")
         files.append(File.generated(config, f"algorithms/{page}", content=_algorithm_page(name)))
     files.append(File.generated(config, "algorithms/index.md", content=_INDEX + "\n".join(rows)))
     return files

@@ -30,8 +30,8 @@ def test_a_stream_may_be_given_as_a_table_or_a_batch_and_mistakes_are_told(tmp_p
             semistream.create("cachejoin", relation, on="id", cache_shar=0.1)
         with pytest.raises(TypeError, match=r"inlj has no option 'window'; it has .*memory"):
             semistream.create("inlj", relation, on="id", window=5)
-    with pytest.raises(TypeError, match=r"takes an open relation, not PosixPath; open it"):
-        semistream.create("inlj", tmp_path / "r", on="id")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"takes an open relation, not Table; build one"):
+        semistream.create("inlj", products, on="id")
     none = products.slice(0, 0)
     with semistream.Relation.build(none, tmp_path / "none", key="id") as relation:
         join = semistream.create("auto", relation, on="id", memory="1MB")

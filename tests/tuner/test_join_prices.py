@@ -16,7 +16,7 @@ from semistream.relation.devices.device import DeviceProfile
 from semistream.relation.relation import Relation
 from semistream.relation.synthetic import synthetic_relation
 from semistream.tuner import join_prices
-from semistream.tuner.join_prices import PRICED, measure_joins
+from semistream.tuner.join_prices import measure_joins
 from semistream.tuner.tuning import describe
 
 ROWS = 60_000
@@ -42,7 +42,7 @@ def test_a_join_is_priced_at_what_it_took(relation, monkeypatch):
     stream = [pa.record_batch({"id": keys[at : at + 10_000]}) for at in range(0, 40_000, 10_000)]
     disk = DeviceProfile(1e-5, 1e-6, random_reads_per_second=1e5, sequential_bytes_per_second=8e9, depth=4, direct=True)
     constants = load_constants("disk-2010").on(disk, relation.page_bytes)
-    found = measure_joins(relation, stream, constants, algorithms=("inlj", "adaptivejoin"), seconds=1.2)
+    found = measure_joins(relation, stream, constants, ("inlj", "adaptivejoin"), seconds=1.2)
     assert [name for name, _ in found] == ["adaptivejoin", "inlj"]
     setting = Setting.of(relation, stream[0].schema, exponent=1.0, shape="random", constants=constants)
     priced = setting.replace(constants=dataclasses.replace(constants, processor=found))
@@ -53,7 +53,7 @@ def test_a_join_is_priced_at_what_it_took(relation, monkeypatch):
 def test_models_of_real_devices_have_measured_prices_and_simulated_ones_do_not(relation):
     real, simulated = describe(relation, None).constants, describe(synthetic_relation(ROWS), None).constants
     assert real.name == MEASURED
-    assert {name for name, _ in real.processor} == set(PRICED)
+    assert {name for name, _ in real.processor} == set(join_prices.priced())
     assert real.factor("op_cachejoin") > 2, "most of its time is beside what its operations are priced at"
     assert (simulated.name, simulated.processor) == ("disk-2010", ())
     assert simulated.factor("op_cachejoin") == 1.0

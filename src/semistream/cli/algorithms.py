@@ -8,28 +8,7 @@ import typer
 
 from semistream.cli.console import out, print_json
 
-__all__ = ["WHEN", "algorithm_rows", "algorithms", "markdown_table"]
-
-
-WHEN = {
-    "oracle": "To say what is right, and how fast it could be: R must fit into memory.",
-    "inlj": "As the bar to clear; or for a handful of tuples an hour.",
-    "meshjoin": "A disk without random reads to speak of, no skew, and no hurry.",
-    "r_meshjoin": "As MESHJOIN, when R grows.",
-    "partitioned_join": "Where a tuple may wait for ever; else never: nothing bounds the wait for a rare key.",
-    "hybridjoin": "Some skew, an index, and little memory. Short, and good to read first.",
-    "x_hybridjoin": "Skew with frequent keys together in R, by age or by popularity.",
-    "cmeshjoin": "Skew and a disk that only reads in sequence.",
-    "cachejoin": "Skew with frequent keys anywhere in R.",
-    "front+inlj": "Strong skew and a disk that reads quickly from anywhere.",
-    "front+x_hybridjoin": "Frequent keys anywhere, and pages with many of them.",
-    "p_cachejoin": "As CACHEJOIN, with a core to spare.",
-    "op_cachejoin": "As P-CACHEJOIN, with a disk that is slower than probing.",
-    "ssij": "Batches of many tuples with deadlines, frequent keys together in R, a disk that gains from planned reads.",
-    "front+ssij": "As SSIJ, with frequent keys scattered over R.",
-    "adaptivejoin": "If in doubt: its memory moves to where the stream gains most; results keep the stream's order.",
-}
-"""When to take which, in a line."""
+__all__ = ["algorithm_rows", "algorithms", "markdown_table"]
 
 
 def algorithm_rows() -> list[dict[str, Any]]:
@@ -41,6 +20,7 @@ def algorithm_rows() -> list[dict[str, Any]]:
         {
             "id": join.id,
             "title": join.title,
+            "when": join.when,
             "bounded": join.bounded,
         }
         for join in joins
@@ -75,6 +55,6 @@ def algorithms(
         table.add_row(
             row["id"],
             row["title"],
-            WHEN.get(row["id"], ""),
+            row["when"],
         )
     out.print(table)

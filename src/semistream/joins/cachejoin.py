@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from semistream.joins.families.front_stage import FrontStage
 from semistream.joins.hybridjoin import HybridJoin
 
@@ -16,5 +18,9 @@ class CacheJoin(FrontStage):
 
     id = "cachejoin"
     title = "CACHEJOIN: front stage + HYBRIDJOIN"
+    when = "Skew with frequent keys anywhere in R."
     place = 80
+    calibrated = True
+    # few tuples wait behind the cache if it is drained often: room for them is better used for cache and pages
+    for_batches = MappingProxyType({"cache_share": 0.8, "disk_share": 0.7, "in_flight": 1024})
     behind = HybridJoin

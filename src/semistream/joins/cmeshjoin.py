@@ -23,6 +23,7 @@ class CMeshJoin(FrontStage):
 
     id = "cmeshjoin"
     title = "CMESHJOIN: front stage + MESHJOIN"
+    when = "Skew and a disk that only reads in sequence."
     place = 70
     behind = MeshJoin
     scans = True

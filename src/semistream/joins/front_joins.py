@@ -19,6 +19,7 @@ class FrontInlj(FrontStage):
 
     id = "front+inlj"
     title = "front stage + INLJ"
+    when = "Strong skew and a disk that reads quickly from anywhere."
     place = 90
     behind = Inlj
     share = 0.9
@@ -29,6 +30,7 @@ class FrontXHybridJoin(FrontStage):
 
     id = "front+x_hybridjoin"
     title = "front stage + X-HYBRIDJOIN"
+    when = "Frequent keys anywhere, and pages with many of them."
     place = 100
     behind = XHybridJoin
 
@@ -42,6 +44,7 @@ class FrontSsij(FrontStage):
 
     id = "front+ssij"
     title = "front stage + SSIJ"
+    when = "As SSIJ, with frequent keys scattered over R."
     place = 140
     behind = Ssij
     lends = Lending.ARRIVALS  # SSIJ keeps arrays for pairs, and results that an update forces out of it

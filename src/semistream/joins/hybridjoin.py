@@ -42,7 +42,9 @@ class HybridJoin(OldestFirstJoin):
 
     id = "hybridjoin"
     title = "HYBRIDJOIN: the oldest key's page, for all who wait"
+    when = "Some skew, an index, and little memory. Short, and good to read first."
     place = 50
+    calibrated = True
 
     def _open(self) -> None:
         self._open_disk_buffer(self._disk_bytes())

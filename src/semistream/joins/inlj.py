@@ -35,7 +35,9 @@ class Inlj(Join):
 
     id = "inlj"
     title = "index nested loop join: one read a tuple"
+    when = "As the bar to clear; or for a handful of tuples an hour."
     place = 10
+    calibrated = True
     waits = False
 
     def __init__(self, relation: Relation, *, in_flight: int = 256, **common: Any) -> None:

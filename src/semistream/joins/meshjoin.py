@@ -47,6 +47,7 @@ class MeshJoin(CyclicJoin):
 
     id = "meshjoin"
     title = "MESHJOIN: cyclic scan of R"
+    when = "A disk without random reads to speak of, no skew, and no hurry."
     place = 20
 
     def __init__(

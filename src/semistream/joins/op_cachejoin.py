@@ -152,7 +152,9 @@ class OPCacheJoin(ParallelFrontStage):
 
     id = "op_cachejoin"
     title = "OP-CACHEJOIN: and two disk buffers"
+    when = "As P-CACHEJOIN, with a disk that is slower than probing."
     place = 120
+    calibrated = True
 
     overlap = Overlap.PHASES_AND_READS
     behind = TwoBufferJoin

@@ -25,6 +25,7 @@ class Oracle(Join):
 
     id = "oracle"
     title = "all of R in memory (unbounded)"
+    when = "To say what is right, and how fast it could be: R must fit into memory."
     place = 0
     bounded = False
     conditions = ("equal", "between")

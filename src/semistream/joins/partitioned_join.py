@@ -108,7 +108,9 @@ class PartitionedJoin(HoldingJoin[WaitBuffer]):
 
     id = "partitioned_join"
     title = "partition-based join: the partition most wait for"
+    when = "Where a tuple may wait for ever; else never: nothing bounds the wait for a rare key."
     place = 40
+    calibrated = True
     bounded_wait = False
 
     def __init__(

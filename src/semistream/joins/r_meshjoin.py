@@ -50,6 +50,7 @@ class RMeshJoin(CyclicJoin):
 
     id = "r_meshjoin"
     title = "R-MESHJOIN: cyclic scan, disk buffer independent of R"
+    when = "As MESHJOIN, when R grows."
     place = 30
 
     def __init__(

@@ -84,6 +84,7 @@ class XHybridJoin(OldestFirstJoin):
 
     id = "x_hybridjoin"
     title = "X-HYBRIDJOIN: HYBRIDJOIN with frequent pages pinned"
+    when = "Skew with frequent keys together in R, by age or by popularity."
     place = 60
 
     def __init__(

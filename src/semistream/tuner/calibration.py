@@ -31,7 +31,7 @@ from semistream.structures.hot import hot_tuples
 from semistream.structures.hot.candidates import Candidates
 from semistream.structures.hot.hot_tuples import HotTuples
 from semistream.structures.stream_table import StreamTable
-from semistream.tuner.join_prices import PRICED, measure_joins
+from semistream.tuner.join_prices import measure_joins, priced
 from semistream.workloads.keys.key_source import ZipfKeys
 
 __all__ = ["calibrate", "measure_operations"]
@@ -54,7 +54,7 @@ def calibrate(
     *,
     directory: Path | None = None,
     tuples: int = _TUPLES,
-    algorithms: Sequence[str] = PRICED,
+    algorithms: Sequence[str] | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Constants:
     """Measure all constants.
@@ -70,10 +70,11 @@ def calibrate(
     tuples
         Tuples of a pass; fewer take less time and measure less.
     algorithms
-        Joins that are measured as a whole, too.
+        Joins that are measured as a whole, too; by default all that say so (`Traits.calibrated`).
     progress
         Told what is being measured.
     """
+    joins = priced() if algorithms is None else algorithms
     found = default_constants(measure_operations(tuples, progress))
     progress("reads")
     with _written(directory, _ROWS) as small:
@@ -81,12 +82,12 @@ def calibrate(
         found = found.on(measured.device.measure(), measured.page_bytes, name)
         progress("turns")
         found = dataclasses.replace(found, turn=_measure_turn(small, found))
-    if not algorithms:
+    if not joins:
         return found
     progress("a relation to join with")
     with _written(directory, _MANY_ROWS) as large:
         own = found.on(large.device.measure(), large.page_bytes)  # a relation that is given may lie elsewhere
-        factors = measure_joins(large, _stream(_MANY_ROWS), own, algorithms=algorithms, progress=progress)
+        factors = measure_joins(large, _stream(_MANY_ROWS), own, joins, progress=progress)
     return dataclasses.replace(found, processor=factors)
 
 

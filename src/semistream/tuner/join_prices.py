@@ -16,24 +16,27 @@ import pyarrow as pa
 
 from semistream.core.units import parse_bytes
 from semistream.costs import Constants, Operations, Setting, costs_of, simulated_seconds
-from semistream.joins import create, find
+from semistream.joins import algorithms, create, find
 from semistream.joins.interface.traits import Overlap
 from semistream.relation.relation import Relation
 
-__all__ = ["PRICED", "factor_of", "measure_joins"]
+__all__ = ["factor_of", "measure_joins", "priced"]
 
-PRICED = ("adaptivejoin", "ssij", "op_cachejoin", "p_cachejoin", "cachejoin", "inlj", "hybridjoin", "partitioned_join")
-"""Joins that are measured: those that a fast disk is a choice between."""
 _LEAST, _MOST, _HALVINGS = 1 / 16, 256.0, 40
 _WHILES = 4
+
+
+def priced() -> list[str]:
+    """Return the joins that are measured as a whole: those that compete on a device that does not seek."""
+    return [name for name in algorithms() if find(name).calibrated]
 
 
 def measure_joins(
     relation: Relation,
     stream: Sequence[pa.RecordBatch],
     constants: Constants,
+    names: Sequence[str],
     *,
-    algorithms: Sequence[str] = PRICED,
     exponent: float = 1.0,
     memory: int | str = "10%",
     seconds: float = 1.0,
@@ -47,6 +50,8 @@ def measure_joins(
         What is joined, on the relation's key; the batches come again and again.
     constants
         Prices of operations and reads.
+    names
+        The joins.
     exponent
         Skew of the stream, whose frequent keys lie anywhere.
     seconds
@@ -58,7 +63,7 @@ def measure_joins(
     total = parse_bytes(memory, of=relation.nbytes)
     constants = dataclasses.replace(constants, processor=())
     setting = Setting.of(relation, stream[0].schema, exponent=exponent, shape="random", constants=constants)
-    for name in sorted(algorithms):
+    for name in sorted(names):
         progress(name)
         taken = _seconds_a_tuple(name, relation, stream, total, seconds)
         expected = costs_of(name).predict(setting, total)

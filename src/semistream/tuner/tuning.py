@@ -24,7 +24,6 @@ from semistream.workloads.keys.key_source import Shape
 __all__ = ["Tuning", "choose", "describe", "skew_of", "tune"]
 
 _SAMPLE_ROWS = 1_000_000
-_FAST = "adaptivejoin"
 _SEEKS = 16.0
 """Transfers of a page that a seek costs on a device that seeks; a disk of 2010 has a hundred."""
 _USEFUL_SHARE, _USEFUL_BYTES = 1.5, 64_000_000
@@ -65,7 +64,7 @@ class Tuning:
         able = able or self.predictions
         if self.setting.queued_seek > _SEEKS * self.setting.transfer:
             return able
-        return sorted(able, key=lambda found: found.algorithm != _FAST)
+        return sorted(able, key=lambda found: not find(found.algorithm).default_for)
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as numbers and text, for JSON."""
@@ -219,11 +218,13 @@ def choose(
         skew = skew_of(relation, sample, on)
     else:
         skew = None
-    if _FAST in _able(condition) and not _seeks(relation):
+    defaults = [name for name in _able(condition) if condition in find(name).default_for]
+    if defaults and not _seeks(relation):
         try:
             s = exponent if skew is None else skew.exponent
             setting = describe(relation, schema, exponent=1.0 if s is None else s)
-            return best_split(costs_of(_FAST), setting, memory_bytes(memory, relation.nbytes, relation.row_count))
+            total = memory_bytes(memory, relation.nbytes, relation.row_count)
+            return best_split(costs_of(defaults[0]), setting, total)
         except BudgetTooSmallError:
             pass  # others may do with less
     if skew is not None:
@@ -241,9 +242,12 @@ def _seeks(relation: Relation) -> bool:
 
 
 def _able(condition: str) -> list[str]:
-    # ranges share pages, which SSIJ keeps and ADAPTIVEJOIN does not
-    kept = [name for name in modelled() if condition == "equal" or name != _FAST]
-    able = [name for name in kept if condition in find(name).conditions]
+    kinds = {name: find(name) for name in modelled()}
+    able = [
+        name
+        for name, kind in kinds.items()
+        if condition in kind.conditions and (not kind.default_for or condition in kind.default_for)
+    ]
     if not able:
         raise KeyColumnError(f"no algorithm with a model joins on condition {condition!r}")
     return able

@@ -78,12 +78,12 @@ class AdaptiveJoin(Join):
 
     id = "adaptivejoin"
     title = "ADAPTIVEJOIN: windows in stream order, each key once, planned reads"
+    when = "If in doubt: its memory moves to where the stream gains most; results keep the stream's order."
     place = 200
-    mixes = True
     conditions = ("equal", "between")
-    in_order = True
+    default_for = ("equal",)  # ranges share pages, which SSIJ keeps and ADAPTIVEJOIN does not
+    mixes = in_order = keeps_cache = calibrated = True
     stands_behind = False  # tuples go past the stream buffer
-    keeps_cache = True
 
     _memory: AdaptiveMemory
     _follower: StreamFollower

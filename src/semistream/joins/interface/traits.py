@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
-from typing import ClassVar
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 __all__ = ["Overlap", "Traits"]
 
@@ -23,6 +25,8 @@ class Traits:
     """Name in the registry."""
     title: ClassVar[str]
     """One line for tables."""
+    when: ClassVar[str] = ""
+    """When to choose it, in one line; tables show the title if it is empty."""
     place: ClassVar[int] = 1000
     """Where it stands in lists: the joins of the papers first, in the order in which they build on each other."""
     listed: ClassVar[bool] = True
@@ -51,3 +55,10 @@ class Traits:
     """Whether pairs become batches; a simulation, where nobody reads them, only counts them."""
     stands_behind: ClassVar[bool] = True
     """Whether another stage may hand tuples on to it: it takes them from the stream buffer, and shows all matches."""
+    default_for: ClassVar[tuple[str, ...]] = ()
+    """Conditions for which ``"auto"`` takes it without comparing, on a device that does not seek. For other conditions
+    ``"auto"`` leaves such a join out; a join without an entry here is compared wherever it can be used."""
+    calibrated: ClassVar[bool] = False
+    """Whether ``tune --calibrate`` measures it as a whole: joins that compete on a device that does not seek."""
+    for_batches: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """Options for a join that is drained after every batch, as on Spark; those that a user gives come first."""

@@ -62,8 +62,6 @@ MEMORY = "64MB"
 ALGORITHM = "adaptivejoin"
 _LET_WAIT = frozenset({"wait", "apart"})
 """Options with which results do not leave in the order of the stream."""
-_TUNED: dict[str, dict[str, Any]] = {"cachejoin": {"cache_share": 0.8, "disk_share": 0.7, "in_flight": 1024}}
-"""A micro-batch is drained, so few tuples wait behind the cache: room for them is better used for cache and pages."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +207,7 @@ def plan_join(
             settings = {
                 "on": keys, "how": "inner" if rule.way == "drop" and not waits else "left", "suffix": suffix,
                 "prefix": prefix, "columns": None if columns is None else tuple(part.name for part in values),
-                **_TUNED.get(algorithm, {}), **options,
+                **kind.for_batches, **options,
             }  # fmt: skip
             by_key = kind.in_order and manifest.unique and bool(values) and not waits and not _LET_WAIT & options.keys()
             given = schema

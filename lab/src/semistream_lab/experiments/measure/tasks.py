@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from semistream.joins.interface.traits import Overlap
 from semistream.workloads.keys.zipf import ZipfLaw
 from semistream_lab.experiments.measure.both_sides import key_source, open_sides
 from semistream_lab.experiments.measure.database_rates import join_rate
@@ -61,13 +62,13 @@ def measure_rate(point: Point, device: DeviceKind, directory: Path) -> Record:
             )
         }  # fmt: skip
         seconds = sum(window.seconds for window in windows)
-        if run.simulated and point.algorithm in ("ssij", "meshjoin"):
+        if run.simulated:
             found, model = run.counting(windows)
             mean = sum(found) / len(found)
-            other = {"counting": mean, "counting_interval": interval(found), "counting_model": model}
-        if run.simulated and point.algorithm == "op_cachejoin":
+            other |= {"counting": mean, "counting_interval": interval(found), "counting_model": model}
+        if run.simulated and run.join.overlap is Overlap.PHASES_AND_READS:
             found = run.loading_at_once(windows)
-            other = {"at_once": sum(found) / len(found), "at_once_interval": interval(found)}
+            other |= {"at_once": sum(found) / len(found), "at_once_interval": interval(found)}
         return {
             **other,
             "rate": total["rows_done"] / seconds,
