@@ -65,8 +65,8 @@ def create(algorithm: str, relation: Relation, **options: Any) -> Join:
     kind = find(algorithm)
     if not isinstance(relation, Relation):
         raise TypeError(
-            f"a join takes an open relation, not {type(relation).__name__}; build one with semistream.Relation.build, or "
-            "open it with semistream.Relation.open(path)"
+            f"a join takes an open relation, not {type(relation).__name__}; build one with semistream.Relation.build, "
+            "or open it with semistream.Relation.open(path)"
         )
     try:
         return kind(relation, **options)
