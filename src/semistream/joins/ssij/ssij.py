@@ -100,8 +100,7 @@ class Ssij(Join):
     id = "ssij"
     title = "SSIJ: batched look-ups, pages cached by utility, planned reads"
     when = "Batches of many tuples with deadlines, frequent keys together in R, a disk that gains from planned reads."
-    place = 130
-    calibrated = True
+    place, calibrated = 130, True
     conditions = ("equal", "between")
     _memory: SsijMemory
     _schedule: SsijSchedule
