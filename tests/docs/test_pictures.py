@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,3 +36,12 @@ def test_pictures_are_dark_on_dark_pages(chromium: Browser, picture: Path, tmp_p
     """All but three stayed white."""
     assert _bright(chromium, picture, "light", tmp_path) > 0.6
     assert 0.001 < _bright(chromium, picture, "dark", tmp_path) < 0.3, "letters are bright, and nothing else"
+
+
+@pytest.mark.parametrize("name", ["peers.svg", "service-rates.svg"])
+def test_all_letters_of_charts_have_a_dark_colour(name: str) -> None:
+    """Labels of bars were black on a dark page."""
+    text = (DOCS / name).read_text()
+    colours = set(re.findall(r'<text[^>]*fill="([^"]+)"', text))
+    assert colours
+    assert {colour for colour in colours if f'[fill="{colour}"]' not in text} == set()

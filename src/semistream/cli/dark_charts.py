@@ -4,7 +4,14 @@ from __future__ import annotations
 
 __all__ = ["with_dark_colours"]
 
-_COLOURS = {"#000": "#e6ebf0", "#888": "#8b98a5", "#ddd": "#3a4651", "#555555": "#a8b5bf", "#2a6f97": "#6cb0d6"}
+_COLOURS = {
+    "#000": "#e6ebf0",
+    "black": "#e6ebf0",
+    "#888": "#8b98a5",
+    "#ddd": "#3a4651",
+    "#555555": "#a8b5bf",
+    "#2a6f97": "#6cb0d6",
+}
 """Colours of Vega-Lite and of our charts, and what replaces them on a dark page."""
 
 
