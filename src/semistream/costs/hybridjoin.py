@@ -26,6 +26,7 @@ from semistream.costs.basis.popularity import KeyClasses
 from semistream.costs.basis.served import DiskCosts, Served
 from semistream.costs.basis.setting import Setting
 from semistream.joins.families.oldest_first import DISK_SHARE, IN_FLIGHT
+from semistream.joins.shares import memory_of_long_turns
 from semistream.structures.stream_table import StreamTable
 
 __all__ = ["COSTS", "HybridJoinCosts"]
@@ -67,6 +68,9 @@ class HybridJoinCosts(DiskCosts):
     def least(self, setting: Setting, **options: Any) -> int:
         table = 16 * setting.waiting_bytes + StreamTable.fixed_bytes()
         return (options.get("partition_pages") or 1) * setting.frame_bytes + table
+
+    def memory_of_long_turns(self, setting: Setting) -> int:
+        return setting.index_bytes + memory_of_long_turns(setting.pages, setting.frame_bytes, setting.waiting_bytes)
 
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
         """Return partition sizes up to half of the memory."""

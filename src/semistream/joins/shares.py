@@ -12,6 +12,7 @@ from semistream.structures.hot.hot_tuples import HotTuples
 
 __all__ = [
     "LEAST_BETWEEN",
+    "LEAST_SHARE",
     "PAIR_BYTES",
     "Lending",
     "cache_share_for_zipf",
@@ -20,6 +21,7 @@ __all__ = [
     "growth_of_index",
     "least_budget",
     "least_cache",
+    "memory_of_long_turns",
     "parts_between",
 ]
 
@@ -36,6 +38,12 @@ _LEAST_BUFFER = 4096
 _LEAST_AHEAD = 8192
 _MOST_AHEAD = 1 << 16
 """More would not let the phases overlap more: one batch is taken while the next is made."""
+LEAST_SHARE = 0.1
+"""Share of the memory that a cache has by default, however little there is."""
+_TURN_TUPLES = 64
+"""Tuples that a turn of HYBRIDJOIN should serve: a turn takes up to a millisecond of the processor beside them."""
+_PAGES_BY_TUPLES = 0.48
+"""Shares of the memory for pages and for waiting tuples, 0.4 and 0.6, multiplied, and by 2 for what skew adds."""
 _UPDATED_PAGE_BYTES = 26
 """Of the index, for each page of an R that has been updated."""
 LEAST_BETWEEN = _LEAST_BUFFER + _LEAST_AHEAD
@@ -91,6 +99,18 @@ def cached_tuples(room: int, share: float, behind: int, tuple_bytes: float, rows
     wished = int((room * share - HotTuples.fixed_bytes()) // tuple_bytes)
     spare = int((room - behind - HotTuples.fixed_bytes()) // tuple_bytes)
     return max(_LEAST_CACHED, min(wished, spare, rows))
+
+
+def memory_of_long_turns(pages: int, frame_bytes: int, tuple_bytes: float) -> int:
+    """Return the memory with which a turn of HYBRIDJOIN on an R of so many pages serves many tuples.
+
+    A turn that reads ``f`` pages serves about ``2·f·h / pages`` of the ``h`` tuples that wait. Both ``f`` and ``h``
+    grow with the memory, so with a quarter of this memory a turn serves a sixteenth of the tuples.
+
+    >>> memory_of_long_turns(1_335, 8192, 100.0) < 400_000 < 3_000_000 < memory_of_long_turns(152_000, 8192, 100.0)
+    True
+    """
+    return math.ceil(math.sqrt(_TURN_TUPLES * frame_bytes * tuple_bytes * pages / _PAGES_BY_TUPLES))
 
 
 def growth_of_index(pages: int, index_bytes: int) -> int:

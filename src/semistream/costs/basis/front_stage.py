@@ -34,7 +34,7 @@ from semistream.costs.basis.served import DiskCosts, Served
 from semistream.costs.basis.setting import LentParts, Setting
 from semistream.joins import find
 from semistream.joins.families.front_stage import PORTION, FrontStage
-from semistream.joins.shares import Lending, cache_share_for_zipf, cached_tuples, least_cache
+from semistream.joins.shares import LEAST_SHARE, Lending, cache_share_for_zipf, cached_tuples, least_cache
 from semistream.structures.hot.hot_tuples import HotTuples
 from semistream.workloads.keys.zipf import harmonic
 
@@ -186,7 +186,7 @@ class FrontCosts(Costs):
             appended=entering,
             evicted=entering,
             recorded=hits + missed * served.recorded,
-            steps=missed * served.turns,
+            steps=missed * served.turns + 1.0 / self._portion(setting, parts, missed),
             buffered=missed * served.buffered + (missed if "intermediate buffer" in parts.parts else 0.0),
         )
         return self._result(
@@ -240,5 +240,6 @@ class FrontCosts(Costs):
 
     def _default_share(self, setting: Setting, room: int) -> float:
         if self.share is not None:
-            return self.share
+            long = self.behind.memory_of_long_turns(setting) if setting.constants.turn else 0
+            return max(min(self.share, 1.0 - long / max(1, room)), min(self.share, LEAST_SHARE))
         return cache_share_for_zipf(room, setting.cached_bytes, setting.rows)

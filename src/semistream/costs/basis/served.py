@@ -65,6 +65,10 @@ class DiskCosts(Costs):
         """Return the smallest budget, which a cache before the join must leave."""
         return least_memory(setting, self.least(setting, **options), index=self.index)
 
+    def memory_of_long_turns(self, setting: Setting) -> int:
+        """Return the memory with which a turn serves many tuples; 0 if turns are long in any memory."""
+        return 0
+
     def memory(self, setting: Setting, memory: int, **options: Any) -> dict[str, int]:
         return self.serve(setting, memory, key_classes(setting), **options).memory.parts
 

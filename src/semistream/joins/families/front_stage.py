@@ -31,7 +31,7 @@ from semistream.joins.interface.progress import Progress
 from semistream.joins.interface.results import Observer
 from semistream.joins.interface.stage_behind import Lent
 from semistream.joins.interface.stream_buffer import Tuples
-from semistream.joins.shares import Lending, cached_tuples, growth_of_index, least_cache
+from semistream.joins.shares import LEAST_SHARE, Lending, cached_tuples, growth_of_index, least_cache
 from semistream.relation.changes.overlay import Change
 from semistream.relation.changes.patch import Patch
 from semistream.relation.relation import Relation
@@ -54,7 +54,8 @@ class FrontStage(Join):
     Parameters
     ----------
     cache_share
-        Share of the memory for ``H_R``; the join behind has the rest. By default what suits the join behind.
+        Share of the memory for ``H_R``; the join behind has the rest. By default what suits the join behind. In little
+        memory that is less: the join behind needs some for each of its turns to serve many tuples.
     threshold
         Waiting tuples that a row of R must be matched with to be cached. It is only where the threshold starts:
         it falls while the cache has room, and rises while evictions are frequent.
@@ -134,7 +135,11 @@ class FrontStage(Join):
         return self.relation.layout.mean_row(self.relation.page_bytes, self.relation.rows_per_page)
 
     def _best_share(self) -> float:
-        return self._cache_share if self._cache_share is not None else self.share
+        if self._cache_share is not None:
+            return self._cache_share
+        # in virtual time a turn costs nothing
+        long = 0 if self.relation.device.simulated else self.inner.memory_of_long_turns()
+        return max(min(self.share, 1.0 - long / max(1, self.budget.free)), min(self.share, LEAST_SHARE))
 
     def _open(self) -> None:
         rows, row_bytes = self._capacity()

@@ -16,6 +16,7 @@ from semistream.core.compiled import kernel
 from semistream.joins.families.holding import LEAST_TUPLES
 from semistream.joins.families.waiting import WaitingJoin
 from semistream.joins.interface.view import View
+from semistream.joins.shares import memory_of_long_turns
 from semistream.relation.relation import Relation
 
 __all__ = ["DISK_SHARE", "IN_FLIGHT", "OldestFirstJoin", "OldestFirstView"]
@@ -113,6 +114,10 @@ class OldestFirstJoin(WaitingJoin):
             **vars(super().view()), partition_pages=self._partition_pages, disk_pages=len(self._frames),
             buffer_pages=len(self._frames), widest=self._widest, pinned_for_good=0,
         )  # fmt: skip
+
+    def memory_of_long_turns(self) -> int:
+        relation, index = self.relation, self._index_bytes
+        return index + memory_of_long_turns(relation.page_count, relation.device.frame_bytes, self._tuple_bytes())
 
     def _disk_bytes(self) -> int:
         """Return the bytes that are free for pages."""

@@ -131,6 +131,10 @@ class MemoryNeeds(ABC):
         """Drop all that `_take_parts` has allocated; a join that uses `_start_over` says what that is."""
         raise NotImplementedError(f"{self.id} cannot take its memory again")
 
+    def memory_of_long_turns(self) -> int:
+        """Return the memory with which a turn serves many tuples; 0 if turns of this join are long in any memory."""
+        return 0
+
     def _take_common_parts(self) -> None:
         """Take what every join has, but for what a stage before it lends."""
         lent, reserve = self._lent, self.budget.reserve

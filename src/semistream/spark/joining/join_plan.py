@@ -207,7 +207,7 @@ def plan_join(
             settings = {
                 "on": keys, "how": "inner" if rule.way == "drop" and not waits else "left", "suffix": suffix,
                 "prefix": prefix, "columns": None if columns is None else tuple(part.name for part in values),
-                **kind.for_batches, **options,
+                **(kind.for_batches if budget.roomy else {}), **options,
             }  # fmt: skip
             by_key = kind.in_order and manifest.unique and bool(values) and not waits and not _LET_WAIT & options.keys()
             given = schema

@@ -21,6 +21,9 @@ __all__ = ["NEW_ROWS", "WAITING_ROWS", "ShardBudget"]
 NEW_ROWS, WAITING_ROWS = 0.75, 0.25
 """Where rows are parked: parts of the memory for joining new rows, and for joining parked ones again."""
 
+_ROOMY = 1 << 22
+"""Bytes of a shard's memory below which a cache leaves more to the join behind than a share that was tuned for more."""
+
 
 @dataclass(frozen=True)
 class ShardBudget:
@@ -48,6 +51,11 @@ class ShardBudget:
             except BudgetTooSmallError as error:
                 enough = replace(self, total=error.minimum)
         return enough
+
+    @property
+    def roomy(self) -> bool:
+        """Whether a shard has memory for more than the turns of a join behind a cache."""
+        return self.of_shard(1.0) >= _ROOMY
 
     def of_shard(self, part: float) -> int:
         """Return one shard's share of a part of all memory."""
