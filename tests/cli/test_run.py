@@ -11,7 +11,9 @@ from rich.console import Console
 pytest.importorskip("pyspark")
 
 import semistream
-from semistream.cli.run import _has_commits, _summary
+from semistream.cli import run_notices
+from semistream.cli.run import _summary
+from semistream.cli.run_notices import first_batch_notices, last_number, waiting
 from semistream.spark.monitoring.listening import BatchTotals
 from semistream.spark.pipeline.document import Document
 from semistream.spark.pipeline.plan import PipelinePlan
@@ -58,5 +60,30 @@ def test_a_query_without_rows_says_no_more_than_is_known(
     if committed:
         (found.checkpoint / "commits" / "0").touch()
     screen = Console(record=True, width=120)
-    screen.print(_summary("sales", BatchTotals(), found, before=_has_commits(found)))
+    screen.print(_summary("sales", BatchTotals(), found, before=last_number(found.checkpoint, "commits") is not None))
     assert told in screen.export_text()
+
+
+def test_a_restart_says_which_batch_it_replays_or_goes_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_notices, "_kernels_are_kept", lambda: True)
+    assert list(first_batch_notices(tmp_path)) == [], "the very first batch"
+    for part in ("offsets", "commits"):
+        (tmp_path / part).mkdir()
+        (tmp_path / part / ".17.crc").touch()
+        for number in range(8, 17):
+            (tmp_path / part / str(number)).touch()
+    assert list(first_batch_notices(tmp_path)) == ["going on with batch 17 …"]
+    (tmp_path / "offsets" / "17").touch()
+    assert list(first_batch_notices(tmp_path)) == [
+        "replaying batch 17: it began before the last stop, and was not committed …"
+    ]
+    monkeypatch.setattr(run_notices, "_kernels_are_kept", lambda: False)
+    assert (
+        list(first_batch_notices(tmp_path))[1] == "Spark's workers are compiling kernels, once for this environment …"
+    )
+
+
+def test_what_takes_long_is_said_where_there_is_no_screen(tmp_path: Path) -> None:
+    with open(tmp_path / "log", "w") as log, waiting(Console(file=log), "Checking p.toml, and starting Spark"):
+        log.flush()
+        assert (tmp_path / "log").read_text() == "Checking p.toml, and starting Spark …\n"

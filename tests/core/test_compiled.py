@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -75,15 +76,30 @@ def test_this_process_checks_bounds():
         put(np.zeros(4, np.int64), 4, 1)
 
 
-def test_who_waits_for_it_is_told_of_compiling_once(
+def test_compiling_is_told_once_and_only_if_it_takes_long(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(first_use, "compiling", [lambda: print("compiling")])
 
-    @njit  # not kept on disk: what is kept is not compiled again, and nobody is told
+    @njit  # not kept on disk: what is kept is not compiled again
     def one_more(value: float) -> float:
         return value + 1
 
-    assert capsys.readouterr().out == ""
+    monkeypatch.setattr(first_use, "PATIENCE", 1000.0)
+    assert one_more(True) == 2
+    assert capsys.readouterr().out == "", "a kernel or two are not worth a word"
+    monkeypatch.setattr(first_use, "PATIENCE", 0.0)
     assert (one_more(1), one_more(2.5)) == (2, 3.5)
     assert capsys.readouterr().out == "compiling\n"
+
+
+def test_compiling_is_told_while_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = threading.Event()
+    monkeypatch.setattr(first_use, "compiling", [told.set])
+    monkeypatch.setattr(first_use, "PATIENCE", 0.05)
+    watch = first_use.Compiling()
+    watch.begin()
+    watch.begin()
+    watch.end()
+    assert told.wait(30), "the outer kernel is still being compiled"
+    watch.end()

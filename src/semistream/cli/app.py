@@ -12,7 +12,7 @@ import typer
 
 import semistream
 from semistream.cli.algorithms import algorithms
-from semistream.cli.console import debugging, errors, is_expected, print_error
+from semistream.cli.console import COMPILING, debugging, errors, is_expected, print_error
 from semistream.cli.demo import demo
 from semistream.cli.found_commands import add_found_commands
 from semistream.cli.init import init
@@ -70,7 +70,7 @@ def _common(
 
 def main() -> None:
     """Run the command line. An error is one red message: exit code 2 if a person can put it right, else 1."""
-    first_use.compiling.append(lambda: errors.print("[dim]compiling for this machine, the first time only …[/dim]"))
+    first_use.compiling.append(lambda: errors.print(f"[dim]{COMPILING}[/dim]"))
     try:
         app()
     except KeyboardInterrupt:  # while a JVM starts, for one

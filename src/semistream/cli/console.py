@@ -28,6 +28,7 @@ from semistream.core.errors import SemistreamError
 from semistream.core.units import format_bytes, format_count
 
 __all__ = [
+    "COMPILING",
     "bars_of",
     "debugging",
     "errors",
@@ -42,6 +43,7 @@ __all__ = [
     "step",
 ]
 
+COMPILING = "compiling kernels, once for this environment …"
 out = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 

@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from semistream.cli.console import debugging, facts, out
+from semistream.cli.console import debugging, errors, facts, out
 from semistream.cli.path_arguments import read_path
 from semistream.cli.quiet_start import own_stderr, stderr_to
+from semistream.cli.run_notices import first_batch_notices, last_number, waiting
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -57,7 +58,7 @@ def run(
         check_port(port, "the page (--port)")
     # Spark logs each failure several times, hundreds of lines; what it comes to is told once, as one message.
     quiet = {} if debugging.on else {"spark.log.level": "FATAL"}
-    with _quietly() as screen, screen.status(f"Checking {escape(str(path))}, and starting Spark"):
+    with _quietly() as screen, waiting(screen, f"Checking {escape(str(path))}, and starting Spark"):
         pipeline = load(path, adopt=adopt, settings=quiet)
     try:
         if check:
@@ -69,9 +70,11 @@ def run(
         totals = BatchTotals()
         with _statistics(pipeline.plan, totals, port if dashboard else None) as listener:
             pipeline.spark.streams.addListener(listener)
-            before = _has_commits(pipeline.plan)
+            before = last_number(pipeline.plan.checkpoint, "commits") is not None
             query = start(pipeline)
             out.print(_begun(pipeline.plan), soft_wrap=True)
+            for notice in first_batch_notices(pipeline.plan.checkpoint):
+                errors.print(f"[dim]{notice}[/dim]", soft_wrap=True)
             _await(query)
             listener.wait_for(query.runId)
             pipeline.spark.streams.removeListener(listener)
@@ -161,13 +164,6 @@ def _await(query: StreamingQuery) -> None:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _has_commits(plan: PipelinePlan) -> bool:
-    """Return whether a micro-batch was committed before."""
-    assert plan.checkpoint is not None
-    commits = plan.checkpoint / "commits"
-    return commits.is_dir() and any(one.name.isdigit() for one in commits.iterdir())
 
 
 def _summary(name: str, totals: BatchTotals, plan: PipelinePlan, *, before: bool) -> Table:

@@ -19,6 +19,7 @@ Example
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
@@ -28,7 +29,8 @@ from numba.core import cgutils, event, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from semistream.core.first_use import tell_compiling
+from semistream.core.first_use import Compiling
+from semistream.core.kernel_cache import KernelCache, compiling_lock
 
 __all__ = ["copy_bytes", "frozen", "inner_kernel", "kernel"]
 
@@ -43,14 +45,8 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 def kernel(function: Callable[P, T]) -> Callable[P, T]:
-    """Compile ``function`` with Numba: cached on disk where there is a place for it, without the GIL."""
-    compiled: Callable[P, T]
-    try:
-        compiled = njit(cache=True, nogil=True)(function)
-    except RuntimeError:
-        # Neither the package's directory nor the user's cache is writable: compile in each process instead.
-        compiled = njit(nogil=True)(function)
-    return compiled
+    """Compile ``function`` with Numba when it is called first: kept on disk (`kernel_cache`), without the GIL."""
+    return _kept(njit(nogil=True, no_cfunc_wrapper=True)(function))
 
 
 def inner_kernel(function: Callable[P, T]) -> Callable[P, T]:
@@ -59,11 +55,13 @@ def inner_kernel(function: Callable[P, T]) -> Callable[P, T]:
     A kernel counts a reference for each array it hands on, up and down again, atomically: about 10 ns an array, which
     in a loop is more than most calls do. A function that cannot allocate need not count.
     """
-    compiled: Callable[P, T]
-    try:
-        compiled = njit(cache=True, nogil=True, **_WITHOUT_REFERENCES)(function)
-    except RuntimeError:
-        compiled = njit(nogil=True, **_WITHOUT_REFERENCES)(function)
+    return _kept(njit(nogil=True, no_cfunc_wrapper=True, **_WITHOUT_REFERENCES)(function))
+
+
+def _kept(compiled: Any) -> Any:
+    """Keep machine code on disk, unless there is no place for it: then each process compiles for itself."""
+    with contextlib.suppress(RuntimeError):
+        compiled._cache = KernelCache(compiled.py_func)  # type: ignore[no-untyped-call]
     return compiled
 
 
@@ -111,14 +109,20 @@ def _check_bounds(context: Any, builder: Any, items: Any, at: Any, length: Any) 
 copy_bytes: Any = intrinsic(_copy_bytes)
 
 
-class _FirstCompiled(event.Listener):
-    """Tells those who wait for it that a kernel is compiled: none that is kept on disk counts."""
+class _CompileEvents(event.Listener):
+    """Notes when kernels are compiled; those that are loaded from disk do not count."""
+
+    def __init__(self) -> None:
+        self._compiling = Compiling()
 
     def on_start(self, event: event.Event) -> None:
-        tell_compiling()
+        self._compiling.begin()
 
     def on_end(self, event: event.Event) -> None:
-        pass
+        self._compiling.end()
+        failed = event._exc_details is not None  # `is_failed` says the opposite, up to Numba 0.68
+        if failed and isinstance(event.data["dispatcher"]._cache, KernelCache):
+            compiling_lock.leave()  # nothing will be saved
 
 
-event.register("numba:compile", _FirstCompiled())  # type: ignore[no-untyped-call]
+event.register("numba:compile", _CompileEvents())  # type: ignore[no-untyped-call]

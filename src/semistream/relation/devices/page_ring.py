@@ -157,7 +157,7 @@ def submit(ring: Ring) -> None:
             if error == EINTR:
                 continue
             if s[IN_FLIGHT] == 0:
-                _fail(ring, NO_QUEUE, s[FIRST] % ring.control.shape[0], error)
+                _fail(ring, np.int64(NO_QUEUE), s[FIRST] % ring.control.shape[0], np.int64(error))
             break
         taken += got
         s[IN_FLIGHT] += got
@@ -167,8 +167,11 @@ def submit(ring: Ring) -> None:
 
 
 @inner_kernel
-def _fail(ring: Ring, outcome: int, slot: Int, error: Int) -> None:
-    """Note what went wrong with a request, if nothing has before."""
+def _fail(ring: Ring, outcome: Int, slot: Int, error: Int) -> None:
+    """Note what went wrong with a request, if nothing has before.
+
+    All callers give int64: Numba compiles once more for each constant that is an argument.
+    """
     s = ring.state
     if s[OUTCOME] == DONE:
         s[OUTCOME], s[CULPRIT], s[REASON] = outcome, slot, error
@@ -198,9 +201,9 @@ def arrive(ring: Ring) -> bool:
             if got >= SECTOR or got == -EINTR:
                 _prepare(ring, slot)
             else:
-                _fail(ring, ENDED, slot, 0)
+                _fail(ring, np.int64(ENDED), slot, np.int64(0))
         else:
-            _fail(ring, ENDED if got == 0 else FAILED, slot, -got)
+            _fail(ring, np.int64(ENDED if got == 0 else FAILED), slot, -got)
     return True
 
 
@@ -223,7 +226,7 @@ def is_right(ring: Ring, slot: Int) -> bool:
     file = _count_below(starts, place + 1) - 1
     bad = first_bad_frame(ring.frames, frame, r[LENGTH, slot], place - starts[file], np.uint64(ring.seeds[file]))
     if bad >= 0:
-        _fail(ring, BAD_CHECKSUM, slot, bad - frame)
+        _fail(ring, np.int64(BAD_CHECKSUM), slot, bad - frame)
         return False
     s[_CHECKED] = s[FIRST] + 1
     return True

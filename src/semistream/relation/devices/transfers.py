@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semistream.core.arrays import Ints
-from semistream.core.compiled import kernel
+from semistream.core.compiled import Int, kernel
 from semistream.relation.devices.system_calls import (
     EINTR,
     EIO,
@@ -80,7 +80,7 @@ def _file_of(starts: Ints, page: int) -> int:
 
 
 @kernel
-def _run_length(pages: Ints, first: int, stop: int, most: int, end: int) -> int:
+def _run_length(pages: Ints, first: Int, stop: int, most: int, end: int) -> int:
     """Return how many pages from index ``first`` on have consecutive ids below ``end``."""
     length = 1
     while (
@@ -94,13 +94,13 @@ def _run_length(pages: Ints, first: int, stop: int, most: int, end: int) -> int:
 
 
 @kernel
-def _is_new_run(pages: Ints, at: int, file_start: int) -> bool:
+def _is_new_run(pages: Ints, at: Int, file_start: int) -> bool:
     """Whether index ``at`` begins a run, and not just another request of a run that one could not hold."""
     return at == 0 or pages[at] != pages[at - 1] + 1 or pages[at] == file_start
 
 
 @kernel
-def _first_absent(pages: Ints, first: int, stop: int, count: int) -> int:
+def _first_absent(pages: Ints, first: Int, stop: int, count: int) -> int:
     for i in range(first, stop):
         if pages[i] < 0 or pages[i] >= count:
             return i
@@ -227,7 +227,8 @@ def read_queued(
         unused), their addresses, events (4: data, block, result, 0), and 7 × ``depth`` numbers of our own.
     """
     count = pages.size
-    absent = _first_absent(pages, 0, count, starts[-1])
+    at: Int = np.int64(0)  # as an int, Numba would compile all that takes it for the constant 0 as well
+    absent = _first_absent(pages, at, count, starts[-1])
     if absent >= 0:
         report[0] = absent
         return NO_SUCH_PAGE
@@ -240,7 +241,7 @@ def read_queued(
     free_count, ready_count, check_count = depth, 0, 0
     for i in range(depth):
         free[i] = i
-    at, in_flight, runs = 0, 0, 0
+    in_flight, runs = 0, 0
     waiting_bytes = 0
     outcome = DONE
 

@@ -125,10 +125,10 @@ def _locate_between(
 ) -> tuple[Ints, Ints]:
     begin = np.empty(low.size, np.int64)
     count = np.zeros(low.size, np.int64)
-    at: Int = 0
+    at: Int = np.int64(0)  # as an int, Numba would compile `_walk_to` for the constant 0 as well
     for i in range(low.size):
         if i > 0 and low[i] < low[i - 1]:
-            at = 0
+            at = np.int64(0)
         at = _walk_to(first, at, low[i], False)
         here = at < first.size and first[at] == low[i] and not continues[at]
         begin[i] = at if here or at == 0 else at - 1

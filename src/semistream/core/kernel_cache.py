@@ -1,0 +1,232 @@
+"""Compiled kernels on disk: compiled once for an environment, whichever process needs them first.
+
+Numba keeps a function's machine code in a directory and knows it by the text of the function's file. `KernelCache` adds
+four things:
+
+- One process compiles at a time; others wait, and then load what it compiled. Two Spark workers compiled everything
+  twice, and could overwrite each other's index.
+- Code is stale if a kernel or constant of *another* file that it was compiled with has changed, or if bounds are
+  checked now and were not before.
+- Where the package cannot be written, code goes to the user's cache directory, or else to a directory of the user's own
+  among the temporary files. All environments with the same sources share it.
+- A cache that cannot be read or written costs time; it stops no join.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import os
+import pickle
+import stat
+import sys
+import tempfile
+import time
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+from numba.core import config
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
+from numba.core.dispatcher import Dispatcher
+
+from semistream.core.first_use import PATIENCE, tell_compiling
+
+__all__ = ["KernelCache", "are_kept", "compiling_lock"]
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+_LONGEST_WAIT = 120.0  # seconds; a process that was stopped while it compiled must not stop all others
+_CONSTANTS = (int, float, str, bytes, tuple, np.generic)
+_UNREADABLE = (OSError, EOFError, pickle.UnpicklingError)
+
+
+class _CompilingLock:
+    """Held by the one process of an environment that compiles: a lock of this very file, so there is nothing to write.
+
+    Numba compiles one function at a time in a process, and compiles those that a function calls meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._file: int | None = None
+
+    def enter(self) -> bool:
+        """Wait for the lock; return whether another process may have compiled what is needed meanwhile."""
+        self._depth += 1
+        if self._depth > 1:
+            return False
+        self._file = os.open(__file__, os.O_RDONLY)
+        began = time.monotonic()
+        while (waited := time.monotonic() - began) < _LONGEST_WAIT:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if waited > PATIENCE:
+                    tell_compiling()
+                time.sleep(0.02)
+            except OSError:  # a file system without locks
+                break
+        return True
+
+    def leave(self) -> None:
+        """Let the next process compile."""
+        self._depth = max(0, self._depth - 1)
+        if self._depth == 0 and self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+compiling_lock = _CompilingLock()
+
+
+def are_kept(module: types.ModuleType) -> bool:
+    """Tell whether the kernels of a module have been compiled in this environment before, for some types."""
+    kernels = [value for value in vars(module).values() if isinstance(value, Dispatcher)]
+    return all(isinstance(one._cache, KernelCache) and one._cache.is_there for one in kernels)
+
+
+class _UsersOwnLocator:
+    """A directory of this user, for functions of packages that cannot be written."""
+
+    def __init__(self, function: Any, folder: Path) -> None:
+        self._line = function.__code__.co_firstlineno
+        self._folder = folder
+
+    @classmethod
+    def from_function(cls, function: Any, file: str) -> _UsersOwnLocator | None:
+        place = Path(file).resolve()
+        if not place.is_file():
+            return None
+        if place.is_relative_to(_PACKAGE):
+            part = f"{_sources()}/{'.'.join(place.relative_to(_PACKAGE).parent.parts)}"
+        else:
+            part = hashlib.sha256(str(place).encode()).hexdigest()[:16]
+        version = f"numba{numba.__version__}-py{sys.version_info[0]}{sys.version_info[1]}"
+        for root in _roots():
+            found = cls(function, root / version / part)
+            try:
+                _make_own(root)
+                found.ensure_cache_path()
+            except OSError:
+                continue
+            return found
+        return None
+
+    def ensure_cache_path(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=self._folder).close()
+
+    def get_cache_path(self) -> str:
+        return str(self._folder)
+
+    def get_source_stamp(self) -> Any:
+        return None  # `KernelCache` has its own
+
+    def get_disambiguator(self) -> str:
+        return str(self._line)
+
+
+def _roots() -> Iterator[Path]:
+    yield Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "semistream-kernels"
+    yield Path(tempfile.gettempdir()) / f"semistream-kernels-{os.getuid()}"
+
+
+def _make_own(folder: Path) -> None:
+    """Make a directory that only this user can write: what is in it will be run."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise PermissionError(f"{folder} can be written by other users")
+
+
+@functools.cache
+def _sources() -> str:
+    """Return a digest of all of the package's sources, wherever they are installed."""
+    digest = hashlib.sha256()
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        digest.update(str(path.relative_to(_PACKAGE)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+class _KernelCacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
+    # Numba's first two are the directory in NUMBA_CACHE_DIR, and the one beside the source.
+    _locator_classes = [  # noqa: RUF012 - Numba's
+        *CompileResultCacheImpl._locator_classes[:2],
+        _UsersOwnLocator,
+        *CompileResultCacheImpl._locator_classes[2:],
+    ]
+
+
+class KernelCache(FunctionCache):  # type: ignore[misc]
+    """Machine code of one function, for each signature."""
+
+    _impl_class = _KernelCacheImpl
+    _stamped = False
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return compiled code, or None; then the caller compiles, and `compiling_lock` is held until it has saved."""
+        found = self._loaded(sig, target_context)
+        if found is None and compiling_lock.enter():
+            found = self._loaded(sig, target_context)
+            if found is not None:
+                compiling_lock.leave()
+        return found
+
+    @property
+    def is_there(self) -> bool:
+        """Whether any code is kept."""
+        return os.path.exists(self._cache_file._index_path)
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)
+        except OSError:
+            pass  # compiled it is, and once more in the next process
+        finally:
+            compiling_lock.leave()
+
+    def _loaded(self, sig: Any, target_context: Any) -> Any:
+        if not self._stamped:  # not before all kernels that this one calls are defined
+            self._cache_file._source_stamp = (bool(config.BOUNDSCHECK), _digest(self._py_func, set()))  # type: ignore[attr-defined]
+            self._stamped = True
+        try:
+            return super().load_overload(sig, target_context)
+        except _UNREADABLE:
+            return None
+
+
+def _digest(function: Any, seen: set[Any]) -> str:
+    """Return a digest of a function's file, and of the kernels and constants that the function uses."""
+    seen.add(function)
+    digest = hashlib.sha256(_file_digest(function.__code__.co_filename))
+    for name, value in _used(function):
+        if isinstance(value, Dispatcher):
+            if value.py_func not in seen:
+                digest.update(f"{name}={_digest(value.py_func, seen)};".encode())
+        elif isinstance(value, _CONSTANTS):
+            digest.update(f"{name}={value!r};".encode())
+    return digest.hexdigest()
+
+
+def _used(function: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the globals that a function names, and what it names of modules."""
+    names = function.__code__.co_names
+    for name in names:
+        value = function.__globals__.get(name)
+        if isinstance(value, types.ModuleType):
+            yield from ((f"{name}.{part}", vars(value)[part]) for part in names if part in vars(value))
+        else:
+            yield name, value
+
+
+@functools.cache
+def _file_digest(path: str) -> bytes:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).digest()
+    except OSError:  # in an archive, or typed in
+        return path.encode()
