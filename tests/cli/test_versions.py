@@ -88,3 +88,15 @@ def test_names_are_shown_as_they_are(tmp_path):
         shown = semistream(command, path)
         assert shown.returncode == 0, shown
         assert ("r[/x]" if command == "history" else "speed [m/s]") in shown.stdout.replace("\n", "")
+
+
+def test_upsert_counts_rows_with_a_null_key(tmp_path):
+    path = tmp_path / "r"
+    Relation.build(pa.table({"id": [1, None], "name": ["apple", "none"]}), path, "id").close()
+    pq.write_table(pa.table({"id": [None, 2, None], "name": ["none", "fig", "none"]}), tmp_path / "new.parquet")
+    pq.write_table(pa.table({"id": [3], "name": ["kiwi"]}), tmp_path / "more.parquet")
+    assert "2 rows were left out: their key is NULL" in semistream("upsert", tmp_path / "new.parquet", path).stderr
+    assert semistream("upsert", tmp_path / "more.parquet", path).stderr == ""
+    found = json.loads(semistream("inspect", path, "--json").stdout)
+    assert found["rows"] == 3
+    assert found["rows_with_null_key_left_out"] == 3, "since the build"

@@ -37,7 +37,8 @@ __all__ = ["copy_bytes", "frozen", "inner_kernel", "kernel"]
 Int: TypeAlias = int | np.integer[Any]
 """An integer inside a kernel, where Python's and NumPy's are the same."""
 
-_WITHOUT_REFERENCES: dict[str, Any] = {"_nrt": False}
+_FLAGS: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True}
+_WITHOUT_REFERENCES: dict[str, Any] = {**_FLAGS, "_nrt": False}
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,7 +47,8 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 def kernel(function: Callable[P, T]) -> Callable[P, T]:
     """Compile ``function`` with Numba when it is called first: kept on disk (`kernel_cache`), without the GIL."""
-    return _kept(njit(nogil=True, no_cfunc_wrapper=True)(function))
+    compiled: Callable[P, T] = _kept(njit(**_FLAGS)(function))
+    return compiled
 
 
 def inner_kernel(function: Callable[P, T]) -> Callable[P, T]:
@@ -55,7 +57,8 @@ def inner_kernel(function: Callable[P, T]) -> Callable[P, T]:
     A kernel counts a reference for each array it hands on, up and down again, atomically: about 10 ns an array, which
     in a loop is more than most calls do. A function that cannot allocate need not count.
     """
-    return _kept(njit(nogil=True, no_cfunc_wrapper=True, **_WITHOUT_REFERENCES)(function))
+    compiled: Callable[P, T] = _kept(njit(**_WITHOUT_REFERENCES)(function))
+    return compiled
 
 
 def _kept(compiled: Any) -> Any:

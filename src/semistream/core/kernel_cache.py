@@ -87,7 +87,8 @@ compiling_lock = _CompilingLock()
 def are_kept(module: types.ModuleType) -> bool:
     """Tell whether the kernels of a module have been compiled in this environment before, for some types."""
     kernels = [value for value in vars(module).values() if isinstance(value, Dispatcher)]
-    return all(isinstance(one._cache, KernelCache) and one._cache.is_there for one in kernels)
+    caches = [getattr(one, "_cache", None) for one in kernels]
+    return all(isinstance(cache, KernelCache) and cache.is_there for cache in caches)
 
 
 class _UsersOwnLocator:
@@ -153,7 +154,7 @@ def _sources() -> str:
     return digest.hexdigest()[:16]
 
 
-class _KernelCacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
+class _KernelCacheImpl(CompileResultCacheImpl):
     # Numba's first two are the directory in NUMBA_CACHE_DIR, and the one beside the source.
     _locator_classes = [  # noqa: RUF012 - Numba's
         *CompileResultCacheImpl._locator_classes[:2],
@@ -162,7 +163,7 @@ class _KernelCacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
     ]
 
 
-class KernelCache(FunctionCache):  # type: ignore[misc]
+class KernelCache(FunctionCache):
     """Machine code of one function, for each signature."""
 
     _impl_class = _KernelCacheImpl
@@ -184,7 +185,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
 
     def save_overload(self, sig: Any, data: Any) -> None:
         try:
-            super().save_overload(sig, data)
+            super().save_overload(sig, data)  # type: ignore[no-untyped-call]
         except OSError:
             pass  # compiled it is, and once more in the next process
         finally:
@@ -195,7 +196,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
             self._cache_file._source_stamp = (bool(config.BOUNDSCHECK), _digest(self._py_func, set()))  # type: ignore[attr-defined]
             self._stamped = True
         try:
-            return super().load_overload(sig, target_context)
+            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
         except _UNREADABLE:
             return None
 

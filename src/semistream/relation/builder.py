@@ -31,10 +31,15 @@ from semistream.relation.stores.store_path import Place, names_in, place_of
 from semistream.relation.versions.leases import WRITERS, Writer
 from semistream.relation.versions.retrying import until_first
 
-__all__ = ["NULL_KEYS", "build", "building", "check_names", "commit_build", "shard_name"]
+__all__ = ["NULL_KEYS", "build", "building", "check_names", "commit_build", "null_keys_of", "shard_name"]
 
 NULL_KEYS = "rows_with_null_key"
-"""Manifest property: rows left out because their key is NULL, which no stream tuple can match."""
+"""Manifest property: rows left out since the build because their key is NULL, which no stream tuple can match."""
+
+
+def null_keys_of(manifest: Manifest) -> int:
+    """Return how many rows were left out since the build because their key is NULL."""
+    return int(manifest.properties.get(NULL_KEYS, 0))
 
 
 def shard_name(number: int, attempt: str) -> str:

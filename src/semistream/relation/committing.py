@@ -69,7 +69,11 @@ def commit_update(path: PathLike, upserts: Any, deletes: Any, *, follows: int | 
                     for number in range(len(manifest.shards))
                 ),
                 version=manifest.version + 1,
-                properties={**manifest.properties, OPERATION: operation},
+                properties={
+                    **manifest.properties,
+                    OPERATION: operation,
+                    builder.NULL_KEYS: str(builder.null_keys_of(manifest) + patch.null_keys),
+                },
             )
             writer.commit(following)
             return following

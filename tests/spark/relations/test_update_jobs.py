@@ -122,3 +122,15 @@ def test_from_the_command_line(spark: SparkSession, tmp_path: Path, monkeypatch:
         outcome = CliRunner().invoke(app, arguments)
         assert f"Committed version {version}" in outcome.output, outcome.output + repr(outcome.exception)
     assert rows_of(path) == [(2, "date"), (3, "pear"), (4, "kiwi")]
+
+
+def test_rows_with_a_null_key_are_counted(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    semistream.spark.build(products(spark, "id", 0, 10, "old"), path, "id", shards=2).close()
+    changes = spark.createDataFrame(
+        [(1, "new"), (None, "no key"), (None, "no key"), (12, "new")], "id long, name string"
+    )
+    version = semistream.spark.upsert(changes, path)
+    assert manifests.load(path, version).properties["rows_with_null_key"] == "2"
+    version = semistream.spark.delete(changes, path)
+    assert manifests.load(path, version).properties["rows_with_null_key"] == "2", "there is no row to leave out"

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from semistream.cli.console import errors, out
 from semistream.cli.path_arguments import Derive, RelationPath
+from semistream.core.errors import SemistreamError
 from semistream.core.paths import is_address, local_path
 
 if TYPE_CHECKING:
@@ -239,9 +240,14 @@ def _frame(
 
 
 def _announce(path: Path, before: Manifest, version: int) -> None:
+    from semistream.relation.builder import null_keys_of
     from semistream.relation.storage import manifest as manifests
 
     made = manifests.load(path, version)
     out.print(f"[green]Committed[/green] version {version} of {escape(str(path))}: {made.rows:,} rows.")
+    with contextlib.suppress(SemistreamError, OSError):  # removed meanwhile: another writer's count is in it then
+        before = manifests.load(path, version - 1)
+    if left_out := null_keys_of(made) - null_keys_of(before):
+        errors.print(f"[yellow]![/yellow] {left_out:,} rows were left out: their key is NULL.", soft_wrap=True)
     if before.unique and not made.unique:
         errors.print("[yellow]![/yellow] Some keys have several rows now, and each had one before.", soft_wrap=True)

@@ -30,6 +30,8 @@ class ChangedRows(NamedTuple):
     gone_keys: Ints
     gone: pa.RecordBatch
     """Keys to be deleted, and their columns, in the types that they were given in."""
+    null_keys: int = 0
+    """Rows that were left out because their key is NULL."""
 
     def of_shard(self, relation: Updatable, number: int) -> ChangedRows:
         """Return what concerns one of the open shards."""
@@ -52,11 +54,12 @@ def changed_rows(relation: Updatable, upserts: Any, deletes: Any) -> ChangedRows
         deletes = pa.table([deletes], names=list(codec.names)[:1])
     given = _given(upserts, relation, relation.schema.names)
     row_keys, rows = _by_key(codec, _as_in_r(given, relation.schema))
+    null_keys = given.num_rows - rows.num_rows
     gone_keys, gone = _by_key(codec, _given(deletes, relation, codec.names))
     again = np.flatnonzero(row_keys[1:] == row_keys[:-1])
     if again.size and not codec.exact:
         check_same_keys(relation, take_rows(rows, again + 1), take_rows(rows, again))
-    return ChangedRows(np.union1d(row_keys, gone_keys), row_keys, rows, gone_keys, gone)
+    return ChangedRows(np.union1d(row_keys, gone_keys), row_keys, rows, gone_keys, gone, null_keys)
 
 
 def _by_key(codec: KeyCodec, batch: pa.RecordBatch) -> tuple[Ints, pa.RecordBatch]:

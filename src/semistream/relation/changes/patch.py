@@ -29,6 +29,8 @@ class Patch:
     more_rows: tuple[int, ...]
     """By how many rows each shard grows."""
     unique: bool
+    null_keys: int = 0
+    """Rows of the update that were left out because their key is NULL."""
 
     def check_applies_to(self, revision: int) -> None:
         """Refuse to be installed in another revision of R than it was prepared for."""

@@ -82,6 +82,7 @@ def prepare(relation: Updatable, before: State, upserts: Any, deletes: Any) -> P
         row_count=before.row_count + sum(more_rows),
         more_rows=tuple(more_rows),
         unique=before.unique and not again.any(),
+        null_keys=changes.null_keys,
     )
 
 

@@ -23,7 +23,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from semistream.core.errors import RelationBuildError, SemistreamError, UnsupportedJoinError
-from semistream.relation.builder import shard_name
+from semistream.relation.builder import NULL_KEYS, null_keys_of, shard_name
 from semistream.relation.committing import rewrite_shard, write_shard
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.relation import Relation
@@ -40,8 +40,9 @@ __all__ = ["apply_changes", "compact", "delete", "upsert"]
 
 PathLike = str | os.PathLike[str]
 
-_REPORT = "shard int, files string, error string"
-_REPORT_ARROW = pa.schema({"shard": pa.int32(), "files": pa.string(), "error": pa.string()})
+_Written = tuple[list[ShardFiles], int]
+_REPORT = "shard int, null_keys bigint, files string, error string"
+_REPORT_ARROW = pa.schema({"shard": pa.int32(), "null_keys": pa.int64(), "files": pa.string(), "error": pa.string()})
 
 
 def upsert(df: DataFrame, path: PathLike) -> int:
@@ -80,7 +81,7 @@ def delete(df: DataFrame, path: PathLike) -> int:
 def compact(spark: SparkSession, path: PathLike) -> int:
     """Write R anew without the traces of updates, a task a shard; return the number of that version."""
 
-    def run(target: Place, manifest: Manifest, name: str) -> list[ShardFiles]:
+    def run(target: Place, manifest: Manifest, name: str) -> _Written:
         _check_clustered(target, manifest)
         task = _CompactTask(str(target), manifest.version, name)
         numbers = spark.range(0, len(manifest.shards), 1, len(manifest.shards)).selectExpr("cast(id AS int) AS shard")
@@ -111,7 +112,7 @@ def _update(df: DataFrame, path: PathLike, *, gone: bool | str, note: tuple[str,
     if df.isStreaming:
         raise RelationBuildError("a streaming DataFrame never ends; give it to semistream.spark.write_changes")
 
-    def run(target: Place, manifest: Manifest, name: str) -> list[ShardFiles]:
+    def run(target: Place, manifest: Manifest, name: str) -> _Written:
         _check_clustered(target, manifest)
         codec = manifest.codec
         names = list(codec.names if gone is True else manifest.schema.names)
@@ -146,7 +147,7 @@ def _in_scale(schema: pa.Schema, codec: KeyCodec) -> pa.Schema:
 def _committed(
     path: Place,
     operation: str,
-    run: Callable[[Place, Manifest, str], list[ShardFiles]],
+    run: Callable[[Place, Manifest, str], _Written],
     note: tuple[str, int] | None = None,
 ) -> Manifest | None:
     """Run a job on the newest version and commit what it wrote as the next one, unless ``note`` is there already."""
@@ -167,7 +168,8 @@ def _committed(
                         "write_changes another query=, if these changes are to be applied to R as it is"
                     )
                 properties[note[0]] = str(note[1])
-            files = run(path, manifest, writer.run)
+            files, null_keys = run(path, manifest, writer.run)
+            properties[NULL_KEYS] = str(null_keys_of(manifest) + null_keys)
             following = dataclasses.replace(
                 manifest, shards=tuple(files), version=manifest.version + 1, properties=properties
             )
@@ -177,13 +179,14 @@ def _committed(
     return until_first(path, work)
 
 
-def _collected(reports: DataFrame, manifest: Manifest) -> list[ShardFiles]:
-    """Run the job; return the files of all shards in the next version."""
+def _collected(reports: DataFrame, manifest: Manifest) -> _Written:
+    """Run the job; return the files of all shards in the next version, and how many rows had a NULL key."""
     found = reports.collect()
     if faults := sorted({report.error for report in found if report.error}):
         raise RelationBuildError("; ".join(faults))
     changed = {report.shard: ShardFiles(**json.loads(report.files)) for report in found}
-    return [changed.get(number, files) for number, files in enumerate(manifest.shards)]
+    files = [changed.get(number, files) for number, files in enumerate(manifest.shards)]
+    return files, sum(report.null_keys for report in found)
 
 
 def _check_clustered(path: Place, manifest: Manifest) -> None:
@@ -199,9 +202,13 @@ class _ShardJob:
     version: int
     name: str
 
-    def report(self, shard: int, files: ShardFiles | None, error: str | None = None) -> pa.RecordBatch:
+    def report(
+        self, shard: int, files: ShardFiles | None, error: str | None = None, null_keys: int = 0
+    ) -> pa.RecordBatch:
         text = None if files is None else json.dumps(dataclasses.asdict(files))
-        return pa.RecordBatch.from_pylist([{"shard": shard, "files": text, "error": error}], schema=_REPORT_ARROW)
+        return pa.RecordBatch.from_pylist(
+            [{"shard": shard, "null_keys": null_keys, "files": text, "error": error}], schema=_REPORT_ARROW
+        )
 
     def stem(self, shard: int, context: TaskContext) -> str:
         """Return the stem of the files of this attempt."""
@@ -223,8 +230,9 @@ class _UpdateTask(_ShardJob):
         try:
             with Relation.open(self.path, version=self.version, shards=[shard]) as relation:
                 rows, gone = self._split(pa.Table.from_batches(parts), relation.key.names)
-                files = write_shard(relation, 0, relation.prepare(rows, gone), self.stem(shard, context))
-            yield self.report(shard, files)
+                patch = relation.prepare(rows, gone)
+                files = write_shard(relation, 0, patch, self.stem(shard, context))
+            yield self.report(shard, files, null_keys=patch.null_keys)
         except (SemistreamError, pa.ArrowInvalid) as error:  # told in a plain message, and not tried again
             yield self.report(shard, None, str(error))
 
