@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numba import njit
 
-from semistream.core import first_use
 from semistream.core.compiled import copy_bytes, frozen, inner_kernel, kernel
+from semistream.core.kernels import first_use
 
 
 @kernel

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from semistream.core import kernel_cache
+from semistream.core.kernels import kernel_cache
 
 INNER = """
 from semistream.core.compiled import inner_kernel

@@ -24,7 +24,7 @@ from semistream.cli.relations.versions import compact, delete, history, upsert, 
 from semistream.cli.run import run
 from semistream.cli.tuning.plan import plan
 from semistream.cli.tuning.tune import tune
-from semistream.core import first_use
+from semistream.core.kernels import first_use
 
 __all__ = ["app", "main"]
 

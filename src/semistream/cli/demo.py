@@ -20,8 +20,8 @@ from semistream.cli.console import bars_of, errors, out, polled, progress, step
 from semistream.cli.demo_report import Outcome, show_differences, summary, where_next
 from semistream.cli.quiet_start import own_stderr, stderr_to
 from semistream.cli.relations.build import growing
-from semistream.core import first_use
 from semistream.core.errors import MissingExtraError
+from semistream.core.kernels import first_use
 from semistream.core.units import check_memory
 
 if TYPE_CHECKING:

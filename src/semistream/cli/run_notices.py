@@ -44,7 +44,7 @@ def last_number(checkpoint: Path | None, part: str) -> int | None:
 
 def _kernels_are_kept() -> bool:
     """Tell whether this environment has compiled the kernels that read rows of R."""
-    from semistream.core.kernel_cache import are_kept
+    from semistream.core.kernels.kernel_cache import are_kept
     from semistream.structures.hot import row_stream
 
     return are_kept(row_stream)

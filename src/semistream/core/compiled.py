@@ -29,8 +29,8 @@ from numba.core import cgutils, event, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from semistream.core.first_use import Compiling
-from semistream.core.kernel_cache import KernelCache, compiling_lock
+from semistream.core.kernels.first_use import Compiling
+from semistream.core.kernels.kernel_cache import KernelCache, compiling_lock
 
 __all__ = ["copy_bytes", "frozen", "inner_kernel", "kernel"]
 

@@ -34,11 +34,11 @@ from numba.core import config
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.dispatcher import Dispatcher
 
-from semistream.core.first_use import PATIENCE, tell_compiling
+from semistream.core.kernels.first_use import PATIENCE, tell_compiling
 
 __all__ = ["KernelCache", "are_kept", "compiling_lock"]
 
-_PACKAGE = Path(__file__).resolve().parent.parent
+_PACKAGE = Path(__file__).resolve().parents[2]
 _LONGEST_WAIT = 120.0  # seconds; a process that was stopped while it compiled must not stop all others
 _CONSTANTS = (int, float, str, bytes, tuple, np.generic)
 _UNREADABLE = (OSError, EOFError, pickle.UnpicklingError)
