@@ -184,5 +184,5 @@ def test_a_real_run_is_compared_with_the_model_of_this_machine(tmp_path: Path) -
     reported = run("report", *options(tmp_path), "--device", "real")
     assert reported.exit_code == 0, reported.output
     text = (tmp_path / "report-real-test" / "report.md").read_text()
-    assert "the models were given what was measured there" in text
+    assert "prices in the models, measured on this machine before the first point" in text
     assert "a fixed piece of work took up to" in text

@@ -32,7 +32,7 @@ _PAPERS = (
 
 
 class UnknownExperimentError(SemistreamError, ValueError):
-    """No experiment of that id."""
+    """There is no experiment with this id."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         known = list(known)
@@ -55,7 +55,7 @@ def _paper(experiment: Experiment) -> str:
 
 
 def _figure(experiment: Experiment) -> tuple[int, str]:
-    """Return what experiments of a paper are ordered by; tables come last."""
+    """Return the sort key of an experiment within its paper. Tables are last."""
     found = re.fullmatch(r"(\d+)(\D*)", experiment.id.partition("-")[2])
     return (int(found[1]), found[2]) if found else (1000, experiment.id)
 

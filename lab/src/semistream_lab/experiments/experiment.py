@@ -1,4 +1,4 @@
-"""An experiment: a figure of a paper, and the claims that are judged by it."""
+"""An experiment: a figure of a paper, and the claims that are judged with it."""
 
 from __future__ import annotations
 
@@ -12,44 +12,45 @@ from semistream_lab.experiments.spec import Figure, Verdict
 __all__ = ["Claim", "Experiment", "Standing"]
 
 Standing = Literal["claim", "assumption", "repeated", "beside"]
-"""Whether a sentence counts.
+"""Whether a sentence counts as a claim.
 
-``claim``: a paper's, judged and counted. ``assumption``: of a model, so that what follows from it shows nothing.
-``repeated``: judged already, by the same measurement. ``beside``: not a paper's, but worth knowing.
+``claim``: a claim of a paper, judged and counted. ``assumption``: an assumption of a model; it is true by construction
+and shows nothing. ``repeated``: already judged with the same measurement. ``beside``: not a paper's claim, but worth
+knowing.
 """
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper says, as something that code can check: one sentence, one judge."""
+    """A sentence of a paper in a form that code can check: one sentence, one judge."""
 
     text: str
     published: str
-    """The figure in the paper, or what it says in words."""
+    """The number in the paper, or its words."""
     judge: Callable[[Outcome], Verdict]
-    """Of what was measured as published."""
+    """Judges the measurement as published."""
     tuned: Callable[[Outcome], Verdict] | None = None
-    """The same, where each join is tuned."""
+    """Judges the same claim in the second setting."""
     second: str = "tuned"
-    """What that second setting is."""
+    """Name of the second setting."""
     standing: Standing = "claim"
     impossible: str = ""
-    """What follows if it fails: why the published figure cannot be right, in a few words. Empty if it could be."""
+    """If the claim fails: why the published figure cannot be right, in a few words. Empty if it could be right."""
 
     @property
     def counted(self) -> bool:
-        """Whether it is one of the claims that hold or fail."""
+        """Whether the claim is included in the counts of claims that hold or fail."""
         return self.standing == "claim"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment(Figure):
-    """A figure with what the paper says of it.
+    """A figure with what the paper says about it.
 
     Parameters
     ----------
     claims
-        What to judge.
+        The claims to judge.
     """
 
     claims: tuple[Claim, ...]

@@ -1,4 +1,4 @@
-"""What cost models give for points that were measured before: a mended model needs no other measurement."""
+"""Recompute the cost models for points that are already measured: a corrected model needs no new measurement."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Record = dict[str, Any]
 def models_anew(
     experiments: Iterable[Experiment], store: Store, progress: Callable[[int, int], None] = lambda done, of: None
 ) -> int:
-    """Note what the models of this version give for all points of simulated runs; return for how many."""
+    """Append the rates that this version's models give for all points of a simulated run; return their number."""
     known = store.results()
     wanted = {
         sample.point.digest(): sample.point

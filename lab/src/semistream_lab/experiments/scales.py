@@ -1,4 +1,4 @@
-"""How large experiments are: the papers' sizes when simulated, smaller ones on a real disk and in tests."""
+"""Sizes of experiments: the papers' sizes when simulated, smaller ones on a real disk and in tests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Size:
         return self.simulated and self.scale == "full"
 
     def pick(self, full: T, test: T, real: T) -> T:
-        """Return what applies: the papers' value, that of a test, that of a real disk."""
+        """Return the value that applies: the papers', the one for tests, or the one for a real disk."""
         if self.scale == "test":
             return test
         return full if self.simulated else real
@@ -46,13 +46,13 @@ class Size:
         return [values[0], values[len(values) // 2], values[-1]]
 
     def seek_seconds(self, share: float = 1.0) -> float:
-        """Return the seek of the simulated disk for an R that is ``share`` of the paper's.
+        """Return the seek time of the simulated disk for an R that is ``share`` of the paper's.
 
-        A disk that seeks faster by as much as R and memory are smaller keeps all proportions: how many partitions R
-        has, how many tuples share a read, what of a read is its seek.
+        In tests the seek is scaled like R and memory. This keeps all proportions: the number of partitions of R, the
+        number of tuples that share a read, and the share of a read that is its seek.
         """
         return _SEEK_SECONDS * (share if self.scale == "test" else 1.0)
 
     def scanning(self, share: float = 1.0) -> dict[str, Any]:
-        """Return the options of a join that scans R: what a seek of the simulated disk costs, in pages."""
+        """Return the options of a join that scans R: the cost of a seek of the simulated disk, in pages."""
         return {"seek_pages": round(self.seek_seconds(share) / _PAGE_SECONDS, 2)} if self.simulated else {}

@@ -1,8 +1,8 @@
 """What is measured for a figure: workloads, points, axes. Data, no behaviour.
 
-A `Figure` holds `Sample` s: which `Point` to measure, and where in the plot its number goes. A `Point` says all
-that a measurement depends on, so that it can be looked up by its `digest` and need not be measured twice, whichever
-experiments share it.
+A `Figure` holds `Sample` s: the `Point` to measure, and the place of its number in the plot. A `Point` contains
+everything that a measurement depends on. Results are looked up by its `digest`, so a point that several experiments
+share is measured once.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ __all__ = ["PAGE_BYTES", "Axis", "DeviceKind", "Figure", "Point", "Sample", "Sca
 PAGE_BYTES = 8192
 DeviceKind = Literal["simulated", "real"]
 Scale = Literal["full", "test"]
-"""``full``: the papers' sizes (simulated) or sizes of some minutes (real); ``test``: seconds an experiment."""
+"""``full``: the papers' sizes (simulated), or sizes that take minutes (real); ``test``: seconds per experiment."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What is joined with what.
+    """The stream and the relation R of a measurement.
 
     Parameters
     ----------
     kind
         ``zipf``, ``locality``, ``one-to-many``, ``tpch-orders``, ``tpch-lineitem`` or ``weather``.
     rows, row_bytes, rows_per_key, fill
-        R: tuples, bytes of each, tuples of a key, how full pages are.
+        R: number of tuples, bytes per tuple, tuples per key, fill factor of pages.
     exponent, shape
-        Skew of the stream, and whether frequent keys come first in R (``noperm``) or anywhere (``random``).
+        Skew of the stream, and whether frequent keys are stored first in R (``noperm``) or anywhere (``random``).
     stream_bytes
         Bytes of a stream tuple.
     interval_rows
-        Stream tuples before a stream with locality turns to the next part of R.
+        Stream tuples before a stream with locality moves to the next part of R.
     scale_factor
-        Of TPC-H.
+        Scale factor of TPC-H.
     """
 
     kind: str = "zipf"
@@ -55,11 +55,11 @@ class Workload:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of R's tuples, of which budgets are a share."""
+        """Bytes of R's tuples. Budgets are given as a share of this."""
         return self.rows * self.row_bytes
 
     def tuples_of(self, pages: float) -> float:
-        """Return how many of R's tuples so many full pages hold."""
+        """Return how many of R's tuples fit into a number of full pages."""
         return pages * PAGE_BYTES / self.row_bytes
 
 
@@ -70,25 +70,25 @@ class Point:
     Parameters
     ----------
     task
-        How to measure: ``rate`` (a stream that is always there), ``timed`` (tuples that arrive at a rate), or one of
-        the special ones in `semistream_lab.experiments.measure.tasks`.
+        How to measure: ``rate`` (a stream that never runs dry), ``timed`` (tuples that arrive at a rate), or one of
+        the special tasks in `semistream_lab.experiments.measure.tasks`.
     algorithm, memory, options
         The join, its budget in bytes, its options.
     tuned
         Whether the cost model chooses all options that are not given.
     settings
-        What the task needs to know beside. ``bytes``: what a paper gives to a waiting and to a cached tuple; the join
-        then gets as much as makes it hold what it would with those.
+        Further input of the task. ``bytes``: the bytes per waiting and per cached tuple that a paper states; the join
+        then gets the budget in which it holds as many tuples as it would with these bytes.
     windows
         Measurement windows in the steady state: a mean and a confidence interval come from them.
     passes, warm_passes
-        A window ends when so many times R's number of pages have been read. As long is the way there. Joins that serve
-        their oldest tuple first begin with a full queue instead, and a window is a lap of it: skewed streams move
-        through R in waves, and nothing shorter is representative.
+        Page reads of a window and of the warm-up, as multiples of R's number of pages. Joins that serve their oldest
+        tuple first begin with a full queue instead, and a window is one lap of it: skewed streams move through R in
+        waves, and nothing shorter is representative.
     probes
-        A window ends with so many look-ups if that is sooner.
+        A window ends early after this many look-ups.
     seek_seconds
-        Of the simulated disk. Tests shorten it as they shorten R and memory: then everything keeps its proportion.
+        Seek time of the simulated disk. Tests shorten it as they shorten R and memory, which keeps all proportions.
     """
 
     task: str = "rate"
@@ -109,22 +109,22 @@ class Point:
         return dataclasses.asdict(self)
 
     def digest(self) -> str:
-        """Return a short name of everything that is in the point."""
+        """Return a short hash of everything in the point."""
         return digest(self.as_dict())
 
 
 def digest(value: Any) -> str:
-    """Return a short hash of a JSON value, whatever the order of its names."""
+    """Return a short hash of a JSON value. It does not depend on the order of the names."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A point and its place in the plot: the line it is on, and where along the axis.
+    """A point and its place in the plot: its line, and its position on the x axis.
 
-    One that is ``aside`` is measured for a claim and not drawn. ``metric`` is another number of the measurement than
-    the experiment's own.
+    A sample that is ``aside`` is measured for a claim and not drawn. ``metric`` selects another number of the
+    measurement than the experiment's own metric.
     """
 
     series: str
@@ -151,16 +151,16 @@ class Verdict:
 
     holds: bool
     measured: str
-    """What was found, in a few words."""
+    """What was measured, in a few words."""
     reason: str = ""
     """Why it does not hold, from a model or a profile."""
     tuned: Verdict | None = None
-    """The same sentence with each join as our tuner splits its memory, if that was measured."""
+    """The verdict on the same claim with each join tuned by our cost model, if that was measured."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """A value that a paper does not state: what was taken, and why."""
+    """A value that a paper does not state: what we assume, and why."""
 
     what: str
     value: str
@@ -177,9 +177,9 @@ class Figure:
     Parameters
     ----------
     id, paper, figure, title
-        What it is.
+        Names of the figure.
     setup
-        One or two sentences: what was held fixed.
+        One or two sentences: what is held fixed.
     x, y
         The axes of the plot.
     metric
@@ -193,9 +193,9 @@ class Figure:
     chart
         ``lines``, ``bars`` or ``heat``.
     modelled
-        Whether to draw the cost model beside the measurements.
+        Whether to draw the cost model together with the measurements.
     facet_title
-        What the facets of a plot in several panels are.
+        What the facets of a plot with several panels are.
     """
 
     id: str

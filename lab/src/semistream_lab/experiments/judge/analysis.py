@@ -1,22 +1,23 @@
-"""What the papers' own models allow: the reasons behind published figures that are not met.
+"""What the papers' own models allow. This explains published figures that are not met.
 
-CMESHJOIN §3.2. With ``u`` bytes a cached tuple, ``h`` tuples cached of ``R_t``, ``p(h)`` the share of the stream they
-answer, and MESHJOIN's rate proportional to the memory it has, the gain of the front stage is
+CMESHJOIN §3.2. A cached tuple has ``u`` bytes, ``h`` tuples of ``R_t`` are cached, they answer the share ``p(h)`` of
+the stream, and MESHJOIN's rate is proportional to its memory. If only reading R costs time, the gain of the front stage
+is
 
     ``gain(h) = (M - u·h) / M / (1 - p(h))``
 
-when reading R is all that costs time. If each waiting tuple also costs ``c`` seconds of processor time in the hash
-table, and reading costs ``t`` seconds a tuple at full memory, MESHJOIN takes ``t + c`` a tuple and CMESHJOIN
+Suppose that each waiting tuple also costs ``c`` seconds of processor time in the hash table, and that reading costs
+``t`` seconds per tuple at full memory. Then MESHJOIN needs ``t + c`` per tuple and CMESHJOIN
 ``(1 - p)·(t·M / (M - u·h) + c)``. Whatever ``c`` is, the gain stays below ``1 / (1 - p(M / u))``: all memory spent on
-the cache, and waiting tuples for free. What every tuple costs in both joins, ``e`` seconds to read and emit it, is
-added to both and brings their ratio towards 1.
+the cache, and waiting tuples at no cost. Every tuple costs ``e`` seconds to read and emit in both joins. This is added
+to both and moves their ratio towards 1.
 
-X-HYBRIDJOIN §6.3. With ``n`` partitions of what is not pinned, ``p_N`` the share of the stream that is, ``w`` tuples
-entering in a turn and ``h_S`` waiting, the paper has for the matches of a turn (Eq. 9)
+X-HYBRIDJOIN §6.3. The part of R that is not pinned has ``n`` partitions, pinned rows answer the share ``p_N`` of the
+stream, ``w`` tuples enter per iteration and ``h_S`` wait. The paper gives for the matches of an iteration (Eq. 9)
 
     ``w = (h_S - w)·p_old·(1 - p_old) + w·p_new·(1 - p_new)``,   ``p_old = 1/n``,   ``p_new = p_N + (1 - p_N)/n``
 
-which are the variances of binomial counts; their means have no ``1 - p``.
+These are the variances of binomial counts; their means have no factor ``1 - p``.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from semistream.workloads.keys.zipf import ZipfLaw
 __all__ = ["FrontStageGain", "NearestCosts", "PinnedTurn", "nearest_costs"]
 
 
-_CACHED = 128
-_WAITING = 164
-_BYTES_PER_SECOND = 100e6
+_CACHED = 128  # bytes of a cached tuple in the paper: 120 + 8
+_WAITING = 164  # bytes of a waiting tuple in the paper: 8 times its 20, and 4 in the queue
+_BYTES_PER_SECOND = 100e6  # sequential reads of the simulated disk
 
 
 @dataclass(frozen=True)
 class FrontStageGain:
-    """The gain that CMESHJOIN's model gives over MESHJOIN, with the paper's bytes: 120 + 8 cached, 164 waiting."""
+    """The gain over MESHJOIN by CMESHJOIN's model, with the paper's bytes: 120 + 8 cached, 164 waiting."""
 
     rows: int
     memory: float
@@ -49,26 +50,26 @@ class FrontStageGain:
 
     @property
     def law(self) -> ZipfLaw:
-        """How often each key occurs."""
+        """Frequencies of the keys."""
         return ZipfLaw(self.rows, self.exponent)
 
     @property
     def read_seconds(self) -> float:
-        """``t``: reading R once, shared by the tuples that memory holds."""
+        """``t``: seconds to read R once, divided by the tuples that memory holds."""
         return self.rows * self.row_bytes / _BYTES_PER_SECOND / (self.memory / _WAITING)
 
     @functools.cached_property
     def _sizes(self) -> tuple[Floats, Floats, Floats]:
-        """Sizes of the cache as shares of the memory; what it misses of the stream; what it leaves of the memory."""
+        """Sizes of the cache as shares of the memory; the share of the stream it misses; the memory it leaves."""
         most = min(self.memory / _CACHED, self.rows)
         shares = np.linspace(0.005, 0.995, 199)
         missed = np.array([1.0 - self.law.share(int(share * most)) for share in shares])
         return shares * most * _CACHED / self.memory, missed, 1.0 - shares * most * _CACHED / self.memory
 
     def best(self, hash_seconds: float = 0.0, every_seconds: float = 0.0) -> tuple[float, float]:
-        """Return the highest gain over all cache sizes, and the share of memory it gives to the cache.
+        """Return the highest gain over all cache sizes, and the cache's share of the memory there.
 
-        ``hash_seconds`` is the processor time of a waiting tuple, ``every_seconds`` that of any tuple in either join.
+        ``hash_seconds`` is the processor time per waiting tuple, ``every_seconds`` the time per tuple in both joins.
         """
         shares, missed, room = self._sizes
         read = self.read_seconds
@@ -77,13 +78,13 @@ class FrontStageGain:
         return float(gains[at]), float(shares[at])
 
     def at(self, share: float) -> float:
-        """Return the gain with a share of the memory given to the cache, if reading R is all that costs time."""
+        """Return the gain with a share of the memory given to the cache, if only reading R costs time."""
         cached = min(int(share * self.memory / _CACHED), self.rows)
         return (1.0 - share) / (1.0 - self.law.share(cached))
 
     @functools.cached_property
     def best_share(self) -> float:
-        """The share of the memory at which the gain is highest, if reading R is all that costs time; 0 if none gains.
+        """The cache's share of the memory with the highest gain, if only reading R costs time; 0 if no share gains.
 
         >>> round(FrontStageGain(100_000_000, 1.2e9).best_share, 2), FrontStageGain(1_000_000, 12e6, 0.0).best_share
         (0.2, 0.0)
@@ -93,13 +94,13 @@ class FrontStageGain:
 
     @property
     def bound(self) -> float:
-        """The gain that no cost of the hash table can exceed."""
+        """An upper bound of the gain for any cost of the hash table."""
         cached = min(int(self.memory / _CACHED), self.rows)
         missed = 1.0 - self.law.share(cached)
         return 1.0 / missed if missed > 0 else float("inf")
 
     def hash_seconds_for(self, gain: float) -> float | None:
-        """Return the processor time of a waiting tuple at which the model reaches ``gain``; None if never.
+        """Return the processor time per waiting tuple at which the model reaches ``gain``; None if it never does.
 
         >>> round(FrontStageGain(100_000_000, 1.2e9).best()[0], 1)
         3.8
@@ -121,17 +122,17 @@ class FrontStageGain:
 
 
 class NearestCosts(NamedTuple):
-    """Processor times that bring the model as near as can be to two published gains, and what it gives with them."""
+    """The processor times with which the model is closest to two published gains, and the gains it gives then."""
 
     hash_seconds: float
     every_seconds: float
     gains: tuple[float, float]
     apart: float
-    """The larger of both relative distances from the published gains."""
+    """The larger of the two relative distances from the published gains."""
 
 
 def nearest_costs(models: tuple[FrontStageGain, FrontStageGain], published: tuple[float, float]) -> NearestCosts:
-    """Look for processor times, of waiting tuples and of all, that would explain two published gains at once.
+    """Search for processor times, per waiting tuple and per tuple, that would explain two published gains together.
 
     >>> small, large = FrontStageGain(20_000_000, 1.2e9), FrontStageGain(100_000_000, 1.2e9)
     >>> nearest_costs((small, large), (4.5, 6.5)).apart > 0.3
@@ -149,7 +150,7 @@ def nearest_costs(models: tuple[FrontStageGain, FrontStageGain], published: tupl
 
 @dataclass(frozen=True)
 class PinnedTurn:
-    """A turn of X-HYBRIDJOIN by its paper's formulas: tuples that wait, rows that are pinned and read, rows of R.
+    """An iteration of X-HYBRIDJOIN by its paper's formulas: waiting tuples, rows pinned, rows read, rows of R.
 
     >>> turn = PinnedTurn(251_000, 28_400, 28_400, 2_000_000)
     >>> round(turn.matches), round(turn.expected)
@@ -176,6 +177,6 @@ class PinnedTurn:
 
     @property
     def expected(self) -> float:
-        """``w`` with means for variances."""
+        """``w`` with means instead of variances."""
         old, new = self._chances
         return self.waiting * old / (1.0 + old - new)

@@ -1,8 +1,8 @@
 """Claims as predicates: each function here makes the judge of a claim from the lines of an experiment.
 
-Published figures are met within a tenth, on both sides: "7×" holds from 6.3× to 7.7×. Orders ("above", "falls") have no
-tolerance but the noise: a difference that the confidence intervals cover is not held against a claim, but a tie
-everywhere is not "above". Where a paper writes "significantly" or the like, a twentieth is the least.
+A published figure is met within a tenth, on both sides: "7×" holds from 6.3× to 7.7×. Orders ("above", "falls") have no
+tolerance except the noise: a difference covered by the confidence intervals does not make a claim fail, but a tie
+everywhere is not "above". If a paper writes "significantly" or similar, the difference must be 5 % at least.
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ Judge: TypeAlias = Callable[[Outcome], Verdict]
 Because: TypeAlias = str | Callable[[Outcome], str]
 
 TOLERANCE = 0.1
+"""Largest relative distance from a published figure that is still met."""
 SIGNIFICANTLY = 1.05
-"""What one line must be of another, at least, to be significantly, substantially or considerably above it."""
+"""Smallest ratio at which one line is significantly, substantially or considerably above another."""
 _NOISE = 0.05
+"""Largest relative difference that confidence intervals can excuse in an order."""
 
 
 def _reason(because: Because, outcome: Outcome) -> str:
@@ -50,7 +52,7 @@ def _verdict(holds: bool, measured: str, because: Because, outcome: Outcome, *se
     if holds:
         return Verdict(True, measured)
     reason = _reason(because, outcome)
-    # what follows from a model or from simulated time may not be all that there is on a real machine
+    # on a real machine a reason from a model or from simulated time may be incomplete: add the counters
     if not reason or outcome.real:
         reason = f"{reason} {counted(outcome, series)}".strip()
     return Verdict(False, measured, reason)
@@ -79,10 +81,10 @@ def above(
     facets: Collection[str] | None = None,
     because: Because = "",
 ) -> Judge:
-    """Judge that each line is above the next one everywhere, except at the places ``but``; the first of all, if so.
+    """Judge that each line is above the next one everywhere, except at the x positions ``but``.
 
-    Where it is below by no more than the noise, that is not held against it, up to a twentieth; but of each pair of
-    lines one place at least must be above by more than the noise, however large that is.
+    With ``of_all`` the first line must be above all others. A line may be below by no more than the noise, up to 5 %.
+    But each pair of lines needs at least one place where the difference is larger than the noise.
     """
 
     def judge(outcome: Outcome) -> Verdict:
@@ -92,7 +94,7 @@ def above(
             for higher, lower in [(series[0], other) for other in series[1:]] if of_all else itertools.pairwise(series):
                 for x, first, second in outcome.pairs(higher, lower, facet):
                     if x not in but:
-                        # wide intervals excuse little: a point clearly below is below
+                        # the slack is limited, so that wide intervals do not excuse a point clearly below
                         noise = first.interval + second.interval
                         slack = min(noise, _NOISE * second.y)
                         name = f"{higher} : {lower}"
@@ -108,13 +110,13 @@ def above(
         if most is not least:
             text += f", {most[2]} {_times(most[1])} at {most[3]}"
         if missed:
-            text = f"not so at {len(missed)} of {len(ratios)} places; {text}"
+            text = f"fails at {len(missed)} of {len(ratios)} places; {text}"
         elif tied:
             text += f"; {tied[0]} is nowhere above by more than the intervals"
         elif least[1] < factor:
-            text += "; what is below is so within the intervals"
+            text += "; differences below are within the intervals"
         if factor > 1.0:
-            text += f" (at least {factor:g} is asked for)"
+            text += f" (required: at least {factor:g})"
         return _verdict(not missed and not tied, text, because, outcome, *series)
 
     return judge
@@ -134,7 +136,7 @@ def gain(
     facet: str = "",
     because: Because = "",
 ) -> Judge:
-    """Judge that one line is about ``published`` times another, neither less nor more: at ``x``, or at the most."""
+    """Judge that one line is about ``published`` times another, neither less nor more: at ``x``, or at its highest."""
 
     def judge(outcome: Outcome) -> Verdict:
         at, found = _best_gain(outcome, first, second, x, facet)
@@ -151,7 +153,7 @@ def gain(
 
 
 def _noise(a: Found, b: Found) -> float:
-    """Return the uncertainty of a ratio, of itself."""
+    """Return the relative uncertainty of the ratio of two numbers."""
     return a.interval / a.y + b.interval / b.y
 
 
@@ -162,7 +164,7 @@ def _about(found: float, published: float) -> bool:
 def gain_goes(first: str, second: str, *, way: Literal["up", "down"], facet: str = "", because: Because = "") -> Judge:
     """Judge that the ratio of two lines is larger, or smaller, at the end than at the beginning, beyond the noise.
 
-    A loss that becomes smaller is no gain: where the ratio is larger it must be above 1, beyond the noise.
+    A loss that becomes smaller is not a gain: the larger of the two ratios must be above 1, beyond the noise.
     """
 
     def judge(outcome: Outcome) -> Verdict:
@@ -189,7 +191,7 @@ def gain_changes(
     facet: str = "",
     because: Because = "",
 ) -> Judge:
-    """Judge that the ratio of two lines goes from one published figure to another between two places."""
+    """Judge that the ratio of two lines changes from one published figure to another between two x positions."""
 
     def judge(outcome: Outcome) -> Verdict:
         _, at_begin = _best_gain(outcome, first, second, begin[0], facet)
@@ -208,7 +210,7 @@ def _steps(line: Sequence[Found]) -> list[tuple[Found, Found]]:
 
 
 def rises(series: str, *, facet: str = "", at_least: float = 1.0, because: Because = "") -> Judge:
-    """Judge that a line never falls from left to right, and by its end has grown ``at_least`` times."""
+    """Judge that a line never falls from left to right, and ends at least ``at_least`` times as high as it begins."""
 
     def judge(outcome: Outcome) -> Verdict:
         line = outcome.line(series, facet)
@@ -237,9 +239,9 @@ def falls(series: str, *, facet: str = "", because: Because = "") -> Judge:
 
 
 def flat(series: str, within: float, *, because: Because = "") -> Judge:
-    """Judge that a line stays within so much of its first point, on either side.
+    """Judge that a line stays within a relative distance ``within`` of its first point, on both sides.
 
-    What the intervals cover is not held against it, up to ``within`` once more.
+    A distance covered by the intervals is excused, up to ``within`` once more.
     """
 
     def judge(outcome: Outcome) -> Verdict:
@@ -253,7 +255,7 @@ def flat(series: str, within: float, *, because: Because = "") -> Judge:
 
 
 def decays(series: str, *, because: Because = "") -> Judge:
-    """Judge that a line falls all the way, to less than a twentieth of where it began."""
+    """Judge that a line falls everywhere, to less than a twentieth of its first point."""
 
     def judge(outcome: Outcome) -> Verdict:
         fall = falls(series)(outcome)
@@ -264,7 +266,7 @@ def decays(series: str, *, because: Because = "") -> Judge:
 
 
 def interior(*series: str, facets: Collection[str] | None = None, because: Because = "") -> Judge:
-    """Judge that the highest point of each line is at neither of its ends, above both by more than the noise."""
+    """Judge that the highest point of each line is at neither end, and above both ends by more than the noise."""
 
     def judge(outcome: Outcome) -> Verdict:
         found: list[str] = []
@@ -285,7 +287,7 @@ def interior(*series: str, facets: Collection[str] | None = None, because: Becau
 
 
 def near(series: str, published: float, *, factor: float, because: Because = "") -> Judge:
-    """Judge that a line is highest at a published place, give or take a factor."""
+    """Judge that a line is highest at a published x position, within a factor on both sides."""
 
     def judge(outcome: Outcome) -> Verdict:
         best = max(outcome.line(series), key=lambda one: one.y)
@@ -313,10 +315,10 @@ def ends_below(series: str, *, facet: str = "", because: Because = "") -> Judge:
 
 
 def model_within(within: float, *series: str, because: Because = "") -> Judge:
-    """Judge that the cost model is nowhere further from the measurement than ``within``.
+    """Judge that the cost model is everywhere within a relative distance ``within`` of the measurement.
 
-    What the confidence interval of a measurement covers is not held against the model, up to ``within`` once more: an
-    interval wider than that would let any model pass.
+    A distance covered by the confidence interval is excused, up to ``within`` once more. A wider interval would let
+    any model pass.
     """
 
     def judge(outcome: Outcome) -> Verdict:

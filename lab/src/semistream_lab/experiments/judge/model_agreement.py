@@ -1,4 +1,4 @@
-"""How near the cost models are to what was measured, join by join, over all points of a run."""
+"""How close the cost models are to the measurements, per join, over all points of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from semistream_lab.experiments.judge.verdicts import Judged
 __all__ = ["AGREEMENT", "Agreement", "agreement"]
 
 AGREEMENT = ("join", "points", "half of them within", "over memory within", "all within", "interval there", "furthest")
-"""What the columns of the table are."""
+"""Column titles of the table."""
 
 
 @dataclass(frozen=True)
@@ -21,24 +21,25 @@ class Agreement:
     algorithm: str
     points: int
     median: float
-    """Relative distance of the measured rate from the model's: half of the points are nearer."""
+    """Median relative distance of the measured rate from the model's."""
     worst: float
+    """Largest relative distance."""
     where: str
-    """The experiment and the place of the worst."""
+    """The experiment and the point with the largest distance."""
     interval: float
-    """Half of the 95 % confidence interval of the worst, of the measured rate."""
+    """Half of the 95 % confidence interval at that point, relative to the measured rate."""
     over_memory: float | None = None
-    """The worst of those measured for a sweep of memory; None if there are none."""
+    """Largest relative distance among the points of memory sweeps; None if there are none."""
 
     def cells(self) -> list[str]:
-        """Return what a table shows."""
+        """Return the cells of the table row."""
         memory = "" if self.over_memory is None else f"{self.over_memory:.1%}"
         return [self.algorithm, str(self.points), f"{self.median:.1%}", memory, f"{self.worst:.1%}",
                 f"± {self.interval:.1%}", self.where]  # fmt: skip
 
 
 def agreement(judged: Iterable[Judged]) -> list[Agreement]:
-    """Return how each join agrees with its model, every point counted once."""
+    """Return how each join agrees with its model. Every point is counted once."""
     seen: set[str] = set()
     apart: dict[str, list[tuple[float, str, float]]] = {}
     by_memory: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""What an experiment found: measured numbers by line and place, ready for claims and plots."""
+"""The results of an experiment: measured numbers by line and x position, for claims and plots."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Outcome:
     Parameters
     ----------
     experiment
-        What was to be measured.
+        What to measure.
     results
-        Records by the digests of their points; those of other experiments do not matter.
+        Records by the digests of their points. Records of other experiments are ignored.
     """
 
     def __init__(self, experiment: Figure, results: Mapping[str, Record]) -> None:
@@ -41,7 +41,7 @@ class Outcome:
         self.missing: list[Sample] = []
         self.skipped: list[tuple[Sample, str]] = []
         self.aside: dict[str, Record] = {}
-        """What was measured for a claim only, by series."""
+        """Records that are measured only for a claim, by series."""
         self._lines: dict[tuple[str, str], list[Found]] = {}
         self._measured: list[tuple[Sample, Found]] = []
         for sample in experiment.samples:
@@ -72,18 +72,18 @@ class Outcome:
 
     @property
     def complete(self) -> bool:
-        """Whether everything was measured, but for what could not be here; nothing at all is not enough."""
+        """Whether every point is measured or skipped on this device, and at least one is measured."""
         return not self.missing and bool(self._measured)
 
     @property
     def why_not(self) -> str:
-        """Why there is nothing to show, if not `complete`."""
+        """Why there is nothing to show if the outcome is not `complete`."""
         if self.missing or not self.skipped:
             return "Not run."
         return f"Not measured on this device: {self.skipped[0][1]}."
 
     def measured(self) -> list[tuple[Sample, Found]]:
-        """Return what was measured and where it belongs, in the order of the experiment."""
+        """Return the measured samples and their numbers, in the order of the experiment."""
         return list(self._measured)
 
     def names(self) -> list[str]:
@@ -106,6 +106,6 @@ class Outcome:
         raise KeyError(f"{self.experiment.id} has no {series!r} at {x} (facet {facet!r})")
 
     def pairs(self, first: str, second: str, facet: str = "") -> list[tuple[float, Found, Found]]:
-        """Return where both lines were measured, and both numbers there."""
+        """Return the x positions where both lines were measured, with both numbers."""
         other = {found.x: found for found in self.line(second, facet)}
         return [(found.x, found, other[found.x]) for found in self.line(first, facet) if found.x in other]

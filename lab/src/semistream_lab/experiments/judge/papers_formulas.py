@@ -1,4 +1,4 @@
-"""What the papers' own formulas give for points that were measured: CMESHJOIN, MESHJOIN, HYBRIDJOIN and INLJ."""
+"""Rates that the papers' own formulas give for measured points: CMESHJOIN, MESHJOIN, HYBRIDJOIN and INLJ."""
 
 from __future__ import annotations
 
@@ -26,19 +26,22 @@ __all__ = [
 ]
 
 Formula = Callable[[Point, Found, Constants], float]
-"""Tuples a second that a paper's formulas give."""
+"""Computes the tuples per second that a paper's formulas give."""
 
 KAPPA = 1.36
-"""What HYBRIDJOIN's paper fits (Eq. 2)."""
+"""κ as fitted in HYBRIDJOIN's paper (Eq. 2), dimensionless: see `served_beyond`."""
 
 
 def _waiting(found: Found) -> float:
-    """Return the tuples that wait in memory."""
+    """Return the number of tuples that wait in memory."""
     return float(found.record["memory_parts"]["stream table"] / found.record["waiting_bytes"])
 
 
 def served_beyond(found: Found, workload: Workload, pages: float) -> float:
-    """Return how many tuples a read serves, of the share of what waits that it brings of R: the papers' κ."""
+    """Return the papers' κ: the tuples that a read serves, relative to what a uniform stream would give.
+
+    A uniform stream would give the waiting tuples times the share of R that the read brings.
+    """
     counts = found.record["counts"]
     served = counts["appended"] / max(1, counts["reads"])
     return float(served * workload.rows / (workload.tuples_of(pages) * _waiting(found)))
@@ -49,7 +52,7 @@ def _reading(pages: float, c: Constants) -> float:
 
 
 def _served(c: Constants) -> float:
-    """Return the seconds of a tuple that comes in, waits, is matched and leaves: c_S, c_A, c_O and c_E."""
+    """Return the seconds to read a tuple, add it, emit its result and remove it: c_S, c_A, c_O and c_E."""
     return 1e-9 * (c.admit + c.append + c.emit + c.evict)
 
 
@@ -62,7 +65,7 @@ def hybrid_formula(point: Point, found: Found, c: Constants) -> float:
 
 
 def mesh_formula(point: Point, found: Found, c: Constants) -> float:
-    """MESHJOIN, as its own paper has it: a tuple is matched with each of R's partitions, and leaves after the last."""
+    """MESHJOIN, as in its own paper: a tuple is matched with each partition of R, and leaves after the last."""
     parts = float(found.record["options"]["partitions"])
     rows = point.workload.rows / parts
     matched = _waiting(found) / parts
@@ -71,12 +74,12 @@ def mesh_formula(point: Point, found: Found, c: Constants) -> float:
 
 
 def index_formula(_: Point, __: Found, c: Constants) -> float:
-    """INLJ: a page is read and searched for each tuple."""
+    """INLJ: one page is read and searched per tuple."""
     return 1.0 / (_reading(1.0, c) + 1e-9 * (c.admit + c.probe + c.emit))
 
 
 def within_formulas(within: float, formula: Formula, series: str) -> Judge:
-    """Judge that a paper's formulas give what was measured, as `model_within` does ours."""
+    """Judge that a paper's formulas agree with the measurement, as `model_within` judges our models."""
 
     def judge(outcome: Outcome) -> Verdict:
         worst, text = -1.0, ""
@@ -94,8 +97,8 @@ def within_formulas(within: float, formula: Formula, series: str) -> Judge:
         if not text:
             return Verdict(False, "nothing measured", "no point of this join")
         reason = (
-            "The formulas take what a read serves to be in proportion to the part of R that it brings, by one constant "
-            "for all settings."
+            "The formulas assume that a read serves tuples in proportion to the part of R that it brings, with one "
+            "constant for all settings."
         )
         return Verdict(worst <= within, text, "" if worst <= within else reason)
 
@@ -115,15 +118,15 @@ def derivative_optimum(outcome: Outcome) -> Verdict:
     return Verdict(
         inside,
         f"best measured at {best.x:g} % of memory, root of the derivative at {root:.0f} %",
-        "" if inside else "cached tuples take other bytes here than in the paper",
+        "" if inside else "cached tuples have a different size in bytes here than in the paper",
     )
 
 
 def close_match(outcome: Outcome) -> Verdict:
-    """Judge that the rate goes with the size of the cache as the paper's model says, within 5 % (§3.2).
+    """Judge that the rate depends on the size of the cache as the paper's model says, within 5 % (§3.2).
 
-    The model gives it in proportion to MESHJOIN's, not that rate itself: the middle one of all measurements is taken. A
-    cache of more than half of the memory, where little is left to be in proportion to, is told of and not judged.
+    The model gives the rate relative to MESHJOIN's, not the rate itself. So the median ratio of measurement to model
+    is the unit. A cache of more than half of the memory leaves little for MESHJOIN: it is reported but not judged.
     """
     worst, text, beside, facet = -1.0, "", "", outcome.facets()[0]  # the paper's R; the other is a small one
     point = outcome.experiment.samples[0].point
@@ -138,7 +141,7 @@ def close_match(outcome: Outcome) -> Verdict:
             worst = abs(apart) - min(noise, 0.05)
             text = f"{apart:+.1%} ± {noise:.1%} at most, at {found.x:g} % of the memory"
     reason = (
-        "The model takes MESHJOIN's rate to be in proportion to the memory that the cache leaves, of which its disk "
-        "buffer takes a part that does not become smaller."
+        "The model assumes that MESHJOIN's rate is proportional to the memory that the cache leaves. The disk buffer "
+        "takes a part of that memory which does not become smaller."
     )
     return Verdict(worst <= 0.05, text + beside, "" if worst <= 0.05 else reason)

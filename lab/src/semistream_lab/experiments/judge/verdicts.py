@@ -26,14 +26,14 @@ class Judged:
 
     @property
     def status(self) -> Status:
-        """``holds`` if every claim that counts does; ``not run`` if something was not measured."""
+        """``holds`` if every counted claim holds; ``not run`` if a point is missing."""
         if not self.outcome.complete:
             return "not run"
         return "holds" if all(verdict.holds for claim, verdict in self.verdicts if claim.counted) else "fails"
 
 
 def judge(experiments: Iterable[Experiment], results: Mapping[str, dict[str, Any]]) -> list[Judged]:
-    """Judge the claims of experiments by the results there are."""
+    """Judge the claims of experiments with the results that exist."""
     judged = []
     for experiment in experiments:
         outcome = Outcome(experiment, results)
@@ -44,7 +44,7 @@ def judge(experiments: Iterable[Experiment], results: Mapping[str, dict[str, Any
 
 def _verdict(claim: Claim, outcome: Outcome) -> Verdict:
     verdict = claim.judge(outcome)
-    if outcome.real:  # reasons are of the papers' sizes on the papers' disk, where reading is what takes time
+    if outcome.real:  # reasons apply to the papers' sizes on the papers' disk, where reads dominate the time
         verdict = dataclasses.replace(verdict, reason="")
     return verdict if claim.tuned is None else dataclasses.replace(verdict, tuned=claim.tuned(outcome))
 

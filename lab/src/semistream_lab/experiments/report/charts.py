@@ -1,7 +1,7 @@
 """Charts as Vega-Lite specifications: one description for the page and for the picture.
 
-Measured points carry their 95 % confidence intervals. Where a cost model exists, the line is the model and the points
-lie on it or do not; elsewhere a thin line joins the points.
+Measured points carry their 95 % confidence intervals. If there is a cost model, the line is the model. Otherwise a
+dashed line connects the points.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def _shaded(colour: str, lighter: float) -> str:
 
 
 def colours(names: list[str]) -> list[str]:
-    """Return a colour for each line: the algorithm's own, in shades where it has several lines.
+    """Return a colour for each line: the algorithm's own colour, in shades if it has several lines.
 
-    Variants of what is compared are lighter than it.
+    Variants are lighter than the line they are compared with.
 
     >>> colours(["MESHJOIN", "CMESHJOIN, skew 0.5", "CMESHJOIN, skew 1"])
     ['#0072B2', '#eaae80', '#d55e00']
@@ -110,16 +110,16 @@ def _subtitle(outcome: Outcome, rows: list[Spec]) -> str:
         if modelled:
             parts.append("lines: cost model")
         if any(row["model"] is None for row in rows):
-            parts.append("dashed lines join points")
+            parts.append("dashed lines connect points")
         return "; ".join(parts)
     return f"{outcome.experiment.paper}, {outcome.experiment.figure}"
 
 
 def _rows(outcome: Outcome) -> list[Spec]:
-    """Return what is drawn, with the panel and the label of each point.
+    """Return the points to draw, with the panel and the label of each.
 
-    An experiment with joins as published and tuned has a panel for each setting, side by side; what has no setting of
-    its own is in both.
+    An experiment with joins as published and tuned has a panel for each setting, side by side. A line without a
+    setting is in both panels.
     """
     split = any(AS_PUBLISHED in name for name in outcome.names())
     return [
@@ -136,7 +136,7 @@ def _rows(outcome: Outcome) -> list[Spec]:
 
 
 def _settings(name: str, facet: str) -> list[tuple[str, str]]:
-    """Return the label of a line and the panels it is in.
+    """Return the label of a line and the panels that show it.
 
     >>> _settings("SSIJ, as published, skew 0", "memory 1%"), _settings("INLJ", "")
     ([('SSIJ, skew 0', 'memory 1%, as published')], [('INLJ', 'as published'), ('INLJ', 'tuned')])
@@ -147,19 +147,19 @@ def _settings(name: str, facet: str) -> list[tuple[str, str]]:
 
 
 def _y_scale(axis: Axis, rows: list[Spec]) -> Spec:
-    """Room for all points, their intervals and the model."""
+    """Return a scale with room for all points, their intervals and the model."""
     values = [row[name] for row in rows for name in ("y", "high", "model") if row[name] is not None]
     low, high = min(row["y"] for row in rows), max(values)
     if axis.log:
         positive = [value for value in values if value > 0]
         return {"type": "log", "domain": [min(positive) * 0.7, high * 1.4], "clamp": True}
-    # nothing is more than all of it
+    # a percentage axis ends at 100 %
     top = min(high * 1.05, 1.0) if axis.format.endswith("%") and high <= 1.0 else high * 1.05
     return {"domain": [0 if axis.zero else low * 0.95, top or 1.0], "nice": True}
 
 
 def _axis(axis: Axis, places: list[float] | None = None, domain: list[float] | None = None) -> Spec:
-    # each label for itself: a format for all ticks would make 0 into 0k, and 150 into 1.5e+2
+    # format each label separately: a common format for all ticks would write 0 as 0k and 150 as 1.5e+2
     spec: Spec = {"title": axis.title, "labelExpr": f"format(datum.value, '{axis.format}')"}
     if places is not None and len(places) <= 12:
         spec["values"] = places
@@ -171,7 +171,7 @@ def _axis(axis: Axis, places: list[float] | None = None, domain: list[float] | N
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
-    """Return 1, 2 and 5 times powers of ten between two values; powers alone if those are enough.
+    """Return 1, 2 and 5 times powers of ten between two values; only powers if the range is four decades or more.
 
     >>> _log_ticks(300, 7000)
     [500.0, 1000.0, 2000.0, 5000.0]
@@ -199,7 +199,7 @@ def _labels(rows: list[Spec]) -> list[str]:
 
 
 def lines(outcome: Outcome, rows: list[Spec], drawn: list[Spec], *, width: int = 520, height: int = 300) -> Spec:
-    """Return one panel of lines: ``rows`` of all that are ``drawn``, whose colours and scale are common."""
+    """Return one panel of lines. It shows ``rows``; colours and scales are common to all rows ``drawn``."""
     experiment = outcome.experiment
     colour, shape = _colour(_labels(drawn))
     places = sorted({row["x"] for row in rows})

@@ -1,4 +1,4 @@
-"""The report as one HTML page: charts drawn by a script that is part of it."""
+"""The report as one HTML page. It contains the script that draws the charts."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def page(
     judged: Sequence[Judged], environments: Sequence[Record], specs: Mapping[str, Record], script: str,
     models_of: str | None = None,
 ) -> str:  # fmt: skip
-    """Return the whole page; ``script`` is the chart library, which it carries once."""
-    # "</" would end the script element early, wherever it stands
+    """Return the whole page. ``script`` is the chart library; the page contains it once."""
+    # "</" would end the script element early, even inside a string
     data = json.dumps(specs, separators=(",", ":")).replace("</", "<\\/")
     script = script.replace("</script", "<\\/script")
     body = "\n".join(_body(judged, environments, models_of))
@@ -119,7 +119,7 @@ def _article(one: Judged) -> Iterator[str]:
     yield f'<p class="setup">{e(setup_of(one))}</p>'
     if experiment.taken:
         listed = "".join(f"<li>{e(str(taken))}</li>" for taken in experiment.taken)
-        yield f'<div class="setup">Not stated in the paper, and taken here:<ul>{listed}</ul></div>'
+        yield f'<div class="setup">Not stated in the paper, and assumed here:<ul>{listed}</ul></div>'
     if one.outcome.complete:
         yield f'<div class="chart" id="chart-{experiment.id}"></div><ul class="claims">'
         for claim, verdict in one.verdicts:

@@ -1,4 +1,4 @@
-"""Pictures of charts, a tenth of the size that the renderer writes them: a chart has few colours."""
+"""Smaller pictures of charts: a palette makes them a tenth of what the renderer writes, as a chart has few colours."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["smaller"]
 
 def smaller(png: bytes) -> bytes:
     """Return the same picture with a palette of up to 256 colours."""
-    # a chart has no transparency; where it has more colours than that, they are shades of antialiasing
+    # a chart has no transparency, and colours beyond 256 are only shades of antialiasing
     picture = Image.open(io.BytesIO(png)).convert("RGB")
     few = picture.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     written = io.BytesIO()

@@ -1,6 +1,6 @@
-"""What a reader of the papers wants first, in ten lines: what reproduces, what does not, what cannot be right.
+"""A summary in ten lines for readers of the papers: what reproduces, what does not, what cannot be right.
 
-Counts, figures and lists follow from the verdicts; only the words around them are written here.
+Counts, figures and lists are computed from the verdicts; only the words around them are written here.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def counted(judged: Iterable[Judged]) -> list[Row]:
 
 
 def summary(judged: Sequence[Judged]) -> list[str]:
-    """Return the lines, ten if there are results of all five papers; none if nothing was judged.
+    """Return the lines: ten if there are results of all five papers, none if nothing was judged.
 
-    What cannot be right is not told of a real device, which says nothing of the papers' sizes and disks.
+    The line on figures that cannot be right is left out for a real device: its sizes and disk are not the papers'.
     """
     rows = counted(judged)
     if not rows:
@@ -40,7 +40,7 @@ def summary(judged: Sequence[Judged]) -> list[str]:
     of_papers = groupby((one for one in judged if one.verdicts), key=lambda one: one.experiment.paper)
     return [
         f"Of {len(rows)} claims {len(hold)} hold as published and {len(fail)} do not.",
-        f"Reproduced in all that is said of them: {_list(whole)}.",
+        f"Every claim holds for: {_list(whole)}.",
         *(_paper(name, counted(group)) for name, group in of_papers),
         *([] if any(one.outcome.real for one in judged) else [_impossible(fail)]),
         _tuning(rows),
@@ -49,29 +49,29 @@ def summary(judged: Sequence[Judged]) -> list[str]:
 
 
 def _paper(name: str, rows: Sequence[Row]) -> str:
-    """Return how many claims of a paper hold, and those that do not with what was found instead."""
+    """Return how many claims of a paper hold, and the failed ones with what was measured instead."""
     failed = [
         f"{where}: {claim.text.rstrip('.')} ({_short(verdict.measured)})"
         for where, claim, verdict in rows if not verdict.holds
     ]  # fmt: skip
     text = f"{name}: {len(rows) - len(failed)} of {len(rows)} hold."
-    return f"{text} Not so: {'; '.join(failed)}." if failed else text
+    return f"{text} Failed: {'; '.join(failed)}." if failed else text
 
 
 def _short(measured: str) -> str:
     """Return the beginning of what was measured.
 
-    >>> _short("not so at 1 of 3 places; A, as published : B, as published 0.98 at 0.5; 3 times")
+    >>> _short("fails at 1 of 3 places; A, as published : B, as published 0.98 at 0.5; 3 times")
     'A : B 0.98 at 0.5'
     """
     parts = [part.strip() for part in measured.replace(AS_PUBLISHED, "").split(";")]
-    first = next((part for part in parts if not part.startswith("not so at")), parts[0])
+    first = next((part for part in parts if not part.startswith("fails at")), parts[0])
     first = first.split(" (")[0]
     return first if len(first) <= _MOST_LETTERS else f"{first[:_MOST_LETTERS].rsplit(' ', 1)[0]} …"
 
 
 def _impossible(rows: Sequence[Row]) -> str:
-    """Return failed claims whose figure contradicts something, and what; each reason once."""
+    """Return the failed claims whose figure cannot be right, with the reasons. Each reason is given once."""
     where: dict[str, list[str]] = {}
     for name, claim, _ in rows:
         if claim.impossible:
@@ -87,8 +87,8 @@ def _tuning(rows: Sequence[Row]) -> str:
     gained = [name for name, verdict in both if verdict.tuned and verdict.tuned.holds and not verdict.holds]
     lost = [name for name, verdict in both if verdict.tuned and not verdict.tuned.holds and verdict.holds]
     return (
-        f"Tuning every join changes {len(gained) + len(lost)} of the {len(both)} verdicts that have both settings: "
-        f"{_list(gained)} hold only tuned, {_list(lost)} only as published."
+        f"Tuning every join changes {len(gained) + len(lost)} of the {len(both)} verdicts with both settings. Only "
+        f"tuned these hold: {_list(gained)}; only as published: {_list(lost)}."
     )
 
 
@@ -103,12 +103,12 @@ def _models(judged: Sequence[Judged]) -> str:
     worst = max(rows, key=lambda row: row.worst)
     near = sum(row.worst <= 0.05 for row in rows)
     swept = [row.over_memory for row in rows if row.over_memory is not None]
-    over = f"; over all memories they are off by {max(swept):.1%} at most" if swept else ""
+    over = f"; in the sweeps of memory they are off by {max(swept):.1%} at most" if swept else ""
     without = [one.experiment.id for one in judged if one.verdicts and _is_rate(one) and not one.experiment.modelled]
     return (
-        f"Our cost models are within 5 % of every measurement for {near} of {len(rows)} joins{over}; furthest is "
-        f"{worst.algorithm} with {worst.worst:.1%} ({worst.where}). Not compared, "
-        f"since no model describes their stream or what is counted: {_list(without)}."
+        f"Our cost models are within 5 % of every measurement for {near} of {len(rows)} joins{over}; the furthest is "
+        f"{worst.algorithm} with {worst.worst:.1%} ({worst.where}). Not compared, because no model describes their "
+        f"stream or what is counted: {_list(without)}."
     )
 
 

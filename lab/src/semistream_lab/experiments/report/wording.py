@@ -1,4 +1,4 @@
-"""What the page and the Markdown report say in the same words."""
+"""Texts that the HTML page and the Markdown report share."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = [
 Record = dict[str, Any]
 
 MODELS = (
-    "Models against measurements: how far the measured service rate is from what the join's cost model gives for the "
-    "same split of memory, over all points of the experiments that draw a model. On the simulated device both price "
-    "operations alike; how many there are is counted in the one and derived in the other."
+    "Models against measurements: the distance of the measured service rate from what the join's cost model gives for "
+    "the same split of memory, over all points of the experiments that draw a model. On the simulated device both use "
+    "the same prices per operation. The measurement counts the operations; the model derives their number."
 )
 
 
@@ -41,15 +41,15 @@ class SummaryRow(NamedTuple):
 
 
 def word_of(claim: Claim, verdict: Verdict) -> str:
-    """Return what is said of a claim: that it holds or fails, or why that does not count."""
+    """Return the word for a claim: ``holds`` or ``fails``, or why it is not counted."""
     word = "holds" if verdict.holds else "fails"
     if claim.counted:
         return word
-    return _WORDS[claim.standing] or ("so it is" if verdict.holds else "not so")
+    return _WORDS[claim.standing] or ("true" if verdict.holds else "not true")
 
 
 def second_words(claim: Claim, verdict: Verdict, first: str = "") -> str:
-    """Return what was found in the second setting; nothing if that was not measured. ``first``: its usual name."""
+    """Return the verdict in the second setting; empty if it was not measured. ``first``: a name not to repeat."""
     if verdict.tuned is None:
         return ""
     named = "" if claim.second == first else f"{claim.second}, it "
@@ -57,7 +57,7 @@ def second_words(claim: Claim, verdict: Verdict, first: str = "") -> str:
 
 
 def setup_of(one: Judged) -> str:
-    """Return what an experiment is about; on a real device also how large R and memory were, which its axes do not."""
+    """Return the setup of an experiment. On a real device this includes the sizes of R and memory used there."""
     experiment = one.experiment
     text = f"{experiment.figure}. {experiment.setup} {experiment.notes}".strip()
     points = [sample.point for sample, _ in one.outcome.measured()]
@@ -69,7 +69,7 @@ def setup_of(one: Judged) -> str:
 
 
 def _range(values: Sequence[int], shown: Callable[[int], str]) -> str:
-    """Return the least and the greatest.
+    """Return the smallest and the largest value as text.
 
     >>> _range([3, 1, 2], str), _range([5, 5], str)
     ('1 to 3', '5')
@@ -79,12 +79,12 @@ def _range(values: Sequence[int], shown: Callable[[int], str]) -> str:
 
 
 def shown(judged: Sequence[Judged]) -> list[Judged]:
-    """Return the experiments that a report is about: those of which something was measured."""
+    """Return the experiments with at least one measurement. Only these are in the report."""
     return [one for one in judged if one.outcome.complete or one.outcome.measured()]
 
 
 def summary_rows(judged: Sequence[Judged]) -> Iterator[SummaryRow]:
-    """Yield a row for each claim."""
+    """Yield one row per claim."""
     for one in judged:
         name = one.experiment.id
         if not one.outcome.complete:
@@ -110,31 +110,33 @@ def introduction(judged: Sequence[Judged]) -> list[str]:
     text = (
         f"{len(here)} experiments of five papers, {len(rows)} claims: {holds} hold, {len(rows) - holds} fail. "
         "A claim is judged as published: with the paper's parameters and bytes, the same for all contestants. A figure "
-        "is met within a tenth, on both sides. Beside it stands what tuning every join changes. "
+        "is met if the measurement is within a tenth of it, on both sides. The last column shows what tuning every "
+        "join changes. "
     )
     text += (
-        "Sizes in claims and on axes are the papers'; what R and memory were here is said with each experiment. Why a "
-        "claim fails at the papers' sizes, on their disk, is in the simulated report; this one says what was measured."
+        "Sizes in claims and on axes are the papers'. The sizes of R and memory used here are given with each "
+        "experiment. This report says what was measured; the simulated report explains why a claim fails at the "
+        "papers' sizes on their disk."
         if any(one.outcome.real for one in here)
-        else "Where a claim fails, the reason follows from the cost model or from what was counted in the run."
+        else "If a claim fails, the reason is derived from the cost model or from what was counted in the run."
     )
     if others:
         text += (
-            f" {others} sentences more are shown and not counted: assumptions of a model, repetitions, and what is not "
-            "a paper's claim."
+            f" {others} more sentences are shown but not counted: assumptions of a model, repetitions, and statements "
+            "that are not a paper's claim."
         )
     paragraphs = [text]
     if any(_scale(one) == "test" for one in here):
         paragraphs.append(
-            "This run is of the small scale, a tenth to a hundredth of the papers' sizes with few points: it shows "
-            "that everything runs, and its verdicts are not those of the papers' sizes."
+            "This run is of the small scale, a tenth to a hundredth of the papers' sizes with few points. It shows "
+            "that everything runs. Its verdicts do not apply to the papers' sizes."
         )
     missing = [one.experiment.id for one in judged if one.outcome.missing]
     if missing:
-        left_out = "which are left out or not judged" if len(missing) > 1 else "which is left out or not judged"
+        left_out = "they are left out or not judged" if len(missing) > 1 else "it is left out or not judged"
         paragraphs.append(
-            f"This run is not complete: {len(missing)} of {len(judged)} experiments lack points, {left_out} "
-            f"({', '.join(missing)}). The same command measures what is missing."
+            f"This run is not complete. {len(missing)} of {len(judged)} experiments lack points; {left_out} "
+            f"({', '.join(missing)}). Run the same command again to measure the missing points."
         )
     elsewhere = [one for one in judged if not one.outcome.complete and not one.outcome.missing]
     if elsewhere:
@@ -150,62 +152,63 @@ def _scale(one: Judged) -> str:
 
 
 def conditions(judged: Sequence[Judged], environments: Sequence[Record], models_of: str | None = None) -> list[str]:
-    """Return what the results were measured with, as a Markdown list."""
+    """Return the device, machine and versions of the results as a Markdown list."""
     if not environments:
-        return ["Nothing was measured yet."]
+        return ["Nothing has been measured yet."]
     last = environments[-1]
     machine, constants = last["machine"], last["constants"]
     lines = [f"- device: {last['device']}, scale: {last['scale']}, commit {last['commit']}, {last['began']}"]
     if last["device"] == "simulated":
         lines += [
             f"- simulated: {_costs(constants)}",
-            "- counts are those of the joins themselves; time is that of the disk plus the price of the counts",
+            "- operations are counted by the joins themselves; time is disk time plus the price of these operations",
         ]
     else:
         lines += [
             f"- {machine['cpu']}, {machine['cores']} cores, {format_bytes(machine['memory_bytes'])}, "
             f"{machine['kernel']}",
-            f"- the models were given what was measured there before the first point: {_costs(constants)}",
+            f"- prices in the models, measured on this machine before the first point: {_costs(constants)}",
             *_paces(judged),
         ]
     commits = list(dict.fromkeys(environment["commit"] for environment in environments))
     if len(commits) > 1:
         lines.append(f"- points were measured in several runs, at the commits {', '.join(commits)}")
     if models_of is not None:
-        lines.append(f"- what the models give was computed for these points afterwards, at commit {models_of}")
+        lines.append(f"- the models' rates were computed for these points afterwards, at commit {models_of}")
     versions = ", ".join(f"{name} {machine[name]}" for name in ("semistream", "python", "numpy", "numba", "pyarrow"))
     lines.append(f"- {versions}")
     return lines
 
 
 def _paces(judged: Sequence[Judged]) -> list[str]:
-    """Say how fast the machine was while points were measured, if that was noted."""
+    """Describe how much the machine's speed varied between points, if it was recorded."""
     points = {sample.point.digest(): found.record for one in judged for sample, found in one.outcome.measured()}
     records = [record for record in points.values() if "pace" in record]
     if not records:
         return []
     paces = [record["pace"] for record in records]
     lines = [
-        f"- others share the machine: a fixed piece of work took up to {max(paces) / min(paces):.1f} times as long "
-        f"before one point as before another, {statistics.median(paces) / min(paces):.1f} times the least in the middle"
+        f"- the machine is shared: a fixed piece of work took up to {max(paces) / min(paces):.1f} times as long before "
+        f"one point as before another; the median is {statistics.median(paces) / min(paces):.1f} times the minimum"
     ]
     if again := [record["spoilt"] for record in records if record.get("spoilt")]:
         lines.append(
-            "- where the machine's host gave more than a fiftieth of a window's time to others, more windows were "
-            f"measured, and those that lost least count: {sum(again)} more, at {len(again)} of {len(records)} points"
+            "- if the machine's host gave more than a fiftieth of a window's time to other machines, more windows were "
+            "measured, and only the least disturbed ones count: "
+            f"{sum(again)} more windows, at {len(again)} of {len(records)} points"
         )
     return lines
 
 
 def _costs(constants: Record) -> str:
-    """Say what reads and operations cost."""
+    """Describe the prices of reads and operations."""
     return (
-        f"a seek takes {_seconds(constants['seek_seconds'])} ({_seconds(constants['queued_seek_seconds'])} each when "
-        f"many are asked for together), a page of {constants['page_bytes']} bytes "
-        f"{_seconds(constants['transfer_seconds'])}; in ns, a look-up takes {constants['probe']:.3g}, a result "
-        f"{constants['emit']:.3g}, reading a stream tuple {constants['admit']:.3g}, letting it wait "
+        f"a seek costs {_seconds(constants['seek_seconds'])} ({_seconds(constants['queued_seek_seconds'])} each if "
+        f"many reads are requested together), a page of {constants['page_bytes']} bytes "
+        f"{_seconds(constants['transfer_seconds'])}; in ns, a look-up costs {constants['probe']:.3g}, a result "
+        f"{constants['emit']:.3g}, reading a stream tuple {constants['admit']:.3g}, adding it to the waiting tuples "
         f"{constants['append']:.3g}, removing it {constants['evict']:.3g}, recording a frequency "
-        f"{constants['record']:.3g}, buffering {constants['buffer']:.3g}, a turn beside all that "
+        f"{constants['record']:.3g}, buffering {constants['buffer']:.3g}, the fixed cost of an iteration "
         f"{constants.get('turn', 0.0):.3g}"
     )
 

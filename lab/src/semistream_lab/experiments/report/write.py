@@ -1,4 +1,4 @@
-"""The report: one page that needs no network, and Markdown with pictures."""
+"""The report: one HTML page that needs no network, and Markdown with pictures."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def write_report(
     Parameters
     ----------
     judged
-        Experiments and verdicts, in the order of the report. Those of which nothing was measured are left out.
+        Experiments and verdicts, in the order of the report. Experiments without any measurement are left out.
     environments
-        What the results were measured with.
+        Devices, machines and versions that the results were measured with.
     models_of
-        The commit of the models, if they are not those of the runs.
+        The commit of the models, if it is not the commit of the runs.
     directory
-        Where to write; files of these names are replaced there, others left alone.
+        Where to write. Files with these names are replaced; other files stay.
     """
     vega = _vega()
     specs = {one.experiment.id: chart(one.outcome) for one in judged if one.outcome.complete}
@@ -79,7 +79,7 @@ def write_report(
 
 
 def markdown(judged: Sequence[Judged], environments: Sequence[Record], models_of: str | None = None) -> str:
-    """Return the report as Markdown; pictures lie beside it."""
+    """Return the report as Markdown. It refers to pictures in the same directory."""
     parts = [
         "# The papers' experiments",
         "",
@@ -104,7 +104,7 @@ def markdown(judged: Sequence[Judged], environments: Sequence[Record], models_of
         parts += ["", f'<a id="{experiment.id}"></a>', "", f"### {experiment.id}: {experiment.title}", ""]
         parts += [setup_of(one), ""]
         if experiment.taken:
-            parts += ["Not stated in the paper, and taken here:", ""]
+            parts += ["Not stated in the paper, and assumed here:", ""]
             parts += [*(f"- {taken}" for taken in experiment.taken), ""]
         if not one.outcome.complete:
             parts += [one.outcome.why_not, ""]
