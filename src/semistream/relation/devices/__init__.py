@@ -1,1 +1,1 @@
-"""Devices: pages by number into frames, from files, simulated, or mapped past updates."""
+"""Devices read pages by number into frames: from files, from object stores, simulated, or through a page map."""

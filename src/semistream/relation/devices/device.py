@@ -1,8 +1,8 @@
-"""What a device is: where pages of R come from.
+"""The interface through which a join reads pages of R.
 
-A join sees pages only through `Device`: it allocates frames, asks for page ids, and gets verified pages. Runs
-of consecutive ids are read as one request, several requests are in flight at once, and the GIL is free
-meanwhile. `file_device` has the real one, `simulated_device` one whose time is virtual.
+A join sees pages only through `Device`: it allocates frames, requests page ids, and gets verified pages. A run of
+consecutive ids is read as one request. Several requests are in flight at the same time, and the GIL is free meanwhile.
+`file_device` reads real files, `store_device` reads objects of a store, and `simulated_device` runs on virtual time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class DeviceError(SemistreamError):
 
 @dataclass
 class DeviceCounters:
-    """What a device has delivered, in all threads together.
+    """Totals of what a device has delivered, summed over all threads.
 
     >>> later = DeviceCounters(reads=5, pages=20)
     >>> (later - DeviceCounters(reads=2, pages=10)).pages
@@ -43,21 +43,21 @@ class DeviceCounters:
     """
 
     reads: int = 0
-    """Runs of consecutive pages of one file, each of which pays one seek."""
+    """Runs of consecutive pages of one file. Each run costs one seek."""
     pages: int = 0
     bytes: int = 0
     seconds: float = 0.0
-    """Time inside `Device.read`, virtual for a simulated device, and in loops over a ring, in which pages are searched
-    too; threads add up."""
+    """Time in `Device.read` and in loops over a ring, summed over threads. Ring loops also search pages, and that time
+    is included. Virtual time for a simulated device."""
     requests: int = 0
     """Requests to an object store."""
     fetched_bytes: int = 0
-    """Bytes that came from an object store, those between wanted pages included."""
+    """Bytes fetched from an object store, including bytes between requested pages."""
     local_pages: int = 0
-    """Of `pages`, those that came from the local tier of a store."""
+    """How many of `pages` came from the local tier of a store."""
 
     def snapshot(self) -> DeviceCounters:
-        """Return a copy that later reads leave alone."""
+        """Return a copy that later reads do not change."""
         return dataclasses.replace(self)
 
     def __add__(self, other: DeviceCounters) -> DeviceCounters:
@@ -85,48 +85,48 @@ class DeviceCounters:
 
 @dataclass(frozen=True)
 class DeviceProfile:
-    """What reads cost, in the terms of the papers' cost models.
+    """The cost of reads, in the terms of the papers' cost models.
 
-    One random page costs ``seek_seconds + transfer_seconds`` when it is waited for, and a run of n pages
-    ``seek_seconds + n * transfer_seconds``. Where many random pages are asked for together the device
-    overlaps them, and each costs ``1 / random_reads_per_second``, which may be a small part of that.
+    A single random page costs ``seek_seconds + transfer_seconds``, and a run of n pages costs
+    ``seek_seconds + n * transfer_seconds``. If many random pages are requested together, the device overlaps them.
+    Each then costs ``1 / random_reads_per_second``, which may be far less.
     """
 
     seek_seconds: float
-    """Time from a request to its first page, one at a time (``S``)."""
+    """Time from a request to its first page, with one request at a time (``S``)."""
     transfer_seconds: float
-    """Time of each page of a long run (``T``)."""
+    """Time per page of a long run (``T``)."""
     random_reads_per_second: float
-    """Single random pages, ``depth`` in flight."""
+    """Single random pages per second, with ``depth`` requests in flight."""
     sequential_bytes_per_second: float
     depth: int
     direct: bool
-    """False: reads went through the page cache, and a warm one makes all of these numbers flattering."""
+    """If False, reads went through the page cache, and a warm cache makes all of these numbers too good."""
 
     @property
     def queued_seek_seconds(self) -> float:
-        """The part of ``seek_seconds`` that is left of each page when ``depth`` requests are in flight."""
+        """The seek time per page that remains when ``depth`` requests are in flight."""
         return max(0.0, 1 / self.random_reads_per_second - self.transfer_seconds)
 
 
 class Device(ABC):
-    """Pages by number. See the module's description for the contract.
+    """Reads pages by number. The module docstring describes the contract.
 
     Attributes
     ----------
     page_bytes
-        Size of a page on the device: what a read transfers.
+        Size of a page on the device, which is what a read transfers.
     frame_bytes
-        Size of a page in memory. Only a device that makes up its pages may have smaller frames.
+        Size of a page in memory. Only a device that generates its pages may have smaller frames.
     page_count
-        Pages have the ids 0 up to this.
+        Page ids run from 0 to ``page_count - 1``.
     counters
         What has been read so far.
     simulated
-        Whether its time is virtual: then it knows what reads cost, and nothing is gained by reading ahead.
+        Whether its time is virtual. Such a device knows what reads cost, and reading ahead gains nothing.
     merges
-        Whether it brings near pages together by itself, with what lies between: a plan that asks for that, too, would
-        have it bring more than it may, and what it has at hand already.
+        Whether the device itself fetches nearby pages in one request, including the bytes between them. A read plan
+        must not merge them as well: the device would then exceed its limit and fetch pages that it already holds.
     """
 
     page_bytes: int
@@ -138,9 +138,9 @@ class Device(ABC):
     _profile: DeviceProfile | None = None
 
     def allocate(self, frames: int) -> Frames:
-        """Return zeroed room for pages, one a row, aligned as direct reads need it.
+        """Return zeroed frames, one page per row, aligned as direct reads require.
 
-        Memory is taken from the system only where something is read into it, in pieces of up to 2 MiB.
+        The system provides memory only when something is read into it, in blocks of up to 2 MiB.
         """
         if frames < 0:
             raise ValueError(f"cannot allocate {frames} frames")
@@ -148,44 +148,44 @@ class Device(ABC):
             return np.empty((0, self.frame_bytes), np.uint8)
         # Private: a forked child must not write into its parent's pages.
         room = mmap.mmap(-1, frames * self.frame_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        # Huge pages make a direct read several times cheaper to submit, and its bytes cheaper to check.
+        # Huge pages make a direct read several times cheaper to submit, and its checksum cheaper to compute.
         with contextlib.suppress(AttributeError, OSError):
             room.madvise(mmap.MADV_HUGEPAGE)
         return np.frombuffer(room, np.uint8).reshape(frames, self.frame_bytes)
 
     @abstractmethod
     def read(self, pages: Ints, frames: Frames) -> None:
-        """Read page ``pages[i]`` into row i of ``frames``, and return when all have arrived and been
-        verified.
+        """Read page ``pages[i]`` into row i of ``frames``; return when all pages have arrived and are verified.
 
         Parameters
         ----------
         pages
-            Ids in any order. Consecutive ids next to each other share a request, so sorted ids are cheaper.
+            Ids in any order. Adjacent consecutive ids share a request, so sorted ids are cheaper.
         frames
-            Rows from `allocate`, at least as many as pages.
+            Rows from `allocate`, at least one per page.
 
         Raises
         ------
         semistream.core.errors.CorruptPageError
-            A page is not what was written; nothing of what was read may be used, and the frames are zeroed.
+            A page is not what was written. Nothing that was read may be used; the frames are zeroed.
         """
 
     def ring(self, frames: Frames, places: Places | None = None) -> AbstractContextManager[RingReader | None]:
-        """Have a ring over frames, for who reads and searches pages in one compiled loop; None where there is none.
+        """Open a ring over frames for a compiled loop that reads and searches pages; None if the device has no ring.
 
-        Pages lie at ``places``, if not as they are numbered; none may be asked for that is not there. In the end it
-        waits for what is in flight, counts what arrived, and raises what `read` would, if a page cannot be read.
+        ``places`` says where pages are stored, if not in the order of their ids. Only existing pages may be requested.
+        On exit, the ring waits for requests in flight and counts the pages that arrived. If a page could not be read,
+        it raises the error that `read` would raise.
         """
         return nullcontext()
 
     @abstractmethod
     def measure(self) -> DeviceProfile:
-        """Find out what reads cost, by reading."""
+        """Measure what reads cost, by reading."""
 
     @property
     def profile(self) -> DeviceProfile:
-        """What reads cost, measured once, when it is first asked for."""
+        """What reads cost, measured once, on first use."""
         if self._profile is None:
             self._profile = self._measure_briefly()
         return self._profile
@@ -206,7 +206,7 @@ class Device(ABC):
         self.close()
 
     def _checked(self, pages: Ints, frames: Frames) -> tuple[Ints, Frames]:
-        """Return ids as int64 and the frames for them, or raise ValueError."""
+        """Return the ids as int64 and their frames, or raise ValueError."""
         pages = np.ascontiguousarray(pages, np.int64)
         if pages.ndim != 1:
             raise ValueError(f"page ids must be one-dimensional, not of shape {pages.shape}")

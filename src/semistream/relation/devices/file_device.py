@@ -1,6 +1,6 @@
-"""R's files as a device: runs of pages, several in flight, each page verified.
+"""A device over R's files: it reads runs of pages, with several requests in flight, and verifies each page.
 
-How the ways to read compare, measured: ``docs/device.md``.
+``docs/device.md`` compares the read methods with measurements.
 """
 
 from __future__ import annotations
@@ -30,41 +30,39 @@ _ROUNDS = 8
 _SAMPLED_PAGES = 1 << 16
 
 _measured: dict[tuple[object, ...], DeviceProfile] = {}
-"""What was measured in this process."""
+"""Profiles measured in this process."""
 _read_directly: set[tuple[int, int, int, int]] = set()
-"""Files, when written, and sizes of pages, that this process has read past the page cache; a bounded number."""
+"""Files (with modification time and page size) for which direct reads worked in this process; bounded in number."""
 _MOST_REMEMBERED = 4096
 _REMEDY = "run semistream repair with a copy of the relation or the data it was built from, or build it again"
 
 
 class FileDevice(Device):
-    """Pages in files, numbered through: page ids go on from one file to the next.
+    """Pages in files. Page ids continue from one file to the next.
 
-    Any number of threads may read at once; each has a queue of its own while it does. A device survives a
-    fork: the child makes its own queues (it inherits neither queues nor threads) and shares only the open
-    files.
+    Any number of threads may read concurrently; each has its own queue while it reads. A device survives a fork: the
+    child shares only the open files and makes its own queues, because it inherits neither queues nor threads.
 
     Parameters
     ----------
     files
-        Path and number of pages of each file. A file that is too short is refused at once.
+        Path and number of pages of each file. A file that is too short is rejected on opening.
     bound
-        For each file, whether its pages were sealed with the seed of its name; by default none were.
+        For each file, whether its pages were sealed with a seed derived from the file name. Default: none were.
     page_bytes
-        Size of a page, a multiple of 8 from 64 on. Small pages waste less of a random read, large ones cost
-        fewer requests. Direct reads need a multiple of 512.
+        Size of a page in bytes, a multiple of 8 and at least 64. Small pages waste less of a random read; large pages
+        need fewer requests. Direct reads require a multiple of 512.
     direct
-        Read past the page cache (``O_DIRECT``): memory stays what the budget says, and costs stay what was
-        measured. Where the file system or the page size does not allow it, reads are buffered and `direct` is
-        False.
+        Bypass the page cache (``O_DIRECT``), so that memory stays within the budget and reads cost what was measured.
+        If the file system or the page size does not allow it, reads are buffered and `direct` is False.
     depth
-        Requests in flight for each reading thread, a quarter of those of a ring. More make random reads faster up to
-        what the device can do.
+        Requests in flight per reading thread; a ring has four times this number. More requests make random reads
+        faster, up to the limit of the device.
     method
-        For tests and measurements; by default the best that works here:
-        ``"queue"`` (asynchronous I/O of the kernel, one thread; direct files), ``"threads"`` (``depth``
-        threads, each waiting for its own reads; direct files where the kernel has no queue to give),
-        ``"readahead"`` (the kernel is told ``depth`` requests in advance; buffered files).
+        For tests and measurements. By default the best method that works on this system:
+        ``"queue"`` (the kernel's asynchronous I/O, one thread; direct files), ``"threads"`` (``depth`` threads, each
+        waiting for its own reads; direct files if the kernel provides no queue), ``"readahead"`` (the kernel is
+        advised of the next ``depth`` requests; buffered files).
 
     Examples
     --------
@@ -117,10 +115,10 @@ class FileDevice(Device):
         self._reader = PageReader(
             descriptors, self._starts, np.array(self._seeds, np.uint64), page_bytes, depth, method
         )
-        weakref.finalize(self, self._reader.close)  # files of a forgotten device
+        weakref.finalize(self, self._reader.close)  # closes the files of a device that was never closed
 
     def _open(self, flags: int) -> list[int] | None:
-        """Open all files; None if direct reads were asked for and are not to be had."""
+        """Open all files; return None if direct reads were requested and are not possible."""
         with contextlib.ExitStack() as undo:
             descriptors = []
             for i, path in enumerate(self.paths):
@@ -137,14 +135,14 @@ class FileDevice(Device):
                 if flags and not self._direct_works(descriptor, found, pages):
                     return None
                 if not flags:
-                    # Requests are announced in advance; guesses of the kernel would read what nobody wants.
+                    # We advise the kernel of every request; its own readahead would read pages that are not needed.
                     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
                 descriptors.append(descriptor)
             undo.pop_all()
             return descriptors
 
     def _direct_works(self, descriptor: int, found: os.stat_result, pages: int) -> bool:
-        """Try the first two pages, once: they have the least alignment, on disk and in memory, of any."""
+        """Try to read the first two pages, once per file: no page is less aligned, on disk or in memory."""
         tried = found.st_dev, found.st_ino, found.st_mtime_ns, self.page_bytes
         if tried in _read_directly:
             return True
@@ -209,7 +207,7 @@ class FileDevice(Device):
         return int(report[2])
 
     def _error(self, outcome: int, report: Ints, pages: Ints, frames: Frames) -> Exception:
-        """Return the error to raise, and leave nothing unverified in the frames."""
+        """Return the error to raise, after clearing unverified pages from the frames."""
         index, number = int(report[0]), int(report[1])
         page = int(pages[index])
         if outcome == transfers.NO_SUCH_PAGE:
@@ -239,12 +237,12 @@ class FileDevice(Device):
         )
 
     def measure(self, seconds: float = 0.1, *, seed: int = 0) -> DeviceProfile:
-        """Read random pages, one at a time and ``depth`` at once, and long runs, for ``seconds`` each.
+        """Read random pages one at a time, random pages ``depth`` at a time, and long runs, for ``seconds`` each.
 
-        Each is done several times in turn, and the best time counts: what else the machine does meanwhile makes reads
-        look slower than they are, and rarely all of them alike.
-        Counters are left alone. Through the page cache (`direct` false) the numbers are those of a warm cache
-        for whatever part of the files is in it.
+        The three measurements alternate several times, and the best time of each counts: other load on the machine
+        only makes reads look slower, and rarely slows all of them equally.
+        Counters do not change. If reads go through the page cache (`direct` is False), the numbers are those of a warm
+        cache for the part of the files that is cached.
         """
         if self.page_count == 0:
             raise ValueError(f"a device without pages cannot be measured; {len(self.paths)} files are empty")
@@ -253,7 +251,7 @@ class FileDevice(Device):
         frames[:] = 0  # so that no read waits for memory
 
         def rate(depth: int, batch: int, sequential: bool) -> float:
-            """Return pages a second."""
+            """Return pages per second."""
             pages_read, begin = 0, time.perf_counter()
             while True:
                 if sequential:
@@ -284,7 +282,7 @@ class FileDevice(Device):
         )
 
     def _measure_briefly(self) -> DeviceProfile:
-        # once for all relations of about this size on the same disk: a Spark task opens one for every micro-batch
+        # Once for all relations of similar size on the same disk: a Spark task opens a relation for every micro-batch.
         size = min(self.page_count, _SAMPLED_PAGES).bit_length()
         place = self.paths[0].stat().st_dev, self.page_bytes, self.depth, self.direct, self.method, size
         if place not in _measured:
@@ -303,7 +301,7 @@ class FileDevice(Device):
 
 
 def _what_is_wrong(page: Frames, expected: int, seed: int) -> str:
-    """Say what a page that failed its checksum looks like."""
+    """Describe a page that failed its checksum."""
     if not page.any():
         return "it holds only zeros, as if it was never written"
     found = int(page[8:12].view(np.uint32)[0])

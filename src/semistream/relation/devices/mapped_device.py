@@ -1,8 +1,8 @@
-"""A device whose pages were moved by updates: page ids stay, and a map says where each lies in the files now.
+"""A device whose pages were moved by updates: page ids stay the same, and a map gives each page's current place.
 
-A version of R is the files of its first version, and beside them files with the pages that later versions changed.
-Ids of a shard are its own pages, then those that updates added; most are where their number says, so the map lists
-only the others.
+A version of R consists of the files of its first version and of files with the pages that later versions changed.
+The ids of a shard cover its original pages, followed by the pages that updates added. Most pages are still where
+their id says, so the map lists only the others.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ __all__ = ["MappedDevice"]
 
 
 class MappedDevice(Device):
-    """A device of several shards with their page maps, over one device of all their files.
+    """A device of several shards with their page maps, on top of one device for all their files.
 
     Parameters
     ----------
     device
-        Reads the files: of each shard its first file, then those with changed pages.
+        Reads the files: for each shard its first file, then its files of changed pages.
     maps
-        One for each shard.
+        One per shard.
     delta_pages
-        Pages of each shard's files with changed pages, together.
+        For each shard, the total number of pages in its files of changed pages.
     """
 
     def __init__(self, device: Device, maps: list[PageMap], delta_pages: list[int]) -> None:
@@ -56,23 +56,23 @@ class MappedDevice(Device):
         return int(self._changed.nbytes + self._places.nbytes)
 
     def allocate(self, frames: int) -> Frames:
-        """Return room for pages, as the files' device needs it."""
+        """Return frames as the underlying device requires them."""
         return self._device.allocate(frames)
 
     def read(self, pages: Ints, frames: Frames) -> None:
-        """Read pages by id, wherever they are."""
+        """Read pages by id, wherever they are stored."""
         pages, frames = self._checked(pages, frames)
         if pages.size and not (int(pages.min()) >= 0 and int(pages.max()) < self.page_count):
             raise self._no_such_page(int(pages.max()))
         self._device.read(self._physical(pages), frames)
 
     def ring(self, frames: Frames, places: Places | None = None) -> AbstractContextManager[RingReader | None]:
-        """Have a ring of the files' device, for pages by id."""
+        """Open a ring of the underlying device, for pages by id."""
         assert places is None, "one map is enough"
         return self._device.ring(frames, Places(self._bases, self._shift, self._changed, self._places))
 
     def measure(self) -> DeviceProfile:
-        """Measure the files' device."""
+        """Measure the underlying device."""
         return self._device.measure()
 
     def _measure_briefly(self) -> DeviceProfile:

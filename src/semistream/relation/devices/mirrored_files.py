@@ -1,4 +1,4 @@
-"""Objects of a store as files of the local tier: what is there of them, read as from any file."""
+"""The local tier's copies of a store's objects: pages that are cached on disk are read as from any file."""
 
 from __future__ import annotations
 
@@ -35,19 +35,20 @@ _FILL_BYTES = 1 << 20
 _FILL_AT_ONCE = 4
 _PROBED_PAGES = 1024
 _READ_AT_ONCE = 64
-"""Pages of a call of which not all are here, read beside their frames: into those, others come meanwhile."""
+"""Pages read per step if a call has some pages that are not cached. They are read into a separate buffer, because
+pages from the store arrive in the caller's frames meanwhile."""
 _LATER = 64
-"""Pages that wait to be kept."""
+"""Most pages that wait to be written to the tier."""
 
 _probed: dict[tuple[int, int, int], DeviceProfile] = {}
-"""What was measured in this process, by disk, page size and depth."""
+"""Profiles measured in this process, by disk, page size and depth."""
 
 Brought = Callable[[int, int], Frames]
-"""Brings a run of pages from the store: the first, and how many."""
+"""Fetches a run of pages from the store, given the first page and the number of pages."""
 
 
 class MirroredFiles:
-    """Mirrors of the objects of a device; page ids are the device's."""
+    """Mirrors of the objects of a device. Page ids are those of the device."""
 
     def __init__(
         self,
@@ -76,20 +77,20 @@ class MirroredFiles:
         self._later: queue.Queue[tuple[int, Frames] | None] = queue.Queue(_LATER)
 
     def there(self, pages: Ints) -> Bools:
-        """Say which pages are marked as being here, and note that all were asked for."""
+        """Return which pages are marked as cached, and record that all of them were requested."""
         there = np.zeros(len(pages), bool)
         for number, mine in self._by_file(pages):
             there[mine] = self._mirrors[number].there(pages[mine] - self._starts[number])
         return there
 
     def read(self, pages: Ints, frames: Frames, there: Bools) -> Bools:
-        """Read what is marked as being here into its frames, and leave others alone; return what came as it should."""
+        """Read the pages marked as cached into their frames, and return which arrived intact; other frames stay."""
         if there.all():
             try:
                 self._files.read(pages, frames)
                 return there
             except (CorruptPageError, DeviceError):
-                pass  # taken away meanwhile, or damaged: see which
+                pass  # a page was evicted meanwhile, or is damaged: find out which
         found = np.zeros(len(pages), bool)
         here = np.flatnonzero(there)
         room = self._files.allocate(min(here.size, _READ_AT_ONCE))
@@ -106,7 +107,7 @@ class MirroredFiles:
         return found
 
     def wanted(self, pages: Ints) -> Bools | None:
-        """Say which pages are to be kept when they come; None if all that comes is, as there is room."""
+        """Return which pages to keep when they arrive; None means keep all of them, because there is room."""
         if self._tier.has_room(self._page_bytes):
             return None
         worth = np.zeros(len(pages), np.bool_)
@@ -115,9 +116,9 @@ class MirroredFiles:
         return worth
 
     def keep_later(self, pages: Ints, frames: Frames) -> None:
-        """Have pages kept by a thread that has time, or not at all if too much waits: reading on is worth more.
+        """Queue pages for a background thread to keep. If the queue is full, drop them: reading has priority.
 
-        The frames are its own from then on.
+        The frames belong to that thread from then on.
         """
         for page, frame in zip(pages.tolist(), frames, strict=True):
             with contextlib.suppress(queue.Full):
@@ -132,7 +133,7 @@ class MirroredFiles:
 
     def _keep_later(self) -> None:
         while (next_ := self._later.get()) is not None:
-            with contextlib.suppress(OSError):  # who reads will hear of the disk
+            with contextlib.suppress(OSError):  # a read will report the disk's error
                 self.keep(*next_)
 
     def _forget_later(self) -> None:
@@ -141,7 +142,7 @@ class MirroredFiles:
                 self._later.get_nowait()
 
     def keep(self, first: int, frames: Frames) -> bool:
-        """Keep a run of pages of one object, and tell; not if some are not what they should be, or there is no room."""
+        """Keep a run of pages of one object; return False if some are damaged or there is no room."""
         if self._bad(first, frames):
             return False
         number = int(np.searchsorted(self._starts, first, side="right")) - 1
@@ -152,11 +153,11 @@ class MirroredFiles:
         return bool(bad_pages(frozen(frames.view(np.uint64)), pages, frozen(self._starts), frozen(self._seeds)).any())
 
     def blended(self, store: DeviceProfile) -> DeviceProfile:
-        """Return what reads cost if the tier holds as much of R as fits into it."""
+        """Return what reads cost if the tier holds as much of R as its budget allows."""
         share = min(1.0, self._tier.budget / max(1, int(self._starts[-1]) * self._page_bytes))
         try:
             local = _disk_profile(self._tier.root, self._page_bytes, self._files.depth)
-        except OSError:  # a disk that has no room for a probe has none for pages
+        except OSError:  # a disk without room for a probe has none for pages
             return store
 
         def mixed(here: float, there: float) -> float:
@@ -172,7 +173,7 @@ class MirroredFiles:
         )
 
     def fill(self, brought: Brought, count: Callable[[int, int], None]) -> None:
-        """Begin to bring all that is missing, if all of it fits without taking anything away, and nobody else does."""
+        """Start fetching all missing pages, if all of them fit without an eviction and this has not been started."""
         if self._filling is not None:
             return
         missing = sum(int(np.count_nonzero(mirror.state & 1 == 0)) for mirror in self._mirrors) * self._page_bytes
@@ -185,16 +186,16 @@ class MirroredFiles:
         with ThreadPoolExecutor(_FILL_AT_ONCE, "filling") as pool:
             for number, mirror in enumerate(self._mirrors):
                 with contextlib.ExitStack() as stack:
-                    stack.enter_context(contextlib.suppress(OSError, SemistreamError))  # who wants a page will say so
+                    stack.enter_context(contextlib.suppress(OSError, SemistreamError))  # a later read reports it
                     turn = os.open(mirror.path.parent, os.O_RDONLY | os.O_CLOEXEC)
                     stack.callback(os.close, turn)
-                    fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)  # another process is at it
+                    fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if another process is filling
                     work = partial(self._fill_run, brought, count, number)
                     most = max(1, _FILL_BYTES // self._page_bytes)
                     list(pool.map(work, range(0, mirror.state.size, most)))
 
     def _fill_run(self, brought: Brought, count: Callable[[int, int], None], number: int, first: int) -> None:
-        """Bring what is missing of some pages, unless this device is closed, or there is no room any more."""
+        """Fetch what is missing of a range of pages, unless this device is closed or there is no room left."""
         most = max(1, _FILL_BYTES // self._page_bytes)
         absent = first + np.flatnonzero(self._mirrors[number].state[first : first + most] & 1 == 0)
         if not absent.size or self._ended.is_set() or self._tier.spare < absent.size * self._page_bytes:
@@ -203,27 +204,27 @@ class MirroredFiles:
         base = int(self._starts[number])
         frames = brought(base + begin, length)
         count(1, length * self._page_bytes)
-        if self._bad(base + begin, frames):  # who wants that page will hear of it
+        if self._bad(base + begin, frames):  # a read of the page will report it
             return
         while not (self._ended.is_set() or self._tier.keep(self._mirrors[number], begin, frames)):
             if self._tier.full or self._tier.spare < frames.nbytes:
                 return
-            time.sleep(0.001)  # others keep theirs just now
+            time.sleep(0.001)  # others are writing to the tier just now
 
     def _by_file(self, pages: Ints) -> list[tuple[int, Ints]]:
-        """Return for each object with some of the pages which those are."""
+        """Return (object, indexes of its pages) for each object that has some of the pages."""
         if len(self._mirrors) == 1:
             return [(0, np.arange(len(pages)))]
         files = np.searchsorted(self._starts, pages, side="right") - 1
         return [(int(number), np.flatnonzero(files == number)) for number in np.unique(files)]
 
     def close(self) -> None:
-        """Close the files, once what is on its way has come."""
+        """Close the files after pages in flight have arrived."""
         self._ended.set()
         if self._filling is not None and self._filling is not threading.current_thread():
             self._filling.join()
         if self._keeping is not None:
-            self._forget_later()  # what waits to be kept is not worth waiting for
+            self._forget_later()  # pages that wait to be kept are dropped: not worth the delay
             self._later.put(None)
             self._keeping.join()
         self._files.close()
@@ -232,7 +233,7 @@ class MirroredFiles:
 
 
 def _disk_profile(root: Path, page_bytes: int, depth: int) -> DeviceProfile:
-    """Return what direct reads cost on the disk of a tier, measured once in a process on a file of its own."""
+    """Return what direct reads cost on the disk of a tier, measured once per process on a temporary file."""
     known = root.stat().st_dev, page_bytes, depth
     if known not in _probed:
         frames = np.zeros((min(_PROBED_PAGES, (16 << 20) // page_bytes), page_bytes), np.uint8)
@@ -248,7 +249,7 @@ def _disk_profile(root: Path, page_bytes: int, depth: int) -> DeviceProfile:
 
 @kernel
 def bad_pages(words: NDArray[np.uint64], pages: Ints, starts: Ints, seeds: NDArray[np.uint64]) -> Bools:
-    """Return which rows of ``words`` are not the pages they should be."""
+    """Return which rows of ``words`` fail the checksum of their page."""
     bad = np.zeros(pages.size, np.bool_)
     for i in range(pages.size):
         file = np.searchsorted(starts, pages[i], side="right") - 1

@@ -1,9 +1,9 @@
-"""Pages on their way into a ring of frames: requests are in flight at one end while those of the other are searched.
+"""A ring of frames: requests are in flight at one end while the pages at the other end are searched.
 
-A request takes frames that lie next to each other, behind those of the request before it; what has arrived is handed
-over in the order in which it was asked for, so the device has work until the last page is asked for, and whoever
-searches pages finds them in their order. All of it is compiled, for kernels that ask for pages and search
-them in one loop; a ring's state is in arrays, so such a loop may be left and entered again with requests in flight.
+A request occupies adjacent frames, directly after those of the previous request. Pages are handed over in the order of
+their requests. So the device is busy until the last page is requested, and a search sees pages in order. Everything
+here is compiled, for kernels that request pages and search them in one loop. The state of a ring is in arrays, so a
+kernel can return and be entered again with requests in flight.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ __all__ = [
 Words = NDArray[np.uint64]
 
 PAGE, PLACE, FRAME, LENGTH, ARRIVED, _END, _IS_RUN = 0, 1, 2, 3, 4, 5, 6
-"""Of a request: its first page and where that lies in the files, frame, pages; bytes that have arrived; where the ring
-is filled up to, with it; whether a run begins with it."""
+"""Fields of a request: first page; that page's place in the files; first frame; number of pages; bytes that have
+arrived; head of the ring after the request; whether the request begins a run."""
 REQUEST_WORDS = 7
 QUEUE, CONTROL, POINTERS, EVENTS, FRAMES = 0, 1, 2, 3, 4
 FIRST, LAST, _HEAD, _TAIL, PREPARED, IN_FLIGHT, BEHIND, _CHECKED = 5, 6, 7, 8, 9, 10, 11, 12
 OUTCOME, CULPRIT, REASON, RUNS, PAGES = 13, 14, 15, 16, 17
 STATE_WORDS = 18
-"""Of a ring: the queue and addresses; numbers of the oldest request and of the next; frames taken and given back since
-the beginning; requests not submitted yet, and in flight; the place behind the last; requests that were checked. Then
-what went wrong, with which request, and why; and the runs and pages that have arrived."""
+"""Fields of a ring's state: the queue and memory addresses; numbers of the oldest and of the next request; frames
+allocated and released since the start; requests not submitted yet, and requests in flight; the place after the last
+requested page; requests checked so far. Then the outcome, the request that failed, and the error; and the runs and
+pages that have arrived."""
 
 
 class Places(NamedTuple):
-    """Where pages lie in files: from each of ``bases`` on a ``shift`` further, but for those that were ``changed``."""
+    """Where pages are in the files: from each of ``bases`` on, at id + ``shift``, except the pages in ``changed``."""
 
     bases: Ints
     shift: Ints
@@ -64,7 +65,7 @@ class Ring(NamedTuple):
 
 @inner_kernel
 def _count_below(values: Ints, value: Int) -> Int:
-    """Return how many of the values, which ascend, are less than that."""
+    """Return how many of the ascending values are less than ``value``."""
     low: Int = 0
     high: Int = values.size
     while low < high:
@@ -78,7 +79,7 @@ def _count_below(values: Ints, value: Int) -> Int:
 
 @inner_kernel
 def room_for(ring: Ring, pages: Int) -> Int:
-    """Return how many frames to leave out so that ``pages`` lie together behind them; -1 if there is no room now."""
+    """Return how many frames to skip so that ``pages`` adjacent frames follow; -1 if there is no room now."""
     s, count = ring.state, ring.frames.shape[0]
     if s[LAST] - s[FIRST] == ring.control.shape[0]:
         return -1
@@ -89,13 +90,13 @@ def room_for(ring: Ring, pages: Int) -> Int:
 
 @inner_kernel
 def _lies_behind(pages: Places, at: Int, page: Int, place: Int) -> bool:
-    """Whether the changed page at that position is this one and lies at this place."""
+    """Whether entry ``at`` of the changed pages is ``page``, stored at ``place``."""
     return bool(at < pages.changed.size and pages.changed[at] == page and pages.moved_to[at] == place)
 
 
 @inner_kernel
 def place_of(ring: Ring, page: Int, most: Int) -> tuple[Int, Int]:
-    """Return where a page lies, and of how many from it on, ``most`` at most, the others lie behind it in its file."""
+    """Return the place of a page, and how many pages from it on are adjacent in its file, ``most`` at most."""
     bases, changed, starts = ring.map.bases, ring.map.changed, ring.starts
     shard = _count_below(bases, page + 1) - 1
     place = np.int64(page + ring.map.shift[shard])
@@ -115,7 +116,7 @@ def place_of(ring: Ring, page: Int, most: Int) -> tuple[Int, Int]:
 
 @inner_kernel
 def ask(ring: Ring, page: Int, place: Int, pages: Int, skipped: Int) -> None:
-    """Ask for pages that lie together; there is room. They are on their way after `submit`."""
+    """Request adjacent pages; the caller has checked that there is room. `submit` then starts the request."""
     s, r = ring.state, ring.requests
     slot = s[LAST] % ring.control.shape[0]
     s[_HEAD] += skipped
@@ -147,7 +148,7 @@ def _prepare(ring: Ring, slot: Int) -> None:
 
 @inner_kernel
 def submit(ring: Ring) -> None:
-    """Have all that was asked for on its way, or as much as the queue takes now."""
+    """Submit all prepared requests, or as many as the queue accepts now."""
     s = ring.state
     taken: Int = 0
     while taken < s[PREPARED]:
@@ -168,9 +169,9 @@ def submit(ring: Ring) -> None:
 
 @inner_kernel
 def _fail(ring: Ring, outcome: Int, slot: Int, error: Int) -> None:
-    """Note what went wrong with a request, if nothing has before.
+    """Record what went wrong with a request, unless an earlier failure is recorded.
 
-    All callers give int64: Numba compiles once more for each constant that is an argument.
+    All callers pass int64: Numba would compile another version for each constant argument.
     """
     s = ring.state
     if s[OUTCOME] == DONE:
@@ -179,13 +180,13 @@ def _fail(ring: Ring, outcome: Int, slot: Int, error: Int) -> None:
 
 @inner_kernel
 def arrive(ring: Ring) -> bool:
-    """Wait until something has arrived; return False if nothing has, as there is a signal to be looked after."""
+    """Wait until something has arrived; return False if nothing has: a signal interrupted the wait, or it failed."""
     s, r, page_bytes = ring.state, ring.requests, ring.frames.shape[1] * 8
     happened = system(IO_GETEVENTS, s[QUEUE], 1, ring.control.shape[0], s[EVENTS], 0)
     if happened < 0:
         error = error_place()[0]
         if error != EINTR:
-            # whatever went wrong before: whoever destroys the queue waits for what is in flight
+            # This overwrites an earlier failure. Destroying the queue will wait for the requests in flight.
             s[OUTCOME], s[REASON], s[IN_FLIGHT] = NO_QUEUE, error, 0
         return False
     s[IN_FLIGHT] -= happened
@@ -196,7 +197,8 @@ def arrive(ring: Ring) -> bool:
             s[RUNS] += r[_IS_RUN, slot]
             s[PAGES] += r[LENGTH, slot]
         elif got > 0 or got == -EINTR:
-            # a direct read goes on only at a sector's border; the odd end of a file is read again, and then ends
+            # A direct read can continue only at a sector boundary. A partial sector at the end of a file is read
+            # again, and then the file ends.
             r[ARRIVED, slot] += max(got - got % SECTOR, 0)
             if got >= SECTOR or got == -EINTR:
                 _prepare(ring, slot)
@@ -218,7 +220,7 @@ def oldest(ring: Ring) -> Int:
 
 @inner_kernel
 def is_right(ring: Ring, slot: Int) -> bool:
-    """Check the pages of the oldest request, which has arrived; what is wrong is noted."""
+    """Check the pages of the oldest request, which has arrived, and record a failure."""
     s, r, starts = ring.state, ring.requests, ring.starts
     if s[_CHECKED] > s[FIRST]:
         return True
@@ -234,7 +236,7 @@ def is_right(ring: Ring, slot: Int) -> bool:
 
 @inner_kernel
 def release(ring: Ring) -> None:
-    """Give the frames of the oldest request back."""
+    """Release the frames of the oldest request."""
     s = ring.state
     s[_TAIL] = ring.requests[_END, s[FIRST] % ring.control.shape[0]]
     s[FIRST] += 1
@@ -242,6 +244,6 @@ def release(ring: Ring) -> None:
 
 @kernel
 def drain(ring: Ring) -> None:
-    """Wait for what is in flight: it comes into memory that others will have."""
+    """Wait for requests in flight: they write into memory that will be reused."""
     while ring.state[IN_FLIGHT] > 0:
         arrive(ring)

@@ -1,6 +1,6 @@
-"""Requests in flight: queues of the kernel, threads or readahead, for any number of reading threads.
+"""Keeps requests in flight through kernel queues, threads or readahead, for any number of reading threads.
 
-`PageReader` owns what belongs to the running process, and is what a device reads its files with. The loops
+A device reads its files with a `PageReader`, which owns the state that belongs to the running process. The loops
 themselves are compiled: `semistream.relation.devices.transfers`.
 """
 
@@ -30,15 +30,14 @@ Method = Literal["queue", "threads", "readahead"]
 """How requests are kept in flight: see `semistream.relation.devices.file_device.FileDevice`."""
 
 _RING = 4
-"""A ring has so many times the requests in flight of a call: it is read through by one who would else use threads."""
+"""Requests in flight of a ring, relative to those of a call: a ring has one reader, which would otherwise use several
+threads."""
 LONG_REQUESTS = 3
-"""Of requests of that length so many in flight are enough to keep a device busy."""
+"""Requests of the longest size that must be in flight to keep a device busy."""
 
 
 class _Process:
-    """What belongs to one process and must be made anew after a fork: the child has no queue and no
-    thread.
-    """
+    """State of one process. It must be recreated after a fork, because the child has no queue and no thread."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -50,21 +49,22 @@ class _Process:
 
 
 class PageReader:
-    """Reads pages of open files, and closes them in the end.
+    """Reads pages of open files, and closes the files at the end.
 
     Parameters
     ----------
     descriptors
         Open files, which the reader now owns.
     starts, seeds
-        Global id of the first page of each file, and the number of all pages; what checksums of each are seeded with.
+        ``starts``: global id of the first page of each file, then the number of all pages. ``seeds``: the checksum
+        seed of each file.
     page_bytes, depth
         As in `semistream.relation.devices.file_device.FileDevice`.
     method
         None chooses between queue and threads.
     request_bytes
-        A longer run becomes several requests, of which ``depth`` are in flight. By default both are chosen for
-        each call, so that checking pages overlaps with reading others.
+        Maximum size of a request in bytes. A longer run is split into several requests, of which ``depth`` are in
+        flight. By default both limits are chosen for each call, so that checking pages overlaps with reading.
     """
 
     def __init__(
@@ -104,9 +104,9 @@ class PageReader:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[threading.Condition]:
-        """Keep files open while someone reads; every call of `transfer` must be inside.
+        """Keep the files open while a thread reads. Every call of `transfer` must be inside this context.
 
-        What it gives is a lock that no other process, parent or child, can be holding.
+        Yields a lock that no other process, parent or child, can hold.
         """
         process = self._here()
         with process.condition:
@@ -121,7 +121,10 @@ class PageReader:
                 process.condition.notify_all()
 
     def take_ring(self, frames: Frames, places: Places | None) -> RingReader | None:
-        """Return a ring over frames, if this system has a queue for it; inside of `in_use`, and to be given back."""
+        """Return a ring over frames, or None if the system has no queue for it.
+
+        Call it inside `in_use`, and return the ring with `RingReader.leave`.
+        """
         if self.method != "queue":
             return None
         idle = self._process.idle_rings
@@ -150,7 +153,7 @@ class PageReader:
         return outcome, report
 
     def _limits(self, pages: int, depth: int) -> tuple[int, int]:
-        """Return how many pages a request may have, and how many bytes may be in flight, in a call for ``pages``."""
+        """Return the maximum pages of a request, and the maximum bytes in flight, for a call that reads ``pages``."""
         size = self._request_bytes
         if size is not None:
             return max(1, size // self._page_bytes), depth * max(size, self._page_bytes)
@@ -208,7 +211,7 @@ class PageReader:
         return transfers.DONE
 
     def close(self) -> None:
-        """Wait for those who read, then release everything. Closing twice is harmless."""
+        """Wait for reads in progress, then release everything. Closing twice is harmless."""
         process = self._here()
         with process.condition:
             self._closed = True

@@ -1,4 +1,4 @@
-"""Queues of the kernel for requests in flight, and how those that are done with are kept for others."""
+"""Kernel queues for requests in flight, and a pool of idle queues for reuse."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from semistream.relation.devices import system_calls
 __all__ = ["LONGEST_REQUEST", "SHORTEST_REQUEST", "Queue", "keep_queue", "take_queue"]
 
 SHORTEST_REQUEST, LONGEST_REQUEST = 64 << 10, 256 << 10
-"""A run that is longer than a request may be becomes several: an eighth of what a call asks for, in these limits.
-Longer requests are submitted more cheaply, but a request is checked while others are read, so there must be others."""
+"""Bytes. A run that exceeds the maximum request is split. The maximum is an eighth of what a call reads, within these
+limits. Longer requests are cheaper to submit, but each is checked while others are read, so several are needed."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Queue:
-    """One context of Linux's asynchronous I/O, and the memory that its requests are described in."""
+    """One context of Linux's asynchronous I/O, and the memory for its request descriptors."""
 
     def __init__(self, depth: int) -> None:
         handle = ctypes.c_ulong(0)
@@ -34,15 +34,16 @@ class Queue:
         self.slots = np.zeros((7, depth), np.int64)
 
     def destroy(self) -> None:
-        """Give the context back; waits for what is in flight."""
+        """Return the context to the kernel; waits for requests in flight."""
         _libc.syscall(system_calls.IO_DESTROY, ctypes.c_ulong(self.handle))
 
 
 class _Spares:
-    """Queues that closed readers leave to new ones.
+    """Queues of closed readers, kept for new readers.
 
-    Giving a queue back to the kernel waits until all processors have passed a quiet point: tens of milliseconds, and
-    on a busy machine a second. Who opens relations often, as a Spark task does, would wait longer than it reads.
+    Returning a queue to the kernel waits until all processors have passed a quiescent state: tens of milliseconds, and
+    up to a second on a busy machine. A program that opens relations often, such as a Spark task, would wait longer
+    than it reads.
     """
 
     MOST = 16
@@ -52,7 +53,7 @@ class _Spares:
         self._queues: list[tuple[int, Queue]] = []
 
     def take(self, depth: int) -> Queue | None:
-        """Return a queue of ``depth``, if there is one."""
+        """Return a kept queue of ``depth``, or None."""
         with self._lock:
             for at, (of_depth, queue) in enumerate(self._queues):
                 if of_depth == depth:
@@ -61,7 +62,7 @@ class _Spares:
         return None
 
     def put(self, depth: int, queue: Queue) -> None:
-        """Keep a queue in which nothing is in flight, or the one that was kept longest goes."""
+        """Keep an idle queue. If there are too many, destroy the one kept longest."""
         with self._lock:
             self._queues.append((depth, queue))
             gone = self._queues.pop(0)[1] if len(self._queues) > self.MOST else None
@@ -81,15 +82,15 @@ os.register_at_fork(after_in_child=_forget_spares)  # a child has none of its pa
 
 
 def take_queue(depth: int) -> Queue | None:
-    """Return a queue, kept or new; None if there is none to be had."""
+    """Return a queue, kept or new; None if none is available."""
     if not system_calls.HAS_QUEUE:
         return None
     try:
         return _spares.take(depth) or Queue(depth)
-    except OSError:  # not in this kernel, forbidden here, or all taken by others
+    except OSError:  # not supported by this kernel, forbidden here, or the system's limit is reached
         return None
 
 
 def keep_queue(depth: int, queue: Queue) -> None:
-    """Keep a queue in which nothing is in flight for the next who takes one."""
+    """Keep an idle queue for the next call of `take_queue`."""
     _spares.put(depth, queue)

@@ -1,4 +1,4 @@
-"""A ring of frames over open files, for whoever searches pages as they come."""
+"""A ring of frames over open files, for loops that search pages as they arrive."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from semistream.relation.devices.transfers import BAD_CHECKSUM, DONE, NO_QUEUE
 __all__ = ["RingReader"]
 
 _PARTS = 8
-"""A request has no more than such a part of the frames, so that others are in flight while it is searched."""
+"""A request gets at most 1/8 of the frames, so that other requests are in flight while its pages are searched."""
 
 _NONE = np.empty(0, np.int64)
 _AS_THEY_ARE = Places(np.zeros(1, np.int64), np.zeros(1, np.int64), _NONE, _NONE)
 
 
 class RingReader:
-    """What a compiled loop needs to read pages into frames, with requests in flight.
+    """The state with which a compiled loop reads pages into frames, with requests in flight.
 
     Parameters
     ----------
     queue
-        The ring's own until `leave`.
+        Belongs to the ring until `leave`.
     files, starts, seeds
         As in `PageReader`.
     frames
-        Where pages go.
+        Where pages are read to.
     places
-        Where pages lie in the files, if not one after the other.
+        Where pages are stored in the files, if not in the order of their ids.
     home
-        Where the queue is to be left.
+        The list of idle queues to which `leave` returns the queue.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class RingReader:
         self.flat: Bytes = frames.reshape(-1)
         self.words: Ints = self.flat.view(np.int64)
         self.seconds = 0.0
-        """Time in loops that read through it."""
+        """Seconds spent in loops that read through the ring."""
         pages = min(max(frames.nbytes // _PARTS, SHORTEST_REQUEST), LONGEST_REQUEST) // frames.shape[1]
         self.most = max(1, min(pages, len(frames) // 2))
-        """Pages of a request at most."""
+        """Maximum pages of a request."""
         state = np.zeros(at.STATE_WORDS, np.int64)
         state[at.QUEUE] = queue.handle
         state[at.CONTROL], state[at.POINTERS] = queue.control.ctypes.data, queue.pointers.ctypes.data
@@ -73,7 +73,7 @@ class RingReader:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Count the time of a loop that reads through it."""
+        """Measure the time of a loop that reads through the ring."""
         begin, self.ring.state[at.BEHIND] = time.perf_counter(), -1
         try:
             yield
@@ -91,11 +91,11 @@ class RingReader:
         return int(self.ring.state[at.PAGES])
 
     def finish(self) -> None:
-        """Wait for what is in flight."""
+        """Wait for requests in flight."""
         at.drain(self.ring)
 
     def leave(self) -> None:
-        """Wait for what is in flight, and leave the queue to others, if it works."""
+        """Wait for requests in flight, and return the queue for reuse unless it failed."""
         self.finish()
         if self.refused:
             self._queue.destroy()
@@ -104,7 +104,7 @@ class RingReader:
 
     @property
     def refused(self) -> bool:
-        """Whether the system would not take requests: another way to read may do."""
+        """Whether the system refused requests. Another read method may still work."""
         return int(self.ring.state[at.OUTCOME]) == NO_QUEUE
 
     @property
@@ -113,7 +113,7 @@ class RingReader:
         return int(self.ring.state[at.OUTCOME]) not in (DONE, NO_QUEUE)
 
     def failure(self) -> tuple[int, Ints, Ints, Bytes]:
-        """Return what went wrong: outcome, report, pages and frames of the request, as of `PageReader.transfer`."""
+        """Return the failure: outcome and report as from `PageReader.transfer`, pages and frames of the request."""
         state, requests = self.ring.state, self.ring.requests
         slot, outcome, reason = int(state[at.CULPRIT]), int(state[at.OUTCOME]), int(state[at.REASON])
         first, frame, pages = (int(requests[field, slot]) for field in (at.PLACE, at.FRAME, at.LENGTH))

@@ -1,8 +1,8 @@
-"""A device whose time is virtual: the papers' disk, on any machine, without waiting for it.
+"""A device on virtual time: it simulates the papers' disk on any machine, without waiting.
 
-Pages come from a `PageSource`, which may hold them (`MemoryPages`) or make them up when they are asked for.
-Each run of consecutive pages costs ``seek + n * transfer`` of virtual time, as in the papers' cost models,
-and nothing else does. The defaults are a disk of 8.5 ms average access and 100 MB/s.
+Pages come from a `PageSource`, which may hold them (`MemoryPages`) or generate them on request.
+Each run of n consecutive pages costs ``seek + n * transfer`` of virtual time, as in the papers' cost models.
+Nothing else takes virtual time. The defaults describe a disk with 8.5 ms average access time and 100 MB/s.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["MemoryPages", "PageSource", "SimulatedDevice"]
 
 
 class PageSource(Protocol):
-    """Where a simulated device gets its pages from. Several threads may call `fill` at once."""
+    """Where a simulated device gets its pages from. Several threads may call `fill` concurrently."""
 
     page_bytes: int
-    """What a page's transfer is charged for."""
+    """Bytes that the transfer of a page is charged for."""
     frame_bytes: int
-    """What a page takes in memory: less, if the source leaves out what nobody looks at."""
+    """Bytes of a page in memory. Fewer than `page_bytes` if the source leaves out bytes that are never read."""
     page_count: int
 
     def fill(self, pages: Ints, frames: Frames) -> None:
@@ -36,12 +36,12 @@ class PageSource(Protocol):
 
 
 class MemoryPages:
-    """Sealed pages in an array, verified whenever they are read, as those of a file.
+    """Sealed pages in an array, verified on every read like the pages of a file.
 
     Parameters
     ----------
     frames
-        One page a row, sealed with ids from 0 on. Not copied.
+        One page per row, sealed with ids from 0 on. Not copied.
     """
 
     def __init__(self, frames: Frames) -> None:
@@ -68,12 +68,13 @@ class SimulatedDevice(Device):
     source
         Where pages come from.
     seek_seconds
-        Charged once for each run of consecutive ids (the papers' ``S``). Zero makes a device for which the
-        order of reads does not matter.
+        Charged once for each run of consecutive ids (the papers' ``S``). With zero, the order of reads does not
+        matter.
     transfer_seconds
         Charged for each page (``T``).
     clock
-        Advanced by each read. Give several devices one clock if they are read in turn, own clocks if at once.
+        Advanced by each read. Devices that are read one after the other share a clock; devices that are read
+        concurrently need a clock each.
 
     Examples
     --------
@@ -133,7 +134,7 @@ class SimulatedDevice(Device):
         self.clock.advance(seconds)
 
     def measure(self) -> DeviceProfile:
-        """Return the costs that reads are charged; no read is needed, and no time passes."""
+        """Return the costs that reads are charged. It reads nothing, and no time passes."""
         return DeviceProfile(
             seek_seconds=self.seek_seconds,
             transfer_seconds=self.transfer_seconds,

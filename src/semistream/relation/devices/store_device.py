@@ -1,12 +1,12 @@
-"""Objects of a store as a device: runs of pages in ranges, many requests in flight, each page verified.
+"""A device over objects of a store: it reads ranges of pages, with many requests in flight, and verifies each page.
 
-A request to a store takes milliseconds whatever it brings, so pages that are near each other are brought together with
-what lies between: as much as the store transfers in the time that one more request would take, by what was measured of
-it, and never more than four times what is wanted.
+A request to a store takes milliseconds however little it fetches. So nearby pages are fetched together with the bytes
+between them, if the store transfers those bytes in less time than another request would take, as measured. The total
+never exceeds four times the bytes requested.
 
-With a local tier, what came once is kept in mirrors on this machine's disk and read from there as any file is, direct
-and with many reads in flight; what is not there, or is not what it should be, comes from the store. If all of it fits,
-the rest is brought while the first pages are in use.
+With a local tier, fetched pages are kept in mirrors on the local disk. They are read from there as from any file, with
+direct reads and many requests in flight. Pages that are missing or damaged there come from the store. If the whole
+relation fits into the tier, the rest is fetched while the first pages are in use.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from semistream.relation.stores.store_path import StorePath
 __all__ = ["StoreDevice"]
 
 _CALLS = 32
-"""Calls of one process to stores at once, each of several requests,"""
+"""Concurrent calls of one process to stores. A call consists of several requests."""
 _CALL_BYTES = 1 << 20
-"""which bring no more than this together, unless it is one."""
+"""Maximum bytes of a call with more than one request."""
 ON_THE_WAY = _CALLS * _CALL_BYTES
-"""Bytes that a process has on their way from stores at most."""
+"""Maximum bytes in flight from stores per process."""
 LONGEST_REQUEST = 512 << 10
 _MEASURED_BYTES = 16 << 20
 MOST_FETCHED = 4
-"""Bytes brought for each byte that is wanted, at most."""
+"""Maximum bytes fetched per byte requested."""
 _SAMPLE = 3
 _GUESSED_GAP = 64 << 10
 _REMEDY = "run semistream repair with a copy of the relation or the data it was built from, or build it again"
@@ -50,10 +50,10 @@ _measured: dict[tuple[str, int], DeviceProfile] = {}
 
 
 class StoreDevice(Device):
-    """Pages in objects of a store, numbered through: page ids go on from one object to the next.
+    """Pages in objects of a store. Page ids continue from one object to the next.
 
-    Any number of threads may read at once; all of a process share its requests in flight, some 320. Bytes on their way
-    are held beside the frames: up to 32 MiB in a process.
+    Any number of threads may read concurrently. All threads of a process share its requests in flight, about 320.
+    Bytes in flight are held in addition to the frames: up to 32 MiB per process.
 
     Parameters
     ----------
@@ -62,11 +62,11 @@ class StoreDevice(Device):
     page_bytes
         Size of a page.
     bound
-        For each object, whether its pages were sealed with the seed of its name.
+        For each object, whether its pages were sealed with a seed derived from its name.
     depth
-        Reads of the local tier in flight.
+        Reads in flight on the local tier.
     tier
-        Where pages are kept on this machine, if they are.
+        Where pages are kept on the local disk; None to keep none.
     """
 
     def __init__(
@@ -93,9 +93,9 @@ class StoreDevice(Device):
             try:
                 self._tier = MirroredFiles(tier, objects, page_bytes, bound, depth)
             except StorageError as error:
-                if error.errno not in NO_ROOM:  # the store has it all the same
+                if error.errno not in NO_ROOM:  # without room for a tier, all pages come from the store
                     raise
-        # what is all on the disk is read as from a disk
+        # If the tier can hold the whole relation, reads are planned as for a disk.
         self.merges = tier is None or tier.budget < self.page_count * page_bytes
 
     def read(self, pages: Ints, frames: Frames) -> None:
@@ -109,7 +109,7 @@ class StoreDevice(Device):
         begin = time.perf_counter()
         there = np.zeros(len(pages), bool) if self._tier is None else self._tier.there(pages)
         try:
-            # what is far away is on its way while what is here is read
+            # Pages from the store are in flight while cached pages are read.
             coming = self._fetch(pages, frames, np.flatnonzero(~there))
             try:
                 found = self._tier.read(pages, frames, there) if self._tier is not None and there.any() else there
@@ -139,7 +139,7 @@ class StoreDevice(Device):
             self.counters.fetched_bytes += fetched
 
     def _fetch(self, pages: Ints, frames: Frames, which: Ints, *, gap: int | None = None, keep: bool = True) -> _Coming:
-        """Begin to bring some pages into their frames, unverified."""
+        """Start fetching some pages into their frames, unverified."""
         if not which.size:
             return _Coming([], 0, 0)
         order = which[np.argsort(pages[which], kind="stable")]
@@ -166,7 +166,7 @@ class StoreDevice(Device):
         return _Coming(calls, int(firsts.size), int((lasts - firsts + 1).sum()) * self.page_bytes)
 
     def _calls(self, firsts: Ints, lasts: Ints) -> list[tuple[int, int]]:
-        """Part requests into calls: of one object each, of so many and so much as is brought at once."""
+        """Group requests into calls: one object per call, within the limits of requests and bytes per call."""
         files = np.searchsorted(self._starts, firsts, side="right") - 1
         sizes = (lasts - firsts + 1) * self.page_bytes
         calls, begin, held = [], 0, 0
@@ -181,7 +181,7 @@ class StoreDevice(Device):
         return [*calls, (begin, firsts.size)]
 
     def _brought(self, firsts: Ints, lasts: Ints) -> list[Frames]:
-        """Bring runs of pages of one object."""
+        """Fetch runs of pages of one object."""
         number = int(np.searchsorted(self._starts, firsts[0], side="right")) - 1
         place, size = self.places[number], self.page_bytes
         starts, counts = (firsts - self._starts[number]).tolist(), (lasts - firsts + 1).tolist()
@@ -193,8 +193,8 @@ class StoreDevice(Device):
                 found = place.store.read_ranges(place.key, [start * size for start in starts], lengths)
         except FileNotFoundError:
             raise DeviceError(
-                f"{place} is gone, and this relation was open with it: a vacuum has removed its version, or somebody "
-                "the object; open the relation again, and have vacuum leave versions for longer (older_than)"
+                f"{place} is gone, although this relation is open: a vacuum removed its version, or the object was "
+                "deleted; open the relation again, and have vacuum keep versions longer (older_than)"
             ) from None
         for start, count, run in zip(starts, counts, found, strict=True):
             if run.nbytes != count * size:
@@ -219,7 +219,7 @@ class StoreDevice(Device):
             )  # fmt: skip
 
     def _gap(self) -> int:
-        """Return how many bytes nobody wants are brought sooner than another request is made."""
+        """Return the largest gap, in bytes, that is cheaper to fetch than to skip with another request."""
         known = _measured.get(self._measured_as())
         if known is None:
             return _GUESSED_GAP
@@ -229,7 +229,7 @@ class StoreDevice(Device):
         return self.places[0].store.address, self.page_bytes
 
     def measure(self, *, seed: int = 0) -> DeviceProfile:
-        """Time requests of a page, one at a time and many at once, and long runs: some hundreds of requests."""
+        """Time single-page requests, one at a time and many together, and long runs: some hundreds of requests."""
         generator = np.random.default_rng(seed)
         most = min(self.page_count, max(2 * self.depth, _MEASURED_BYTES // self.page_bytes))
         frames = self.allocate(max(1, most))
@@ -240,7 +240,7 @@ class StoreDevice(Device):
             self._fetch(pages, frames[: pages.size], np.arange(pages.size), gap=0, keep=False).wait()
             return time.perf_counter() - begin
 
-        seconds(np.zeros(1, np.int64))  # the first connects
+        seconds(np.zeros(1, np.int64))  # the first request connects
         one = min(seconds(generator.integers(0, self.page_count, 1)) for _ in range(_SAMPLE))
         random = np.unique(generator.integers(0, self.page_count, many))
         queued = min(seconds(random) for _ in range(_SAMPLE)) / random.size
@@ -271,23 +271,24 @@ class StoreDevice(Device):
 
 
 class _Coming(NamedTuple):
-    """Pages that are on their way, by so many requests."""
+    """Calls in flight, and the requests and bytes they amount to."""
 
     calls: list[Future[None]]
     requests: int
     fetched_bytes: int
 
     def wait(self) -> None:
-        """Return when all have come, or all have ended and some in failure."""
+        """Wait for all calls, then raise the error of the first that failed."""
         wait(self.calls)
         for call in self.calls:
             call.result()
 
 
 def _widest_gap(pages: Ints, gap: int) -> tuple[int, int, int]:
-    """Return which gaps, in pages, are brought with ascending pages: of all no more than `MOST_FETCHED`.
+    """Return which gaps between ascending pages to fetch, so that the total stays within `MOST_FETCHED`.
 
-    All up to the first width; then some up to the second, which was given, while the third is left of what may come.
+    Returns three numbers of pages: all gaps up to the first are fetched; gaps up to the second (``gap``) are fetched
+    while the third, the remaining allowance, lasts.
     """
     steps = np.diff(pages)
     between = steps[(steps > 1) & (steps <= gap + 1)] - 1
@@ -300,7 +301,7 @@ def _widest_gap(pages: Ints, gap: int) -> tuple[int, int, int]:
 
 @kernel
 def _requests(pages: Ints, starts: Ints, gap: int, wider: int, left: int, most: int) -> Ints:
-    """Return the bounds of requests in ascending page ids: see `StoreDevice`; no request is for two objects."""
+    """Return the bounds of requests in ascending page ids. No request covers two objects."""
     bounds = np.empty(pages.size + 1, np.int64)
     bounds[0], count = 0, 1
     end = starts[np.searchsorted(starts, pages[0], side="right")]

@@ -1,6 +1,6 @@
 """System calls for compiled code: reads, advice, and Linux's native asynchronous I/O.
 
-The C library's functions are called by their symbol, which, unlike an address, may be kept in Numba's cache on disk.
+The C library's functions are called by symbol. Unlike an address, a symbol can be stored in Numba's cache on disk.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ __all__ = [
     "advise", "error_place", "pread", "system",
 ]  # fmt: skip
 
-# The four calls have other numbers on each architecture; elsewhere, and off Linux, nobody calls them.
+# The numbers of these four calls depend on the architecture. On other architectures and systems they are never called.
 _X86 = platform.machine() in ("x86_64", "AMD64")
 HAS_QUEUE = sys.platform == "linux" and sys.byteorder == "little" and (_X86 or platform.machine() == "aarch64")
 IO_SETUP, IO_DESTROY, IO_GETEVENTS, IO_SUBMIT = (206, 207, 208, 209) if _X86 else (0, 1, 4, 2)
 
 WILL_NEED = 3
 EINTR, EIO = errno.EINTR, errno.EIO
-if TYPE_CHECKING:  # to the type checker they are functions; to Numba, typed symbols
+if TYPE_CHECKING:  # functions for the type checker, typed symbols for Numba
 
     def pread(file: int, address: int, size: int, offset: int) -> int:
         """Read into memory at an address; return the bytes read, or -1."""
         ...
 
     def advise(file: int, offset: int, size: int, advice: int) -> int:
-        """Tell the system what will be read."""
+        """Advise the system of what will be read."""
         ...
 
     def system(number: int, a: int, b: int, c: int, d: int, e: int) -> int:

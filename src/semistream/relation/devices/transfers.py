@@ -1,18 +1,17 @@
-"""Compiled loops that bring pages from files into memory, without the GIL.
+"""Compiled loops that read pages from files into memory, without the GIL.
 
-Each takes a list of page ids, turns runs of consecutive ids into one request each, and checks every page's
-checksum while its bytes are still near the processor:
+Each takes a list of page ids and makes one request of each run of consecutive ids. It verifies the checksum of every
+page while the page is still in the processor's cache:
 
 * `read_queued` keeps many requests in flight from one thread through Linux's native asynchronous I/O
-  (``io_submit``, ``io_getevents``). Freed places in the queue are filled *before* the pages that just arrived
-  are checked, so the device works while the processor does. Needs ``O_DIRECT``: on a buffered file
-  ``io_submit`` waits.
-* `read_simple` reads one request after the other with ``pread``. On a buffered file it tells the kernel of
-  the next requests (``POSIX_FADV_WILLNEED``), which starts them: several in flight again. On a direct file
-  several threads run it at once, each with its share.
+  (``io_submit``, ``io_getevents``). It fills free slots of the queue *before* it checks the pages that just arrived,
+  so the device and the processor work in parallel. It needs ``O_DIRECT``: on a buffered file ``io_submit`` blocks.
+* `read_simple` reads one request after the other with ``pread``. On a buffered file it advises the kernel of the next
+  requests (``POSIX_FADV_WILLNEED``); the kernel starts them, so several are in flight. On a direct file several
+  threads run it in parallel, each with its share.
 
-Both return one of the outcomes below and leave details in ``report``: the index of the page concerned, the
-error number of the system, and the number of runs of consecutive pages.
+Both return one of the outcomes below and store details in ``report``: the index of the page concerned, the system's
+error number, and the number of runs of consecutive pages.
 """
 
 from __future__ import annotations
@@ -58,10 +57,10 @@ ENDED = 3
 FAILED = 4
 """Reading page ``report[0]`` failed with error ``report[1]``."""
 NO_QUEUE = 5
-"""The queue refused with error ``report[1]``; nothing is in flight, and another way to read may do."""
+"""The queue refused with error ``report[1]``. Nothing is in flight, and another read method may work."""
 
-# A direct read can go on only at a sector's border. The odd end of a truncated file is read again, and then
-# ends.
+# A direct read can continue only at a sector boundary. A partial sector at the end of a truncated file is read again,
+# and then the file ends.
 SECTOR = 512
 
 Words = NDArray[np.uint64]
@@ -81,7 +80,7 @@ def _file_of(starts: Ints, page: int) -> int:
 
 @kernel
 def _run_length(pages: Ints, first: Int, stop: int, most: int, end: int) -> int:
-    """Return how many pages from index ``first`` on have consecutive ids below ``end``."""
+    """Return how many pages from index ``first`` on have consecutive ids below ``end``, ``most`` at most."""
     length = 1
     while (
         length < most
@@ -95,7 +94,7 @@ def _run_length(pages: Ints, first: Int, stop: int, most: int, end: int) -> int:
 
 @kernel
 def _is_new_run(pages: Ints, at: Int, file_start: int) -> bool:
-    """Whether index ``at`` begins a run, and not just another request of a run that one could not hold."""
+    """Whether index ``at`` begins a run, rather than continuing one that was split into several requests."""
     return at == 0 or pages[at] != pages[at - 1] + 1 or pages[at] == file_start
 
 
@@ -109,7 +108,7 @@ def _first_absent(pages: Ints, first: Int, stop: int, count: int) -> int:
 
 @kernel
 def first_bad_frame(frames: Words, first: int, count: int, first_id: int, seed: np.uint64) -> int:
-    """Return the first of ``count`` frames whose page is not what was written, or -1; ids go on from the first one."""
+    """Return the first of ``count`` frames that fails its checksum, or -1. Page ids count up from ``first_id``."""
     for i in range(count):
         if checksum_words(frames[first + i], first_id + i, seed) != frames[first + i, 0]:
             return first + i
@@ -135,18 +134,18 @@ def read_simple(
     Parameters
     ----------
     files, starts, seeds
-        File descriptors, the global id of the first page of each, ending with the number of all pages, and what
-        the checksums of each file's pages are seeded with beside their id.
+        File descriptors; the global id of the first page of each file, then the number of all pages; and the checksum
+        seed of each file, which is combined with the page id.
     pages, frames
         Global ids, and one row of words for each.
     most
-        Pages in one request at most.
+        Maximum pages of a request.
     ahead
-        Requests of which the kernel is told in advance; 0 for direct files.
+        Number of requests that the kernel is advised of in advance; 0 for direct files.
     verify
         False only to measure what checking costs.
     report
-        Three numbers out: index, error number, runs.
+        Output, three numbers: index, error number, runs.
     """
     absent = _first_absent(pages, first, stop, starts[-1])
     if absent >= 0:
@@ -213,30 +212,30 @@ def read_queued(
     slots: Ints,
     report: Ints,
 ) -> int:
-    """Read all pages with up to ``depth`` requests in flight; parameters as `read_simple`, and
+    """Read all pages with up to ``depth`` requests in flight. Other parameters are as in `read_simple`.
 
     Parameters
     ----------
     queue
-        What ``io_setup`` gave; no other thread may use it meanwhile.
+        The context from ``io_setup``. No other thread may use it meanwhile.
     window
-        Bytes in flight at most, if that is less: with too many, long requests all end together, and checking
-        them waits until there is nothing left to overlap with.
+        Maximum bytes in flight, in addition to ``depth``. With too many, long requests all complete together, and
+        checking them no longer overlaps with reading.
     control, pointers, events, slots
-        Room for ``depth`` control blocks (8 words: data, key, operation and file, address, size, offset, 2
-        unused), their addresses, events (4: data, block, result, 0), and 7 × ``depth`` numbers of our own.
+        Buffers for ``depth`` control blocks (8 words: data, key, operation and file, address, size, offset, 2
+        unused), their addresses, events (4 words: data, block, result, 0), and 7 × ``depth`` numbers for this loop.
     """
     count = pages.size
-    at: Int = np.int64(0)  # as an int, Numba would compile all that takes it for the constant 0 as well
+    at: Int = np.int64(0)  # with a plain int, Numba would also compile every callee for the constant 0
     absent = _first_absent(pages, at, count, starts[-1])
     if absent >= 0:
         report[0] = absent
         return NO_SUCH_PAGE
     page_bytes = frames.shape[1] * 8
     address = frames.ctypes.data
-    # Of each request in a slot: index of its first page, pages, bytes that have arrived.
+    # Per slot, for its request: index of the first page, number of pages, bytes that have arrived.
     begin, length, arrived = slots[0], slots[1], slots[2]
-    # Slots to submit wait in `ready`; whole requests to check in `check_first`, `check_length`.
+    # `ready` holds slots to submit; `check_first` and `check_length` hold complete requests to check.
     free, ready, check_first, check_length = slots[3], slots[4], slots[5], slots[6]
     free_count, ready_count, check_count = depth, 0, 0
     for i in range(depth):
@@ -246,8 +245,8 @@ def read_queued(
     outcome = DONE
 
     while True:
-        # Fill free slots, unless something went wrong: then only wait for what is in flight, because the
-        # device still writes into memory that the caller may give away after we return.
+        # Fill free slots. After a failure, only wait for requests in flight: the device still writes into memory
+        # that the caller may free after we return.
         while outcome == DONE and free_count > 0 and at < count:
             file = _file_of(starts, pages[at])
             run = _run_length(pages, at, count, most, starts[file + 1])
@@ -291,7 +290,7 @@ def read_queued(
                 break
             submitted += taken
             in_flight += taken
-        # What the queue did not take yet is offered again after some completions.
+        # Requests that the queue did not accept are submitted again after some completions.
         for i in range(submitted, ready_count):
             ready[i - submitted] = ready[i]
         ready_count -= submitted
@@ -318,7 +317,7 @@ def read_queued(
             error = error_place()[0]
             if error == EINTR:
                 continue
-            # The caller must destroy the queue, which waits for what is in flight.
+            # The caller must destroy the queue, which waits for requests in flight.
             report[1] = error
             return NO_QUEUE
         in_flight -= happened
