@@ -1,16 +1,17 @@
-"""Which pages to read together (SSIJ §IV-D): single pages cost a seek each, runs cost what lies in between.
+"""Which pages to read together (SSIJ §IV-D): each single page costs a seek; a run also reads the pages in its gaps.
 
-A run of ``n`` pages costs ``S + n·T``. The pages that are wanted are cut into runs, each from a wanted page to a
-wanted page, at most ``max_scan`` pages long; what lies between is read and thrown away. The cheapest cut is found from
-the last page backwards:
+A run of ``n`` pages costs ``S + n·T``. The wanted pages are cut into runs. Each run begins and ends with a wanted page
+and is at most ``max_scan`` pages long. Pages in between that are not wanted are read and discarded. The cheapest cut is
+found from the last page backwards:
 
     OPT[j] = min over k ≥ j, p[k] - p[j] < max_scan, of  S + T·(p[k] - p[j] + 1) + OPT[k + 1]
 
-where ``p[j]`` is the j-th wanted page. The paper tries every ``k`` for every ``j``, which takes ``O(n·max_scan)``. What
-depends on ``k`` alone, ``T·p[k] + OPT[k + 1]``, is looked for in a window that moves with ``j``, so a queue that keeps
-only what can still become the least gives each minimum at once: ``O(n)`` in all, for any ``max_scan``.
+where ``p[j]`` is the j-th wanted page. The paper tries every ``k`` for every ``j``, which takes ``O(n·max_scan)``. Only
+``T·p[k] + OPT[k + 1]`` depends on ``k``, and the window of possible ``k`` moves with ``j``. A queue that keeps only the
+values that can still become the minimum gives each minimum in constant time on average: ``O(n)`` in total, for any
+``max_scan``.
 
-Two wanted pages ``1 + S/T`` or more apart are never cheaper in one run; the recurrence finds that out by itself.
+Two wanted pages ``1 + S/T`` or more apart are never cheaper in one run; the recurrence covers this case.
 
 Examples
 --------
@@ -38,10 +39,10 @@ Pages = NDArray[np.int32]
 
 @kernel
 def _cut(pages: Pages, seek: float, max_scan: int, cost: Floats, ends: Pages, window: Pages) -> tuple[int, float]:
-    """Fill ``ends[j]`` with the last wanted page of the best run from ``j``; costs are in transfers of a page.
+    """Fill ``ends[j]`` with the last wanted page of the best run from ``j``; the unit of costs is one page transfer.
 
-    ``window`` is a ring of ``max_scan + 1`` places for the queue, and ``cost`` one of ``max_scan + 2``: what is further
-    on can be in no run from here. Returns the number of queue operations, and the cost of all.
+    ``window`` is a ring of ``max_scan + 1`` places for the queue, and ``cost`` is a ring of ``max_scan + 2``: no run
+    from here reaches further. Returns the number of queue operations and the total cost.
     """
     n = pages.size
     size, ring = window.size, cost.size
@@ -50,7 +51,7 @@ def _cut(pages: Pages, seek: float, max_scan: int, cost: Floats, ends: Pages, wi
     operations = 0
     for j in range(n - 1, -1, -1):
         value = pages[j] + cost[(j + 1) % ring]
-        # an earlier end that costs less outlives these; of equal ones the longer run has fewer seeks
+        # Drop ends that cost more than this one. On a tie, keep the later end: the longer run has fewer seeks.
         while back > front:
             last = window[(back - 1) % size]
             if pages[last] + cost[(last + 1) % ring] <= value:
@@ -107,7 +108,7 @@ def _last_run(ends: Pages) -> Int:
 
 @kernel
 def _list_pages(pages: Pages, ends: Pages, begin: int, listed: Ints) -> tuple[Int, Int]:
-    """List the pages of runs from the one at ``begin`` on while they fit; return how many, and where to go on."""
+    """List the pages of runs, starting with the run at ``begin``, while they fit; return the count and the next run."""
     count: Int = 0
     j: Int = begin
     while j < pages.size:
@@ -129,40 +130,40 @@ class ReadPlan(NamedTuple):
     cost: float
     """Seconds, or whatever unit the costs were given in."""
     operations: int
-    """Steps that finding it took."""
+    """Queue operations needed to find the plan."""
 
     def runs(self) -> tuple[Ints, Ints]:
         """Return first page and length of each run."""
         return _runs(self.pages, self.ends)
 
     def but_last(self) -> ReadPlan:
-        """Return the plan without its last run, if it has others: what lies behind may make another one cheaper."""
+        """Return the plan without its last run, unless it is the only one: later pages may make another run cheaper."""
         last = int(_last_run(self.ends))
         return self._replace(pages=self.pages[:last], ends=self.ends[:last]) if last else self
 
     def list_pages(self, begin: int, listed: Ints) -> tuple[Ints, int]:
-        """List the pages of some runs, those in between included.
+        """List the pages of some runs, including the pages between wanted ones.
 
-        ``begin`` is 0 at first, later what the last call returned; the plan is done when it is ``len(pages)``. A run is
-        never cut: ``listed`` has room for the longest.
+        ``begin`` is 0 for the first call, then the value that the last call returned. The plan is done when it equals
+        ``len(pages)``. A run is never cut: ``listed`` must have room for the longest run.
         """
         count, after = _list_pages(self.pages, self.ends, begin, listed)
         return listed[:count], int(after)
 
 
 class ReadPlanner:
-    """Makes plans in arrays that it keeps: ``bytes_per_page`` for each page that may be wanted at once.
+    """Makes read plans in arrays that it reuses; they need ``bytes_per_page`` for each wanted page of a plan.
 
-    A plan takes time in proportion to the pages wanted, whatever ``max_scan`` is.
+    Planning takes time proportional to the number of wanted pages, for any ``max_scan``.
 
     Parameters
     ----------
     capacity
-        Wanted pages at most.
+        Maximum number of wanted pages.
     seek, transfer
         Cost of a seek and of the transfer of a page (``S``, ``T``).
     max_scan
-        Pages of a run at most. Longer runs save seeks, and need a buffer of that size.
+        Maximum pages of a run. Longer runs save seeks, and need a buffer of that size.
     """
 
     bytes_per_page = 8
@@ -176,7 +177,7 @@ class ReadPlanner:
 
     @classmethod
     def bytes_for(cls, capacity: int, max_scan: int) -> int:
-        """Return what a planner holds."""
+        """Return the bytes of a planner's arrays."""
         return cls.bytes_per_page * capacity + 4 * (max_scan + 1) + 8 * (max_scan + 2)
 
     @property
@@ -186,30 +187,30 @@ class ReadPlanner:
 
     @property
     def capacity(self) -> int:
-        """Wanted pages at most."""
+        """Maximum number of wanted pages."""
         return self.pages.size
 
     def resize(self, capacity: int) -> None:
-        """Make room for another number of wanted pages; plans made before are void."""
+        """Change the maximum number of wanted pages; earlier plans become invalid."""
         self.pages = np.empty(capacity, np.int32)
-        """Room to put wanted pages into, for `plan`."""
+        """Buffer for the wanted pages that are passed to `plan`."""
         self._ends = np.empty(capacity, np.int32)
 
     def plan(self, pages: Pages) -> ReadPlan:
-        """Return the cheapest plan for wanted pages, ascending and each once. It is valid until the next one."""
+        """Return the cheapest plan for wanted pages, ascending and distinct. It is valid until the next plan."""
         ratio = self.seek / self.transfer
         operations, cost = _cut(pages, ratio, self.max_scan, self._cost, self._ends, self._window)
         return ReadPlan(pages, self._ends[: pages.size], cost * self.transfer, operations)
 
     def plan_for(self, wanted: Ints) -> ReadPlan:
-        """Return the cheapest plan for pages that are wanted by several each, ascending."""
+        """Return the cheapest plan for wanted pages, ascending, which may contain duplicates."""
         first = np.flatnonzero(np.diff(wanted, prepend=wanted[0] - 1)) if wanted.size else np.empty(0, np.int64)
         distinct = self.pages[: first.size]
         distinct[:] = wanted[first]
         return self.plan(distinct)
 
     def plan_greedily(self, pages: Pages) -> ReadPlan:
-        """Return a plan that joins neighbours while that pays by itself; see `greedy_plan`."""
+        """Return a plan that extends each run while the next gap costs less than a seek; see `greedy_plan`."""
         ratio = self.seek / self.transfer
         _cut_greedily(pages, ratio, self.max_scan, self._ends)
         plan = ReadPlan(pages, self._ends[: pages.size], 0.0, pages.size)
@@ -223,9 +224,10 @@ def optimal_plan(pages: Pages, *, seek: float, transfer: float, max_scan: int) -
 
 
 def greedy_plan(pages: Pages, *, seek: float, transfer: float, max_scan: int) -> ReadPlan:
-    """Return the plan of Seeger et al.: each run goes on as far as it may, over gaps that cost less than a seek.
+    """Return the plan of Seeger et al.: each run extends as far as allowed, across gaps that cost less than a seek.
 
-    It is the paper's comparator. It is optimal until ``max_scan`` cuts a run: then it cuts wherever the limit falls.
+    The paper compares against this plan. It is optimal unless ``max_scan`` cuts a run: then it cuts where the limit
+    falls.
     """
     return ReadPlanner(pages.size, seek=seek, transfer=transfer, max_scan=max_scan).plan_greedily(pages)
 

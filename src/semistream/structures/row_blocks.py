@@ -1,16 +1,17 @@
-"""Rows that vary in length in one array of words, each in one piece, put and freed in any order.
+"""Variable-length rows in one array of words. Each row is contiguous; rows are put and freed in any order.
 
 ::
 
     ┌────────────┬────────┬──────────────┬──────────────────┐
-    │ 7 · row    │ hole   │ 2 · row      │ not used yet     │     a block: the number of its slot, then the row
+    │ 7 · row    │ hole   │ 2 · row      │ not used yet     │     a block: its slot number, then the row
     └────────────┴────────┴──────────────┴──────────────────┘     a hole: its size, then the next hole of its kind
                                           tail
 
-A row that goes leaves a hole, and a row that comes takes a hole of its own size if there is one: as many of each length
-go as come, so most fit. Else it takes the tail, or a part of a larger hole. When free words are enough but none of
-that is, all rows are moved together, and the holes are gone. So what fits is a question of how many words are free, and
-of no more; a 64th of them are kept free, so that rows are not moved together for each that comes.
+A freed row leaves a hole, and a new row uses a hole of its own size if there is one. Rows of each length are freed
+about as often as they are added, so most new rows fit into a hole. Otherwise the row goes to the tail, or into a part
+of a larger hole. If neither is large enough although enough words are free, all rows are compacted and the holes
+disappear. So only the number of free words decides whether a row fits. One word in 64 is kept free, so that rows are
+not compacted for every new row.
 """
 
 from __future__ import annotations
@@ -45,24 +46,25 @@ __all__ = [
 ]
 
 WORD, HEAD = 8, 4
-"""Bytes of a word, and of what is in a block before the row."""
+"""Bytes of a word, and of a block's head: the slot number before the row."""
 TAIL, USED, READY = 0, 1, 2
-"""Of the state: words up to the last row, words that rows need, and once it is set up 1, and 1 more for each time that
-rows were moved together."""
+"""Places in ``state``: words up to the end of the last row; words that rows need; 0 before the arrays are set up, then
+1 plus the number of compactions."""
 STATE_WORDS = 3
 KINDS = 96
-"""Kinds of holes: of less than 32 words each size is one, of more a quarter of a power of two."""
+"""Kinds of holes: one for each size below 32 words, then four for each power of two."""
 _SINGLE, _FIRST_POWER = 32, 5
 _TRIES = 8
-"""Holes that are looked at of a kind with several sizes."""
+"""Holes to check in a kind with several sizes."""
 _LOW, _HOLE, _WIDER = 0xFFFFFFFF, 0xFFFFFFFF, 1 << 30
-"""The half of a word that says whose it is; that of a hole; the bit of a block that is a word longer than its row."""
+"""Mask of the half word with the slot number; its value for a hole; bit set if a block is one word longer than its
+row."""
 SPARE = 64
-"""Of so many words one is not for rows."""
+"""One word in this many is not used for rows."""
 
 
 class RowTable(NamedTuple):
-    """The arrays of a store. Fixed rows lie in ``data``, and others are empty; else ``words`` are the same bytes."""
+    """The arrays of a row store; ``words`` is a view of ``data``. For fixed-width rows only ``data`` is not empty."""
 
     data: Bytes
     words: Ints
@@ -73,19 +75,19 @@ class RowTable(NamedTuple):
 
 @inner_kernel
 def words_of(length: Int) -> Int:
-    """Return how many words a row of so many bytes takes."""
+    """Return how many words a row of ``length`` bytes needs."""
     return max(2, (length + (HEAD + WORD - 1)) // WORD)
 
 
 @inner_kernel
 def free_words(t: RowTable) -> Int:
-    """Return how many words there are for more rows."""
+    """Return how many words are available for more rows."""
     return t.words.size - t.words.size // SPARE - np.int64(t.state[USED])
 
 
 @inner_kernel
 def _size_of(word: Int) -> Int:
-    """Return the words of the block, or of the hole, that begins with this word."""
+    """Return the size in words of the block or hole that begins with this word."""
     if word & _LOW == _HOLE:
         return word >> 32
     return words_of(word >> 32) + (1 if word & _WIDER else 0)
@@ -93,7 +95,7 @@ def _size_of(word: Int) -> Int:
 
 @inner_kernel
 def _kind_of(size: Int, kinds: int) -> Int:
-    """Return the kind of a hole; larger ones are of the same kind or of a later one."""
+    """Return the kind of a hole of ``size`` words; a larger hole has the same or a higher kind."""
     if kinds == 1:
         return 0
     if size < _SINGLE:
@@ -115,7 +117,7 @@ def _leave(t: RowTable, at: Int, size: Int) -> None:
 
 @inner_kernel
 def _hole_of_kind(t: RowTable, kind: Int, need: Int) -> Int:
-    """Take a hole that is large enough out of those of a kind; return -1 if none is found."""
+    """Unlink a hole of this kind that is large enough and return it; return -1 if none is found."""
     before: Int = -1
     at = np.int64(t.holes[kind])
     tries = _TRIES if t.holes.size > 1 else t.words.size
@@ -134,7 +136,7 @@ def _hole_of_kind(t: RowTable, kind: Int, need: Int) -> Int:
 
 @inner_kernel
 def _move_together(t: RowTable) -> None:
-    """Move all rows to the front, in their order, so that all that is free is behind them."""
+    """Compact: move all rows to the front, in their order, so that all free words are behind them."""
     words, at, to, tail = t.words, 0, 0, np.int64(t.state[TAIL])
     while at < tail:
         word = np.int64(words[at])
@@ -156,7 +158,7 @@ def _move_together(t: RowTable) -> None:
 
 @inner_kernel
 def _take(t: RowTable, need: Int) -> tuple[Int, Int]:
-    """Return where so many words are to be had, and how many they are: one more, if that would be left over."""
+    """Allocate ``need`` words; return their position and number, which is one more if one word would be left over."""
     kind = _kind_of(need, t.holes.size)
     at: Int = _hole_of_kind(t, kind, need)
     if at < 0:
@@ -183,13 +185,13 @@ def _take(t: RowTable, need: Int) -> tuple[Int, Int]:
 
 @kernel
 def close_holes(t: RowTable) -> None:
-    """Move all rows to the front."""
+    """Compact: move all rows to the front."""
     _move_together(t)
 
 
 @inner_kernel
 def put_row(t: RowTable, width: int, slot: Int, data: Bytes, start: Int, length: Int) -> None:
-    """Copy a row into a free slot; if rows vary, there are enough words."""
+    """Copy a row into a free slot; for variable-length rows the caller has checked that enough words are free."""
     if t.words.size == 0:
         copy_bytes(t.data, slot * width, data, start, width)
         return
@@ -204,14 +206,14 @@ def put_row(t: RowTable, width: int, slot: Int, data: Bytes, start: Int, length:
 
 @kernel
 def put_rows(t: RowTable, width: int, slots: Slots, data: Bytes, starts: Ints, lengths: Ints) -> None:
-    """Copy rows into free slots, for all of which there are enough words."""
+    """Copy rows into free slots; the caller has checked that enough words are free for all."""
     for i in range(slots.size):
         put_row(t, width, np.int64(slots[i]), data, starts[i], lengths[i])
 
 
 @kernel
 def free_blocks(t: RowTable, slots: Slots) -> None:
-    """Give back what the rows of slots have; slots without a row are passed over."""
+    """Free the blocks of slots; slots without a row are skipped."""
     for i in range(slots.size):
         at = np.int64(t.first[slots[i]])
         if at < 0:
@@ -228,7 +230,7 @@ def free_blocks(t: RowTable, slots: Slots) -> None:
 
 @kernel
 def rename_blocks(t: RowTable, sources: Slots, targets: Slots) -> None:
-    """Give the rows of slots to other slots, which have none."""
+    """Assign the rows of ``sources`` to the slots ``targets``, which have none."""
     for i in range(sources.size):
         at = np.int64(t.first[sources[i]])
         t.first[sources[i]], t.first[targets[i]] = -1, at
@@ -237,7 +239,7 @@ def rename_blocks(t: RowTable, sources: Slots, targets: Slots) -> None:
 
 @kernel
 def lengths_of(t: RowTable, slots: Slots, more: int) -> Ints:
-    """Return the bytes of the rows in slots, and so many more each; slot -1 has none."""
+    """Return the bytes of the row in each slot, plus ``more``; slot -1 has no row."""
     lengths = np.empty(slots.size, np.int64)
     for i in range(slots.size):
         at = np.int64(t.first[slots[i]]) if slots[i] >= 0 else np.int64(-1)
@@ -247,7 +249,7 @@ def lengths_of(t: RowTable, slots: Slots, more: int) -> Ints:
 
 @kernel
 def gather_rows(t: RowTable, slots: Slots) -> tuple[Bytes, Ints]:
-    """Return copies of the rows in slots, one after the other, and where each starts."""
+    """Return copies of the rows in slots, concatenated, and the start of each."""
     starts = np.empty(slots.size, np.int64)
     total = 0
     for i in range(slots.size):
@@ -262,7 +264,7 @@ def gather_rows(t: RowTable, slots: Slots) -> tuple[Bytes, Ints]:
 
 @kernel
 def _list_blocks(t: RowTable) -> tuple[Ints, Ints, Ints]:
-    """Return where blocks and holes begin, how many words they have, and the slot of each; -1 is a hole."""
+    """Return begin, size in words and slot of each block and hole; the slot of a hole is -1."""
     tail = np.int64(t.state[TAIL])
     begins, sizes, slots = np.empty(tail, np.int64), np.empty(tail, np.int64), np.empty(tail, np.int64)
     count, at = 0, np.int64(0)
@@ -276,7 +278,7 @@ def _list_blocks(t: RowTable) -> tuple[Ints, Ints, Ints]:
 
 
 def check_blocks(t: RowTable, used: Slots) -> None:
-    """Assert that exactly ``used`` hold rows, and that blocks and holes fill all up to the tail."""
+    """Assert that exactly the slots ``used`` hold rows, and that blocks and holes fill all words up to the tail."""
     assert np.array_equal(np.flatnonzero(t.first >= 0), np.sort(used)), "slots in use differ"
     begins, sizes, slots = _list_blocks(t)
     assert np.all(sizes > 1), "a block has less than two words"

@@ -1,9 +1,9 @@
-"""Rows in numbered slots of flat arrays, put, read and freed one by one in any order.
+"""Rows in numbered slots of flat arrays; each row can be put, read and freed individually, in any order.
 
-Fixed-width rows lie at ``slot * stride``. Rows that vary in length lie in blocks (`row_blocks`), each in one piece, so
-that either are read where they lie.
+Fixed-width rows are stored at ``slot * stride``. Variable-length rows are stored in contiguous blocks (`row_blocks`).
+Both are read in place.
 
-The arrays may be given from outside (memory-mapped files), which makes the store shareable between processes.
+The caller may supply the arrays (memory-mapped files); then processes can share the store.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from semistream.structures.row_blocks import HEAD, KINDS, SPARE, WORD, RowTable
 __all__ = ["RowStore"]
 
 _SLOT_BYTES = 4
-"""Beside a block: where it is."""
+"""Bytes per slot in addition to its block: the position of the block."""
 _ROUNDING = (WORD - 1) / 2
-"""Bytes of a block that no row has, on average."""
+"""Mean unused bytes per block, because blocks are whole words."""
 _MOST_WORDS, _LONGEST = (1 << 31) - 1, (1 << 31) - 1
-"""Words of a store, and bytes of a row in it, at most: both are counted in 31 bits."""
+"""Maximum words of a store, and maximum bytes of a row in it: both are stored in 31 bits."""
 _FEW = 1 << 14
-"""Bytes of a store that is not so small that all holes are of one kind."""
+"""Bytes from which a store distinguishes kinds of holes; a smaller one has a single kind, to save memory."""
 
 
 def _fixed(data: Bytes) -> RowTable:
@@ -38,9 +38,10 @@ def _fixed(data: Bytes) -> RowTable:
 
 
 def _block_bytes(row_bytes: float) -> float:
-    """Return what a row takes, the same for means that differ by little: sizes of stores in files go by it.
+    """Return the bytes of a block for a row of ``row_bytes``, rounded so that similar means give the same result.
 
-    It is enough for rows that are all as long as expected, and for such that vary about it.
+    The rounding keeps the size of a store in files stable. The result is enough for rows that all have the expected
+    length, and for rows whose lengths vary around it.
     """
     step = 1 << max(0, int(max(row_bytes, WORD)).bit_length() - 6)
     row = math.ceil(max(row_bytes, WORD) / step) * step
@@ -48,22 +49,22 @@ def _block_bytes(row_bytes: float) -> float:
 
 
 class RowStore:
-    """Room for up to ``slots`` rows of one codec, and up to 16 GiB of such that vary in length.
+    """Room for up to ``slots`` rows of one codec; variable-length rows are limited to 16 GiB in total.
 
-    All memory is taken at once. A row is put, moved or freed in constant time and one copy; if rows vary, all of them
-    are moved together now and then.
+    All memory is allocated up front. A row is put, moved or freed in constant time and at most one copy.
+    Variable-length rows are compacted occasionally.
 
     Parameters
     ----------
     codec
         How the rows are encoded.
     slots
-        Rows at most.
+        Maximum number of rows.
     row_bytes
-        Expected bytes of a variable row: the store has room for ``slots`` rows of that size, or some
-        fewer if it is small. Ignored for fixed rows.
+        Expected bytes of a variable-length row: the store has room for ``slots`` rows of that size, or slightly fewer
+        if it is small. Ignored for fixed-width rows.
     arrays
-        Where the arrays live; a store that was left in mapped files is taken up as it was.
+        Where the arrays live. A store that was left in mapped files keeps its contents.
     """
 
     def __init__(self, codec: RowCodec, slots: int, row_bytes: float = 0.0, arrays: Arrays = in_memory) -> None:
@@ -71,7 +72,7 @@ class RowStore:
         self.slots = slots
         self.variable = codec.variable
         self.width: int = codec.stride
-        """Bytes of a row if rows are fixed."""
+        """Bytes of a fixed-width row."""
         self._row_bytes = row_bytes
         if not self.variable:
             self._t = _fixed(arrays("rows", slots * self.width, np.uint8))
@@ -91,7 +92,7 @@ class RowStore:
 
     @classmethod
     def bytes_per_slot(cls, codec: RowCodec, row_bytes: float = 0.0) -> int:
-        """Return what one slot costs in memory."""
+        """Return the bytes of one slot."""
         if not codec.variable:
             return codec.stride
         return math.ceil(SPARE / (SPARE - 1) * _block_bytes(row_bytes)) + _SLOT_BYTES
@@ -104,24 +105,24 @@ class RowStore:
 
     @property
     def table(self) -> RowTable:
-        """The arrays, for kernels; others after a `resize`."""
+        """The arrays, for kernels; `resize` replaces them."""
         return self._t
 
     @property
     def free_words(self) -> int:
-        """Words for more rows; none if rows are fixed."""
+        """Words available for more variable-length rows; 0 for fixed-width rows."""
         words = self._t.words.size
         return int(words - words // SPARE - self._t.state[blocks.USED]) if self.variable else 0
 
     @property
     def largest_row(self) -> int:
-        """The longest row that an empty store can take."""
+        """Bytes of the longest row that fits into an empty store."""
         if not self.variable:
             return self.width
         return min((self.free_words + int(self._t.state[blocks.USED])) * WORD - HEAD, _LONGEST)
 
     def fitting(self, lengths: Ints) -> int:
-        """Return how many of the rows, from the first on, fit into what is free."""
+        """Return how many of the rows, counted from the first, fit into the free words."""
         if not self.variable:
             return int(lengths.size)
         needed = np.cumsum(np.maximum(2, (lengths + (HEAD + WORD - 1)) // WORD) + (lengths > _LONGEST) * _MOST_WORDS)
@@ -137,27 +138,27 @@ class RowStore:
         blocks.put_rows(self._t, self.width, slots, rows.data, rows.starts, rows.lengths)
 
     def free(self, slots: Slots) -> None:
-        """Give slots back."""
+        """Free slots."""
         if self.variable:
             blocks.free_blocks(self._t, slots)
 
     def sizes(self, slots: Slots) -> Ints | int:
-        """Return the bytes of the rows in slots, of which -1 has none; one number if all take the same."""
+        """Return the bytes of the row in each slot, one number if all rows have the same size. Slot -1 has no row."""
         if not self.variable:
             return self.width + self.codec.blank_bytes
         return blocks.lengths_of(self._t, slots, self.codec.blank_bytes)
 
     def locate(self, slots: Slots) -> tuple[Bytes, Ints]:
-        """Return bytes and the start of each slot's row in them, ready for `RowCodec.decode`.
+        """Return a buffer and the start of each slot's row in it, ready for `RowCodec.decode`.
 
-        Rows are where they lie, until the next row is put or freed, and nothing is copied.
+        Nothing is copied. The result is valid until the next row is put or freed.
         """
         if self.variable:
             return self._t.data, self._t.first[slots].astype(np.int64) * WORD + HEAD
         return self._t.data, slots.astype(np.int64) * self.width
 
     def copied(self, slots: Slots) -> tuple[Bytes, Ints]:
-        """Return what `locate` does, of copies that stay."""
+        """Return the same as `locate`, but copies, which remain valid."""
         if self.variable:
             return blocks.gather_rows(self._t, slots)
         rows = self._t.data.reshape(-1, self.width)[slots].reshape(-1)
@@ -165,20 +166,20 @@ class RowStore:
 
     @property
     def moves(self) -> int:
-        """How often all rows were moved together."""
+        """Number of compactions."""
         return int(self._t.state[blocks.READY]) - 1 if self.variable else 0
 
     def fits_into(self, slots: int) -> bool:
-        """Say whether a store of so many slots has the words that the rows take."""
+        """Return whether the current rows fit into a store of ``slots`` slots."""
         words = self.words_for(slots)
         return not self.variable or int(self._t.state[blocks.USED]) <= words - words // SPARE
 
     def words_for(self, slots: int) -> int:
-        """Return the words of a store of so many slots; none if rows are fixed."""
+        """Return the words of a store of ``slots`` slots; 0 for fixed-width rows."""
         if not self.variable:
             return 0
         rows = self._bytes_for(slots)
-        # more slots must not be fewer words, though holes of all kinds take some
+        # More slots must never give fewer words, although the lists of all kinds of holes need memory.
         words = (rows - 4 * KINDS if rows >= _FEW else min(rows - 4, _FEW - 4 * KINDS)) // WORD
         return min(max(2, words), _MOST_WORDS)
 
@@ -197,7 +198,7 @@ class RowStore:
         blocks.rename_blocks(self._t, sources, targets)
 
     def resize(self, slots: int, arrays: ElasticArrays) -> None:
-        """Have another number of slots, all in use being below it; words in use must fit, too."""
+        """Change the number of slots. Slots in use must be below the new number, and words in use must fit."""
         if not self.variable:
             del self._t
             self._t = _fixed(arrays.resize("rows", slots * self.width))
@@ -222,6 +223,6 @@ class RowStore:
         self.slots = slots
 
     def check(self, used: Slots) -> None:
-        """Assert that exactly ``used`` hold rows and every word is in one block, in a hole or free."""
+        """Assert that exactly the slots ``used`` hold rows and every word is in one block, in a hole or free."""
         if self.variable:
             blocks.check_blocks(self._t, used)

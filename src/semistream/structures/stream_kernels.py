@@ -1,8 +1,8 @@
 """The compiled passes over `stream_table.StreamTable`: insert, probe, unhook.
 
-A tuple has a slot. Through ``entries`` a key leads to its first tuple, ``chain`` from there to the later ones of the
-same key, in order of arrival; ``before`` and ``after`` link all tuples in order of arrival. A tuple that was unhooked
-is neither found nor queued, but keeps its slot, and so its row, until the slot is released.
+Each tuple has a slot. ``entries`` maps a key to its first tuple, and ``chain`` links the later tuples of the same key,
+in order of arrival. ``before`` and ``after`` link all tuples in order of arrival. An unhooked tuple is neither found
+nor queued, but keeps its slot, and so its row, until the slot is released.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FREE, COUNT, OLDEST, NEWEST, HELD, KEYS = 0, 1, 2, 3, 4, 5
 """Places in ``state``: first free slot, tuples queued, ends of the queue, slots not free, distinct keys queued."""
 
 ENDS = WHOLE | LAST
-"""Flags of a row after which nothing of its key is to come."""
+"""Flags of the last row of a key whose rows are all in one page."""
 
 
 class Table(NamedTuple):
@@ -39,7 +39,7 @@ class Table(NamedTuple):
 
 @kernel
 def insert(t: Table, keys: Ints, slots: Slots) -> None:
-    """Queue tuples in free slots, which are written to ``slots``; there are enough."""
+    """Queue tuples in free slots, which are written to ``slots``; the caller ensures that enough are free."""
     for i in range(keys.size):
         slot = np.int32(t.state[FREE])
         t.state[FREE] = t.chain[slot]
@@ -143,7 +143,7 @@ def oldest_keys(t: Table, count: int, newest: bool) -> Ints:
     slot = np.int32(t.state[NEWEST] if newest else t.state[OLDEST])
     while slot >= 0 and found < count:
         head = position_at(t.entries, find(t.entries, t.key, t.key[slot]))
-        # a key counts once: at its first tuple seen from the old end, at its last seen from the new one
+        # Count a key once: from the old end at its first tuple, from the new end at its last.
         if (t.tail[head] if newest else head) == slot:
             keys[found] = t.key[slot]
             found += 1
@@ -153,7 +153,7 @@ def oldest_keys(t: Table, count: int, newest: bool) -> Ints:
 
 @kernel
 def in_order(t: Table) -> Slots:
-    """Return the slots of all tuples that wait, the oldest first."""
+    """Return the slots of all queued tuples, oldest first."""
     slots = np.empty(t.state[COUNT], np.int32)
     slot = np.int32(t.state[OLDEST])
     for i in range(slots.size):
@@ -172,11 +172,11 @@ def _among(ordered: Ints, key: Int) -> bool:
 def probe(
     t: Table, frames: Bytes, stride: int, wanted: Ints, whole_only: bool, leave: bool, cursor: Ints, cap: int
 ) -> tuple[Slots, Ints, Bytes, int]:
-    """Probe rows of pages in the table from ``cursor`` on, until ``cap`` pairs or the end of the pages.
+    """Probe the table with rows of pages, starting at ``cursor``, until ``cap`` pairs or the end of the pages.
 
-    ``cursor`` is frame, row and slot to go on with, and is moved. With ``whole_only``, rows of keys that have
-    rows in other pages too are left out, unless the key is among the sorted ``wanted``. With ``leave``, the tuples of
-    a key are unhooked as they meet its last row, if all its rows are in this page.
+    ``cursor`` is the frame, row and slot to continue with, and is updated. With ``whole_only``, rows of keys that also
+    have rows in other pages are skipped, unless the key is in the sorted ``wanted``. With ``leave``, the tuples of a
+    key are unhooked when they match its last row, if all its rows are in this page.
     """
     slots = np.empty(cap, np.int32)
     starts = np.empty(cap, np.int64)

@@ -1,8 +1,8 @@
-"""``H_S`` with its queue: the stream tuples that wait, found by key and ordered by arrival.
+"""``H_S`` with its queue: the waiting stream tuples, found by key and ordered by arrival.
 
-A hash table leads from a key to the chain of its tuples; a doubly linked queue through all tuples allows the
-random deletion that HYBRIDJOIN needs and the first-in-first-out expiry of MESHJOIN. One slot costs, beside its
-row, 8 (key) + 4·4 (chain and queue links) + 1 (matched) + 12 (its share of the hash table) bytes.
+A hash table maps a key to the chain of its tuples. A doubly linked queue of all tuples allows the random deletion that
+HYBRIDJOIN needs and the first-in-first-out expiry of MESHJOIN. In addition to its row, one slot costs 8 (key) + 4·4
+(chain and queue links) + 1 (matched) + 12 (its share of the hash table) bytes.
 
 The hash table is a `directory` of the slots' keys; the compiled passes are in `stream_kernels`.
 """
@@ -23,23 +23,23 @@ from semistream.structures.stream_kernels import COUNT, ENDS, FREE, HELD, KEYS, 
 __all__ = ["StreamTable"]
 
 
-_COPIED = 1 << 14
+_COPIED = 1 << 14  # tuples that `StreamTable.resized` copies per step
 
 
 class StreamTable:
     """Stream tuples that wait for their page of R.
 
-    All memory is taken at once. A tuple is inserted, found or removed in constant time, and a copy of its row; only
-    `resized` and `check` go through all tuples.
+    All memory is allocated up front. A tuple is inserted, found or removed in constant time plus a copy of its row.
+    Only `resized` and `check` scan all tuples.
 
     Parameters
     ----------
     codec
         Codec of the stream's rows.
     capacity
-        Tuples at most (``h_S``).
+        Maximum number of tuples (``h_S``).
     row_bytes
-        Expected bytes of a row that varies in length.
+        Expected bytes of a variable-length row.
     """
 
     def __init__(self, codec: RowCodec, capacity: int, row_bytes: float = 0.0) -> None:
@@ -58,16 +58,16 @@ class StreamTable:
         )
 
     bytes_beside_row = 25 + ENTRY_BYTES
-    """What a waiting tuple takes beside its row."""
+    """Bytes of a waiting tuple in addition to its row."""
 
     @classmethod
     def bytes_per_tuple(cls, codec: RowCodec, row_bytes: float = 0.0) -> int:
-        """Return what one more tuple of capacity costs."""
+        """Return the bytes of one more tuple of capacity."""
         return cls.bytes_beside_row + RowStore.bytes_per_slot(codec, row_bytes)
 
     @staticmethod
     def fixed_bytes() -> int:
-        """Return what a table costs beside its tuples."""
+        """Return the bytes of a table without its tuples."""
         return 128
 
     @property
@@ -77,7 +77,7 @@ class StreamTable:
 
     @property
     def largest_row(self) -> int:
-        """The longest row the table can take when empty."""
+        """Bytes of the longest row that fits into the empty table."""
         return self._rows.largest_row
 
     def __len__(self) -> int:
@@ -85,16 +85,16 @@ class StreamTable:
 
     @property
     def free(self) -> int:
-        """Tuples that can still be taken."""
+        """Number of tuples that can still be inserted."""
         return self.capacity - int(self._t.state[HELD])
 
     @property
     def distinct_keys(self) -> int:
-        """Number of different keys that wait."""
+        """Number of distinct keys of waiting tuples."""
         return int(self._t.state[KEYS])
 
     def insert(self, keys: Ints, batch: pa.RecordBatch) -> int:
-        """Take tuples while there is room; return how many, counted from the first."""
+        """Insert tuples while there is room; return how many, counted from the first."""
         count = min(batch.num_rows, self.free)
         if count == 0:
             return 0
@@ -106,7 +106,7 @@ class StreamTable:
         return count
 
     def oldest_keys(self, count: int) -> Ints:
-        """Return up to ``count`` distinct keys, those that have waited longest."""
+        """Return up to ``count`` distinct keys from the front of the queue."""
         return kernels.oldest_keys(self._t, min(count, len(self)), False)
 
     def newest_keys(self, count: int) -> Ints:
@@ -114,55 +114,55 @@ class StreamTable:
         return kernels.oldest_keys(self._t, min(count, len(self)), True)
 
     def ends(self) -> pa.RecordBatch:
-        """Return the rows of the tuples that have waited longest and shortest; none if the table is empty."""
+        """Return the rows of the oldest and the newest tuple; no rows if the table is empty."""
         slots = self._t.state[[OLDEST, NEWEST]].astype(np.int32)
         return self.rows(slots[slots >= 0])
 
     def probe(
         self, frames: Bytes, stride: int, cursor: Ints, cap: int, *, wanted: Ints | None = None, leave: bool = False
     ) -> tuple[Slots, Ints, Bytes, int]:
-        """Probe the rows of pages against the waiting tuples: one look-up a key of the pages, one step a pair.
+        """Probe the waiting tuples with the rows of pages: one look-up per row of the pages, one step per pair.
 
         Parameters
         ----------
         frames, stride
             The pages and their layout's stride.
         cursor
-            ``[0, 0, -1]`` to begin with; moved on. Finished when ``cursor[0] == len(frames)``.
+            ``[0, 0, -1]`` for the first call; updated. Finished when ``cursor[0] == len(frames)``.
         cap
-            Pairs at most in one call.
+            Maximum pairs per call.
         wanted
-            If given: match only rows whose key is wholly within its page, or is among these sorted keys.
+            If given: match only rows whose key has all its rows in one page, or is in these sorted keys.
         leave
-            Remove tuples as they meet the last row of a key that is wholly within its page. `leaving` tells which
-            they are; their slots are to be given to `release`.
+            Remove tuples when they match the last row of a key that has all its rows in one page. `leaving` returns
+            their slots; pass these to `release`.
 
         Returns
         -------
-        Slot of the stream tuple, start of R's row in the flattened frames and its flags, for each pair; and the
-        number of look-ups made.
+        For each pair the slot of the stream tuple, the start of R's row in the flattened frames and the row's flags;
+        and the number of look-ups.
         """
         chosen = np.empty(0, np.int64) if wanted is None else wanted
         return kernels.probe(self._t, frames, stride, chosen, wanted is not None, leave, cursor, cap)
 
     @staticmethod
     def leaving(slots: Slots, flags: Bytes) -> Slots:
-        """Return the slots among those of a `probe` with ``leave`` that were removed by it."""
+        """Return the slots of a `probe` with ``leave`` whose tuples it removed."""
         last = (flags & ENDS) == ENDS
         return slots if last.all() else slots[last]
 
     def take_oldest(self, count: int) -> tuple[Slots, NDArray[np.bool_]]:
-        """Remove the oldest tuples; return their slots, to be given to `release`, and which were matched."""
+        """Remove the oldest tuples; return their slots, to be passed to `release`, and which were matched."""
         taken = kernels.take_oldest(self._t, min(count, len(self)))
         return taken, self._t.matched[taken].astype(bool)
 
     def take_keys(self, keys: Ints) -> tuple[Slots, NDArray[np.bool_]]:
-        """Remove all tuples of these keys; return their slots, to be given to `release`, and which were matched."""
+        """Remove all tuples of these keys; return their slots, to be passed to `release`, and which were matched."""
         taken = kernels.take_keys(self._t, keys)
         return taken, self._t.matched[taken].astype(bool)
 
     def release(self, slots: Slots) -> None:
-        """Free the slots of removed tuples, whose rows are not needed any more."""
+        """Free the slots of removed tuples whose rows are no longer needed."""
         self._rows.free(slots)
         kernels.release(self._t, slots)
 
@@ -171,18 +171,18 @@ class StreamTable:
         return self._t.key[slots]
 
     def sizes(self, slots: Slots) -> Ints | int:
-        """Return the bytes of the rows of slots; one number if all take the same."""
+        """Return the bytes of the row in each slot; one number if all rows have the same size."""
         return self._rows.sizes(slots)
 
     def rows(self, slots: Slots) -> pa.RecordBatch:
-        """Return the stream tuples of slots, any of them repeatedly."""
+        """Return the stream tuples of slots; slots may repeat."""
         data, starts = self._rows.locate(slots)
         return self._rows.codec.decode(data, starts)
 
     def resized(self, capacity: int) -> StreamTable | None:
-        """Return a table of another capacity with the same tuples, or None if they do not fit; this one stays.
+        """Return a table of another capacity with the same tuples, or None if they do not fit; this one is unchanged.
 
-        Copies every row; both tables are in memory until this one is let go.
+        Copies every row. Both tables are in memory until this one is released.
         """
         other = StreamTable(self._rows.codec, capacity, self._row_bytes)
         slots = kernels.in_order(self._t)

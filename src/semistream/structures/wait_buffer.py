@@ -1,4 +1,4 @@
-"""Stream tuples that wait in one place for each partition of R: the wait buffer of the partition-based join.
+"""Stream tuples that wait, one list per partition of R: the wait buffer of the partition-based join.
 
 ::
 
@@ -8,9 +8,9 @@
                 v         v             v        v
               slot 7    slot 3         ...     slot 9           key, came, row; next -> slot 4 -> ...
 
-Two more places are for tuples whose key R does not have, and for those who need a page past the last partition, which
-R may have after updates. One slot costs, beside its row, 8 (key) + 4 (link) + 4 (when it
-came) + 1 (matched) bytes; a partition costs 8.
+Two more places are for tuples whose key is not in R, and for tuples that need a page past the last partition, which R
+may have after updates. In addition to its row, one slot costs 8 (key) + 4 (link) + 4 (arrival) + 1 (matched) bytes; a
+partition costs 8.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ from semistream.structures.wait_kernels import (
 
 __all__ = ["WaitBuffer"]
 
-_COPIED = 1 << 14
+_COPIED = 1 << 14  # tuples that `WaitBuffer.resized` copies per step
 
 
 class WaitBuffer:
-    """Room for stream tuples by the partition they wait for.
+    """Stream tuples by the partition that they wait for.
 
-    A tuple is inserted, taken, put off or released in constant time and a copy of its row; nothing is allocated but
-    what is returned. Choosing partitions goes through the counts of all of them.
+    A tuple is inserted, taken, put off or released in constant time plus a copy of its row. Only results are allocated.
+    Choosing partitions scans the counts of all partitions.
 
     Parameters
     ----------
     codec
         Codec of the stream's rows.
     capacity
-        Tuples at most.
+        Maximum number of tuples.
     partitions
         Places; there are two more, `nowhere` and `beyond`.
     ripe
-        Tuples in a place that call for its partition.
+        Waiting tuples from which on a partition is worth reading.
     row_bytes
-        Expected bytes of a row that varies in length.
+        Expected bytes of a variable-length row.
     """
 
     PARTITION_BYTES = 8
@@ -86,16 +86,16 @@ class WaitBuffer:
         self._longest_wait = 0
 
     bytes_beside_row = 17
-    """What a waiting tuple takes beside its row."""
+    """Bytes of a waiting tuple in addition to its row."""
 
     @classmethod
     def bytes_per_tuple(cls, codec: RowCodec, row_bytes: float = 0.0) -> int:
-        """Return what one more tuple of capacity costs."""
+        """Return the bytes of one more tuple of capacity."""
         return cls.bytes_beside_row + RowStore.bytes_per_slot(codec, row_bytes)
 
     @classmethod
     def fixed_bytes(cls, partitions: int) -> int:
-        """Return what a buffer costs beside its tuples."""
+        """Return the bytes of a buffer without its tuples."""
         return 64 + cls.PARTITION_BYTES * (partitions + 2)
 
     @property
@@ -105,7 +105,7 @@ class WaitBuffer:
 
     @property
     def largest_row(self) -> int:
-        """The longest row the buffer can take when empty."""
+        """Bytes of the longest row that fits into the empty buffer."""
         return self._rows.largest_row
 
     def __len__(self) -> int:
@@ -113,7 +113,7 @@ class WaitBuffer:
 
     @property
     def free(self) -> int:
-        """Tuples that can still be taken."""
+        """Number of tuples that can still be inserted."""
         return self.capacity - int(self._t.state[HELD])
 
     @property
@@ -123,11 +123,11 @@ class WaitBuffer:
 
     @property
     def longest_wait(self) -> int:
-        """Most tuples that any tuple has seen come in after it; looks at all that still wait."""
+        """Longest wait of any tuple, in tuples that arrived after it; scans all waiting tuples."""
         return max(self._longest_wait, int(longest_wait(self._t)))
 
     def insert(self, keys: Ints, places: Ints, batch: pa.RecordBatch) -> int:
-        """Take tuples while there is room; return how many, counted from the first."""
+        """Insert tuples while there is room; return how many, counted from the first."""
         count = min(batch.num_rows, self.free)
         if count == 0:
             return 0
@@ -138,21 +138,21 @@ class WaitBuffer:
         return count
 
     def fullest(self, most: int, least: int = 1) -> Ints:
-        """Return the partitions, ``most`` at most, that most tuples wait for, and at least ``least``; ascending."""
+        """Return up to ``most`` partitions with the most waiting tuples, at least ``least`` each; ascending."""
         return fullest(self._t.waiting[:-2], most, least)
 
     def next_in_order(self, begin: int, most: int) -> Ints:
-        """Return the next partitions from ``begin`` on that are waited for; after the last comes the first."""
+        """Return up to ``most`` partitions with waiting tuples from ``begin`` on; from the first if there are none."""
         return next_in_order(self._t.waiting[:-2], begin, most)
 
     def take_all(self) -> Slots:
-        """Remove all tuples; return their slots, as `take`."""
+        """Remove all tuples; return their slots, as `take` does."""
         return self.take(np.arange(self.beyond + 1))[0]
 
     def resized(self, capacity: int) -> WaitBuffer | None:
-        """Return a buffer of another capacity with the same tuples, or None if they do not fit; this one stays.
+        """Return a buffer of another capacity with the same tuples, or None if they do not fit; this one is unchanged.
 
-        Copies every row; both buffers are in memory until this one is let go.
+        Copies every row. Both buffers are in memory until this one is released.
         """
         other = WaitBuffer(self._rows.codec, capacity, self.nowhere, self.ripe, self._row_bytes)
         slots, places = everyone(self._t)
@@ -167,31 +167,31 @@ class WaitBuffer:
         return other
 
     def take(self, places: Ints) -> tuple[Slots, Ints]:
-        """Remove the tuples of some places; return their slots, and which of ``places`` each was in.
+        """Remove the tuples of some places; return their slots, and for each its place as an index into ``places``.
 
-        The slots are to be given to `release` or `put_off`.
+        Pass the slots to `release` or `put_off`.
         """
         return take_waiting(self._t, frozen(places), self.ripe)
 
     def put_off(self, slots: Slots, places: Ints) -> None:
-        """Let tuples that were taken go on waiting, for another partition."""
+        """Let tuples that were taken wait for another partition."""
         put_off(self._t, slots, places, self.ripe)
 
     def release(self, slots: Slots) -> None:
-        """Free the slots of tuples that were taken, whose rows are not needed any more."""
+        """Free the slots of tuples that were taken and whose rows are no longer needed."""
         self._rows.free(slots)
         self._longest_wait = max(self._longest_wait, int(release_slots(self._t, slots)))
 
     def pass_by(self, tuples: int) -> None:
-        """Tell that tuples have come that did not have to wait."""
+        """Count tuples that arrived and did not have to wait."""
         self._t.state[CLOCK] += tuples
 
     def mark(self, slots: Slots) -> None:
-        """Note that these tuples have found a partner."""
+        """Mark these tuples as matched."""
         self._t.matched[slots] = 1
 
     def matched(self, slots: Slots) -> NDArray[np.bool_]:
-        """Return which tuples have found a partner."""
+        """Return which tuples were matched."""
         return self._t.matched[slots].astype(bool)
 
     def keys_of(self, slots: Slots) -> Ints:
@@ -199,11 +199,11 @@ class WaitBuffer:
         return self._t.key[slots]
 
     def sizes(self, slots: Slots) -> Ints | int:
-        """Return the bytes of the rows of slots; one number if all take the same."""
+        """Return the bytes of the row in each slot; one number if all rows have the same size."""
         return self._rows.sizes(slots)
 
     def rows(self, slots: Slots) -> pa.RecordBatch:
-        """Return the stream tuples of slots, any of them repeatedly."""
+        """Return the stream tuples of slots; slots may repeat."""
         data, starts = self._rows.locate(slots)
         return self._rows.codec.decode(data, starts)
 

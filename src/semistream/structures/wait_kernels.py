@@ -1,6 +1,7 @@
 """Compiled loops of the wait buffer: lists of tuples by place, in flat arrays.
 
-A tuple is hooked in, put off or released in constant time; what goes through all places says so.
+A tuple is inserted, put off or released in constant time. `everyone` and `longest_wait` scan all tuples; `fullest` and
+`next_in_order` scan the counts of the places.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ __all__ = [
     "take_waiting",
 ]  # fmt: skip
 
+# Places in ``state``: first free slot, waiting tuples, slots not free, ripe partitions, tuples that have arrived.
 FREE, COUNT, HELD, RIPE, CLOCK = 0, 1, 2, 3, 4
 
 
@@ -26,10 +28,10 @@ class WaitArrays(NamedTuple):
     """State of a wait buffer; see `wait_buffer` for the picture."""
 
     key: Ints
-    next: Slots  # in the same place; links free slots too
-    came: NDArray[np.uint32]  # tuples that had come before it, modulo 2^32
+    next: Slots  # the next tuple in the same place; links free slots too
+    came: NDArray[np.uint32]  # number of tuples that arrived before it, modulo 2^32
     matched: Bytes
-    head: Slots  # of each place
+    head: Slots  # first tuple of each place
     waiting: Slots  # tuples in each place
     state: Ints
 
@@ -45,7 +47,7 @@ def _hook(t: WaitArrays, slot: Int, place: Int, ripe: int) -> None:
 
 @kernel
 def insert_waiting(t: WaitArrays, keys: Ints, places: Ints, ripe: int) -> Slots:
-    """Take free slots for new tuples, and hook them into their places; return the slots."""
+    """Put new tuples into free slots and link them into their places; return the slots."""
     slots = np.empty(keys.size, np.int32)
     for i in range(keys.size):
         slot = np.int32(t.state[FREE])
@@ -63,7 +65,7 @@ def insert_waiting(t: WaitArrays, keys: Ints, places: Ints, ripe: int) -> Slots:
 
 @kernel
 def put_off(t: WaitArrays, slots: Slots, places: Ints, ripe: int) -> None:
-    """Hook tuples that were taken into other places."""
+    """Link tuples that were taken into other places."""
     for i in range(slots.size):
         _hook(t, slots[i], places[i], ripe)
     t.state[COUNT] += slots.size
@@ -71,7 +73,7 @@ def put_off(t: WaitArrays, slots: Slots, places: Ints, ripe: int) -> None:
 
 @kernel
 def take_waiting(t: WaitArrays, places: Ints, ripe: int) -> tuple[Slots, Ints]:
-    """Unhook all tuples of some places; return their slots, and which of ``places`` each comes from."""
+    """Unlink all tuples of some places; return their slots, and for each its place as an index into ``places``."""
     total = 0
     for i in range(places.size):
         total += t.waiting[places[i]]
@@ -96,7 +98,7 @@ def take_waiting(t: WaitArrays, places: Ints, ripe: int) -> tuple[Slots, Ints]:
 
 @kernel
 def everyone(t: WaitArrays) -> tuple[Slots, Ints]:
-    """Return the slots of all tuples, those of a place in the order in which they came, and their places."""
+    """Return the slots of all tuples and their places; tuples of a place are in order of arrival."""
     slots = np.empty(t.state[COUNT], np.int32)
     places = np.empty(slots.size, np.int64)
     end = 0
@@ -113,7 +115,7 @@ def everyone(t: WaitArrays) -> tuple[Slots, Ints]:
 
 @kernel
 def release_slots(t: WaitArrays, slots: Slots) -> Int:
-    """Free slots; return the longest time any of these tuples has waited."""
+    """Free slots; return the longest wait of these tuples, in tuples that arrived after them."""
     longest = np.int64(0)
     for i in range(slots.size):
         waited = np.int64(np.uint32(t.state[CLOCK] - 1 - np.int64(t.came[slots[i]])))
@@ -126,7 +128,7 @@ def release_slots(t: WaitArrays, slots: Slots) -> Int:
 
 @kernel
 def longest_wait(t: WaitArrays) -> Int:
-    """Return the longest time that any tuple has waited so far; goes through all tuples."""
+    """Return the longest wait so far of any waiting tuple, in tuples that arrived after it; scans all tuples."""
     longest = np.int64(0)
     for place in range(t.head.size):
         slot = t.head[place]
@@ -142,7 +144,7 @@ def fullest(count: Slots, most: int, least: int) -> Ints:
     levels = np.zeros(1025, np.int64)
     for place in range(count.size):
         levels[min(count[place], 1024)] += 1
-    # the level that ``most`` places reach; places on it are taken while there is room
+    # Find the lowest count to choose from; places with exactly this count are chosen while there is room.
     level, above = 1024, 0
     while level > least and above + levels[level] <= most:
         above += levels[level]
@@ -162,7 +164,7 @@ def fullest(count: Slots, most: int, least: int) -> Ints:
 
 @kernel
 def next_in_order(count: Slots, begin: int, most: int) -> Ints:
-    """Return up to ``most`` places from ``begin`` on where somebody waits, ascending; from 0 on if there are none."""
+    """Return up to ``most`` places with waiting tuples from ``begin`` on, ascending; from 0 on if there are none."""
     chosen = np.empty(most, np.int64)
     found = 0
     for turn in range(2):

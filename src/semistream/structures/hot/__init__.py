@@ -1,1 +1,1 @@
-"""Rows of R that the stream asks for often, held in memory by key."""
+"""Rows of R that the stream requests often, held in memory by key."""

@@ -1,9 +1,9 @@
-"""How often keys that are not held were asked for: a sketch of frequencies, which age.
+"""How often keys that are not held were requested: a sketch of frequencies that age.
 
-A key that goes leaves its frequency in two bytes of an array that its hash names, unless more is there already; a key
-that comes takes the lesser of its two bytes. Two keys that share a byte may make one look more frequent than it is, and
-never less. So a key that comes back again and again is told from one that comes once, for a byte a key, and the second
-does not push out the first (the idea of TinyLFU).
+When a key is evicted, its frequency is written to two bytes of an array, chosen by its hash, unless a byte already has
+a higher value. When a key is admitted, it gets the lower of its two bytes. Keys that share bytes can make a key look
+more frequent than it is, never less. So two bytes per key distinguish a key that returns again and again from a key
+that is requested once, and the second does not evict the first (the idea of TinyLFU).
 
 Examples
 --------
@@ -25,7 +25,7 @@ __all__ = ["MOST", "recall", "remember"]
 
 
 MOST = 255
-"""The most that a frequency is counted to."""
+"""Maximum of a frequency: it is stored in one byte."""
 
 _OTHER = 0x5BD1E995
 _HALF = np.uint64(32)
@@ -33,7 +33,7 @@ _HALF = np.uint64(32)
 
 @inner_kernel
 def recall(sketch: Bytes, key: Int) -> Int:
-    """Return about how often a key was asked for when it went, less than `MOST`."""
+    """Return the approximate frequency of a key when it was evicted, less than `MOST`."""
     hashed = mix(key ^ _OTHER)
     one, two = sketch[home(hashed, sketch.size)], sketch[home(hashed << _HALF, sketch.size)]
     least = one if one < two else two
@@ -42,7 +42,7 @@ def recall(sketch: Bytes, key: Int) -> Int:
 
 @inner_kernel
 def remember(sketch: Bytes, key: Int, count: Int) -> None:
-    """Note how often a key was asked for that goes now."""
+    """Record the frequency of a key that is evicted now."""
     hashed = mix(key ^ _OTHER)
     one, two = home(hashed, sketch.size), home(hashed << _HALF, sketch.size)
     if sketch[one] < count:

@@ -1,4 +1,4 @@
-"""Which of a join's matches may be cached: keys that came with all of their rows."""
+"""Which of a join's matches may be cached: keys that were matched with all of their rows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Candidates", "find_candidates"]
 
 
 class Candidates(NamedTuple):
-    """Keys that were matched, with all of their rows."""
+    """Keys that were matched with all of their rows, and these rows."""
 
     keys: Ints
-    frequency: Ints  # stream tuples each was matched with
+    frequency: Ints  # number of stream tuples that each key was matched with
     bounds: Ints  # rows of key i are bounds[i] to bounds[i + 1]
     starts: Ints
     flags: Bytes
@@ -38,8 +38,8 @@ def _candidates(
         end = begin + 1
         while end < n and keys[end] == keys[begin]:
             end += 1
-        # The rows of a key lie in one page (or the key is no candidate), in ascending order, each perhaps once
-        # for every tuple it met.
+        # The rows of a key are in one page (or the key is no candidate), in ascending order. A row may appear once
+        # for every tuple that it was matched with.
         page = starts[begin] // frame_bytes
         at, last = rows, np.int64(-1)
         pairs = 0
@@ -65,8 +65,8 @@ def _candidates(
 
 
 def find_candidates(keys: Ints, starts: Ints, flags: Bytes, frame_bytes: int, threshold: int) -> Candidates:
-    """Return the keys of a join's matches that came with all their rows and at least ``threshold`` tuples.
+    """Return the keys that were matched with all their rows and at least ``threshold`` tuples.
 
-    Pairs of the same key must be next to each other, which they are when pages are probed in order.
+    Pairs of the same key must be adjacent, which they are if pages are probed in order.
     """
     return Candidates(*_candidates(frozen(keys), frozen(starts), frozen(flags), frame_bytes, threshold))

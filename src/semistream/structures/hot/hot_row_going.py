@@ -1,4 +1,4 @@
-"""The compiled passes under `hot_rows.HotRows` in which keys and rows go: the rarest first, or those that changed."""
+"""The compiled passes of `hot_rows.HotRows` that evict keys and rows, least frequent first, or drop changed keys."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from semistream.structures.hot.hot_row_kernels import (
 
 __all__ = ["GOING", "forget", "plan_going", "reclaim", "reset"]
 
-# Places in the plan of `plan_going`: the highest frequency that goes, how many keys and rows of it, how far it is, and
-# about how many keys go in all.
+# Places in the plan of `plan_going`: the highest frequency to evict, how many keys and rows of this frequency to evict,
+# the place reached, the places left to visit, and the approximate number of keys to evict in total.
 _LIMIT, _LEFT_KEYS, _LEFT_ROWS, _PLACE, _STEPS, GOING = range(6)
 _PLAN_WORDS = 6
 
 
 @inner_kernel
 def _free_rows(after: Slots, first: Slots, state: Ints, place: Int, freed: Slots, at: Int) -> Int:
-    """Give the rows of a key back, listing them in ``freed``; return how many are listed."""
+    """Free the rows of a key and list them in ``freed``; return how many are listed."""
     row = np.int64(first[place])
     while row >= 0:
         freed[at] = row
@@ -52,7 +52,7 @@ def _free_rows(after: Slots, first: Slots, state: Ints, place: Int, freed: Slots
 
 @inner_kernel
 def _free_key(first: Slots, known: Bytes, count: Bytes, state: Ints, place: Int) -> None:
-    """Give the place of a key back, whose entry is erased already or will be."""
+    """Free the place of a key. The caller erases its entry, before or after."""
     known[place] = FREE
     count[place] = 0
     first[place] = state[FREE_KEY]
@@ -74,12 +74,12 @@ def _rows_of(after: Slots, first: Slots, place: Int, unique: bool) -> Int:
 
 @inner_kernel
 def _let_go(t: HotTable, places: Ints, sketch: Bytes, erasing: bool, freed: Slots, at: Int) -> Int:
-    """Let some keys go, or what is known of those that are held; return how many rows are listed in ``freed``.
+    """Evict some keys; return how many rows are listed in ``freed``. A key that is held stays, and becomes unknown.
 
-    Without ``erasing`` their entries stay, until `_enter_again`.
+    Without ``erasing`` their entries stay in the table until `_enter_again`.
     """
     near = np.uint64(0)
-    for i in range(places.size):  # these reads do not wait for each other, and bring near what the next loop needs
+    for i in range(places.size):  # these reads are independent: they prefetch what the next loop needs
         if erasing:
             near += t.entries[home(mix(t.key[places[i]]), t.entries.size)]
         near += np.uint64(recall(sketch, t.key[places[i]]))
@@ -93,14 +93,14 @@ def _let_go(t: HotTable, places: Ints, sketch: Bytes, erasing: bool, freed: Slot
         if erasing:
             erase(t.entries, find(t.entries, t.key, t.key[place]))
         _free_key(t.first, t.known, t.often, t.state, place)
-    if near == np.uint64(1):  # never mind what it is: the reads must not be left out
+    if near == np.uint64(1):  # the value does not matter: this keeps the compiler from removing the reads
         t.state[SEEN] += 0
     return at
 
 
 @inner_kernel
 def _enter_again(t: HotTable) -> None:
-    """Enter all keys into an empty table: where many have gone, that is less than to erase each of them."""
+    """Empty the table and insert all keys again: after many evictions this is faster than erasing each entry."""
     entries, key, known = t.entries, t.key, t.known
     entries[:] = np.uint64(0)
     size = entries.size
@@ -115,9 +115,9 @@ def _enter_again(t: HotTable) -> None:
 
 @kernel
 def plan_going(t: HotTable, keys: int, rows: int, unique: bool) -> Ints:
-    """Plan which unpinned keys go for so many more free keys and rows: the least frequent, for `reclaim`.
+    """Plan for `reclaim` which unpinned keys to evict, least frequent first, to free ``keys`` keys and ``rows`` rows.
 
-    Among keys of one frequency a hand goes round. ``unique`` says that no key has several rows.
+    Among keys of equal frequency a clock hand chooses. ``unique`` means that no key has several rows.
     """
     first, known, count_of, after, state = t.first, t.known, t.often, t.after, t.state
     of_keys, of_rows = np.zeros(MOST + 2, np.int64), np.zeros(MOST + 2, np.int64)
@@ -149,11 +149,11 @@ def plan_going(t: HotTable, keys: int, rows: int, unique: bool) -> Ints:
 
 @kernel
 def reclaim(t: HotTable, plan: Ints, keys: int, rows: int, unique: bool, erasing: bool, sketch: Bytes) -> Slots:
-    """Let keys go by a plan, until so many keys and rows more are free or it is done; return the rows given back.
+    """Evict keys by a plan until ``keys`` more keys and ``rows`` more rows are free; return the rows that were freed.
 
-    Keys that are held stay in the table, without what was known of them. The plan is gone on with by the next call, and
-    is good until tuples come or keys are unpinned. ``erasing`` takes keys out of the table one by one; otherwise those
-    that stay are entered anew, which takes less where many go.
+    Stops earlier if the plan is done. Keys that are held stay in the table, but become unknown. The next call continues
+    the plan, which is valid until tuples arrive or keys are unpinned. With ``erasing``, keys are erased from the table
+    one by one; otherwise the table is rebuilt with the keys that stay, which is faster if many are evicted.
     """
     first, known, count_of, after, state = t.first, t.known, t.often, t.after, t.state
     limit, size = plan[_LIMIT], t.key.size
@@ -189,7 +189,7 @@ def reclaim(t: HotTable, plan: Ints, keys: int, rows: int, unique: bool, erasing
 
 @kernel
 def reset(t: HotTable, places: Slots) -> Slots:
-    """Forget what is known of these keys, which stay in the table; return the rows that were given back."""
+    """Mark these keys as unknown; they stay in the table. Return the rows that were freed."""
     freed = np.empty(t.state[ROWS], np.int32)
     at: Int = 0
     for i in range(places.size):
@@ -200,10 +200,10 @@ def reset(t: HotTable, places: Slots) -> Slots:
 
 @kernel
 def forget(t: HotTable, keys: Ints, whole: bool) -> tuple[Slots, bool]:
-    """Forget what is known of some keys; return the rows that were given back, and whether that went well.
+    """Forget what is known of some keys; return the rows that were freed, and whether this succeeded.
 
-    Keys that nobody asks for leave the table, unless it is ``whole``: then they come in as unknown, for what is not
-    there would be taken for absent. That fails when there is no room for one.
+    Keys not in use leave the table, unless the table is ``whole``. Then all of these keys are in the table as unknown,
+    because a missing key would count as absent from R. This fails if there is no place for one.
     """
     freed = np.empty(t.state[ROWS], np.int32)
     at: Int = 0

@@ -1,4 +1,4 @@
-"""The compiled passes under `hot_rows.HotRows` in which keys and rows come: numbering, pinning, taking in."""
+"""The compiled passes of `hot_rows.HotRows` that add keys and rows: numbering, pinning, attaching rows."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ __all__ = [
 ]
 
 
-# What is known of a key. `HELD` is added while a tuple has its number, `PINNED` while its rows must stay, too, and
-# `SOON` while a tuple that has none yet will ask for it.
+# What is known of a key. Flags are added: `HELD` while a tuple has its number, `PINNED` while its rows must also stay,
+# and `SOON` while a tuple without a number is going to request it.
 FREE, UNKNOWN, PRESENT, ABSENT = 0, 1, 2, 3
 PINNED, HELD, SOON = 8, 16, 32
 KNOWN = 7
@@ -43,7 +43,7 @@ IN_USE = PINNED | HELD
 FREE_KEY, FREE_ROW, KEYS, ROWS, HAND, READY, SEEN, GONE, WHOLE = range(9)
 STATE_WORDS = 9
 
-AHEAD = 64
+AHEAD = 64  # keys whose table entries are prefetched together
 
 
 class HotTable(NamedTuple):
@@ -52,7 +52,7 @@ class HotTable(NamedTuple):
     key: Ints
     first: Slots  # the first row of a key; links free keys too
     known: Bytes
-    often: Bytes  # windows that asked for the key, aged
+    often: Bytes  # number of windows that requested the key, aged
     entries: NDArray[np.uint64]  # 32 bits of the hash, key's place + 1
     after: Slots  # the next row of the same key; links free rows too
     state: Ints
@@ -62,10 +62,10 @@ class HotTable(NamedTuple):
 def number(
     t: HotTable, keys: Ints, valid: NDArray[np.bool_], whole: bool, sketch: Bytes, numbers: Slots
 ) -> tuple[Int, Int]:
-    """Write the place of each key in the table, -1 for NULLs; keys that are new get one. All become pinned.
+    """Write the place of each key in the table, -1 for NULLs; new keys are inserted. All become pinned.
 
-    Returns how many keys got a number before no place was free, and for how many of them the answer was known.
-    ``whole`` says that what is not in the table is not in R either.
+    Returns how many keys got a number before all places were used, and for how many of them the answer was known.
+    ``whole`` means that a key that is not in the table is not in R either.
     """
     table, known, count, entries, first, state = t.key, t.known, t.often, t.entries, t.first, t.state
     size = entries.size
@@ -74,7 +74,7 @@ def number(
     near = np.uint64(0)
     for begin in range(0, n, AHEAD):
         end = min(begin + AHEAD, n)
-        # these reads do not wait for each other: they bring near what the next loop needs
+        # These reads are independent: they prefetch what the next loop needs.
         for i in range(begin, end):
             near += entries[home(mix(keys[i]), size)]
         for i in range(begin, end):
@@ -99,7 +99,7 @@ def number(
                 continue
             place = state[FREE_KEY]
             if place < 0:
-                if near == np.uint64(1):  # never mind what it is: the reads above must not be left out
+                if near == np.uint64(1):  # the value does not matter: this keeps the compiler from removing the reads
                     state[SEEN] += 0
                 return i, hits
             state[FREE_KEY] = first[place]
@@ -117,9 +117,10 @@ def number(
 
 @kernel
 def look_ahead(t: HotTable, keys: Ints, valid: NDArray[np.bool_], seen: Slots) -> Int:
-    """Note which keys are in the table already, so that they do not go before they are numbered.
+    """Mark the keys that are already in the table, so that they are not evicted before they are numbered.
 
-    Returns about how many different ones are not, rather too few; ``seen`` is room for as many numbers as keys.
+    Returns an estimate of the number of distinct keys that are not in the table; it is never too high. ``seen`` is a
+    buffer with one number per key.
     """
     entries, known = t.entries, t.known
     bits = 32 * seen.size
@@ -128,7 +129,7 @@ def look_ahead(t: HotTable, keys: Ints, valid: NDArray[np.bool_], seen: Slots) -
     near = np.uint64(0)
     for begin in range(0, keys.size, AHEAD):
         end = min(begin + AHEAD, keys.size)
-        for i in range(begin, end):  # these reads do not wait for each other
+        for i in range(begin, end):  # independent reads: prefetch
             near += entries[home(mix(keys[i]), entries.size)]
         for i in range(begin, end):
             if not valid[i]:
@@ -143,7 +144,7 @@ def look_ahead(t: HotTable, keys: Ints, valid: NDArray[np.bool_], seen: Slots) -
             if (seen[bit >> 5] >> (bit & 31)) & 1 == 0:
                 seen[bit >> 5] |= np.int32(1) << np.int32(bit & 31)
                 absent += 1
-    if near == np.uint64(1):  # never mind what it is: the reads must not be left out
+    if near == np.uint64(1):  # the value does not matter: this keeps the compiler from removing the reads
         t.state[SEEN] += 0
     return absent
 
@@ -158,7 +159,7 @@ def pin(t: HotTable, numbers: Slots) -> None:
 
 @kernel
 def attach(t: HotTable, places: Slots, rows: Slots) -> int:
-    """Append a free row to each of the keys at ``places``, those of a key next to each other; return for how many."""
+    """Append a free row to the key at each of ``places``; equal places must be adjacent. Return how many were done."""
     first, known, after, state = t.first, t.known, t.after, t.state
     last: Int = -1
     for i in range(places.size):
@@ -185,7 +186,7 @@ def attach(t: HotTable, places: Slots, rows: Slots) -> int:
 
 @kernel
 def settle(t: HotTable, places: Slots) -> None:
-    """All pages of these keys have been searched: those without a row are not in R."""
+    """Record that all pages of these keys have been searched: keys without a row are not in R."""
     for i in range(places.size):
         if (t.known[places[i]] & KNOWN) == UNKNOWN:
             t.known[places[i]] = (t.known[places[i]] & IN_USE) | ABSENT

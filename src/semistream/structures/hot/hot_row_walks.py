@@ -1,4 +1,4 @@
-"""The compiled walks along the rows of keys in `hot_rows.HotRows`: out of the arena, and to the front of it."""
+"""The compiled passes of `hot_rows.HotRows` that follow the rows of keys: to list rows, and to shrink the arena."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["check_table", "draw_in", "expand", "first_rows", "pinned_rows"]
 
 @kernel
 def first_rows(t: HotTable, numbers: Slots, rows: Slots) -> tuple[Int, Int]:
-    """Write the first row of each number, -1 if it has none; return how many have none, and how many several."""
+    """Write the first row of each number, -1 if it has none; return how many have none and how many have several."""
     first, after = t.first, t.after
     none, several = 0, 0
     for i in range(numbers.size):
@@ -41,7 +41,7 @@ def first_rows(t: HotTable, numbers: Slots, rows: Slots) -> tuple[Int, Int]:
 
 @kernel
 def pinned_rows(t: HotTable, unique: bool) -> Int:
-    """Return how many rows the pinned keys have; ``unique`` says that no key has several."""
+    """Return how many rows the pinned keys have; ``unique`` means that no key has several."""
     rows: Int = 0
     for place in range(t.key.size):
         if (t.known[place] & (KNOWN | PINNED)) == (PRESENT | PINNED):
@@ -57,9 +57,9 @@ def pinned_rows(t: HotTable, unique: bool) -> Int:
 def expand(
     t: HotTable, numbers: Slots, begin: int, row: int, cap: int, alone: bool, positions: Ints, rows: Slots
 ) -> tuple[Int, Int, Int]:
-    """List pairs of position and row, ``cap`` at most, from row ``row`` (-1: the first) of number ``begin`` on.
+    """List up to ``cap`` pairs of position and row, starting at row ``row`` (-1: the first) of number ``begin``.
 
-    ``alone`` lists a number without rows too, with row -1. Returns the pairs, and where to go on.
+    ``alone`` also lists numbers without rows, with row -1. Returns the number of pairs, and where to continue.
     """
     first, after = t.first, t.after
     pairs = 0
@@ -85,9 +85,10 @@ def expand(
 
 @kernel
 def draw_in(t: HotTable, limit: int, sources: Slots, targets: Slots) -> Int:
-    """Let keys have rows below ``limit`` in place of those from there on; return how many pairs to move are listed.
+    """Assign free rows below ``limit`` to keys in place of rows from ``limit`` on; return the number of rows to move.
 
-    Enough rows below must be free. Those that are free are linked anew.
+    The rows to move are listed in ``sources`` and ``targets``. Enough rows below ``limit`` must be free. The list of
+    free rows is rebuilt.
     """
     key, first, known, after, state = t.key, t.first, t.known, t.after, t.state
     used = np.zeros(after.size, np.bool_)

@@ -1,14 +1,14 @@
-"""Rows of R in one arena, by key: those that the stream asks for often, and those that it asks for now.
+"""Rows of R in one arena, by key: rows that the stream requests often, and rows that it requests now.
 
-A key has a place in a hash table, its *number*; a tuple of the stream is its key's number from then on. What is known
-of a key is all or nothing: all of its rows, or that R has none, or nothing yet. Rows that were read for the tuples at
-hand go into the same arena as those kept from before, so nothing is copied to be kept, and the memory moves by itself
-from rows that were hot to rows that are wanted: keys in use are *pinned*, and who needs room takes it from the keys
-not pinned, the least frequent first.
+Each key has a place in a hash table, its *number*, which represents the tuple's key from then on. A key is in one of
+three states: all of its rows are held, R is known to have none, or it is unknown. Rows that are read for the current
+tuples go into the same arena as the cached rows, so no row is copied to be kept, and memory moves from formerly hot
+rows to rows that are needed now. Keys in use are *pinned*. When room is needed, unpinned keys are evicted, least
+frequent first.
 
-A key's frequency is the number of windows that asked for it, halved from time to time. What a key had when it went is
-remembered in a sketch, so that one that comes back again and again is told from one that comes once. Everything lies in
-flat arrays, which may be mapped files.
+A key's frequency is the number of windows that requested it, halved periodically. When a key is evicted, a sketch
+records its frequency, so that a key that returns often is distinguished from a key that is requested once. All data is
+in flat arrays, which may be mapped files.
 """
 
 from __future__ import annotations
@@ -34,41 +34,41 @@ from semistream.structures.row_store import RowStore
 __all__ = ["HotRows"]
 
 SKETCH_BYTES = 2
-"""Of the sketch, for each place of a key."""
+"""Bytes of the sketch for each place of a key."""
 _MANY = 0.18
-"""Share of all places from which on it takes less to enter the keys that stay anew than to erase those that go."""
+"""If a larger share of all places is evicted together, rebuilding the table is faster than erasing each entry."""
 _AT_ONCE, _TOLD_BY = 2048, 1024
-"""Rows that go together, which take no longer than some pages; keys that tell of others: the first is always new."""
+"""Rows to evict together: no longer than reading some pages. Fewest keys to extrapolate from: the first is new."""
 
 
 class HotRows:
     """An arena of rows with a table of keys, bounded in keys, rows and bytes.
 
-    A key is numbered, found or forgotten in constant time on average, and a row copied once when it comes in. What goes
-    through all places: what counts or lifts pins, `unknown`, `places`, `age`, and letting keys go, done for many.
+    A key is numbered, found or forgotten in constant time on average. A row is copied once, when it is added. All
+    places are scanned to count or lift pins, by `unknown`, `places`, `age`, and to evict, which is done for many keys.
 
     Parameters
     ----------
     codec
         Codec of R's rows.
     keys, rows
-        Places for keys, those without rows included, and rows, at most.
+        Maximum number of keys, including keys without rows, and of rows.
     row_bytes
-        Expected bytes of a row of varying length.
+        Expected bytes of a variable-length row.
     unique
         Whether no key has several rows.
     aging
-        Frequencies are halved after this many tuples for each row of capacity. Less follows a moving stream faster.
+        Frequencies are halved after this many tuples per row of capacity. Less follows a changing stream faster.
     arrays
-        Where the arrays live, if not in this process; an arena left in mapped files is taken up as it was.
+        Where the arrays live, if not in this process; an arena left in mapped files keeps its contents.
     """
 
     FORMAT = "hot rows 4"
-    """Changes with the arrays and their meaning, so that an arena in files is not taken for another."""
+    """Changes with the arrays and their meaning, so that an arena in files of another format is not used."""
     bytes_per_key = 8 + 4 + 1 + 1 + SKETCH_BYTES + ENTRY_BYTES
-    """What one more key costs beside its rows."""
+    """Bytes of one more key, without its rows."""
     bytes_beside_row, fixed_bytes = 4, 128
-    """What a row costs beside itself and its key, and an arena beside keys and rows."""
+    """Bytes of a row in addition to its contents and its key; bytes of an arena in addition to keys and rows."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class HotRows:
 
     @classmethod
     def bytes_per_row(cls, codec: RowCodec, row_bytes: float = 0.0) -> int:
-        """Return what one more row costs beside its key."""
+        """Return the bytes of one more row, without its key."""
         return cls.bytes_beside_row + RowStore.bytes_per_slot(codec, row_bytes)
 
     @property
@@ -113,18 +113,18 @@ class HotRows:
 
     @property
     def pinned(self) -> tuple[int, int]:
-        """Keys that are pinned, and those of them that R is known to lack."""
+        """Number of pinned keys, and how many of them are known to be absent from R."""
         known = self._t.known & np.uint8(KNOWN | PINNED)
         return int(np.count_nonzero(known >= PINNED)), int(np.count_nonzero(known == (ABSENT | PINNED)))
 
     @property
     def pinned_rows(self) -> int:
-        """Rows of the keys that are pinned."""
+        """Number of rows of pinned keys."""
         return int(walks.pinned_rows(self._t, self.unique))
 
     @property
     def whole(self) -> bool:
-        """Whether all rows of R are here: somebody said so, and no key has gone since."""
+        """Whether all rows of R are here: the caller has set this, and no key was evicted since."""
         return bool(self._t.state[kernels.WHOLE])
 
     @whole.setter
@@ -138,10 +138,10 @@ class HotRows:
     # -- tuples become numbers ----------------------------------------------------------------------------
 
     def number(self, keys: Ints, valid: Bools, numbers: Slots, coming: int = 0) -> tuple[int, int]:
-        """Write the number of each key, -1 where ``valid`` is not; new keys are entered, all are pinned.
+        """Write the number of each key, -1 where ``valid`` is False; new keys are inserted, and all are pinned.
 
-        Returns how many were numbered, fewer than all when pinned keys take all places, and of how many rows are known.
-        So many more are ``coming`` before `unpin`: if keys have to go, some go for those, too.
+        Returns how many keys were numbered, fewer than all if pinned keys use all places, and how many were hits.
+        ``coming`` more keys follow before `unpin`: if keys must be evicted, some are also evicted for these.
         """
         keys, valid = frozen(keys), frozen(valid)
         self._plan, done, hits = None, 0, 0
@@ -156,23 +156,23 @@ class HotRows:
         return done, hits
 
     def pin(self, numbers: Slots) -> None:
-        """Keep the keys of these numbers until `unpin`."""
+        """Pin the keys of these numbers until `unpin`."""
         kernels.pin(self._t, frozen(numbers))
 
     def pin_only(self, numbers: Slots) -> None:
-        """Keep the rows of these numbers; the other numbers given out stay valid, but not their rows."""
+        """Pin only the rows of these numbers. Other numbers remain valid, but their rows may be evicted."""
         self._t.known[:] &= np.uint8(KNOWN | HELD)
         self.pin(numbers)
 
     def unpin(self) -> None:
-        """Let all keys go when room is needed; numbers given out are void."""
+        """Unpin all keys, so that they can be evicted; numbers become invalid."""
         self._more, self._plan = self.keys // 16 + 1, None
         self._t.known[:] &= np.uint8(KNOWN)
 
-    # -- rows come in -------------------------------------------------------------------------------------
+    # -- rows are added -----------------------------------------------------------------------------------
 
     def unknown(self) -> Slots:
-        """Return the numbers of pinned keys whose rows are to be read."""
+        """Return the numbers of pinned keys whose rows must be read."""
         return np.flatnonzero(self._t.known & np.uint8(KNOWN | PINNED) == (UNKNOWN | PINNED)).astype(np.int32)
 
     def places(self) -> Slots:
@@ -184,21 +184,21 @@ class HotRows:
         return self._t.key[numbers]
 
     def make_room(self, rows: int) -> None:
-        """Let rows of unpinned keys go until ``rows`` are free, as far as there are any."""
+        """Evict unpinned keys until ``rows`` rows are free, or none is left."""
         while rows > self.capacity - len(self) and self._go_on():
             pass
         if (lacking := rows - (self.capacity - len(self))) > 0:
             self._let_go(0, lacking)
 
     def expect(self, rows: int) -> None:
-        """Choose the keys that go for so many rows to come; they go as rows come, some at a time."""
+        """Choose the keys to evict for ``rows`` new rows; they are evicted in steps as the rows are added."""
         lacking = rows - (self.capacity - len(self))
         self._plan = going.plan_going(self._t, 0, lacking, self.unique) if lacking > 0 else None
 
     def attach(self, numbers: Slots, rows: Rows) -> bool:
-        """Append ``rows[i]`` to the key of ``numbers[i]``; rows of a key lie next to each other, in R's order.
+        """Append ``rows[i]`` to the key of ``numbers[i]``; rows of a key must be adjacent, in R's order.
 
-        Returns False, with some of them appended, if there is not room for all: see `reset`.
+        Returns False, with some rows appended, if there is not enough room for all: see `reset`.
         """
         at = 0
         while at < numbers.size:
@@ -216,50 +216,50 @@ class HotRows:
         return True
 
     def bring(self, numbers: Slots, wanted: WantedRows, begin: int, read: Ints, frames: Bytes) -> tuple[int, bool]:
-        """Append rows of keys from pages ``read``, now in ``frames``; return how far from ``begin``, and if all fit."""
+        """Append rows of keys from the pages ``read`` in ``frames``; return where to continue, and whether all fit."""
         while True:
             begin, fitted = copy_rows(self._t, self._rows, numbers, wanted, begin, read, frames)
             if fitted or not self._let_some_go():
                 return begin, fitted
 
     def stream(self, ring: RingReader, numbers: Slots, wanted: WantedRows, plan: ReadPlan) -> bool:
-        """Append rows of keys out of the pages of a plan, as they come; return False if that failed: see `reset`."""
+        """Append rows of keys from the pages of a plan as they arrive; return False if this failed: see `reset`."""
         return stream_rows(self._t, self._rows, ring, numbers, wanted, plan, self._let_some_go)
 
     def settle(self, numbers: Slots) -> None:
-        """Note that all pages of these keys have been searched: those without a row are not in R."""
+        """Record that all pages of these keys have been searched: keys without a row are not in R."""
         kernels.settle(self._t, frozen(numbers))
 
     def reset(self, numbers: Slots) -> None:
-        """Make these keys unknown again, because not all of their rows were found."""
+        """Mark these keys as unknown again, because not all of their rows were added."""
         self._rows.free(going.reset(self._t, frozen(numbers)))
 
     def forget(self, keys: Ints) -> None:
-        """Forget what is known of keys, as after an update of R."""
+        """Forget what is known of keys, for example after an update of R."""
         freed, noted = going.forget(self._t, frozen(keys), self.whole)
         self._rows.free(freed)
         self.whole = self.whole and bool(noted)
 
-    # -- rows go out --------------------------------------------------------------------------------------
+    # -- rows are listed ----------------------------------------------------------------------------------
 
     def first_rows(self, numbers: Slots) -> tuple[Slots, int, int]:
-        """Return the first row of each number, -1 for none; how many have none, and how many have several."""
+        """Return the first row of each number, -1 if it has none; how many have none, and how many have several."""
         rows = np.empty(numbers.size, np.int32)
         none, several = walks.first_rows(self._t, frozen(numbers), rows)
         return rows, int(none), int(several)
 
     def expand(self, numbers: Slots, begin: int, row: int, cap: int, *, alone: bool) -> tuple[Ints, Slots, int, int]:
-        """Return pairs of position and row, and where to go on; ``alone`` lists numbers without rows too, as -1."""
+        """Return pairs of position and row, and where to continue; ``alone`` lists numbers without rows, as row -1."""
         positions, rows = np.empty(cap, np.int64), np.empty(cap, np.int32)
         pairs, at, after = walks.expand(self._t, frozen(numbers), begin, row, cap, alone, positions, rows)
         return positions[:pairs], rows[:pairs], int(at), int(after)
 
     def sizes(self, rows: Slots) -> Ints | int:
-        """Return the bytes of each row, not less than it takes, also for row -1; one number if all take the same."""
+        """Return an upper bound of each row's bytes, also for row -1; one number if all rows have the same size."""
         return self._rows.sizes(rows)
 
     def locate(self, rows: Slots) -> tuple[Bytes, Ints]:
-        """Return bytes, and the start of each row in them, -1 for row -1."""
+        """Return a buffer and the start of each row in it, -1 for row -1."""
         there = rows >= 0
         if there.all():
             return self._rows.locate(rows)
@@ -267,12 +267,12 @@ class HotRows:
         data, starts[there] = self._rows.locate(rows[there])
         return data, starts
 
-    # -- more and less room -------------------------------------------------------------------------------
+    # -- resizing -----------------------------------------------------------------------------------------
 
     def resize(self, rows: int) -> bool:
-        """Have room for another number of rows, as far as pinned keys allow; return whether it is so now.
+        """Change the capacity in rows; return False, without changing it, if pinned keys need more.
 
-        Only where the arrays are this process's own. Nobody may hold what `locate` returned.
+        Only for arrays of this process. No result of `locate` may be in use.
         """
         assert self._elastic is not None, "an arena in files has the size that it has"
         if rows < (before := self.capacity):
@@ -297,16 +297,16 @@ class HotRows:
     # -- inside -------------------------------------------------------------------------------------------
 
     def _make_place(self, keys: Ints, valid: Bools, room: Slots, coming: int) -> bool:
-        """Let keys go for new ones of ``keys``, but none that these ask for soon; False if there is no place at all."""
+        """Evict keys to make places for new ones of ``keys``, but none of ``keys`` itself; False if all are pinned."""
         ahead, left = keys.size, True
         while left:
             lacking = int(kernels.look_ahead(self._t, keys[:ahead], valid[:ahead], room[:ahead]))
-            later = min(lacking * coming * 3 // (4 * max(ahead, _TOLD_BY)), self.keys // 4)  # fewer of those are new
+            later = min(lacking * coming * 3 // (4 * max(ahead, _TOLD_BY)), self.keys // 4)  # later keys repeat more
             self._let_go(max(lacking, min(ahead, self._more)) + later, 0)
             if int(self._t.state[kernels.FREE_KEY]) >= 0:
-                self._more *= 2  # the more new keys have come, the more are to be expected
+                self._more *= 2  # the more new keys have arrived, the more are expected
                 return True
-            left = bool((self._t.known & np.uint8(SOON)).any())  # too many are asked for: look less far ahead
+            left = bool((self._t.known & np.uint8(SOON)).any())  # too many are requested: look less far ahead
             self._t.known[:] &= np.uint8(~SOON & 0xFF)
             ahead, coming = ahead // 2, 0
         return False
@@ -320,7 +320,7 @@ class HotRows:
         return self._go_on() or self._let_go(0, max(1, self.capacity // 64))
 
     def _go_on(self) -> bool:
-        """Let some more of the keys go that are to go for rows expected; return False if none is left."""
+        """Evict some more of the keys that `expect` has chosen; return False if none is left."""
         return self._plan is not None and self._reclaim(self._plan, 0, _AT_ONCE, erasing=True)
 
     def _reclaim(self, plan: Ints, keys: int, rows: int, *, erasing: bool) -> bool:
@@ -330,14 +330,14 @@ class HotRows:
         gone = before - int(self._t.state[kernels.KEYS])
         self.evictions, self.whole = self.evictions + gone, self.whole and gone == 0
         self._t.state[kernels.GONE] += gone
-        # what is remembered of too many keys runs together: it is halved before it does
+        # The sketch loses accuracy if it records too many keys: halve its counts before it does.
         if self._t.state[kernels.GONE] * 2 >= self._sketch.size:
             self._sketch[:] >>= np.uint8(1)
             self._t.state[kernels.GONE] = 0
         return gone > 0 or freed.size > 0
 
     def age(self, halvings: int = 1) -> None:
-        """Halve all frequencies; called too when the stream asks for other keys than it did."""
+        """Halve all frequencies; also called when the stream begins to request other keys."""
         self._t.often[:] >>= np.uint8(halvings)
         self._sketch[:] >>= np.uint8(halvings)
         self._t.state[kernels.SEEN] = 0

@@ -1,11 +1,11 @@
 """``H_R``: single tuples of R that are frequent in the stream, with their frequencies (CMESHJOIN §3).
 
-A hash table leads from a key to the chain of its rows; a key is held with all of its rows or not at all, so a hit is
-a complete answer. Everything lies in flat arrays, which may be mapped files.
+A hash table maps a key to the chain of its rows. A key is held with all of its rows or not at all, so a hit is a
+complete answer. All data is in flat arrays, which may be mapped files.
 
-Replacement is by least frequency. Victims are drawn from a list of the least frequent keys that is made anew when it
-is used up, so that it costs a small share of what it saves; frequencies are halved from time to time, so that keys
-that were hot once make room (the paper leaves both open).
+The least frequent key is replaced first. Victims are taken from a list of the least frequent keys. The list is rebuilt
+when it is used up, so that it costs a small share of what it saves. Frequencies are halved periodically, so that
+formerly hot keys can be replaced. The paper leaves both open.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FREE, _ROWS, _KEYS, _READY, _LOOKED, _AGED = 0, 1, 2, 3, 4, 5
 class _Table(NamedTuple):
     key: Ints
     chain: Slots  # the next row of the same key; links free slots too
-    frequency: NDArray[np.uint32]  # of the first row of a key; zero elsewhere
+    frequency: NDArray[np.uint32]  # of the key, at its first row; zero elsewhere
     head: Bytes  # 1 where the slot is the first row of a key
     flags: Bytes
     entries: NDArray[np.uint64]  # 32 bits of the hash, slot + 1
@@ -68,7 +68,7 @@ def _look_up(t: _Table, keys: Ints, record: bool) -> tuple[NDArray[np.bool_], In
 
 @kernel
 def _insert(t: _Table, key: Int, frequency: Int, flags: Bytes, slots: Slots) -> None:
-    """Hook a key with ``slots.size`` rows into free slots, which are written to ``slots``."""
+    """Insert a key with ``slots.size`` rows into free slots, which are written to ``slots``."""
     before = np.int64(-1)
     for i in range(slots.size):
         slot = t.state[_FREE]
@@ -92,7 +92,7 @@ def _insert(t: _Table, key: Int, frequency: Int, flags: Bytes, slots: Slots) -> 
 
 @kernel
 def _remove(t: _Table, keys: Ints) -> Slots:
-    """Unhook keys and free their slots; return the slots, whose rows are then to be freed."""
+    """Unhook keys and free their slots; return the slots, whose rows the caller must free."""
     freed = np.empty(t.state[_ROWS], np.int32)
     count = 0
     for i in range(keys.size):
@@ -134,26 +134,26 @@ def _insert_single(t: _Table, keys: Ints, frequency: Ints, flags: Bytes) -> Slot
 class HotTuples:
     """A cache of single tuples of R, bounded in rows and bytes.
 
-    All memory is taken at once. A key is looked up, admitted or removed in constant time, and a copy of its rows; a
-    full cache is gone through for victims once for every sixteenth of its keys that is considered.
+    All memory is allocated up front. A key is looked up, admitted or removed in constant time plus a copy of its rows.
+    A full cache is scanned for victims; each scan lists a sixteenth of its keys.
 
     Parameters
     ----------
     codec
         Codec of R's rows.
     capacity
-        Rows at most (``h_R``).
+        Maximum number of rows (``h_R``).
     row_bytes
-        Expected bytes of a row of varying length.
+        Expected bytes of a variable-length row.
     aging
-        Frequencies are halved after this many look-ups for each row of capacity. Less forgets sooner and follows
-        a moving stream faster; more estimates a steady one better.
+        Frequencies are halved after this many look-ups per row of capacity. A lower value follows a changing stream
+        faster; a higher value estimates a steady one better.
     arrays
-        Where the arrays live; a cache left in mapped files is taken up as it was.
+        Where the arrays live; a cache left in mapped files keeps its contents.
     """
 
     FORMAT = "hot tuples 3"
-    """Changes with the arrays and their meaning, so that a cache in files is not taken for another."""
+    """Changes with the arrays and their meaning, so that a cache in files of another format is not used."""
 
     def __init__(
         self, codec: RowCodec, capacity: int, row_bytes: float = 0.0, *, aging: float = 24.0, arrays: Arrays = in_memory
@@ -180,17 +180,17 @@ class HotTuples:
 
     @staticmethod
     def bytes_beside_row() -> int:
-        """Return what a row of capacity costs beside the row."""
+        """Return the bytes of one row of capacity in addition to the row."""
         return 8 + 4 + 4 + 1 + 1 + ENTRY_BYTES
 
     @classmethod
     def bytes_per_tuple(cls, codec: RowCodec, row_bytes: float = 0.0) -> int:
-        """Return what one more row of capacity costs (``u``)."""
+        """Return the bytes of one more row of capacity (``u``)."""
         return cls.bytes_beside_row() + RowStore.bytes_per_slot(codec, row_bytes)
 
     @staticmethod
     def fixed_bytes() -> int:
-        """Return what a cache costs beside its rows."""
+        """Return the bytes of a cache without its rows."""
         return 128
 
     @property
@@ -204,7 +204,7 @@ class HotTuples:
 
     @property
     def full(self) -> bool:
-        """Whether another row would push one out."""
+        """Whether another row would evict one."""
         return len(self) >= self.capacity
 
     def look_up(self, keys: Ints) -> tuple[NDArray[np.bool_], Ints, Slots]:
@@ -212,7 +212,7 @@ class HotTuples:
 
         Returns
         -------
-        Which keys are held; and for each row of those, the position of its key in ``keys`` and its slot.
+        Which keys are held; and for each of their rows, the position of its key in ``keys`` and its slot.
         """
         found = _look_up(self._t, frozen(keys), True)
         if self._t.state[_LOOKED] - self._t.state[_AGED] >= self.aging:
@@ -221,20 +221,20 @@ class HotTuples:
         return found
 
     def holds(self, keys: Ints) -> NDArray[np.bool_]:
-        """Say which keys are held, without recording that they were asked for."""
+        """Return which keys are held, without recording hits."""
         return ~_absent(self._t, frozen(keys))
 
     def sizes(self, slots: Slots) -> Ints | int:
-        """Return the bytes of the rows of slots; one number if all take the same."""
+        """Return the bytes of the row in each slot; one number if all rows have the same size."""
         return self._rows.sizes(slots)
 
     def rows(self, slots: Slots, *, copied: bool = False) -> tuple[Bytes, Ints, Bytes]:
-        """Return bytes, and start and flags of each slot's row; ``copied``, they stay when the cache changes."""
+        """Return a buffer, and start and flags of each slot's row; ``copied`` rows stay valid if the cache changes."""
         data, starts = self._rows.copied(slots) if copied else self._rows.locate(slots)
         return data, starts, self._t.flags[slots]
 
     def admit(self, candidates: Candidates, data: Bytes) -> None:
-        """Take keys in, in place of less frequent ones when full. ``candidates.starts`` are places in ``data``."""
+        """Admit keys; a full cache evicts less frequent ones. ``candidates.starts`` are positions in ``data``."""
         keep = _absent(self._t, frozen(candidates.keys))
         counts = np.diff(candidates.bounds)
         if counts.size and counts.max() == 1:
@@ -250,14 +250,14 @@ class HotTuples:
             self._rows.put(slots, rows)
 
     def remove(self, keys: Ints) -> None:
-        """Let keys go, as after an update of R; those not held are passed over."""
+        """Remove keys, for example after an update of R; keys that are not held are skipped."""
         slots = _remove(self._t, frozen(keys))
         self._rows.free(slots)
         self._victims = np.empty(0, np.int32)
         self._victim_at = 0
 
     def clear(self) -> None:
-        """Let all keys go."""
+        """Remove all keys."""
         self.remove(self._t.key[np.flatnonzero(self._t.head)])
 
     def check(self) -> None:
@@ -285,7 +285,7 @@ class HotTuples:
         self._rows.check(np.array(used, np.int32))
 
     def _admit_single(self, candidates: Candidates, keep: NDArray[np.bool_], data: Bytes) -> None:
-        """Admit keys of one row each, the most frequent first, all at once."""
+        """Admit keys of one row each together, most frequent first."""
         chosen = np.flatnonzero(keep)
         if chosen.size > self.capacity - len(self):
             chosen = chosen[np.argsort(-candidates.frequency[chosen], kind="stable")]
@@ -306,7 +306,7 @@ class HotTuples:
         return Rows(data, starts, words.view(np.uint32).reshape(-1).astype(np.int64))
 
     def _room_for(self, lengths: Ints, frequency: Ints) -> int:
-        """Make room for as many single rows as may come in; ``frequency`` descends where there is not enough."""
+        """Evict for single rows; return how many can be admitted. ``frequency`` descends if the cache is too full."""
         room = min(lengths.size, self.capacity - len(self), self._rows.fitting(lengths))
         while room < lengths.size:
             victims = self._least_frequent(lengths.size - room, frequency[room:])

@@ -1,7 +1,7 @@
-"""The way of rows from pages to the arena: wanted keys are found in pages that have been read, and their rows copied.
+"""How rows get from pages to the arena: find the wanted keys in pages that were read, and copy their rows.
 
-Keys ascend and pages do, so one walk through both finds everything: within a page the search for a key begins where the
-last one ended.
+Keys and pages are ascending, so one pass over both is enough: within a page the search for a key begins where the last
+search ended.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WORD = 8
 
 
 class WantedRows(NamedTuple):
-    """Keys, and the pages that may hold their rows, ascending, each with the position of the key that asks for it."""
+    """Keys, and the pages that may hold their rows, ascending, each with the position of the key that needs it."""
 
     keys: Ints
     pages: Ints
@@ -36,7 +36,7 @@ class WantedRows(NamedTuple):
 
 @inner_kernel
 def _first_from(words: Ints, begin: Int, end: Int, key: Int) -> Int:
-    """Return the first word from ``begin`` up to ``end`` that is not below ``key``; near ones are found soon."""
+    """Return the first word from ``begin`` to ``end`` that is not below ``key``; the search is fast if it is near."""
     step = 1
     low: Int = begin
     while low + step <= end and words[low + step - 1] < key:
@@ -54,14 +54,14 @@ def _first_from(words: Ints, begin: Int, end: Int, key: Int) -> Int:
 
 @inner_kernel
 def _start_of(words: Ints, page: Int, rows_base: Int, row: Int) -> Int:
-    """Return where a row that varies in length starts: its page says so, in half a word for each."""
+    """Return the start of a variable-length row. Its page stores the starts, half a word per row."""
     word = np.int64(words[rows_base // _WORD + row // 2])
     return page + ((word >> (32 * (row & 1))) & 0xFFFFFFFF)
 
 
 @inner_kernel
 def _length_at(frames: Bytes, start: Int) -> Int:
-    """Return the length of the row that starts there; 0 where it would lie outside of the frames."""
+    """Return the length of the row at ``start``; 0 if it would extend beyond the frames."""
     if start > frames.size - 4:
         return 0
     length = row_length(frames, start)
@@ -73,9 +73,9 @@ def copy_from_page(
     t: HotTable, store: RowTable, width: int, frames: Bytes, words: Ints, base: Int, stride: int, ordered: bool,
     pages: Ints, owners: Ints, keys: Ints, numbers: Slots, begin: Int,
 ) -> tuple[Int, bool]:  # fmt: skip
-    """Copy the rows that are wanted of one page, which begins at byte ``base`` of the frames.
+    """Copy the wanted rows of one page, which begins at byte ``base`` of the frames.
 
-    ``begin`` is the first of all that are wanted of it. Returns where to go on, and False if there is no room for that.
+    ``begin`` is the first wanted entry of this page. Returns where to continue, and False if there was no room there.
     """
     first, known, after, state = t.first, t.known, t.after, t.state
     capacity, page = after.size, pages[begin]
@@ -150,7 +150,7 @@ def _copy_rows(
 def copy_rows(
     t: HotTable, rows: RowStore, numbers: Slots, wanted: WantedRows, begin: int, read: Ints, frames: Bytes
 ) -> tuple[int, bool]:
-    """Copy rows into the slots of an arena; return where to go on, and whether there was room for all."""
+    """Copy rows into the slots of an arena; return where to continue, and whether there was room for all."""
     flat, layout = frames.reshape(-1), wanted.layout
     after, fitted = _copy_rows(
         t, rows.table, rows.width, flat, flat.view(np.int64), layout.frame_bytes, layout.stride, frozen(read),

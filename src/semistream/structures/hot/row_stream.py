@@ -1,8 +1,8 @@
-"""Rows of many keys from the disk to the arena in one compiled loop: pages are asked for, checked and searched.
+"""Rows of many keys from the disk to the arena in one compiled loop: request pages, check them and search them.
 
-While some pages are searched others are on their way, and nothing is handed from thread to thread. The loop ends when
-all is done, when there is no room for a row, when a page cannot be read, and now and then for signals; all of its state
-is in arrays, so that whoever has made room calls it again.
+Some pages are searched while others are being read, and nothing is passed between threads. The loop returns when all is
+done, when there is no room for a row, when a page cannot be read, and periodically for signals. All of its state is in
+arrays, so the caller can make room and call it again.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from semistream.structures.row_store import RowStore
 __all__ = ["stream_rows"]
 
 _NO_ROOM, _MORE = -1, -2
-"""Beside the outcomes of `transfers`: a row does not fit; there is more to do, after a look at signals."""
+"""Outcomes in addition to those of `transfers`: a row does not fit; there is more to do, after checking signals."""
 _RUN, _OFFSET, _SEARCHED = 0, 1, 2
-"""Of the progress: run of the plan and pages of it that were asked for, and how much of what is wanted was searched."""
+"""Places in ``progress``: run of the plan, pages of this run that were requested, wanted entries that were searched."""
 _TOGETHER = 8
-"""Requests that are submitted together, if others are in flight: a call for each would cost more than it gains."""
+"""Requests to submit together while others are in flight: one system call per request would cost more than it gains."""
 _MOST = 512
-"""Requests after which signals are looked after: Python does that, not a kernel."""
+"""Requests after which to check signals: Python handles signals, a kernel cannot."""
 
 
 @kernel
@@ -110,10 +110,10 @@ def stream_rows(
     plan: ReadPlan,
     make_room: Callable[[], bool],
 ) -> bool:
-    """Read the pages of a plan, and copy the rows that are wanted of them into the slots of an arena.
+    """Read the pages of a plan, and copy their wanted rows into the slots of an arena.
 
-    Where a row does not fit, room is to be made; False says that there is none. Returns whether all rows are there: not
-    if there is no room, nor if a page cannot be read, of which the ring knows more.
+    If a row does not fit, ``make_room`` is called; it returns False if it cannot make room. Returns whether all rows
+    were copied: False if there is no room, or if a page cannot be read (the ring has the error).
     """
     progress = np.zeros(3, np.int64)
     with ring.at_work():
