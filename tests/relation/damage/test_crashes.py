@@ -235,7 +235,7 @@ def test_no_room_for_any_change(tmp_path, base, name):
             else:
                 assert not disk.refused or name in ("vacuum", "repair") or content(path) == case.new, where
             try:
-                if told and "is there, but may not survive" not in told and name not in ("vacuum", "repair"):
+                if told and "is committed, but may not survive" not in told and name not in ("vacuum", "repair"):
                     left = {file.name for file in path.iterdir()} if path.exists() else set()
                     assert left - {WRITERS} <= before, "a writer that fails leaves nothing"
                 if path.exists():

@@ -61,7 +61,7 @@ def test_updates_until_nothing_fits(small):
     def update_on_and_on() -> None:
         done.extend(semistream.upsert(path, rows(8000)) for _ in range(50))
 
-    with pytest.raises(StorageError, match="semistream vacuum removes what nobody needs"):
+    with pytest.raises(StorageError, match="semistream vacuum removes unneeded files"):
         update_on_and_on()
     with Relation.open(path) as relation:
         assert relation.version == done[-1] > 1

@@ -235,7 +235,7 @@ def test_an_error_after_the_commit_leaves_the_version_whole(path, monkeypatch):
                 raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(files, "disk", FailingDisk())
-    with pytest.raises(StorageError, match=r"version 2 of .* is there, but may not survive"):
+    with pytest.raises(StorageError, match=r"version 2 of .* is committed, but may not survive"):
         upsert(path, pa.table({"id": [1], "v": [5]}))
     monkeypatch.undo()
     assert values(path)[1] == 5

@@ -1,1 +1,1 @@
-"""Pages: how rows lie in them, how they are found by key, written and proved."""
+"""Pages: how rows are laid out in them, how they are found by key, and how they are written."""

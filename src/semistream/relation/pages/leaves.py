@@ -1,4 +1,4 @@
-"""The leaves of a scattered index: rows ``key64 → u32 page``, in key order, in pages of their own."""
+"""The leaves of a scattered index: rows ``key64 → u32 page``, in key order, in separate pages."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ EMPTY_KEY = int(np.iinfo(np.int64).min)
 
 
 def leaf_entries(keys: Ints, pages: Ints) -> Bools:
-    """Say which of the rows of R, in key order, make a leaf's row: one for each page of a key."""
+    """Return which rows of R, in key order, get an entry in a leaf: one entry for each page of a key."""
     entries = np.ones(keys.size, bool)
     entries[1:] = (keys[1:] != keys[:-1]) | (pages[1:] != pages[:-1])
     return entries
 
 
 def pack_leaves(keys: Ints, pages: Ints, page_bytes: int) -> tuple[NDArray[np.uint8], Ints, Bools]:
-    """Return the leaves of such rows, not yet sealed, and what the index says of them.
+    """Return the leaves for such rows, not yet sealed, and the index entries of the leaves.
 
-    That is the first key of each, and whether the leaf before ends with that key too.
+    An index entry is the first key of a leaf, and whether the previous leaf also ends with that key.
     """
     layout = PageLayout(page_bytes, ScatteredIndex.STRIDE)
     starts = np.arange(keys.size, dtype=np.int64) * 4

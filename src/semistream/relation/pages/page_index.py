@@ -1,6 +1,6 @@
-"""Where the rows of a key are: the clustered index, and the one for an R that is in another order.
+"""Finds the pages of a key: the clustered index, and the index for an R in any other order.
 
-Both answer one vectorised call, ``locate(keys)``, with the pages of each key in compressed rows: the pages of
+Both have one vectorised call, ``locate(keys)``, which returns the pages of each key as compressed rows: the pages of
 ``keys[i]`` are ``pages[bounds[i]:bounds[i + 1]]``.
 """
 
@@ -32,12 +32,12 @@ class Located:
 
     @property
     def counts(self) -> Ints:
-        """Number of pages of each key; zero means that R cannot hold the key."""
+        """Number of pages of each key. Zero means that R does not contain the key."""
         return np.diff(self.bounds)
 
 
 class Index(Protocol):
-    """What the relation asks of an index of one shard."""
+    """The interface of an index of one shard."""
 
     @property
     def nbytes(self) -> int:
@@ -98,9 +98,9 @@ def _expand(begin: Ints, count: Ints, total: int) -> tuple[Ints, Ints]:
 
 @kernel
 def _walk_to(first: Ints, at: Int, key: Int, past: bool) -> Int:
-    """Return the first place from ``at`` on that is not below ``key`` (or that is ``past`` it).
+    """Return the first position from ``at`` on that is not below ``key`` (or, if ``past``, that is above it).
 
-    Near places are found in few steps: steps that double find an end, then halves the place in between.
+    Nearby positions are found in few steps: doubling steps find an upper end, then binary search finds the position.
     """
     pages = first.size
     step = 1
@@ -125,7 +125,7 @@ def _locate_between(
 ) -> tuple[Ints, Ints]:
     begin = np.empty(low.size, np.int64)
     count = np.zeros(low.size, np.int64)
-    at: Int = np.int64(0)  # as an int, Numba would compile `_walk_to` for the constant 0 as well
+    at: Int = np.int64(0)  # with a plain int, Numba would also compile `_walk_to` for the constant 0
     for i in range(low.size):
         if i > 0 and low[i] < low[i - 1]:
             at = np.int64(0)
@@ -138,18 +138,18 @@ def _locate_between(
 
 
 class ClusteredIndex:
-    """The first key of each page of an R sorted by key: the inner nodes of the papers' B⁺-tree, flat.
+    """The first key of each page of an R sorted by key: the inner nodes of the papers' B⁺-tree as a flat array.
 
     Parameters
     ----------
     first
         First key of each page, ascending.
     continues
-        Whether the page's first key also ends the page before.
+        Whether the page's first key is also the last key of the previous page.
     last_key
         Last key of the last page, so that keys past the end are known to be absent.
     ids
-        Page ids in key order, if updates have put pages where their number does not say.
+        Page ids in key order, if updates have changed the order of pages.
     """
 
     def __init__(self, first: Ints, continues: NDArray[np.bool_], last_key: int, ids: Ints | None = None) -> None:
@@ -164,15 +164,15 @@ class ClusteredIndex:
         return self.first.nbytes + self.continues.nbytes + (0 if self.ids is None else self.ids.nbytes)
 
     def locate(self, keys: Ints) -> Located:
-        """Return the pages of each key: one, or a run of them for a key that is repeated in R."""
+        """Return the pages of each key: one page, or a run of pages if the key has many rows."""
         begin, count, total = _locate_clustered(self.first, self.continues, self.last_key, keys)
         bounds, pages = _expand(begin, count, total)
         return Located(bounds, pages if self.ids is None else self.ids[pages])
 
     def between(self, low: Ints, high: Ints) -> tuple[Ints, Ints]:
-        """Return first position and number of pages, in key order, that may hold keys in ``[low[i], high[i]]``.
+        """Return the first position and the number of pages, in key order, that may hold keys in ``[low[i], high[i]]``.
 
-        One traversal serves a whole batch; ascending ``low`` makes it a walk.
+        One pass serves a whole batch. If ``low`` ascends, the pass moves only forward.
         """
         return _locate_between(self.first, self.continues, self.last_key, frozen(low), frozen(high))
 
@@ -185,10 +185,10 @@ class ClusteredIndex:
 
 
 class ScatteredIndex:
-    """An index for an R in arrival order, or by frequency as X-HYBRIDJOIN assumes.
+    """An index for an R in arrival order, or sorted by frequency as X-HYBRIDJOIN assumes.
 
-    Its leaves are themselves a small clustered relation on disk, of rows ``key64 → u32 page``: only the first
-    key of each leaf is held in memory, and a look-up reads a leaf, which is counted like any other read.
+    Its leaves are themselves a small clustered relation on disk, of rows ``key64 → u32 page``. Only the first key of
+    each leaf is held in memory. A look-up reads a leaf, which is counted like any other read.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ class ScatteredIndex:
     device
         Device of the leaf file.
     frames
-        Leaves held in memory at once.
+        Number of leaves held in memory.
     """
 
     STRIDE = 4
@@ -206,7 +206,7 @@ class ScatteredIndex:
         self.fences = fences
         self.device = device
         self._frames = device.allocate(max(1, min(frames, device.page_count)))
-        self._lock = threading.Lock()  # the frames serve one look-up at a time
+        self._lock = threading.Lock()  # the frames can serve one look-up at a time
 
     @property
     def nbytes(self) -> int:
@@ -214,7 +214,7 @@ class ScatteredIndex:
         return self.fences.nbytes + self._frames.nbytes
 
     def locate(self, keys: Ints) -> Located:
-        """Return the pages of each key, having read the leaves that tell."""
+        """Read the leaves of the keys, and return the pages of each key."""
         with self._lock:
             return self._locate(keys)
 
@@ -248,7 +248,7 @@ class ScatteredIndex:
 
 
 def page_order(indexes: Sequence[ClusteredIndex], bases: Ints) -> Ints:
-    """Return the page ids of all shards in key order, or nothing where that is the order of the ids."""
+    """Return the page ids of all shards in key order; an empty array if that is the order of the ids."""
     if all(index.ids is None for index in indexes):
         return np.empty(0, np.int64)
     return np.concatenate(
@@ -260,9 +260,9 @@ def page_order(indexes: Sequence[ClusteredIndex], bases: Ints) -> Ints:
 
 
 def locate_in_shards(indexes: Sequence[Index], bases: Ints, home: NDArray[np.int32], keys: Ints) -> Located:
-    """Return the pages of each key, which is in the shard ``home[i]``, or in none that is open (-1).
+    """Return the pages of each key. Key i is in shard ``home[i]``, or in no open shard (-1).
 
-    Page numbers of shard i begin at ``bases[i]``. One sort of the keys by shard, then one call of each index.
+    Page numbers of shard i begin at ``bases[i]``. It sorts the keys by shard once, then calls each index once.
     """
     order = np.argsort(home, kind="stable")
     ends = np.searchsorted(home[order], np.arange(len(indexes) + 1))

@@ -1,9 +1,9 @@
-"""The page: how rows of R lie on disk, and the compiled passes that read them in place.
+"""The page: the layout of R's rows on disk, and the compiled passes that read them in place.
 
 ::
 
      0  u64 checksum of bytes 8.., seeded with the page's id and its file's name (relation/storage/checksum.py)
-     8  u32 id of the page within its file | 12  u32 rows n
+     8  u32 id of the page within its file | 12  u32 number of rows n
     16  u32 bytes used                     | 20  u32 format version
     24  u64 zero
     32  i64 key64[n]          contiguous, so that probing a page touches these lines only
@@ -14,8 +14,8 @@
      .  fixed rows:     n times `stride` bytes
      .  variable rows:  u32 start[n] from the page's first byte, then the rows
 
-A page is never decoded to pick rows out of it: the passes below find where the wanted rows start, and
-`RowCodec.decode` gathers them from there, whatever page they lie in.
+A page is never decoded as a whole: the passes below find where the requested rows start, and `RowCodec.decode` gathers
+them from there, across pages.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ FIRST = 1
 WHOLE = 2
 LAST = 4
 _BESIDE_ROW = 13
-"""Bytes of a row that varies in length, beside itself: its key, flag and start."""
+"""Bytes per row of variable length in addition to the row itself: its key, flag and start."""
 
 
 @dataclass(frozen=True)
 class PageLayout:
-    """Where things are in the pages of one relation.
+    """The layout of the pages of one relation.
 
     Parameters
     ----------
     frame_bytes
         Bytes of a page in memory, a multiple of 8.
     stride
-        Bytes of a row, or 0 when rows vary in length.
+        Bytes of a row, or 0 if rows vary in length.
     """
 
     frame_bytes: int
@@ -60,17 +60,17 @@ class PageLayout:
             raise ValueError(f"a page must be a multiple of 8 bytes and at least 64, not {self.frame_bytes}")
 
     def capacity(self, room: int) -> int:
-        """Return how many fixed rows ``room`` bytes of a page hold."""
+        """Return how many fixed rows fit into ``room`` bytes of a page."""
         return max(0, (room - HEADER - 7) // (9 + self.stride))
 
     def mean_row(self, page_bytes: int, rows_per_page: float) -> float:
-        """Return the bytes of a row, if pages are full that have so many bytes, and so many rows on average."""
+        """Return the mean bytes of a row, given full pages of ``page_bytes`` with ``rows_per_page`` rows on average."""
         if self.stride:
             return float(self.stride)
         return max(1.0, page_bytes / max(1.0, rows_per_page) - _BESIDE_ROW)
 
     def largest_row(self) -> int:
-        """Return the longest row that fits into a page of its own."""
+        """Return the bytes of the longest row that fits into a page."""
         return self.frame_bytes - HEADER - 16 - (0 if self.stride else 4)
 
 
@@ -81,7 +81,7 @@ def _rows_base(rows: Int) -> Int:
 
 @kernel
 def pages_needed(lengths: Ints, room: int, stride: int) -> Ints:
-    """Return the first row of each page when rows are laid into ``room`` bytes a page, in order."""
+    """Return the first row of each page if rows are packed in order, with ``room`` bytes per page."""
     n = lengths.size
     breaks = np.empty(n + 1, np.int64)
     pages = 0
@@ -116,7 +116,7 @@ def _pack(
         words = frame.view(np.uint32)
         words[3] = n
         words[5] = FORMAT
-        # element by element, or by `copy_bytes`: a slice that is assigned to a slice takes seconds to compile
+        # Copy by element or with `copy_bytes`: Numba needs seconds to compile a slice assigned to a slice.
         stored = frame.view(np.int64)
         for i in range(n):
             stored[HEADER // 8 + i] = keys[first + i]
@@ -139,12 +139,12 @@ def _pack(
 
 
 def pack_pages(layout: PageLayout, keys: Ints, flags: Bytes, rows: Rows, breaks: Ints) -> Bytes:
-    """Return pages (not yet numbered nor sealed) holding the rows between each two breaks."""
+    """Return pages (without ids and not sealed) that hold the rows between consecutive breaks."""
     counts = np.diff(breaks)
     used = np.diff(np.append(0, np.cumsum(rows.lengths))[breaks]) + HEADER + (9 if layout.stride else 13) * counts + 7
     if used.max(initial=0) - 7 > layout.frame_bytes:
         raise SemistreamError(
-            f"{int(used.max()):,} B of rows do not fit into a page of {layout.frame_bytes:,} B; this is a fault of "
+            f"{int(used.max()):,} B of rows do not fit into a page of {layout.frame_bytes:,} B; this is a bug in "
             "semistream, please report it"
         )
     frames = np.empty((breaks.size - 1, layout.frame_bytes), np.uint8)
@@ -154,7 +154,7 @@ def pack_pages(layout: PageLayout, keys: Ints, flags: Bytes, rows: Rows, breaks:
 
 @kernel
 def set_flags(frames: Bytes, flags: Bytes, at: Int) -> Int:
-    """Write ``flags[at:]`` into the pages, row after row; return where the next page goes on."""
+    """Write ``flags[at:]`` into the pages, row after row; return the position for the next page."""
     for page in range(frames.shape[0]):
         n = np.int64(frames[page, 12:16].view(np.uint32)[0])
         copy_bytes(frames[page], HEADER + 8 * n, flags, at, n)
@@ -183,7 +183,7 @@ def row_start(flat: Bytes, base: Int, rows: Int, row: Int, stride: int) -> Int:
 
 @kernel
 def page_keys(frames: Bytes, stride: int) -> tuple[Ints, Bytes, Ints]:
-    """Return key, flags and start in the flattened frames of every row, page after page."""
+    """Return the key, the flags, and the start in the flattened frames, of every row, page after page."""
     total = np.int64(0)
     for page in range(frames.shape[0]):
         total += np.int64(frames[page, 12:16].view(np.uint32)[0])
@@ -229,11 +229,11 @@ def _first_in_page(keys: Ints, key: int, ordered: bool) -> int:
 def find_rows(
     frames: Bytes, stride: int, ordered: bool, wanted: Ints, frame_of: Ints, begin: int, cap: int
 ) -> tuple[Ints, Ints, Bytes, int]:
-    """Match wanted keys with the rows of the page each was sent to.
+    """Match keys with the rows of the pages that may hold them.
 
-    ``wanted[i]`` is looked for in ``frames[frame_of[i]]``; ``begin`` is the first ``i`` to look for, and the
-    pass ends early, between two ``i``, once ``cap`` pairs are found (a key is never cut in two). Returns the
-    positions in ``wanted``, the row starts in the flattened frames, the rows' flags, and the ``i`` to go on with.
+    ``wanted[i]`` is searched in ``frames[frame_of[i]]``, starting with ``i = begin``. The pass ends early once ``cap``
+    pairs are found, but never in the middle of a key. Returns the positions in ``wanted``, the row starts in the
+    flattened frames, the rows' flags, and the ``i`` to continue with.
     """
     left = np.empty(min(cap, wanted.size - begin) + 64, np.int64)
     right = np.empty(left.size, np.int64)

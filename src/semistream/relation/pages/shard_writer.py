@@ -1,4 +1,4 @@
-"""Write one shard: rows in, pages and index out."""
+"""Writes one shard: it takes rows, and writes pages and an index."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ __all__ = ["PAGE_BYTES", "ShardWriter", "check_page_bytes", "stored_schema", "wh
 
 PAGE_BYTES = 8192
 _CHUNK_ROWS, _CHUNK_BYTES = 1 << 16, 1 << 24
-"""Rows that are packed at once, unless they are long."""
+"""Rows that are packed together, and the maximum bytes of such rows."""
 
 
 def stored_schema(schema: pa.Schema, codec: KeyCodec) -> pa.Schema:
-    """Return the columns a row stores: an exact key is restored from its key64 and not stored twice."""
+    """Return the columns that a row stores. An exact key is restored from its key64, so it is not stored twice."""
     if not codec.exact:
         return schema
     return pa.schema([field for field in schema if field.name not in codec.names])
 
 
 def whole_rows(schema: pa.Schema, codec: KeyCodec, keys: Ints, stored: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows of ``schema`` from what is stored of them; the opposite of `stored_schema`."""
+    """Return rows of ``schema``, given their key64 and stored columns; the inverse of `stored_schema`."""
     if not codec.exact:
         return stored
     columns = [
@@ -59,7 +59,7 @@ def whole_rows(schema: pa.Schema, codec: KeyCodec, keys: Ints, stored: pa.Record
 
 
 def check_page_bytes(page_bytes: int, fill: float) -> None:
-    """Refuse page sizes and fill factors that cannot work."""
+    """Raise ValueError for page sizes and fill factors that cannot work."""
     if page_bytes < 512 or page_bytes % 512 or page_bytes > 1 << 26:
         raise ValueError(f"page_size must be a multiple of 512 from 512 B to 64 MiB, not {page_bytes}")
     if not 0.1 <= fill <= 1.0:
@@ -67,7 +67,7 @@ def check_page_bytes(page_bytes: int, fill: float) -> None:
 
 
 class ShardWriter:
-    """Writes the pages of one shard as rows come, then its index.
+    """Writes the pages of one shard as rows arrive, then its index.
 
     Parameters
     ----------
@@ -76,15 +76,16 @@ class ShardWriter:
     schema, key
         R's schema and key columns.
     page_bytes, fill
-        Page size, and how full pages are made. A lower fill leaves room for updates and costs reads.
+        Page size in bytes, and the fraction of a page that is filled. A lower fill leaves room for updates, but costs
+        more page reads.
     clustered
-        True: batches come in key64 order, which is checked. False: any order is kept, and the keys, 12 bytes
-        a row (20 for hashed keys), are held in memory until `close` writes the leaves of the index.
+        True: batches arrive in key64 order, which is checked. False: any order is kept. The keys, 12 bytes per row
+        (20 for hashed keys), are held in memory until `close` writes the leaves of the index.
 
     Notes
     -----
-    Two different keys of R with one key64 are refused, as joins rely on there being none. Sorted, they are next to
-    each other and compared. In any other order they are told apart by a second hash.
+    Two different keys of R with the same key64 are an error, because joins rely on there being none. In a sorted R
+    such keys are adjacent and are compared. In any other order they are distinguished by a second hash.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class ShardWriter:
         self._rows = 0
         self._unique = True
         self.repeated: pa.RecordBatch | None = None
-        """A key that has several rows, if R is in the order of its keys and one was seen."""
+        """A key that has several rows, if R is clustered and such a key was seen."""
         self._first: list[Ints] = []
         self._continues: list[NDArray[np.bool_]] = []
         self._scattered_keys: list[Ints] = []
@@ -126,14 +127,14 @@ class ShardWriter:
         self._file = files.create(self._path("pages"))
 
     def write(self, keys: Ints, batch: pa.RecordBatch) -> None:
-        """Append rows; in a clustered shard in key order."""
+        """Append rows. A clustered shard needs them in key order."""
         size = max(1, sum(map(bytes_with_words, batch.columns)))
         at_once = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES * batch.num_rows // size))
         for begin in range(0, batch.num_rows, at_once):
             self._write(keys[begin : begin + at_once], batch.slice(begin, at_once), last=False)
 
     def close(self) -> ShardFiles:
-        """Write what is left and the index; return what the manifest says of this shard."""
+        """Write the remaining rows and the index; return the manifest's entry for this shard."""
         self._write(np.empty(0, np.int64), None, last=True)
         if self._pages == 0:
             self._append(np.empty(0, np.int64), np.empty(0, np.uint8), _no_rows(), np.zeros(2, np.int64))
@@ -159,7 +160,7 @@ class ShardWriter:
         )
 
     def abandon(self) -> None:
-        """Close the files, if `close` has not; who registered as their writer removes them."""
+        """Close the files, if `close` has not. The `Writer` that registered them removes them."""
         self._file.close()
 
     def abort(self) -> None:
@@ -175,7 +176,7 @@ class ShardWriter:
         return file_seed(self._path(kind).name)
 
     def _write(self, keys: Ints, batch: pa.RecordBatch | None, *, last: bool) -> None:
-        """Pack all pages but the last, whose rows wait for what comes after them."""
+        """Pack all pages except the last, whose rows are kept until more rows arrive."""
         if self._carry is not None:
             keys = np.concatenate([self._carry[0], keys])
             batch = self._carry[1] if batch is None else pa.concat_batches([self._carry[1], batch])
@@ -224,7 +225,7 @@ class ShardWriter:
     def _check_order(self, keys: Ints, batch: pa.RecordBatch) -> None:
         same = np.flatnonzero(keys[1:] == keys[:-1])
         if np.any(keys[1:] < keys[:-1]) or (self._previous is not None and keys[0] < self._previous):
-            raise RelationBuildError("rows of a clustered shard must come in key order; sort them first")
+            raise RelationBuildError("rows of a clustered shard must arrive in key order; sort them first")
         continued = self._previous is not None and keys[0] == self._previous
         if (same.size or continued) and self._unique:
             self._unique = False
@@ -247,7 +248,7 @@ class ShardWriter:
         )
 
     def _flags(self, keys: Ints, breaks: Ints, pages: int) -> tuple[Bytes, NDArray[np.bool_]]:
-        """Return the rows' flags and, for each page, whether its first key ends the page before."""
+        """Return the rows' flags and, for each page, whether its first key also ends the previous page."""
         starts_run = np.empty(keys.size, bool)
         starts_run[0] = self._previous is None or keys[0] != self._previous
         np.not_equal(keys[1:], keys[:-1], out=starts_run[1:])
@@ -258,14 +259,14 @@ class ShardWriter:
         whole = page[head] == page[tail]
         if not starts_run[0]:
             whole[0] = False
-        # the last run of the rows at hand goes on only within rows that are not packed yet
+        # The last run of these rows can continue only in rows that are not packed yet.
         ends_run = np.append(starts_run[1:], True)
         flags = (np.where(starts_run, FIRST, 0) | np.where(ends_run, LAST, 0)).astype(np.uint8)
         flags |= np.where(whole[run - run[0]], WHOLE, 0).astype(np.uint8)
         return flags, ~starts_run[breaks[:pages]]
 
     def _finish_scattered(self) -> tuple[Ints, NDArray[np.bool_], int]:
-        """Set the flags in the pages written, and write the leaves of the index."""
+        """Set the flags in the pages already written, and write the leaves of the index."""
         keys = np.concatenate([*self._scattered_keys, np.empty(0, np.int64)])
         pages = np.concatenate([*self._scattered_pages, np.empty(0, np.uint32)])
         order = np.argsort(keys, kind="stable")

@@ -1,4 +1,4 @@
-"""Sort batches by key within a bound of memory: sorted runs on disk, merged by key range."""
+"""Sorts batches by key within bounded memory: sorted runs on disk, merged by key range."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ _KEY = "__semistream_key64"
 _BLOCK = 1 << 14
 _BUFFER = 1 << 20
 _COPIES = 3
-"""Batches, what Arrow puts together of them, and that in order, are there at once."""
+"""Copies of the data in memory at the same time: the batches, one combined table, and the sorted table."""
 _SAMPLE = 4096
-"""Keys of a run by which it is said where to cut it."""
+"""Keys sampled per run, to decide where to cut it."""
 _LEAST_ROWS = 64
-"""Rows of a slice at least, however long they are."""
+"""Minimum rows of a slice, however long the rows are."""
 _MOST_OF_A_COLUMN = 1 << 30
-"""Bytes of one column that are sorted together: Arrow puts up to 2 GiB of texts, or of lists, into one array."""
+"""Maximum bytes of one column that are sorted together. An Arrow array of strings or lists holds up to 2 GiB."""
 
 
 class KeySorter:
-    """Takes batches with their keys, gives them back in key order; equal keys keep their order of arrival.
+    """Takes batches with their keys and returns them in key order. Equal keys keep their order of arrival.
 
-    What fits into a third of ``memory`` is sorted there. Beyond that, sorted runs are spilled next to the relation; the
-    merge cuts the key range into slices that fit, and sorts the slice of all runs together.
+    Batches that fit into a third of ``memory`` are sorted in memory. Beyond that, sorted runs are spilled next to the
+    relation. The merge cuts the key range into slices that fit, and sorts the slices of all runs together.
 
     Parameters
     ----------
     schema
         Schema of the batches.
     directory
-        Made if runs are spilled, to hold them; removed by `close`.
+        Directory for spilled runs. Created when needed; removed by `close`.
     memory
-        Bytes held, of batches and of their copies in order. More means fewer, longer runs.
+        Bytes for batches and their sorted copies. More memory means fewer, longer runs.
     """
 
     def __init__(self, schema: pa.Schema, directory: Path, memory: int) -> None:
@@ -57,11 +57,11 @@ class KeySorter:
         self._total_bytes = 0
         self._runs: list[Path] = []
         self._fences: list[Ints] = []
-        self._samples: list[tuple[Ints, int]] = []  # keys, and how many rows each stands for
-        self._words: set[int] = set()  # addresses of dictionaries that batches held have in common
+        self._samples: list[tuple[Ints, int]] = []  # keys, and how many rows each represents
+        self._words: set[int] = set()  # addresses of dictionaries shared by the batches in memory
 
     def add(self, keys: Ints, batch: pa.RecordBatch) -> None:
-        """Take a batch; may spill what is held."""
+        """Add a batch. This may spill the batches in memory."""
         if batch.num_rows == 0:
             return
         of_columns = np.array([bytes_without_words(batch.column(at)) for at in self._long] or [0])
@@ -79,7 +79,7 @@ class KeySorter:
             self._flush()
 
     def sorted(self) -> Iterator[tuple[Ints, pa.RecordBatch]]:
-        """Yield everything in key order, in batches that fit into the memory."""
+        """Yield all rows in key order, in batches that fit into the memory."""
         if not self._runs:
             if self._batches:
                 yield self._take_held()
@@ -101,7 +101,7 @@ class KeySorter:
                 yield _in_order(keys, table.drop_columns([_KEY]))
 
     def _splits(self) -> Ints:
-        """Return the keys at which to cut all runs, so that a slice of them fits, with its copies."""
+        """Return the keys at which to cut all runs, so that each slice fits into memory with its copies."""
         per_row = self._total_bytes / self._rows
         of_column = max(1.0, float(self._total_column_bytes.max())) / self._rows
         rows = max(_LEAST_ROWS, int(min(self._memory / _COPIES / per_row, _MOST_OF_A_COLUMN / 2 / of_column)))
@@ -112,13 +112,13 @@ class KeySorter:
         return np.unique(keys[order][1:][np.diff(part) > 0])
 
     def close(self) -> None:
-        """Remove what was spilled."""
+        """Remove spilled runs."""
         if self._runs:
             self._runs = []
             files.remove_tree(self._directory)
 
     def _new_words(self, batch: pa.RecordBatch) -> int:
-        """Return the bytes of dictionaries that no batch held has."""
+        """Return the bytes of the batch's dictionaries that no batch in memory shares."""
         size = 0
         for column in batch.columns:
             if pa.types.is_dictionary(column.type):
@@ -157,7 +157,7 @@ class KeySorter:
 
 
 def _mapped(path: Path) -> pa.Buffer:
-    """Map a file; it is open no longer, however many there are."""
+    """Map a file into memory and close it, so that many runs do not exhaust file descriptors."""
     with pa.memory_map(str(path)) as file:
         return file.read_buffer()
 
@@ -191,7 +191,7 @@ def _slices(
     reader: pa.RecordBatchFileReader, fences: Ints, low: int | None, high: int | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a run with ``low <= key < high``."""
-    # the block before the first fence >= low may end with keys >= low
+    # The block before the first fence >= low may end with keys >= low.
     first = 0 if low is None else max(0, int(np.searchsorted(fences, low, side="left")) - 1)
     last = fences.size if high is None else int(np.searchsorted(fences, high, side="left"))
     for block in range(first, last):

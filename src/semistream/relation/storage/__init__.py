@@ -1,1 +1,1 @@
-"""What lies on disk beside pages: files, their seals, and the manifests that name them."""
+"""Files on disk other than pages: how they are written and sealed, and the manifests that list them."""

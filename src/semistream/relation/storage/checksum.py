@@ -8,20 +8,20 @@ byte 0        8                                   page_bytes
       checksum  <------------- covered -------------->
 ```
 
-The idea: eight independent 64-bit lanes swallow a page in stripes of 64 bytes, each step being
-``lane = rotate(lane ^ word, 29) * odd``, and the word is added to the lane beside it, which rotates by another number.
-One lane alone waits for its multiplier most of the time; eight keep it busy, so a page in the cache is checked many
-times faster than a device can deliver it. Without the second lane a flipped bit that comes to lie highest stays a
-single one, and the right bit of the word eight further on hides it: so it was in the first format of relations, which
-can still be read.
+The idea: eight independent 64-bit lanes consume a page in stripes of 64 bytes. Each step is
+``lane = rotate(lane ^ word, 29) * odd``. The word is also added to the neighbouring lane, which rotates by a different
+number. A single lane would wait for its multiplication most of the time. Eight lanes keep the multiplier busy, so a
+page in the processor's cache is checked many times faster than a device can deliver it. Without the second lane, a
+flipped bit that ends up in the highest position stays a single bit, and one flipped bit of the word eight positions
+further on cancels it. The first format of relations, which can still be read, has this weakness.
 
-What it promises: a step can be undone, in the lane and in the word, and so can the way lanes are folded together and
-the last mix. A difference of any kind goes unnoticed once in 2⁶⁴; tests try every bit and every two bits of pages. The
-page's id within its file, mixed with a hash of the file's name, takes the place of the first word: a page that was
-written to, or read from, the wrong place of its file or the wrong file does not pass either. It is no defence against
-an adversary.
+What it guarantees: every step is invertible, in the lane and in the word. So are the folding of the lanes and the
+final mix. A difference of any kind goes unnoticed with a probability of 2⁻⁶⁴; tests try every bit and every two bits
+of pages. The first word is replaced by the page's id within its file, mixed with a hash of the file's name. So a page
+that was written to, or read from, the wrong place or the wrong file does not pass either. The checksum is no defence
+against an adversary.
 
-Words are read in the byte order of the machine; files are little-endian, as everything Arrow runs on.
+Words are read in the byte order of the machine. Files are little-endian, as on every platform that Arrow supports.
 
 Example
 -------
@@ -46,8 +46,8 @@ from semistream.core.compiled import Int, frozen, kernel
 
 __all__ = ["checksum_words", "file_seed", "first_bad_page", "flipped_bit", "page_checksum", "seal", "verify"]
 
-# Odd, so that multiplying by them can be undone, and with bits spread evenly: fractions of the golden ratio
-# and of square roots of small primes.
+# Odd, so that multiplication by them is invertible, and with evenly spread bits: fractions of the golden ratio and of
+# square roots of small primes.
 _MULTIPLY = np.uint64(0x9E3779B97F4A7C15)
 _FOLD = np.uint64(0x6A09E667F3BCC909)
 _LANE_1 = np.uint64(0xBB67AE8584CAA73B)
@@ -77,7 +77,7 @@ def _odd_step(lane: np.uint64, word: np.uint64) -> np.uint64:
 
 @kernel
 def _fold(total: np.uint64, lane: np.uint64) -> np.uint64:
-    # The shift brings high bits down: a multiplication alone only ever carries them up.
+    # The shift moves high bits down; a multiplication alone only carries bits up.
     mixed = (total ^ lane) * _FOLD
     return mixed ^ (mixed >> _HALF)
 
@@ -86,7 +86,7 @@ def _fold(total: np.uint64, lane: np.uint64) -> np.uint64:
 def _bound_checksum(words: NDArray[np.uint64], seed: np.uint64) -> np.uint64:
     lane0, lane1, lane2, lane3 = seed, _LANE_1, _LANE_2, _LANE_3
     lane4, lane5, lane6, lane7 = _LANE_4, _LANE_5, _LANE_6, _LANE_7
-    mask = np.uint64(0)  # hides the checksum itself
+    mask = np.uint64(0)  # masks the checksum itself
     count = words.size
     stripes = count - count % 8
     for i in range(0, stripes, 8):
@@ -110,7 +110,7 @@ def _bound_checksum(words: NDArray[np.uint64], seed: np.uint64) -> np.uint64:
 
 @kernel
 def _first_format_checksum(words: NDArray[np.uint64], seed: np.uint64) -> np.uint64:
-    # Lane 0 starts so that swallowing word 0 leaves the seed in its place: no exception in the loop.
+    # Lane 0 starts with seed ^ word 0, so that consuming word 0 leaves the seed; the loop needs no special case.
     lane0, lane1, lane2, lane3 = seed ^ words[0], _LANE_1, _LANE_2, _LANE_3
     lane4, lane5, lane6, lane7 = _LANE_4, _LANE_5, _LANE_6, _LANE_7
     count = words.size
@@ -133,9 +133,9 @@ def _first_format_checksum(words: NDArray[np.uint64], seed: np.uint64) -> np.uin
 
 @kernel
 def checksum_words(words: NDArray[np.uint64], page: Int, seed: np.uint64) -> np.uint64:
-    """Return the checksum of a page given as 64-bit words; word 0, where the checksum lives, is of no account.
+    """Return the checksum of a page given as 64-bit words. Word 0, which holds the checksum, is ignored.
 
-    A seed of 0 stands for the first format, whose pages are bound to no file.
+    A seed of 0 selects the first format, whose pages are not bound to a file.
     """
     if seed == np.uint64(0):
         return _first_format_checksum(words, np.uint64(page))
@@ -143,12 +143,12 @@ def checksum_words(words: NDArray[np.uint64], page: Int, seed: np.uint64) -> np.
 
 
 def page_checksum(page: NDArray[np.uint8], page_id: int, seed: int = 0) -> int:
-    """Return the checksum of the bytes 8.. of ``page`` (contiguous, a multiple of 8 bytes and at least 64).
+    """Return the checksum of ``page`` from byte 8 on. The page is contiguous, a multiple of 8 bytes and at least 64.
 
     Parameters
     ----------
     page
-        The page, its first eight bytes being of no account.
+        The page. Its first eight bytes are ignored.
     page_id
         The page's id within its file.
     seed
@@ -159,7 +159,7 @@ def page_checksum(page: NDArray[np.uint8], page_id: int, seed: int = 0) -> int:
 
 @kernel
 def first_bad_page(words: NDArray[np.uint64], ids: NDArray[np.int64], seed: np.uint64) -> int:
-    """Return the first i for which ``words[i]`` is not page ``ids[i]`` as it was sealed, or -1."""
+    """Return the first i for which ``words[i]`` is not page ``ids[i]`` as sealed, or -1."""
     for i in range(ids.size):
         if checksum_words(words[i], ids[i], seed) != words[i, 0]:
             return i
@@ -196,10 +196,10 @@ def _flipped_bit(words: NDArray[np.uint64], page: int, seed: np.uint64) -> int:
 
 
 def flipped_bit(page: NDArray[np.uint8], page_id: int, seed: int = 0) -> int:
-    """Return the one bit by which ``page`` differs from what was sealed, or -1 if it is not known to be just that.
+    """Return the one bit by which ``page`` differs from the sealed page, or -1 if the damage is not one flipped bit.
 
-    Tries every bit, so a page that is damaged in any other way is taken for one with a single flipped bit less than
-    once in 2⁴⁰. Parameters as those of `page_checksum`.
+    Tries every bit. A page with any other damage is mistaken for one with a single flipped bit less often than once in
+    2⁴⁰. The parameters are those of `page_checksum`.
 
     >>> frames = np.zeros((1, 512), np.uint8)
     >>> seal(frames, first_id=7)
@@ -211,7 +211,7 @@ def flipped_bit(page: NDArray[np.uint8], page_id: int, seed: int = 0) -> int:
 
 
 def file_seed(name: str) -> int:
-    """Return what binds pages to the file of that name: their checksums are seeded with it and their id."""
+    """Return the seed that binds pages to the file of that name. Their checksums combine it with the page id."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") | 1 << 63  # never 0
 
 
@@ -234,11 +234,11 @@ def seal(frames: NDArray[np.uint8], first_id: int, seed: int = 0) -> None:
     Parameters
     ----------
     frames
-        One page a row.
+        One page per row.
     first_id
-        The id within its file of the page in the first row; ids are 32 bits wide.
+        The id, within its file, of the page in the first row. Ids have 32 bits.
     seed
-        The `file_seed` of the file they are for; 0 binds them to none, as in the first format.
+        The `file_seed` of the pages' file. 0 binds them to no file, as in the first format.
     """
     words = _as_words(frames)
     if not 0 <= first_id <= 2**32 - max(len(frames), 1):
@@ -247,7 +247,7 @@ def seal(frames: NDArray[np.uint8], first_id: int, seed: int = 0) -> None:
 
 
 def verify(frames: NDArray[np.uint8], ids: NDArray[np.int64], seed: int = 0) -> int:
-    """Return the first row of ``frames`` that is not the page of id ``ids[row]`` as `seal` left it, or -1."""
+    """Return the first row of ``frames`` that is not page ``ids[row]`` as written by `seal`, or -1."""
     words = frozen(_as_words(frames))
     if ids.shape != (len(frames),):
         raise ValueError(f"{len(frames)} pages need as many ids, not an array of shape {ids.shape}")

@@ -1,8 +1,8 @@
-"""How files of a relation are written: every change of the disk goes through here.
+"""Writes the files of a relation. Every change on disk goes through this module.
 
-One small seam, so that a test can stop or fail the n-th change of a build, an update or a vacuum, and see that nothing
-worse than a leftover comes of it. What the system refuses comes out as a `StorageError` that says what to do; only
-what callers deal with, a name that is there already or not there, comes out as it is.
+This is one small seam, so that a test can stop or fail the n-th change of a build, an update or a vacuum, and verify
+that the worst result is a leftover file. An error of the system becomes a `StorageError` that says what to do. Only
+errors that callers handle are passed through: a name that already exists, or does not exist.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ __all__ = [
 
 
 class Disk:
-    """The changes that there are, each made at once or not at all, as far as the system promises."""
+    """All possible changes. Each is atomic, as far as the system guarantees it."""
 
     def open(self, path: Path, flags: int) -> int:
-        """Open a file to write, and make it if the flags say so."""
+        """Open a file for writing, and create it if the flags say so."""
         return os.open(path, flags | os.O_CLOEXEC, 0o666)
 
     def write(self, descriptor: int, content: memoryview) -> int:
-        """Write some of ``content``; return how much."""
+        """Write some of ``content``; return the number of bytes written."""
         return os.write(descriptor, content)
 
     def truncate(self, descriptor: int, size: int) -> None:
-        """Give a file a size."""
+        """Set the size of a file."""
         os.ftruncate(descriptor, size)
 
     def sync(self, descriptor: int) -> None:
-        """Flush what a file holds."""
+        """Flush the content of a file to disk."""
         os.fsync(descriptor)
 
     def sync_directory(self, path: Path) -> None:
-        """Flush the names in a directory."""
+        """Flush the names in a directory to disk."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -64,11 +64,11 @@ class Disk:
             os.close(descriptor)
 
     def link(self, source: Path, target: Path) -> None:
-        """Give a file a second name, unless something has it."""
+        """Give a file a second name, unless that name exists."""
         os.link(source, target)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Give a file another name, in place of what had it."""
+        """Rename a file, replacing any file of that name."""
         os.rename(source, target)
 
     def unlink(self, path: Path) -> None:
@@ -89,7 +89,7 @@ disk = Disk()
 
 
 class WrittenFile:
-    """A file that is being written. Nothing is held back in memory; `sync` puts it on the disk."""
+    """A file that is being written. Nothing is buffered in memory; `sync` flushes it to disk."""
 
     def __init__(self, path: Path, flags: int) -> None:
         self.path = path
@@ -99,7 +99,7 @@ class WrittenFile:
 
     @property
     def closed(self) -> bool:
-        """Whether it is."""
+        """Whether the file is closed."""
         return self._descriptor < 0
 
     def fileno(self) -> int:
@@ -107,7 +107,7 @@ class WrittenFile:
         return self._descriptor
 
     def write(self, content: bytes | bytearray | memoryview) -> int:
-        """Write all of ``content`` where the file stands."""
+        """Write all of ``content`` at the current position."""
         rest = memoryview(content)
         size = rest.nbytes
         rest = rest.cast("B") if size else rest
@@ -117,7 +117,7 @@ class WrittenFile:
         return size
 
     def read(self, size: int) -> bytes:
-        """Read from where the file stands, as much as there is."""
+        """Read up to ``size`` bytes from the current position."""
         parts = []
         while size and (part := os.read(self._descriptor, size)):
             parts.append(part)
@@ -125,28 +125,28 @@ class WrittenFile:
         return b"".join(parts)
 
     def seek(self, offset: int) -> int:
-        """Stand at a byte."""
+        """Move to a byte position."""
         return os.lseek(self._descriptor, offset, os.SEEK_SET)
 
     def tell(self) -> int:
-        """Return the byte it stands at."""
+        """Return the current byte position."""
         return os.lseek(self._descriptor, 0, os.SEEK_CUR)
 
     def truncate(self, size: int) -> None:
-        """Cut the file, or fill it up with zeros."""
+        """Truncate the file, or extend it with zeros."""
         with _told(self.path):
             disk.truncate(self._descriptor, size)
 
     def flush(self) -> None:
-        """Do nothing: nothing is held back."""
+        """Do nothing: nothing is buffered."""
 
     def sync(self) -> None:
-        """Put all that was written on the disk."""
+        """Flush everything that was written to disk."""
         with _told(self.path):
             disk.sync(self._descriptor)
 
     def close(self) -> None:
-        """Close it; not flushed, unless `sync` was called."""
+        """Close the file. It is not flushed unless `sync` was called."""
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             with _told(self.path):
@@ -164,17 +164,17 @@ class WrittenFile:
 
 
 def create(path: Path) -> WrittenFile:
-    """Make a file that is not there yet, to write and read it."""
+    """Create a new file for writing and reading."""
     return WrittenFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
 
 def edit(path: Path) -> WrittenFile:
-    """Open a file that is there, to write and read parts of it."""
+    """Open an existing file, to write and read parts of it."""
     return WrittenFile(path, os.O_RDWR)
 
 
 def write_file(path: Place, content: bytes | memoryview) -> None:
-    """Make a file and put it on the disk, or into the store. Its name is flushed with its directory."""
+    """Create a file and flush it to disk, or put it into the store. Its name is flushed with its directory."""
     if isinstance(path, StorePath):
         path.store.put(path.key, content)
         return
@@ -184,18 +184,18 @@ def write_file(path: Place, content: bytes | memoryview) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """Give a file a second name; `FileExistsError` if another one has it."""
+    """Give a file a second name; raise `FileExistsError` if another file has it."""
     with _told(target):
         try:
             disk.link(source, target)
         except FileExistsError:
-            # Over a network an answer can be lost and the request sent again: then it is our own link that is there.
+            # On a network file system a reply can get lost and the request be sent again. Then the link is our own.
             if not (os.stat(source).st_nlink > 1 and os.path.samefile(source, target)):
                 raise
 
 
 def put_if_absent(path: Place, content: bytes) -> bool:
-    """Make a small file, wholly, unless its name is taken, and tell. On a disk it is not flushed."""
+    """Create a small file atomically, and return False if its name is taken. On a disk it is not flushed."""
     if isinstance(path, StorePath):
         return path.store.put_if_absent(path.key, content)
     temporary = path.parent / f".{os.urandom(16).hex()}"
@@ -203,7 +203,7 @@ def put_if_absent(path: Place, content: bytes) -> bool:
         with create(temporary) as file:
             file.write(content)
         link(temporary, path)
-    except (FileExistsError, FileNotFoundError):  # another was first, or the directory was removed as idle
+    except (FileExistsError, FileNotFoundError):  # another writer was first, or the directory was removed as idle
         return False
     finally:
         with contextlib.suppress(OSError):
@@ -212,13 +212,13 @@ def put_if_absent(path: Place, content: bytes) -> bool:
 
 
 def rename(source: Path, target: Path) -> None:
-    """Give a file another name, in place of what had it."""
+    """Rename a file, replacing any file of that name."""
     with _told(target):
         disk.rename(source, target)
 
 
 def remove(path: Place) -> bool:
-    """Remove a file, and tell whether it was there; of a store it is not known."""
+    """Remove a file and return whether it existed; for a store that is not known."""
     if isinstance(path, StorePath):
         path.store.delete(path.key)
         return True
@@ -231,7 +231,7 @@ def remove(path: Place) -> bool:
 
 
 def remove_tree(path: Place) -> None:
-    """Remove a directory with all that is in it, and no directory that a link leads to."""
+    """Remove a directory and everything in it. Links are removed, not followed."""
     if isinstance(path, StorePath):
         for one, _ in path.below():
             remove(one)
@@ -250,7 +250,7 @@ def remove_tree(path: Place) -> None:
 
 
 def remove_empty_directory(path: Path) -> bool:
-    """Remove a directory unless something is in it, and tell."""
+    """Remove a directory if it is empty, and return whether it was removed."""
     with _told(path):
         try:
             disk.rmdir(path)
@@ -262,13 +262,13 @@ def remove_empty_directory(path: Path) -> bool:
 
 
 def make_directory(path: Place) -> None:
-    """Make a directory and those above it; the names of new ones are on the disk afterwards."""
+    """Create a directory and its missing parents, and flush the new names to disk."""
     for parent in make_directory_unflushed(path):
         sync_directory(parent)
 
 
 def make_directory_unflushed(path: Place) -> list[Path]:
-    """Make a directory and those above it; return the directories to flush, from the top, that have new names."""
+    """Create a directory and its missing parents; return the directories to flush, from the top."""
     if isinstance(path, StorePath):
         return []
     missing: list[Path] = []
@@ -283,7 +283,7 @@ def make_directory_unflushed(path: Place) -> list[Path]:
 
 
 def sync_directory(path: Place) -> None:
-    """Put the names in a directory on the disk, so that they survive a crash; in a store they are there to stay."""
+    """Flush the names in a directory to disk, so that they survive a crash. In a store they are durable already."""
     if isinstance(path, StorePath):
         return
     with _told(path):
@@ -291,8 +291,8 @@ def sync_directory(path: Place) -> None:
 
 
 _REMEDIES = {
-    errno.ENOSPC: "there is no room left; make some (semistream vacuum removes what nobody needs) and try again",
-    errno.EDQUOT: "the quota is used up; make room (semistream vacuum removes what nobody needs) and try again",
+    errno.ENOSPC: "there is no room left; make some (semistream vacuum removes unneeded files) and try again",
+    errno.EDQUOT: "the quota is used up; make room (semistream vacuum removes unneeded files) and try again",
     errno.EROFS: "the file system is read-only; write where it is not, or mount it otherwise",
     errno.EACCES: "this user may not write there; ask for permission, or give another path",
     errno.EPERM: "the system does not permit it; ask for permission, or give a path on a file system with hard links",
@@ -309,7 +309,7 @@ _REMEDIES = {
 
 @contextlib.contextmanager
 def _told(path: Path) -> Iterator[None]:
-    """Make an error of the system one for people."""
+    """Turn an error of the system into a `StorageError` with a remedy."""
     try:
         yield
     except StorageError:

@@ -1,10 +1,10 @@
-"""The file of an index, read whole, once.
+"""The file of an index. It is read completely, once.
 
 ::
 
     0  u64 pages n
     8  i64 first key of each page[n]
-    .  u8  whether the page before ends with that key too[n]
+    .  u8  whether the previous page also ends with that key[n]
 
 sealed with the file's name (relation/storage/sealed_file.py).
 """
@@ -24,13 +24,13 @@ _COUNT_BYTES, _PAGE_BYTES = 8, 9
 
 
 def index_to_bytes(name: str, first: Ints, continues: NDArray[np.bool_], *, bound: bool = True) -> bytes:
-    """Return what the file of that name holds; see `unsealed` for ``bound``."""
+    """Return the content of the index file of that name. `unsealed` describes ``bound``."""
     content = first.size.to_bytes(_COUNT_BYTES, "little") + first.astype("<i8").tobytes() + continues.tobytes()
     return sealed(name, "index", content, bound=bound)
 
 
 def load_index(path: Place, pages: int, *, bound: bool = True) -> tuple[Ints, NDArray[np.bool_]]:
-    """Read the index of so many pages, or raise `NotARelationError`; see `unsealed` for ``bound``.
+    """Read the index of ``pages`` pages, or raise `NotARelationError`. `unsealed` describes ``bound``.
 
     >>> import tempfile
     >>> from pathlib import Path

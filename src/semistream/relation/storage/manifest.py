@@ -1,7 +1,7 @@
-"""The manifest: one immutable JSON file that says which files make up a version of R.
+"""The manifest: one immutable JSON file that lists the files of a version of R.
 
-A directory is a relation from the moment its first manifest is linked into place, and not before; the highest
-number is the current version. A build that stops half-way leaves files that no manifest names.
+A directory becomes a relation when its first manifest is linked into place. The highest number is the current version.
+A build that stops half-way leaves files that no manifest lists.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _UNSEALED = 1
 
 
 MOST_SHARDS = "most_shards"
-"""Property: the most shards that an earlier version had, if it had more."""
+"""Property: the maximum number of shards of any earlier version, if greater than that of this version."""
 OPERATION = "operation"
-"""What made a version: build, upsert, delete, compact or repair."""
+"""Property: what created a version: build, upsert, delete, compact or repair."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything a reader must know before it opens the shard files; those who read one may share it."""
+    """Everything a reader must know before it opens the shard files. Readers may share one."""
 
     schema: pa.Schema
     key: tuple[str, ...]
@@ -65,7 +65,7 @@ class Manifest:
     version: int = 1
     properties: Mapping[str, str] = field(default_factory=dict)
     sealed: bool = field(default=True, compare=False)
-    """Whether it was read with a checksum; what is written has one."""
+    """Whether the manifest was read with a checksum. Manifests are always written with one."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "properties", MappingProxyType(dict(self.properties)))
@@ -84,12 +84,12 @@ class Manifest:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of pages as R was built, of which a budget of ``"5%"`` is a share where R is not opened whole."""
+        """Bytes of the pages as R was built. A budget such as ``"5%"`` refers to this if R is not opened completely."""
         return max(1, sum(shard.pages for shard in self.shards) * self.page_bytes)
 
     @property
     def most_shards(self) -> int:
-        """Return the most shards that this or an earlier version had: queries may still have rows parted so."""
+        """Return the maximum number of shards of this and earlier versions: queries may still partition rows by it."""
         return max(len(self.shards), int(self.properties.get(MOST_SHARDS, "0")))
 
     @property
@@ -99,7 +99,7 @@ class Manifest:
 
     @property
     def unique(self) -> bool:
-        """Whether no key is repeated."""
+        """Whether no key occurs twice."""
         return all(shard.unique for shard in self.shards)
 
     def to_json(self) -> str:
@@ -123,7 +123,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str | bytes, origin: Place | str, version: int | None = None) -> Manifest:
-        """Read a manifest; ``origin`` is named in errors, and ``version`` is what it must be of."""
+        """Read a manifest. Errors name ``origin``. If ``version`` is given, the manifest must be of that version."""
         text = text.encode() if isinstance(text, str) else text
         try:
             document = json.loads(text)
@@ -213,28 +213,28 @@ def load(path: Place, version: int | None = None) -> Manifest:
         except FileNotFoundError:
             newest = latest(path)
             if version is None and newest != number:
-                continue  # superseded, and removed since it was listed
+                continue  # superseded, and removed after it was listed
             raise NotARelationError(
                 f"{path} has no version {number}; the newest is {newest}: open that, or leave the version out"
             ) from None
         except (NotARelationError, StorageError):
-            raise  # damaged; or a store that does not answer, or refuses: nothing is known of the manifest
+            raise  # damaged; or the store failed or refused, and nothing is known of the manifest
         except OSError as error:
             raise NotARelationError(f"the manifest {file} cannot be read ({error.strerror}); restore it") from error
 
 
 @lru_cache(maxsize=4)
 def _understood(text: bytes, origin: str, version: int) -> Manifest:
-    """Parse a manifest once in a process: tasks of a join that follow each other there open the same version."""
+    """Parse a manifest once per process: consecutive tasks of a join in one process open the same version."""
     return Manifest.from_json(text, origin, version)
 
 
 def commit(path: Place, manifest: Manifest, run: str | None = None) -> None:
-    """Make ``manifest`` the current version, wholly or not at all.
+    """Make ``manifest`` the current version, atomically.
 
-    Written to a temporary file, flushed, and linked under its name, which fails if another writer was first. Names of
-    the files that it names are flushed before, so that no crash leaves a manifest without them. ``run`` is the
-    `Writer`'s, who alone may rely on a number never being free again.
+    It is written to a temporary file, flushed, and linked under its name. The link fails if another writer was first.
+    The names of the files that it lists are flushed before, so no crash leaves a manifest without its files. ``run``
+    is the run of the `Writer`. Only a `Writer` may rely on a version number never being free again.
     """
     if isinstance(path, StorePath):
         _put(path, manifest)
@@ -255,16 +255,16 @@ def commit(path: Place, manifest: Manifest, run: str | None = None) -> None:
             sync_directory(path)
         except StorageError as error:
             raise StorageError(
-                f"version {manifest.version} of {path} is there, but may not survive a loss of power: {error}",
+                f"version {manifest.version} of {path} is committed, but may not survive a loss of power: {error}",
                 number=error.errno, path=path,
             ) from error  # fmt: skip
     finally:
-        with contextlib.suppress(StorageError):  # left to `vacuum`
+        with contextlib.suppress(StorageError):  # `vacuum` will remove it
             files.remove(temporary)
 
 
 def _put(path: StorePath, manifest: Manifest) -> None:
-    """Commit to a store: one conditional put, which only one writer can do."""
+    """Commit to a store with one conditional put, at which only one writer can succeed."""
     newest = latest(path)
     target = path / name_of(manifest.version)
     if (newest is not None and newest >= manifest.version) or not files.put_if_absent(

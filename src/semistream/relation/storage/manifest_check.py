@@ -1,7 +1,7 @@
-"""What a manifest must be before anything it says is believed: whole, to the bit, and possible.
+"""Checks that a manifest is intact and plausible before it is used.
 
-The text of a manifest ends with a checksum of all before it, so a flipped bit anywhere in it is found. What it says is
-looked at all the same, before any file is opened or resized: manifests of the first format have no checksum.
+The text of a manifest ends with a checksum of everything before it, so a flipped bit anywhere is found. The values are
+checked as well, before any file is opened or resized, because manifests of the first format have no checksum.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _INT64 = range(-(2**63), 2**63)
 _MOST_PAGES = 1 << 32
 _TRIED_BYTES = 1 << 14
-"""Every bit of a text up to this size is tried when it is mended: a second or two."""
+"""Bytes. To repair a text up to this size, every bit is tried, which takes a second or two."""
 
 
 def sealed(text: str) -> str:
@@ -30,13 +30,13 @@ def sealed(text: str) -> str:
 
 
 def is_sealed(text: bytes | bytearray) -> bool:
-    """Whether the checksum at the end is that of what is before it."""
+    """Whether the checksum at the end matches the text before it."""
     body, mark, end = text.rpartition(_MARK.encode())
     return bool(mark) and end == (_digest(body) + _END).encode()
 
 
 def mended(text: bytes) -> bytes | None:
-    """Return what the text was before one bit of it flipped, or None if that is not what is wrong with it."""
+    """Return the text with one flipped bit corrected, or None if one flipped bit is not the damage."""
     if len(text) > _TRIED_BYTES:
         return None
     changed = bytearray(text)
@@ -57,7 +57,7 @@ def check(
     fill: float,
     clustered: bool,
 ) -> None:
-    """Raise ValueError unless everything is possible."""
+    """Raise ValueError unless all values are plausible."""
     _require(bool(shards), "it has no shards")
     _require(_is_count(version) and version >= 1, f"its version is {version!r}")
     _require(
@@ -84,7 +84,7 @@ def _check_shard(shard: ShardFiles, clustered: bool) -> None:
     if shard.map_file is not None:
         named.append((shard.map_file, "map"))
     for name, kind in named:
-        # letters, digits, dots, dashes: no separators, so neither another directory nor this one's parent
+        # Letters, digits, dots and dashes, but no separators: a name cannot lead to another directory.
         ok = isinstance(name, str) and _NAME.fullmatch(name) and name.endswith(f".{kind}")
         _require(bool(ok), f"{name!r} cannot be the name of a file of {kind}")
     _require(clustered == (shard.leaves_file is None), "only a relation in another order than its key's has leaves")

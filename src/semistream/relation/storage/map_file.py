@@ -1,4 +1,4 @@
-"""The file of a shard's page map: what updates have moved.
+"""The file of a shard's page map, which lists the pages that updates have moved.
 
 ::
 
@@ -24,11 +24,14 @@ __all__ = ["MixedUpMapError", "load_map", "map_to_bytes"]
 
 
 class MixedUpMapError(NotARelationError):
-    """A map that was written wrong, and not damaged since."""
+    """A map that was written wrongly, rather than damaged later."""
 
 
 def map_to_bytes(name: str, order: Ints, page_map: PageMap, *, bound: bool = True) -> bytes:
-    """Return what the file of that name holds; ``order`` is the page ids in key order, ``bound`` as in `unsealed`."""
+    """Return the content of the map file of that name.
+
+    ``order`` is the page ids in key order; `unsealed` describes ``bound``.
+    """
     header = np.array([page_map.page_count, order.size, page_map.changed.size], "<i8")
     arrays = (header, order, page_map.changed, page_map.places)
     return sealed(name, "page map", b"".join(array.astype("<i8").tobytes() for array in arrays), bound=bound)
@@ -60,7 +63,7 @@ def load_map(path: Place, shard: ShardFiles) -> tuple[Ints, PageMap]:
 
 
 def _what_is_wrong(order: Ints, ids: Ints, places: Ints, page_count: int, file_pages: int, deltas: int) -> str | None:
-    """Say what is impossible about a map, if something is."""
+    """Return what is impossible about a map, or None."""
     if not file_pages <= page_count <= file_pages + deltas:
         return f"has {page_count:,} pages where {file_pages:,} to {file_pages + deltas:,} can be"
     if order.size and not (order.min() >= 0 and order.max() < page_count):

@@ -20,10 +20,10 @@ class PageMap:
     page_count
         Pages by id.
     file_pages
-        Pages of the shard's first file; ids below that are there unless the map says otherwise.
+        Pages of the shard's first file. Lower ids are in that file unless the map says otherwise.
     changed, places
-        Ids, ascending, that are elsewhere, and their places among the pages of the shard's other files, counted
-        through all of them.
+        Ids of pages that are elsewhere, ascending, and their places among the pages of the shard's other files,
+        numbered across all of those files.
     """
 
     page_count: int

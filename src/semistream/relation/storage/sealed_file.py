@@ -1,15 +1,15 @@
-"""Small files that are read whole, bound to their name and kind: indexes and page maps.
+"""Small files that are read completely and are bound to their name and kind: indexes and page maps.
 
 ::
 
      0  u64 checksum of bytes 8.., seeded with the file's name      (relation/storage/checksum.py)
-     8  8 bytes that name the kind, such as "SSindex2"
+     8  8 bytes that identify the kind, such as "SSindex2"
     16  u64 bytes of the content
     24  zeros
     64  the content, and zeros to a multiple of 8
 
-Damage to such a file would lead joins to wrong pages, and another file in its place as well: rows would silently be
-missing. Hence a checksum over everything that says what the file is.
+Damage to such a file, or another file in its place, would lead joins to wrong pages: rows would silently be missing.
+So the checksum covers everything that identifies the file.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Kind = Literal["index", "page map"]
 _MAGIC: dict[str, bytes] = {"index": b"SSindex2", "page map": b"SSpgmap2"}
 _HEADER = 64
 _MENDED_BYTES = 1 << 16
-"""Every bit of a file up to this size is tried when it is mended: a few seconds at most."""
+"""Bytes. To repair a file up to this size, every bit is tried, which takes a few seconds at most."""
 
 
 def sealed(name: str, kind: Kind, content: bytes, *, bound: bool = True) -> bytes:
-    """Return what the file of that name holds; see `unsealed` for ``bound``."""
+    """Return the bytes of the file of that name. `unsealed` describes ``bound``."""
     if not bound:
         return content + zlib.crc32(content).to_bytes(4, "little")
     head = bytes(8) + _MAGIC[kind] + len(content).to_bytes(8, "little")
@@ -46,8 +46,8 @@ def sealed(name: str, kind: Kind, content: bytes, *, bound: bool = True) -> byte
 def unsealed(path: Place, kind: Kind, least: int, most: int, *, bound: bool) -> bytes:
     """Return the content of a file, or raise `NotARelationError`.
 
-    ``least`` and ``most`` say how long the content can be; a file of another size is not even read. A file that is not
-    ``bound`` was written by an earlier release: the content, and its CRC-32.
+    ``least`` and ``most`` bound the length of the content; a file of any other size is not read. A file that is not
+    ``bound`` was written by an earlier release: it consists of the content and its CRC-32.
     """
     more = _HEADER if bound else 4
     try:
@@ -59,7 +59,7 @@ def unsealed(path: Place, kind: Kind, least: int, most: int, *, bound: bool) -> 
             raise damaged(path, kind, f"has {status.st_size:,} bytes instead of {expected}")
         whole = path.read_bytes()
     except StorageError:
-        raise  # a store that does not answer, or refuses: nothing is known of the file
+        raise  # the store failed or refused, and nothing is known of the file
     except OSError as error:
         raise damaged(path, kind, f"cannot be read ({error.strerror})") from error
     if not bound:
@@ -74,7 +74,7 @@ def unsealed(path: Place, kind: Kind, least: int, most: int, *, bound: bool) -> 
 
 
 def mended(path: Place) -> bytes | None:
-    """Return what a bound file held before one bit of it flipped, or None if that is not what is wrong with it."""
+    """Return a bound file with one flipped bit corrected, or None if one flipped bit is not the damage."""
     try:
         if not _HEADER <= path.stat().st_size <= _MENDED_BYTES or path.stat().st_size % 8:
             return None
@@ -89,7 +89,7 @@ def mended(path: Place) -> bytes | None:
 
 
 def damaged(path: Place, kind: Kind, why: str) -> NotARelationError:
-    """Return the error to raise for a file."""
+    """Return the error to raise for a damaged file."""
     return NotARelationError(f"the {kind} {path} {why}; run semistream repair, or build the relation again")
 
 

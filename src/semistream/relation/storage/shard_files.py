@@ -1,4 +1,4 @@
-"""One shard of R as a manifest names it."""
+"""One shard of R, as a manifest lists it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["ShardFiles"]
 
 @dataclass(frozen=True)
 class ShardFiles:
-    """One shard: a file of pages, its index, and what is in it."""
+    """One shard: its files of pages, its index, and counts of their content."""
 
     pages_file: str
     index_file: str
@@ -22,12 +22,12 @@ class ShardFiles:
     deltas: tuple[tuple[str, int], ...] = ()
     """Files with pages that later versions changed, and their numbers of pages."""
     map_file: str | None = None
-    """Where pages are, if there are deltas."""
+    """The file of the page map, if there are deltas."""
     indexed: int | None = None
-    """Pages in the index, if not all: those without rows are not."""
+    """Pages in the index, if not all pages are: pages without rows are left out."""
 
     unbound: tuple[str, ...] = ()
-    """Files of the first format, whose checksums do not say which file they are of."""
+    """Files of the first format, whose checksums do not identify their file."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "deltas", tuple((name, pages) for name, pages in self.deltas))
@@ -41,7 +41,7 @@ class ShardFiles:
 
     @property
     def page_files(self) -> list[tuple[str, int]]:
-        """Names of the files that are pages, and their numbers of pages."""
+        """Names of the files of pages, with their numbers of pages."""
         leaves = [] if self.leaves_file is None else [(self.leaves_file, self.leaves)]
         return [(self.pages_file, self.pages), *leaves, *self.deltas]
 
