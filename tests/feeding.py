@@ -63,7 +63,12 @@ def write_sales(folder: Path, number: int, rows: int = BATCH) -> pa.Table:
 def joined_sales(spark: SparkSession, relation: Path, folder: Path, **options: Any) -> DataFrame:
     """Join the files of ``folder/in``, one a micro-batch."""
     stream = spark.readStream.schema("id long, sale long").option("maxFilesPerTrigger", 1).parquet(f"{folder}/in")
-    return semistream.join(stream, relation, on="id", how="left", memory=MEMORY, metrics="join", **options)
+    options = {"memory": MEMORY, "hold": False} | options
+    return semistream.join(stream, relation, on="id", how="left", metrics="join", **options)
+
+
+HELD = {"memory": "16MB", "hold": True}
+"""Options with which R is held whole."""
 
 
 def check_facts(

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from semistream.relation.updates import upsert as upsert
     from semistream.relation.versions.vacuum import vacuum as vacuum
     from semistream.relation.versions.version_history import Version as Version
+    from semistream.spark import dimension as dimension
+    from semistream.spark import enrich as enrich
     from semistream.spark import join as join
     from semistream.tuner.auto import create as create
     from semistream.tuner.tuning import tune as tune
@@ -40,6 +42,8 @@ _PUBLIC = {
     "compact": "semistream.relation.updates",
     "create": "semistream.tuner.auto",
     "delete": "semistream.relation.updates",
+    "dimension": "semistream.spark",
+    "enrich": "semistream.spark",
     "errors": "semistream.errors",
     "history": "semistream.relation.updates",
     "join": "semistream.spark",

@@ -79,7 +79,7 @@ def test_the_whole_command(spark: SparkSession, tmp_path: Path) -> None:
     (place,) = tmp_path.iterdir()
     for words in (
         "20,000 products, 4,000 customers", "6,000 sales in 2 micro-batches", "meshjoin, left", "6,000 rows",
-        "sales/s through three joins, Spark included", "stream-static left joins of the same files, in this run",
+        "three joins in one pass, Spark included", "stream-static left joins of the same files, in this run",
         "25.0% of the products",
         "of micro-batches 2 to 2",
         "✓ the warehouse is exactly", f"semistream inspect {place}", "ratio", "Revenue by category", "Monday",

@@ -9,6 +9,7 @@ try:
 except ImportError:
     raise MissingExtraError("pyspark", "spark") from None
 
+from semistream.spark.joining.star.enrichment import dimension, enrich
 from semistream.spark.joining.stream_join import join
 from semistream.spark.monitoring.listening import BatchReport, JsonLines, StatisticsListener
 from semistream.spark.monitoring.metrics import StreamStatistics, counters_of, stream_statistics
@@ -34,6 +35,8 @@ __all__ = [
     "counters_of",
     "debezium_changes",
     "delete",
+    "dimension",
+    "enrich",
     "join",
     "register_sources",
     "session",

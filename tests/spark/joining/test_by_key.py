@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 import semistream
 from feeding import feed
 from semistream.relation import updates
-from semistream.spark.joining import key_task
 from semistream.spark.joining.join_plan import plan_join
 from semistream.spark.monitoring.metrics import counters_of
 from semistream.workloads import ZipfKeys
@@ -54,30 +53,31 @@ def test_the_same_rows_and_counters_as_of_whole_rows(
     sales: DataFrame, relation: Path, on_missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = []
-    for by_key in (True, False):
+    for by_key, hold in ((True, None), (True, False), (False, False)):
         told = Observation("told")
         given: dict[str, Any] = {"on": ["code", "kind"], "on_missing": on_missing, "memory": "3MB"}
-        assert plan_join(sales, relation, **given, apart=False).by_key is False
-        more = {} if by_key else {"apart": on_missing == "dead_letter"}
-        assert plan_join(sales, relation, **given, **more).by_key == by_key
+        assert plan_join(sales, relation, **given, apart=False).algorithm.by_key is False
+        more: dict[str, Any] = {"hold": hold} if by_key else {"apart": on_missing == "dead_letter"}
+        planned = plan_join(sales, relation, **given, **more).algorithm
+        assert (planned.by_key, planned.held) == (by_key, by_key and hold is None)
         joined = semistream.join(sales, relation, **given, **more, metrics=told, missing_keys=on_missing != "drop")
         twice = semistream.join(
             joined, relation, on=["code", "kind"], memory="3MB", columns=["price"], suffix="_2", **more
         )
         found.append((joined.schema, rows_of(joined), counters_of(told.get), twice.schema, rows_of(twice)))
-    (schema, rows, counted, schema2, rows2), (other, expected, other_counted, other2, expected2) = found
-    for one, same in (
-        (schema, other),
-        (schema2, other2),
-    ):  # NULLs may be in fewer columns
-        assert [(part.name, part.dataType) for part in one] == [(part.name, part.dataType) for part in same]
-    partners = sum(sale % 50 != 0 and sale * 7919 % 3500 < ROWS for sale in range(20_000))
-    assert len(rows) == (partners if on_missing == "drop" else 20_000)
-    assert rows == expected
-    assert rows2 == expected2
-    for name in ("rows_in", "rows_done", "null_keys", "unmatched", "tasks"):
-        assert counted[name] == other_counted[name], name
-    assert bool(counted["missing"]) == bool(other_counted["missing"]) == (on_missing != "drop")
+    other, expected, other_counted, other2, expected2 = found.pop()
+    for schema, rows, counted, schema2, rows2 in found:
+        for one, same in ((schema, other), (schema2, other2)):  # NULLs may be in fewer columns
+            assert [(part.name, part.dataType) for part in one] == [(part.name, part.dataType) for part in same]
+        partners = sum(sale % 50 != 0 and sale * 7919 % 3500 < ROWS for sale in range(20_000))
+        assert len(rows) == (partners if on_missing == "drop" else 20_000)
+        assert rows == expected
+        assert rows2 == expected2
+        for name in ("rows_in", "rows_done", "null_keys", "unmatched"):
+            assert counted[name] == other_counted[name], name
+        assert counted["rows_out"] == partners if on_missing != "null" else 20_000
+        assert bool(counted["missing"]) == bool(other_counted["missing"]) == (on_missing != "drop")
+    assert found[1][2]["tasks"] == other_counted["tasks"]
 
 
 def test_parts_go_by_their_own_number(spark: SparkSession, sales: DataFrame, relation: Path) -> None:
@@ -89,18 +89,6 @@ def test_parts_go_by_their_own_number(spark: SparkSession, sales: DataFrame, rel
         assert joined.coalesce(1).where("price IS NULL").count() == expected
         others = sales.selectExpr("*", "'other' AS name", "-1L AS price")
         assert others.union(joined).where("price IS NULL").count() == expected
-
-
-def test_numbers_of_rows_may_begin_again() -> None:
-    task = key_task.KeyTask(_Task(pa.schema([("v", pa.int64())])), True, False)  # type: ignore[arg-type]
-    rows = pa.record_batch({"v": [1, 2, 3]})
-    found = task._spread(rows, pa.array([2**32 - 1, 1, 2], pa.uint32()), 5 * 2**32 - 2)
-    assert found.to_pydict() == {"v": [None, 1, None, 2, 3], "found": [False, True, False, True, True]}
-
-
-class _Task:
-    def __init__(self, added: pa.Schema) -> None:
-        self.added, self.counted = added, False
 
 
 def test_a_version_with_several_rows_a_key_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 
 import feeding
 import semistream
-from feeding import BATCH, ROWS, build_products, feed, price_of, workers, write_sales
+from feeding import BATCH, HELD, ROWS, build_products, feed, price_of, workers, write_sales
 from semistream.spark.joining.warm import places
 from semistream.workloads import ZipfKeys
 
@@ -42,7 +42,8 @@ def relation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_products(tmp_path_factory.mktemp("killed") / "products")
 
 
-def test_workers_killed_at_random_cost_no_row(spark: SparkSession, relation: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("held", [False, True])
+def test_workers_killed_at_random_cost_no_row(spark: SparkSession, relation: Path, tmp_path: Path, held: bool) -> None:
     rng = random.Random(4)
     stop = threading.Event()
     killed = []
@@ -63,7 +64,7 @@ def test_workers_killed_at_random_cost_no_row(spark: SparkSession, relation: Pat
                 killed.append(time.monotonic())
                 kills += 1
 
-    with feed(spark, relation, tmp_path) as fed:
+    with feed(spark, relation, tmp_path, **HELD if held else {}) as fed:
         fed.add(0)
         killer = threading.Thread(target=kill_now_and_then)
         killer.start()
@@ -81,7 +82,8 @@ def test_workers_killed_at_random_cost_no_row(spark: SparkSession, relation: Pat
     assert len(killed) == (KILLS or 4)
 
 
-def test_drivers_killed_at_random_cost_no_row(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("held", [False, True])
+def test_drivers_killed_at_random_cost_no_row(spark: SparkSession, tmp_path: Path, held: bool) -> None:
     """And, with R being updated all the while, no micro-batch has rows of two versions."""
     rng = random.Random(5)
     (tmp_path / "in").mkdir()
@@ -90,7 +92,7 @@ def test_drivers_killed_at_random_cost_no_row(spark: SparkSession, tmp_path: Pat
     with updated(relation) as changed:
         for _ in range(KILLS or 2):
             files += [write_sales(tmp_path / "in", len(files) + more) for more in range(5)]
-            with driver(relation, tmp_path, "killed") as process:
+            with driver(relation, tmp_path, "killed", held) as process:
                 assert process.stdout is not None
                 assert process.stdout.readline() == "started\n"
                 # some micro-batches on, and then anywhere between two of them
@@ -98,7 +100,7 @@ def test_drivers_killed_at_random_cost_no_row(spark: SparkSession, tmp_path: Pat
                 time.sleep(rng.uniform(0.0, 0.6))
                 kill(process)
         assert commits(tmp_path) < len(files), "drivers were killed with work before them"
-        with driver(relation, tmp_path, "done") as process:
+        with driver(relation, tmp_path, "done", held) as process:
             assert process.wait(300) == 0
     facts = spark.read.parquet(str(tmp_path / "facts")).select("sale", "id", "price").toArrow()
     sold, keys, prices = (facts[name].combine_chunks().to_numpy(zero_copy_only=False) for name in facts.column_names)
@@ -147,12 +149,15 @@ def updated(relation: Path) -> Iterator[NDArray[np.int64]]:
     assert not failed, failed
 
 
-def driver(relation: Path, folder: Path, until: str) -> subprocess.Popen[str]:
+def driver(relation: Path, folder: Path, until: str, held: bool) -> subprocess.Popen[str]:
     """Start a driver of its own, on the same checkpoint as the last one."""
     script = Path(feeding.__file__).with_name("killed_driver.py")
     with open(folder / "driver.log", "a") as log:
         return subprocess.Popen(
-            [sys.executable, script, relation, folder, until], stdout=subprocess.PIPE, stderr=log, text=True
+            [sys.executable, script, relation, folder, until, *["held"] * held],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
         )
 
 

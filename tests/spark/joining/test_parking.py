@@ -17,9 +17,10 @@ from semistream.relation.relation import Relation
 from semistream.relation.versions import pins
 from semistream.relation.versions.moments import name_of_batch
 from semistream.spark.joining import parking
-from semistream.spark.joining.join_task import JoinTask
+from semistream.spark.joining.join_task import JoinTask, TaskMemory
 from semistream.spark.joining.missing import Marker
 from semistream.spark.joining.parked_rows import PARKED, ParkedColumns, packed, unpacked
+from semistream.spark.joining.task_relation import TaskRelation
 
 NOW = 1_794_767_337_481
 HOUR = 3_600_000
@@ -52,8 +53,8 @@ def task_of(path: Path) -> JoinTask:
     settings = {"on": ("id",), "how": "left", "suffix": "_right"}
     stored = pa.schema([("id", pa.int64()), ("v", pa.int64())])
     return JoinTask(
-        str(path), 1, "inlj", 1 << 20, tuple(ROWS.names), pa.schema([("v", pa.int64())]), settings, stored=stored,
-        key=("id",), marker=Marker(1, PARKED), timed=True,
+        TaskRelation(str(path), 1, stored, ("id",)), "inlj", TaskMemory(1 << 20), tuple(ROWS.names),
+        pa.schema([("v", pa.int64())]), settings, marker=Marker(1, PARKED), timed=True,
     )  # fmt: skip
 
 

@@ -18,7 +18,8 @@ import semistream
 from semistream.relation import updates
 from semistream.relation.storage import manifest as manifests
 from semistream.spark.joining import warm, warm_cleanup
-from semistream.spark.joining.join_task import JoinTask, parts_beside
+from semistream.spark.joining.join_task import JoinTask, TaskMemory
+from semistream.spark.joining.task_relation import TaskRelation
 from semistream.spark.joining.warm import WarmShard, shard_identity
 from semistream.workloads import ZipfKeys
 
@@ -35,7 +36,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def take(identity: str = "files", shard: int = 3) -> WarmShard:
-    found = WarmShard.take("query", "join", shard, identity, room=ROOM)
+    found = WarmShard.take("query", "join", shard, 8, identity, room=ROOM)
     assert found is not None
     return found
 
@@ -101,7 +102,7 @@ def test_a_cache_of_something_else_is_thrown_away(identity: str, layout: str) ->
 
 def test_a_cache_from_before_a_reboot_is_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
     leave([1, 2, 3])
-    monkeypatch.setattr(warm, "_boot", lambda: "another")
+    monkeypatch.setattr(warm, "boot_id", lambda: "another")
     assert found() == [0, 0, 0]
 
 
@@ -114,9 +115,11 @@ def test_a_cache_with_a_file_missing_is_not_used(place: Path) -> None:
 
 def test_only_one_task_has_a_cache_and_a_dead_one_gives_it_back() -> None:
     with take():
-        assert WarmShard.take("query", "join", 3, "files", room=ROOM) is None
+        assert WarmShard.take("query", "join", 3, 8, "files", room=ROOM) is None
         assert in_another_process(lambda: take(shard=4).close()) == 0
-        refused = in_another_process(lambda: os._exit(7 if WarmShard.take("query", "join", 3, "f", room=ROOM) else 0))
+        refused = in_another_process(
+            lambda: os._exit(7 if WarmShard.take("query", "join", 3, 8, "f", room=ROOM) else 0)
+        )
         assert refused == 0
     reads, writes = os.pipe()
     child = os.fork()
@@ -127,7 +130,7 @@ def test_only_one_task_has_a_cache_and_a_dead_one_gives_it_back() -> None:
         held.close()
         os._exit(0)
     os.read(reads, 1)
-    assert WarmShard.take("query", "join", 3, "files", room=ROOM) is None
+    assert WarmShard.take("query", "join", 3, 8, "files", room=ROOM) is None
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     take().close()
@@ -149,7 +152,7 @@ def test_a_cache_that_is_removed_under_a_task_disturbs_neither_it_nor_the_next()
 def test_a_place_of_somebody_else_is_not_used(place: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     place.symlink_to(tmp_path / "elsewhere")
-    assert WarmShard.take("query", "join", 3, "files", room=ROOM) is None
+    assert WarmShard.take("query", "join", 3, 8, "files", room=ROOM) is None
     assert not any((tmp_path / "elsewhere").iterdir())
 
 
@@ -159,10 +162,10 @@ def test_a_memory_file_system_that_is_too_small_is_passed_over(tmp_path: Path, m
     large.mkdir()
     monkeypatch.setattr(warm, "_MEMORY_FILES", small)
     monkeypatch.setattr(warm, "places", lambda: [small / "mine", large / "mine"])
-    monkeypatch.setattr(warm, "_free", lambda _: 3 * ROOM // 2)
+    monkeypatch.setattr(warm, "room_at", lambda _: 3 * ROOM // 2)
     leave([1, 2, 3])
     assert not (small / "mine").exists()
-    monkeypatch.setattr(warm, "_free", lambda _: 100 * ROOM)
+    monkeypatch.setattr(warm, "room_at", lambda _: 100 * ROOM)
     assert found() == [1, 2, 3], "a cache was left where the tasks before had put it"
 
 
@@ -311,7 +314,10 @@ def test_a_new_version_keeps_the_cache_but_for_rows_that_changed(tmp_path: Path)
     ids = np.arange(ROWS)
     semistream.Relation.build(pa.table({"id": ids, "price": ids}), path, key="id", shards=2).close()
     hot = pa.record_batch({"key": np.append(np.repeat(np.arange(2000), 2), [ROWS + 5] * 3)})
-    task = JoinTask(str(path), 1, "adaptivejoin", 400_000, ("key",), pa.schema([]), {"on": "key", "how": "left"})
+    stored = TaskRelation(str(path), 1, pa.schema([("id", pa.int64()), ("price", pa.int64())]), ("id",))
+    task = JoinTask(
+        stored, "adaptivejoin", TaskMemory(400_000), ("key",), pa.schema([]), {"on": "key", "how": "left"}, parts=2
+    )
 
     def run(version: int, shard: int) -> tuple[bool, float, dict[int, int | None]]:
         """Join as a task does; return whether there was a cache, its hit ratio, and the prices of this shard's keys."""
@@ -375,14 +381,15 @@ def test_without_room_for_the_files_a_task_uses_memory(
 
     allocate = os.posix_fallocate
     monkeypatch.setattr(os, "posix_fallocate", no_room)
-    beside = parts_beside(400_000, 60_000, missing=True)
-    assert beside["missing"] >= 64 << 10, "keys put aside until they are counted, and those kept"
-    task = JoinTask("", 1, "cachejoin", 400_000, ("key",), pa.schema([]), {"on": "key"}, counted=True, **beside)
+    memory = TaskMemory.divided(400_000, 60_000, missing=True)
+    assert memory.missing >= 64 << 10, "keys put aside until they are counted, and those kept"
+    stored = TaskRelation("", 1, pa.schema([]), ())
+    task = JoinTask(stored, "cachejoin", memory, ("key",), pa.schema([]), {"on": "key"}, counted=True)
     with take() as cache:
         join = task._bound(relation, 0, stream(0), cache)
         assert sum(batch.num_rows for batch in join.process([stream(0)])) == 4000
-        assert join.budget.parts()["results put together"] == beside["results"] > 0
-        assert join.budget.parts()["missing keys"] == beside["missing"]
+        assert join.budget.parts()["results put together"] == memory.results > 0
+        assert join.budget.parts()["missing keys"] == memory.missing
         cache.keep()
     assert len(calls) == 3
     assert list(place.rglob("*.array")) == []

@@ -40,7 +40,7 @@ def test_hit_ratio_rises_and_stays_within_the_bound(spark: SparkSession, relatio
         assert len(workers()) < SHARDS
         assert cold.caches == []
         held, hot, never = warm.cache_bytes, [hit_ratio(one) for one in counted], [hit_ratio(one) for one in again]
-        directories = list(warm.caches[0].glob("*/shard-*"))
+        directories = list(warm.caches[0].glob("*/*-of-*"))
         warm.check(spark, price_of)
         cold.check(spark, price_of)
     assert [one["tasks"] for one in counted] == [SHARDS] * 10
@@ -94,7 +94,7 @@ def test_a_new_version_is_never_served_from_an_old_cache(spark: SparkSession, re
         updates.upsert(path, pa.table({"id": hottest[:1], "price": [-1]}))
         updates.delete(path, pa.array(hottest[1:]))
         ratios += [hit_ratio(fed.add(number)) for number in range(4, 7)]
-        assert len(list(fed.caches[0].glob("*/shard-*"))) == SHARDS, "caches of two versions at once"
+        assert len(list(fed.caches[0].glob("*/*-of-*"))) == SHARDS, "caches of two versions at once"
         changed = dict.fromkeys(hottest[1:]) | {hottest[0]: -1}
         facts = (
             spark.read.parquet(str(tmp_path / "query" / "facts")).select("sale", "id", "price").toArrow().to_pydict()

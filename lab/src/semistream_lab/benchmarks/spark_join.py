@@ -22,8 +22,7 @@ import os
 import shutil
 import statistics
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -32,8 +31,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from semistream.core.machine import describe_machine
 from semistream.core.units import parse_bytes
@@ -41,6 +38,7 @@ from semistream.relation.relation import Relation
 from semistream.spark.joining.stream_join import join
 from semistream.spark.monitoring.metrics import StreamStatistics, counters_of
 from semistream.spark.sessions import session
+from semistream_lab.benchmarks.fed_query import FedQuery, Note, Transform, counted_progress, times, writer
 from semistream_lab.benchmarks.join_rates import BenchError, code_version
 from semistream_lab.benchmarks.spark_data import (
     FEW_ROWS,
@@ -54,13 +52,7 @@ from semistream_lab.benchmarks.spark_data import (
 
 __all__ = ["BenchPlan", "bench_session", "bench_spark", "build_relation", "write_files"]
 
-Note = Callable[[str, int], None]
-Transform = Callable[[DataFrame], DataFrame]
-
-_OURS, _COUNTED = "join", "counted"
-_POLLING = "spark.sql.streaming.pollingDelay"
-_PATIENCE = 600.0
-"""Seconds in which a micro-batch must end."""
+_OURS = "join"
 
 
 @contextmanager
@@ -155,7 +147,7 @@ class _Bench:
         static: list[dict[str, Any]] = []
         static_warm_up: list[dict[str, Any]] = []
         explained = ""
-        with _Fed(self, "our join", self._joined) as query:
+        with FedQuery(self.spark, self._schema, "our join", self._joined, self.work, self.note) as query:
             warm_up = query.feed(self._files[:before], plan.file_rows[:before])
             for turn in range(TURNS):
                 part = of_turn(mine, turn)
@@ -170,14 +162,14 @@ class _Bench:
         for progress in ours:
             last.add(counters_of(progress["observedMetrics"][_OURS]) or {})
         totals = last.totals
-        return _times(ours, warm_up, plan.batch_rows) | {
+        return times(ours, warm_up, plan.batch_rows) | {
             "hit_ratio": totals.hit_ratio,
             "pages_read": totals.pages_read / last.batches,
             "io_seconds": totals.io_seconds / last.batches,
             "busy_seconds": totals.busy_seconds / last.batches,
             "bytes_held": last.bytes_held,
             "memory": last.memory,
-        }, _times(static, static_warm_up, plan.batch_rows) | {"explained": explained}
+        }, times(static, static_warm_up, plan.batch_rows) | {"explained": explained}
 
     def _stream_static(self, name: str, files: list[Path]) -> tuple[list[dict[str, Any]], str]:
         """Run Spark's own join; return the progress of its micro-batches, and its plan."""
@@ -210,7 +202,7 @@ class _Bench:
             raw = {}
             for key, transform in contestants.items():
                 found, _ = self._run(f"{name.replace('_', ' ')}: {key}", source, transform, [rows] * count)
-                raw[key] = _times(found[-self.plan.small_batches :], [], rows)["seconds"]
+                raw[key] = times(found[-self.plan.small_batches :], [], rows)["seconds"]
             medians = {key: statistics.median(seconds) for key, seconds in raw.items()}
             fixed[name] = medians | {"over_identity": medians["ours"] / medians["identity"], "seconds": raw}
         return fixed
@@ -233,7 +225,7 @@ class _Bench:
         """Run a query over all files of a directory, of ``rows`` each; return its progress and its plan."""
         checkpoint = Path(tempfile.mkdtemp(dir=self.work))
         self.note(title, 0)
-        query = self.writer(transform, source, checkpoint).trigger(availableNow=True).start()
+        query = writer(self.spark, self._schema, transform, source, checkpoint).trigger(availableNow=True).start()
         seen = 0
         while not query.awaitTermination(1):
             done = len(query.recentProgress)
@@ -243,87 +235,7 @@ class _Bench:
         shutil.rmtree(checkpoint)
         # a result is to be shown, and says nothing of whose machine it is from
         explained = query._jsq.explainInternal(False).replace(str(self._place), "DIRECTORY")
-        return _counted_progress(title, query, rows), explained
-
-    def writer(self, transform: Transform, source: Path, checkpoint: Path) -> DataStreamWriter:
-        """Return what starts a query over the files of a directory, a micro-batch each."""
-        stream = self.spark.readStream.schema(self._schema).option("maxFilesPerTrigger", 1).parquet(str(source))
-        counted = transform(stream).observe(_COUNTED, F.count(F.lit(1)).alias("rows"))
-        return counted.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
-
-
-class _Fed:
-    """A query that is given files and waits for more."""
-
-    def __init__(self, bench: _Bench, title: str, transform: Transform) -> None:
-        self._title, self._note = title, bench.note
-        self._source = bench.work / "fed"
-        self._source.mkdir()
-        usual = str(bench.spark.conf.get(_POLLING))
-        bench.spark.conf.set(_POLLING, "2s")  # so seldom it looks for files while the other is measured
-        try:
-            self._query = bench.writer(transform, self._source, Path(tempfile.mkdtemp(dir=bench.work))).start()
-        finally:
-            bench.spark.conf.set(_POLLING, usual)
-        self._rows: list[int] = []
-
-    def feed(self, files: list[Path], rows: list[int]) -> list[dict[str, Any]]:
-        """Give it files, of ``rows`` each, and return the progress of their micro-batches."""
-        before = done = len(self._rows)
-        self._rows += rows
-        self._note(self._title, 0)
-        for file in files:
-            os.link(file, self._source / file.name)
-        heard = time.monotonic()
-        while done < len(self._rows):
-            if self._query.awaitTermination(1) or time.monotonic() - heard > _PATIENCE:
-                raise BenchError(
-                    f"{self._title} stopped after {done} of {len(self._rows)} micro-batches, each a file of the "
-                    "stream; remove the directory of the stream, or give another (--dir), and try again"
-                )
-            seen, done = done, max(done, self._done())
-            if done > seen:
-                heard = time.monotonic()
-                self._note("", done - seen)
-        return _counted_progress(self._title, self._query, self._rows)[before:]
-
-    def _done(self) -> int:
-        """Return how many micro-batches have ended; of the last alone, as all would be work while others are timed."""
-        last = self._query.lastProgress
-        if last is None:
-            return 0
-        return int(last["batchId"]) + ("addBatch" in last["durationMs"])
-
-    def __enter__(self) -> _Fed:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._query.stop()
-
-
-def _counted_progress(title: str, query: StreamingQuery, rows: list[int]) -> list[dict[str, Any]]:
-    """Return the progress of a query's micro-batches, which are to have so many rows each."""
-    progress = _with_rows(query)
-    counts = [one["observedMetrics"][_COUNTED]["rows"] for one in progress]
-    if counts != rows:
-        raise BenchError(f"{title} gave {counts} rows in its micro-batches, of {rows}: please report this as a bug")
-    return progress
-
-
-def _with_rows(query: StreamingQuery) -> list[dict[str, Any]]:
-    return [one for one in query.recentProgress if "addBatch" in one["durationMs"]]
-
-
-def _times(progress: list[dict[str, Any]], before: list[dict[str, Any]], rows: int) -> dict[str, Any]:
-    """Return how long micro-batches of so many rows took, and those before them."""
-    seconds = [one["durationMs"]["triggerExecution"] / 1e3 for one in progress]
-    return {
-        "rows_per_second": rows / statistics.median(seconds),
-        "median_seconds": statistics.median(seconds),
-        "seconds": seconds,
-        "warm_up_seconds": [one["durationMs"]["triggerExecution"] / 1e3 for one in before],
-        "milliseconds": [one["durationMs"] for one in progress],
-    }
+        return counted_progress(title, query, rows), explained
 
 
 def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -307,7 +307,7 @@ class AdaptiveJoin(Join):
             )
 
     def _result(self, batch: pa.RecordBatch, rows: Slots) -> pa.RecordBatch:
-        columns = self._gather(*self._arena.locate(rows))
+        columns = self._gather(*self._arena.locate(rows)) + ([] if self._found_as is None else [pa.array(rows >= 0)])
         return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=self.output_schema)
 
     def _part_strangers(self, batch: pa.RecordBatch, numbers: Slots, rows: Slots) -> int:

@@ -121,6 +121,10 @@ class FrontStage(Join):
         super().watch_missing(missing)
         self.inner.watch_missing(missing)
 
+    def tell_found(self, name: str) -> None:
+        super().tell_found(name)
+        self.inner.tell_found(name)
+
     def _minimum(self) -> int:
         return self._behind_minimum() + least_cache(self._cached_bytes())
 

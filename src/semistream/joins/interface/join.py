@@ -145,7 +145,8 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
     def _take_memory(self, schema: pa.Schema, sample: pa.RecordBatch | None, row_bytes: float | None) -> None:
         self.condition.check(schema)
         self.schema = schema
-        self.output_schema = output_schema(schema, self.condition.fields, self.suffix, prefix=self.prefix)
+        joined = output_schema(schema, self.condition.fields, self.suffix, prefix=self.prefix)
+        self.output_schema = self._with_found(joined)
         self.stream_codec = RowCodec(schema)
         self._row_bytes = float(self.stream_codec.stride)
         if self.stream_codec.variable:

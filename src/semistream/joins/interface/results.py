@@ -52,9 +52,25 @@ class Results(ABC):
     missing: MissingKeys | None = None
     """Counts keys that R does not have, where somebody has asked for it (`watch_missing`)."""
 
+    _found_as: str | None = None
+    """Name of the last column of results, if they tell which tuples have a partner (`tell_found`)."""
+
     def watch_missing(self, missing: MissingKeys) -> None:
         """Have the keys of tuples without a partner counted from now on."""
         self.missing = missing
+
+    def tell_found(self, name: str) -> None:
+        """Add a boolean column to the results, the last one: whether a tuple has a partner. Call it before `bind`.
+
+        NULLs in R's columns do not tell, as R may have NULLs itself.
+        """
+        self._found_as = name
+
+    def _with_found(self, schema: pa.Schema) -> pa.Schema:
+        return schema if self._found_as is None else schema.append(pa.field(self._found_as, pa.bool_()))
+
+    def _found_column(self, rows: int, value: bool) -> list[pa.Array]:
+        return [] if self._found_as is None else [pa.repeat(pa.scalar(value), rows)]
 
     def _joined(
         self, keys: Ints, stream: Leaving, data: Bytes, starts: Ints, flags: Bytes, *, seen: bool = False
@@ -133,6 +149,7 @@ class Results(ABC):
                     results.append(self._alone(strangers))
                 keys, stream, rows = keys[same], keep_rows(stream, same), keep_rows(rows, same)
         columns = [*stream.columns, *(self.condition.column(field.name, rows, keys) for field in self.condition.fields)]
+        columns += self._found_column(stream.num_rows, True)
         results.append(pa.RecordBatch.from_arrays(columns, schema=self.output_schema))
         return results
 
@@ -152,7 +169,8 @@ class Results(ABC):
 
     def _alone(self, stream: pa.RecordBatch) -> pa.RecordBatch:
         nulls = [null_array(stream.num_rows, field.type) for field in self.condition.fields]
-        return pa.RecordBatch.from_arrays([*stream.columns, *nulls], schema=without_partner(self.output_schema))
+        columns = [*stream.columns, *nulls, *self._found_column(stream.num_rows, False)]
+        return pa.RecordBatch.from_arrays(columns, schema=without_partner(self.output_schema))
 
     def _rows_of(self, batch: pa.RecordBatch) -> BatchRows:
         return BatchRows(self.stream_codec, batch)

@@ -12,10 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from semistream.core.units import parse_bytes
 from semistream.relation.relation import Relation
 from semistream.spark.demo.star_schema import DIMENSIONS, DemoPlan
-from semistream.spark.joining.stream_join import join
+from semistream.spark.joining.star.enrichment import dimension, enrich
 
 __all__ = [
     "OURS",
@@ -37,15 +36,12 @@ _LOADED = (
     "sale_id", "date_id", "product_id", "customer_id", "store_id", "quantity", "amount", "event_time",
     *itertools.chain.from_iterable(_WANTED.values()),
 )  # fmt: skip
-_SMALL_MEMORY = (4_000_000, 16_000_000)
-"""What a small master table gets to be held whole: at least, and at most."""
 
 
 def build_relations(plan: DemoPlan, directory: Path) -> Relation:
     """Make each master table a relation, without Spark, which may start meanwhile; return that of the products."""
     for name, key in reversed(DIMENSIONS.items()):
         master = ds.dataset(directory / name).scanner().to_reader()
-        # as many shards of the few stores, too: the task of the last join is the one that writes the warehouse
         relation = Relation.build(master, directory / "relations" / name, key=key, shards=plan.shards)
         if name != "products":
             relation.close()
@@ -63,19 +59,15 @@ def stream_of_sales(spark: SparkSession, directory: Path, files: int | None = 1)
 
 
 def enriched(sales: DataFrame, plan: DemoPlan, directory: Path) -> DataFrame:
-    """Return the sales with products, customers and stores beside them, by our joins."""
-    for name, key in DIMENSIONS.items():
-        path = directory / "relations" / name
-        with Relation.open(path) as relation:
-            memory = parse_bytes(plan.memory, of=relation.nbytes)  # exact: the demo shows what little memory does
-            if name != "products":
-                least, most = _SMALL_MEMORY
-                memory = max(memory, min(most, max(least, 3 * relation.nbytes)))
-        sales = join(
-            sales, path, on=key, how="left", memory=memory, algorithm=plan.algorithm, columns=_WANTED[name],
-            metrics=name,
-        )  # fmt: skip
-    return sales.select(*_LOADED)
+    """Return the sales with columns of products, customers and stores, by our joins in one pass."""
+    dimensions = [
+        dimension(
+            directory / "relations" / name, on=key, how="left", memory=plan.memory if name == "products" else None,
+            algorithm=plan.algorithm, columns=_WANTED[name], metrics=name,
+        )
+        for name, key in DIMENSIONS.items()
+    ]  # fmt: skip
+    return enrich(sales, dimensions).select(*_LOADED)
 
 
 def plain(sales: DataFrame, directory: Path) -> DataFrame:

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -19,12 +18,12 @@ import pyarrow as pa
 import pyspark.sql.types as st
 from pyspark.sql import DataFrame, Observation
 
-from semistream.core.errors import KeyColumnError, StorageError, UnsupportedJoinError
+from semistream.core.errors import BudgetTooSmallError, KeyColumnError, StorageError, UnsupportedJoinError
 from semistream.core.paths import local_path, user_data
-from semistream.joins import How, find
+from semistream.core.units import format_bytes
+from semistream.joins import How, Join, find
 from semistream.joins.interface.conditions import pick_columns
 from semistream.joins.interface.output import output_schema
-from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.relation import Relation
 from semistream.relation.relation_files import check_files
 from semistream.relation.storage import manifest as manifests
@@ -34,12 +33,11 @@ from semistream.relation.stores.store_path import Place, StorePath, place_of
 from semistream.relation.versions.holds import hold_manifest
 from semistream.relation.versions.pins import PINS
 from semistream.spark.joining.choosing import choose_join
-from semistream.spark.joining.key_task import ROW
+from semistream.spark.joining.held.image import MOST_HELD, room_for
 from semistream.spark.joining.missing import (
     MISSING_IN,
     After,
     Marker,
-    MissingRule,
     OnMissing,
     check_no_deadline,
     check_surrogate,
@@ -49,6 +47,17 @@ from semistream.spark.joining.missing import (
     with_marker,
 )
 from semistream.spark.joining.parked_rows import DEADLINE, PARKED
+from semistream.spark.joining.plan_parts import (
+    PlannedAlgorithm,
+    PlannedColumns,
+    PlannedJoin,
+    PlannedMemory,
+    PlannedMetrics,
+    PlannedMissing,
+    PlannedRelation,
+    PlannedStream,
+    label_of,
+)
 from semistream.spark.joining.shard_budget import NEW_ROWS, WAITING_ROWS, ShardBudget
 from semistream.spark.joining.state_partitions import check_can_park
 from semistream.spark.relations.build_job import SPARK_SCHEMA
@@ -56,90 +65,12 @@ from semistream.spark.relations.key_expressions import folding
 from semistream.spark.relations.types import arrow_schema, check_collations, spark_type
 from semistream.tuner.auto import AUTO
 
-__all__ = ["ALGORITHM", "MEMORY", "PlannedJoin", "plan_join"]
+__all__ = ["ALGORITHM", "MEMORY", "plan_join"]
 
 MEMORY = "64MB"
 ALGORITHM = "adaptivejoin"
 _LET_WAIT = frozenset({"wait", "apart"})
 """Options with which results do not leave in the order of the stream."""
-
-
-@dataclass(frozen=True)
-class PlannedJoin:
-    """A join of a stream with a version of R, checked and settled."""
-
-    stream: DataFrame
-    """With the column of marks, if this join or one before it has one."""
-    stream_schema: pa.Schema
-    given: pa.Schema
-    """What the joins of the shards are given of it."""
-    by_key: bool
-    """Whether that is the key alone: all else stays in the JVM."""
-    path: Place
-    manifest: Manifest
-    key: KeyCodec
-    groups: int
-    """The most shards that R ever had: rows may be parked in so many groups."""
-    algorithm: str
-    settings: dict[str, Any]
-    """What the algorithm is made with, ``on``, ``how``, ``prefix`` and ``suffix`` among it."""
-    memory: int
-    """Of all shards together."""
-    share: int
-    least: int
-    """One shard's memory, and how little would do."""
-    longest: int
-    """Bytes that a row of R has at most."""
-    parked_share: int
-    """One shard's memory for parked rows."""
-    result: st.StructType
-    """The stream's columns, then R's."""
-    values: tuple[pa.Field, ...]
-    """R's columns, as they are called there."""
-    surrogate: str | None
-    unknown: Any
-    """The one of them that takes the place of the stream's key in the end, and its value where there is no partner."""
-    rule: MissingRule
-    park_idle: bool
-    marker: Marker | None
-    keep_mark: bool
-    """Whether the column of marks is part of the result."""
-    metrics: str | Observation | None
-    pins: str | None
-    """Where pins go if not into the relation's own directory."""
-    cache: str | None
-    """Name of the cache that is kept between micro-batches: one for joins that would fill it alike."""
-    local: int | float | str | None = None
-    """What a machine may keep of a relation that is in a store."""
-    missing_keys: bool = True
-    """Whether counters name keys that R does not have."""
-
-    @property
-    def shards(self) -> int:
-        """Shards of R, and tasks of the join."""
-        return len(self.manifest.shards)
-
-    @property
-    def on(self) -> tuple[str, ...]:
-        """The stream's key columns."""
-        found: tuple[str, ...] = self.settings["on"]
-        return found
-
-    @property
-    def label(self) -> str:
-        """Name of the join, by which dead letters are marked and counters are found."""
-        return _label(self.path, self.metrics)
-
-    @property
-    def added(self) -> dict[str, str]:
-        """R's columns that are asked for, and what they are called in the result."""
-        names = self.result.names[len(self.stream_schema) :]
-        return dict(zip((part.name for part in self.values), names, strict=True))
-
-    @property
-    def added_schema(self) -> pa.Schema:
-        """R's columns as they are in the result."""
-        return arrow_schema(st.StructType(self.result.fields[len(self.stream_schema) :]))
 
 
 def plan_join(
@@ -160,6 +91,7 @@ def plan_join(
     suffix: str = "_right",
     prefix: str = "",
     warm: bool = True,
+    hold: bool | None = None,
     metrics: str | Observation | None = None,
     pins: str | os.PathLike[str] | None = None,
     local: int | float | str | None = None,
@@ -179,6 +111,7 @@ def plan_join(
     waits, keep_mark = rule.park_for is not None, rule.way == "dead_letter" or has_marker(stream)
     if waits:
         check_can_park(stream)
+    before = stream
     if waits or keep_mark:
         stream = with_marker(stream)
     path, version = _located(relation)
@@ -187,8 +120,8 @@ def plan_join(
     check_collations(stream.schema, keys)
     schema = arrow_schema(stream.schema)
     _check_names(schema, waits)
-    manifest, held = hold_manifest(path, version)
-    with held:
+    manifest, kept = hold_manifest(path, version)
+    with kept:
         _check_whole(relation, path, manifest)
         _check_local(stream, path, local, manifest)
         check_files(path, manifest.shards, manifest.page_bytes)
@@ -202,7 +135,7 @@ def plan_join(
                 unknown = unknown_value(unknown, surrogate, result[place].dataType)
             budget = ShardBudget.of(shard, path, manifest, memory)
             if algorithm == AUTO:
-                algorithm, options = choose_join(shard, manifest.shards[largest], budget.of_shard(1.0), schema, options)
+                algorithm, options = choose_join(shard, manifest.shards[largest], budget.of_task(1.0), schema, options)
             kind = find(algorithm)
             settings = {
                 "on": keys, "how": "inner" if rule.way == "drop" and not waits else "left", "suffix": suffix,
@@ -212,31 +145,65 @@ def plan_join(
             by_key = kind.in_order and manifest.unique and bool(values) and not waits and not _LET_WAIT & options.keys()
             given = schema
             if by_key:
-                flags = [] if rule.way == "null" else [ROW]
-                given = pa.schema([*(schema.field(name) for name in keys), *flags])
-                settings["how"] = "inner" if flags else "left"
+                given, settings["how"] = pa.schema([schema.field(name) for name in keys]), "left"
             elif kind.mixes and (waits or keep_mark):
                 settings["apart"] = True  # rows without a partner are marked, or parked
-            timed = schema.append(pa.field(DEADLINE, pa.int64()))
-            parts = {NEW_ROWS: given, WAITING_ROWS: timed} if waits else {1.0: given}
-            budget = budget.enough_for(kind, settings, parts)
-            share, least = budget.share(kind, given, settings, NEW_ROWS if waits else 1.0)
-            parked_share = budget.share(kind, timed, settings, WAITING_ROWS)[0] if waits else 0
+            held = _may_hold(manifest, budget, hold, by_key and warm and not options)
+            if held:
+                planned = PlannedMemory(budget.total, budget.tasks, budget.total, 0, 0)
+            else:
+                planned = _divided(budget, stream, kind, given, schema, settings, waits)
             key, longest = shard.key, shard.page_bytes if shard.codec.variable else shard.codec.stride
     marker = None
     if waits or keep_mark:
-        mark = PARKED if waits else _label(path, metrics) if rule.way == "dead_letter" else None
+        mark = PARKED if waits else label_of(path, metrics) if rule.way == "dead_letter" else None
         marker = Marker(stream.columns.index(MISSING_IN), mark)
     cache = None  # or a name, the same after the query was stopped and started again
-    if warm and kind.keeps_cache:
-        described = [str(path), algorithm, budget.total, sorted(settings.items()), given.to_string(), result.names]
+    if warm and kind.keeps_cache and not held:
+        described = [str(path), algorithm, planned.total, sorted(settings.items()), given.to_string(), result.names]
         cache = hashlib.sha256(repr(described).encode()).hexdigest()[:16]
+    groups = manifest.most_shards if version is None else _most_shards(path, manifest)
     return PlannedJoin(
-        stream, schema, given, by_key, path, manifest, key,
-        manifest.most_shards if version is None else _most_shards(path, manifest), algorithm, settings, budget.total,
-        share, least, longest, parked_share, result, tuple(values), surrogate, unknown, rule, park_idle, marker,
-        keep_mark, metrics, _elsewhere(stream, path, pins), cache, local, missing_keys,
-    )  # fmt: skip
+        PlannedStream(before, stream, schema, keys),
+        PlannedRelation(path, manifest, key, groups, longest, _elsewhere(stream, path, pins), local),
+        PlannedAlgorithm(algorithm, settings, given, by_key, held, cache),
+        planned,
+        PlannedColumns(result, tuple(values), prefix, surrogate, unknown),
+        PlannedMissing(rule, park_idle, marker, keep_mark),
+        PlannedMetrics(metrics, missing_keys),
+    )
+
+
+def _may_hold(manifest: Manifest, budget: ShardBudget, wanted: bool | None, possible: bool) -> bool:
+    """Return whether R is held whole; raise if it is to be and cannot."""
+    needed = room_for(manifest.rows, manifest.nbytes)
+    fits = needed <= budget.total and manifest.nbytes <= MOST_HELD
+    if wanted and not possible:
+        raise UnsupportedJoinError(
+            f"hold=True is for relations with one row for each key, joined by {ALGORITHM} without options of its own "
+            f"and with warm=True, and this join with {budget.path} is not; leave it out"
+        )
+    if wanted and not fits:
+        raise BudgetTooSmallError(
+            f"memory of {format_bytes(budget.total)} is too small to hold {budget.path} whole, which takes up to "
+            f"{needed:,} B; give at least that, or leave hold out",
+            needed,
+        )
+    return possible and fits and wanted is not False
+
+
+def _divided(
+    budget: ShardBudget, stream: DataFrame, kind: type[Join], given: pa.Schema, schema: pa.Schema,
+    settings: dict[str, Any], waits: bool,
+) -> PlannedMemory:  # fmt: skip
+    """Divide the memory among tasks: a multiple of the shards, as many as the session runs at once."""
+    timed = schema.append(pa.field(DEADLINE, pa.int64()))
+    budget = budget.enough_for(kind, settings, {NEW_ROWS: given, WAITING_ROWS: timed} if waits else {1.0: given})
+    _, least = budget.share(kind, given, settings, NEW_ROWS if waits else 1.0)
+    parked = budget.share(kind, timed, settings, WAITING_ROWS)[0] if waits else 0
+    if not waits:  # groups of parked rows outlive the query, so their number is R's and not the cluster's
+        budget = budget.for_session(stream, least)
+    return PlannedMemory(budget.total, budget.tasks, budget.of_task(NEW_ROWS if waits else 1.0), least, parked)
 
 
 def _located(relation: Relation | str | os.PathLike[str]) -> tuple[Place, int | None]:
@@ -314,10 +281,6 @@ def _check_names(schema: pa.Schema, waits: bool) -> None:
         raise KeyColumnError(
             f"the stream has a column {DEADLINE!r}, and parked rows have their time in one of that name; rename it"
         )
-
-
-def _label(path: Place, metrics: str | Observation | None) -> str:
-    return metrics if isinstance(metrics, str) else path.name
 
 
 def _values(manifest: Manifest, columns: Sequence[str] | None, surrogate: str | None) -> list[pa.Field]:

@@ -34,9 +34,9 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from semistream.joins import create
 from semistream.joins.interface.output import has_no_partner
 from semistream.relation.versions.pins import Pin
-from semistream.spark.joining.join_plan import PlannedJoin
 from semistream.spark.joining.join_task import JoinTask
 from semistream.spark.joining.parked_rows import DEADLINE, PARKED, ParkedColumns, Unpacking, binary, packed, unpacked
+from semistream.spark.joining.plan_parts import PlannedJoin
 from semistream.spark.joining.state_partitions import parking_name, shrink_state_of_parking
 from semistream.spark.monitoring.metrics import COUNTERS, observed, with_sentinel
 from semistream.spark.relations.types import fit
@@ -67,13 +67,14 @@ def parked(sharded: DataFrame, task: JoinTask, plan: PlannedJoin) -> DataFrame:
     plan
         What it was made from.
     """
-    rule, label, idle = plan.rule, plan.label, plan.park_idle
+    missing, label = plan.missing, plan.label
+    rule, idle = missing.rule, missing.park_idle
     assert task.marker is not None
     assert rule.park_for is not None
-    kept = ParkedColumns(plan.on, pa.schema([part.with_nullable(True) for part in plan.stream_schema]))
+    kept = ParkedColumns(plan.stream.on, pa.schema([part.with_nullable(True) for part in plan.stream.schema]))
     final = _Final(task.marker.column, rule.way, label)
     shrink_state_of_parking(sharded.sparkSession)
-    packing = _Packing(task, final, heartbeats=0 if idle else plan.groups)
+    packing = _Packing(task, final, heartbeats=0 if idle else plan.relation.groups)
     if task.counted:
         blobs = observed(sharded.mapInArrow(packing, with_sentinel(_BLOBS)), label)
     else:
@@ -83,7 +84,7 @@ def parked(sharded: DataFrame, task: JoinTask, plan: PlannedJoin) -> DataFrame:
         blobs.withColumn("now", F.unix_millis(F.current_timestamp()))
         .groupBy("shard")
         .transformWithState(
-            _Parking(task, final, kept, rule.park_for, plan.parked_share, idle),
+            _Parking(task, final, kept, rule.park_for, plan.memory.parked, idle),
             _TENDED,
             "append",
             "ProcessingTime" if idle else "None",
@@ -94,8 +95,9 @@ def parked(sharded: DataFrame, task: JoinTask, plan: PlannedJoin) -> DataFrame:
             F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("found_late", "expired", "waiting")
         ]  # fmt: skip
         tended = tended.observe(f"{label}_parked", *sums)
-    leaving = [part for number, part in enumerate(plan.result.fields) if plan.keep_mark or number != task.marker.column]
-    unpacking = Unpacking(None if plan.keep_mark else task.marker.column)
+    fields = plan.columns.result.fields
+    leaving = [part for number, part in enumerate(fields) if missing.keep_mark or number != task.marker.column]
+    unpacking = Unpacking(None if missing.keep_mark else task.marker.column)
     return tended.where("blob IS NOT NULL").select("blob").mapInArrow(unpacking, st.StructType(leaving))
 
 
@@ -127,13 +129,13 @@ class _Packing:
 
     @property
     def __name__(self) -> str:
-        return parking_name(self.task.shards)
+        return parking_name(self.task.parts)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None, "runs only inside a Spark task"
         shard = context.partitionId()
-        for group in range(shard, self.heartbeats, self.task.shards):
+        for group in range(shard, self.heartbeats, self.task.parts):
             yield self._row(group, None, None)
         for batch in self.task(batches):
             if self.task.counted:
@@ -217,10 +219,11 @@ class _Parking(StatefulProcessor):
             return
         context = TaskContext.get()
         assert context is not None, "runs only inside a Spark task"
-        pin = self.task.pin(context, now)
-        shards = self._agreed() if count else self.task.shards
+        relation = self.task.relation
+        pin = relation.pin(context, now, self.task.settings["on"])
+        shards = self._agreed() if count else self.task.parts
         late = expired = 0
-        edition = self.task.edition(pin)
+        edition = relation.edition(pin)
         if count and edition != tried:
             kept: list[pa.RecordBatch] = []
             for alone, batch in self._tried_again(shard, shards, pin):
@@ -242,7 +245,7 @@ class _Parking(StatefulProcessor):
             count -= expired
         count += self._keep([fit(batch, self.columns.schema) for batch in fresh], now + self.park_for)
         if count:
-            shape = (self.columns.described, math.gcd(shards, self.task.shards) if fresh else shards)
+            shape = (self.columns.described, math.gcd(shards, self.task.parts) if fresh else shards)
             if self._shape.get() != shape:
                 self._shape.update(shape)
             due = min(key[0] for key in self._rows.keys())  # noqa: SIM118 - not a dict
@@ -273,7 +276,7 @@ class _Parking(StatefulProcessor):
             return
         task, width = self.task, len(self.task.names)
         schema = pa.schema([*first.schema, *task.added])
-        with task.opened(pin, shard, shards) as relation:
+        with task.relation.opened(pin, shard, shards) as relation:
             order = task.order_of(relation, width + 1)
             joined = create(task.algorithm, relation, memory=self.memory, **{**task.settings, "how": "left"})
             joined.bind(first.schema, first)

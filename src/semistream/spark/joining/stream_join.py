@@ -2,43 +2,69 @@
 
 ::
 
-    stream  ──shuffle by shard──▶  task i: batches in ──▶ join of shard i, its share of memory ──▶ batches out
-              pmod(xxhash64(key), n)                      (drained at the end of the micro-batch)
-                                                            │ cache of frequent tuples
-                                                   files of shard i, kept warm for the next micro-batch
+    stream  ──shuffle by key──▶  task i: batches in ──▶ join of its shard, its share of memory ──▶ batches out
+              pmod(xxhash64(key), n)                    (drained at the end of the micro-batch)
+                                                          │ cache of frequent tuples
+                                                   files of the shard, kept warm for the next micro-batch
 
-Where each row has one answer, in the order of the stream, only keys go to the task and only R's columns come back
-(`semistream.spark.joining.by_key`); else whole rows do.
+Where each row has one answer, in the order of the stream, only keys go to the task and only R's columns come back; such
+joins are done in one pass with each other, and without a shuffle if R is held whole (`semistream.spark.joining.star`).
+Else whole rows go to the task.
 
 R is opened once, for a plan, and everything that can be wrong is found then; no job starts before the query does.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from semistream.core.signatures import arguments_of
+from semistream.joins import How
+from semistream.relation.relation import Relation
 from semistream.spark.joining.arrival import ARRIVAL, arrival
-from semistream.spark.joining.by_key import answered_by_key
-from semistream.spark.joining.join_plan import PlannedJoin, plan_join
-from semistream.spark.joining.join_task import JoinTask, parts_beside
-from semistream.spark.joining.missing import MISSING_IN
+from semistream.spark.joining.join_plan import ALGORITHM, MEMORY, plan_join
+from semistream.spark.joining.join_task import JoinTask
+from semistream.spark.joining.missing import MISSING_IN, After, OnMissing
 from semistream.spark.joining.parking import parked
-from semistream.spark.joining.spreading.hot_keys import HotKeys
+from semistream.spark.joining.plan_parts import PlannedJoin
+from semistream.spark.joining.star.stage import Stage, remembered, staged, task_memory
 from semistream.spark.joining.warm_cleanup import forget_when_ended
 from semistream.spark.monitoring.metrics import observed, with_sentinel
 from semistream.spark.relations.key_expressions import positional, quoted, shard_of
 
 __all__ = ["join", "joined"]
 
-_MOST_GUESTS = 256 << 10
 
-
-@arguments_of(plan_join)
-def join(*given: Any, **named: Any) -> DataFrame:
+def join(
+    stream: DataFrame,
+    relation: Relation | str | os.PathLike[str],
+    *,
+    on: str | Sequence[str],
+    how: How | None = None,
+    on_missing: OnMissing | None = None,
+    park_for: str | float | timedelta | None = None,
+    after_park: After | None = None,
+    park_idle: bool = True,
+    memory: int | float | str = MEMORY,
+    algorithm: str = ALGORITHM,
+    columns: Sequence[str] | None = None,
+    surrogate: str | None = None,
+    unknown: Any = None,
+    suffix: str = "_right",
+    prefix: str = "",
+    warm: bool = True,
+    hold: bool | None = None,
+    metrics: str | Observation | None = None,
+    pins: str | os.PathLike[str] | None = None,
+    local: int | float | str | None = None,
+    missing_keys: bool = True,
+    **options: Any,
+) -> DataFrame:
     """Return the stream's rows with the relation's columns beside them.
 
     Lazy, and usable wherever a DataFrame is: streaming or batch, any source and sink, ``DataFrame.transform``.
@@ -96,6 +122,10 @@ def join(*given: Any, **named: Any) -> DataFrame:
         Added to the names of the relation's columns that the stream has too.
     warm
         False empties the caches after every micro-batch: less to hold between them, more to read in each.
+    hold
+        A relation that fits into ``memory`` is held whole on each machine, one copy for all tasks, and the stream is
+        not shuffled. False always reads it by page, which is better if its versions change with every micro-batch; True
+        raises if it does not fit.
     metrics
         A name under which every micro-batch's progress shows what the join's tasks did, pages read, bytes held and so
         on: ``semistream.spark.counters_of(query.lastProgress["observedMetrics"][name])`` are the sums, and
@@ -127,62 +157,56 @@ def join(*given: Any, **named: Any) -> DataFrame:
     ...                            memory="5%")                                          # doctest: +SKIP
     >>> enriched.writeStream.format("parquet").option("checkpointLocation", "check/").start("facts/")  # doctest: +SKIP
     """
-    return joined(plan_join(*given, **named))
+    return joined(
+        plan_join(
+            stream, relation, on=on, how=how, on_missing=on_missing, park_for=park_for, after_park=after_park,
+            park_idle=park_idle, memory=memory, algorithm=algorithm, columns=columns, surrogate=surrogate,
+            unknown=unknown, suffix=suffix, prefix=prefix, warm=warm, hold=hold, metrics=metrics, pins=pins,
+            local=local, missing_keys=missing_keys, **options,
+        )
+    )  # fmt: skip
 
 
 def joined(plan: PlannedJoin) -> DataFrame:
-    """Return the frame of a join that was planned."""
+    """Return the frame of a join that was planned; if the stream is the result of joins, in one pass with them."""
+    if plan.algorithm.by_key:
+        before = remembered(plan.stream.before)
+        return staged((before and before.with_join(plan)) or Stage((plan,)))
     frame = _rows(plan)
-    return frame if plan.surrogate is None else _with_surrogate(frame, plan)
+    return frame if plan.columns.surrogate is None else _with_surrogate(frame, plan)
 
 
 def _with_surrogate(frame: DataFrame, plan: PlannedJoin) -> DataFrame:
     """Return the frame with one of R's columns in the place of the stream's key."""
-    assert plan.surrogate is not None
-    parked_away = plan.marker is not None and not plan.keep_mark
-    value = quoted(plan.added[plan.surrogate])
-    if plan.unknown is not None:
-        kind = plan.result[plan.added[plan.surrogate]].dataType
-        value = F.coalesce(value, F.lit(plan.unknown).cast(kind))
+    columns, added = plan.columns, plan.added
+    assert columns.surrogate is not None
+    parked_away = plan.missing.marker is not None and not plan.missing.keep_mark
+    value = quoted(added[columns.surrogate])
+    if columns.unknown is not None:
+        kind = columns.result[added[columns.surrogate]].dataType
+        value = F.coalesce(value, F.lit(columns.unknown).cast(kind))
     kept = [
-        value.alias(plan.settings["prefix"] + plan.surrogate) if name == plan.on[0] else quoted(name)
-        for name in plan.stream.columns
+        value.alias(columns.prefix + columns.surrogate) if name == plan.stream.on[0] else quoted(name)
+        for name in plan.stream.frame.columns
         if not (parked_away and name == MISSING_IN)
     ]
-    return frame.select(*kept, *(quoted(name) for part, name in plan.added.items() if part != plan.surrogate))
-
-
-def _for_guests(plan: PlannedJoin) -> int:
-    """Return the part of a task's memory for rows of hot keys of other shards; 0 if none are spread."""
-    room = max(4096, min(_MOST_GUESTS, plan.share // 16))
-    enough = room // 2 >= plan.longest and plan.share >= 4 * plan.least + 2 * room
-    return room if plan.by_key and plan.shards > 1 and enough and HotKeys.possible(plan.stream) else 0
+    return frame.select(*kept, *(quoted(name) for part, name in added.items() if part != columns.surrogate))
 
 
 def _rows(plan: PlannedJoin) -> DataFrame:
-    """Return the stream's columns beside R's."""
-    stream, share, guests = plan.stream, plan.share, _for_guests(plan)
-    look_up = plan.least if guests else 0
-    if plan.cache is not None and stream.isStreaming:
+    """Return the stream's columns and R's, by a join that sees whole rows."""
+    stream, algorithm, tasks = plan.stream.frame, plan.algorithm, plan.memory.tasks
+    if algorithm.cache is not None and stream.isStreaming:
         forget_when_ended(stream.sparkSession)
     task = JoinTask(
-        str(plan.path), plan.manifest.version, plan.algorithm, share, tuple(plan.given.names),
-        plan.added_schema, plan.settings, counted=plan.metrics is not None, shards=plan.shards,
-        stored=plan.manifest.schema, key=plan.manifest.key, cache=plan.cache, timed=stream.isStreaming, pins=plan.pins,
-        local=plan.local, missing_keys=plan.missing_keys, marker=plan.marker, guests=guests, look_up=look_up,
-        **parts_beside(share, plan.least + guests + look_up, missing=plan.missing_keys and plan.metrics is not None),
+        plan.relation.for_tasks(), algorithm.name, task_memory(plan), tuple(algorithm.given.names), plan.added_schema,
+        algorithm.settings, counted=plan.metrics.name is not None, missing_keys=plan.metrics.missing_keys, parts=tasks,
+        cache=algorithm.cache, marker=plan.missing.marker, timed=stream.isStreaming,
     )  # fmt: skip
-    home = part = shard_of(stream, plan.on, plan.key, plan.shards)
-    hot = HotKeys(stream, plan.shards, guests // 2 // plan.longest) if guests else None
-    if hot is not None:
-        part = hot.part_of(stream, plan.on, plan.key)
-    sharded = positional(stream).repartitionById(plan.shards, part)
-    arrived = arrival(stream.isStreaming, None if hot is None else home)
-    sharded = sharded.select("*", arrived.alias(ARRIVAL))
-    if plan.by_key:
-        return answered_by_key(sharded, task, plan, hot)
-    if plan.rule.park_for is not None:
+    sharded = positional(stream).repartitionById(tasks, shard_of(stream, plan.stream.on, plan.relation.key, tasks))
+    sharded = sharded.select("*", arrival(stream.isStreaming).alias(ARRIVAL))
+    if plan.missing.rule.park_for is not None:
         return parked(sharded, task, plan)
-    if plan.metrics is None:
-        return sharded.mapInArrow(task, plan.result)
-    return observed(sharded.mapInArrow(task, with_sentinel(plan.result)), plan.metrics)
+    if plan.metrics.name is None:
+        return sharded.mapInArrow(task, plan.columns.result)
+    return observed(sharded.mapInArrow(task, with_sentinel(plan.columns.result)), plan.metrics.name)

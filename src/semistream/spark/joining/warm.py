@@ -5,7 +5,7 @@ memory-mapped files on the machine, which the next worker attaches without copyi
 
 ::
 
-    /dev/shm/semistream-<user>/<query>/<join>/shard-00003/    or a local directory, if there is no room for it there
+    /dev/shm/semistream-<user>/<query>/<join>/00003-of-00008/    or a local directory, if there is no room for it there
         clean           what the cache holds: relation, version, files of the shard, layout; missing while in use
         *.array         the arrays of the cache
 
@@ -31,6 +31,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import stat
 import tempfile
 from pathlib import Path
@@ -44,7 +45,18 @@ from semistream.relation.stores.store_path import Place, StorePath
 from semistream.relation.version_changes import changed_between
 from semistream.structures.array_source import Arrays, MappedArrays
 
-__all__ = ["OWNERS", "WarmShard", "brought_up", "is_own", "places", "shard_identity", "started"]
+__all__ = [
+    "OWNERS",
+    "WarmShard",
+    "boot_id",
+    "brought_up",
+    "is_own",
+    "own_place",
+    "places",
+    "room_at",
+    "shard_identity",
+    "started",
+]
 
 _MEMORY_FILES = Path("/dev/shm")
 OWNERS = "owners"
@@ -124,26 +136,31 @@ class WarmShard:
         self._label: str | None = None
 
     @classmethod
-    def take(cls, query: str, join: str, shard: int, identity: str, *, room: int) -> WarmShard | None:
-        """Return the cache of a shard, or None if another task has it or this machine has no place for one.
+    def take(cls, query: str, join: str, part: int, parts: int, identity: str, *, room: int) -> WarmShard | None:
+        """Return the cache of a task, or None if another task has it or this machine has no place for one.
+
+        Caches of the same join with another number of parts hold other keys; they are removed.
 
         Parameters
         ----------
-        query, join, shard
+        query, join, part, parts
             Whose cache. Names become directories.
         identity
             See `shard_identity`.
         room
             Bytes that the cache takes at most. A memory file system is used only if it keeps as much again free.
         """
-        below = Path(query, join, f"shard-{shard:05d}")
+        below = Path(query, join, f"{part:05d}-of-{parts:05d}")
         roots = places()
         existing = [root for root in roots if (root / below).is_dir()]
+        if not existing:
+            for root in roots:
+                _remove_others(root / query / join, parts)
         for root in existing or roots:
             try:
-                if not existing and root.parent == _MEMORY_FILES and _free(root.parent) < 2 * room:
+                if not existing and root.parent == _MEMORY_FILES and room_at(root.parent) < 2 * room:
                     continue
-                _own(root, query)
+                own_place(root, query)
                 lock = _locked(root / below)
             except OSError:  # not ours, read-only, full
                 continue
@@ -177,7 +194,7 @@ class WarmShard:
 
     @staticmethod
     def _labelled(identity: str, layout: str) -> str:
-        return json.dumps([_FORMAT, _boot(), identity, layout])
+        return json.dumps([_FORMAT, boot_id(), identity, layout])
 
     def keep(self) -> None:
         """Leave the cache to the next task. Whoever has its arrays must not change them any more."""
@@ -214,7 +231,7 @@ class WarmShard:
 # -- inside ---------------------------------------------------------------------------------------------------
 
 
-def _own(root: Path, query: str) -> None:
+def own_place(root: Path, query: str) -> None:
     """Note under a query that processes of this executor use its caches, and when they last did."""
     with contextlib.suppress(FileExistsError):
         root.mkdir(mode=0o700)
@@ -224,6 +241,14 @@ def _own(root: Path, query: str) -> None:
     owners.mkdir(parents=True, exist_ok=True)
     parent = os.getppid()  # Spark's daemon, which lives as long as the executor
     (owners / f"{parent}-{started(parent)}").touch()
+
+
+def _remove_others(join: Path, parts: int) -> None:
+    """Remove the caches of a join that were left by another number of tasks."""
+    with contextlib.suppress(OSError):
+        for cache in list(join.iterdir()):
+            if not cache.name.endswith(f"-of-{parts:05d}"):
+                shutil.rmtree(cache, ignore_errors=True)
 
 
 def _locked(directory: Path) -> int | None:
@@ -255,13 +280,15 @@ def started(process: int) -> str:
         return ""
 
 
-def _boot() -> str:
+def boot_id() -> str:
+    """Return what tells this run of the machine from others."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
 
 
-def _free(path: Path) -> int:
+def room_at(path: Path) -> int:
+    """Return the bytes that are free in the file system of a path."""
     status = os.statvfs(path)
     return status.f_bavail * status.f_frsize

@@ -34,6 +34,7 @@ __all__ = [
     "StreamStatistics",
     "counters",
     "counters_of",
+    "counters_of_held",
     "memory_split",
     "observed",
     "sentinel",
@@ -45,7 +46,7 @@ __all__ = [
 
 _COLUMN = "__semistream"
 _COUNTERS = tuple(part.name for part in dataclasses.fields(JoinStatistics))
-_HELD, _MEMORY, _TASKS = "bytes_held", "memory", "tasks"
+_HELD, _MEMORY, _TASKS, _ONCE, _CACHE = "bytes_held", "memory", "tasks", "once", "cache"
 _GROUPS = {
     "stream": ("stream buffer", "stream table", "wait buffer", "intermediate buffer", "matches", "pages and tuples"),
     "cache": ("arena", "front stage", "pinned pages", "relation"),
@@ -131,10 +132,12 @@ def counters_of(metrics: Any) -> dict[str, Any] | None:
     if not isinstance(found, Mapping) or _TOLD not in found:
         return None
     tasks = [json.loads(task) for task in found[_TOLD] or ()]
-    missing = MissingKeys()
+    missing, shared = MissingKeys(), [task.pop(_ONCE, {}) for task in tasks]
     for task in tasks:
         missing.add_counts(task.pop(_MISSING, {}))
     sums = {name: sum(task.get(name, 0) for task in tasks) for name in _SUMMED}
+    for name in (_HELD, _MEMORY, f"{_CACHE}_bytes"):  # all tasks of a machine share what is held whole
+        sums[name] += max((one.get(name, 0) for one in shared), default=0)
     return {**sums, _SHARDS: tasks, _MISSING: missing.most(_MISSED)}
 
 
@@ -167,7 +170,25 @@ def counters(join: Join, shard: int = 0, **more: int) -> pa.Array:
     values = dataclasses.asdict(join.stats) | {_HELD: join.budget.peak, _MEMORY: join.budget.total, _TASKS: 1}
     values |= memory_split(join) | {"shard": shard, "version": join.relation.version}
     values |= {name: values[name] + count for name, count in more.items()}
-    values[_MISSING] = {} if join.missing is None else join.missing.most(_MISSED)
+    return _counted(values, join.missing)
+
+
+def counters_of_held(
+    stats: JoinStatistics, missing: MissingKeys | None, *, held: int, results: int, memory: int, shard: int,
+    version: int,
+) -> pa.Array:  # fmt: skip
+    """Return what a task counted that looked keys up in a relation held whole, which all tasks of a machine share.
+
+    ``held`` and ``memory`` are bytes that all tasks share, ``results`` the most that this one had in results.
+    """
+    once = {_HELD: held, f"{_CACHE}_bytes": held, _MEMORY: memory}
+    values = dataclasses.asdict(stats) | dict.fromkeys(SPLIT, 0) | {"results_bytes": results}
+    values |= {_HELD: results, _MEMORY: results, _TASKS: 1, _ONCE: once, "shard": shard, "version": version}
+    return _counted(values, missing)
+
+
+def _counted(values: dict[str, Any], missing: MissingKeys | None) -> pa.Array:
+    values[_MISSING] = {} if missing is None else missing.most(_MISSED)
     return pa.array([json.dumps(values, default=int)], COUNTERS.type)
 
 

@@ -68,8 +68,8 @@ def build(
     key
         Name of the key column, or several names. Rows whose key is NULL are left out: nothing can match them.
     shards
-        Parts by hash of the key. A join runs one task a shard, so at least as many as cores; each has an
-        index and buffers of its own, so not many times as many.
+        Parts by hash of the key; each is built by one task. A join has at least one task for each shard, and more if
+        the session runs more at once. As many as cores is best.
     page_size
         Bytes of a page, as in `semistream.Relation.build`.
     fill

@@ -13,8 +13,9 @@ pytest.importorskip("pyspark")
 
 from semistream.joins import create
 from semistream.relation.relation import Relation
-from semistream.spark.joining.join_task import JoinTask
+from semistream.spark.joining.join_task import JoinTask, TaskMemory
 from semistream.spark.joining.spreading.guests import Guests
+from semistream.spark.joining.task_relation import TaskRelation
 
 ROWS, SHARDS, LONG = 400, 4, 3_000
 ROOM = 64 << 10
@@ -27,7 +28,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "r"
 
 
-class Counted(JoinTask):
+class Counted(TaskRelation):
     opened_parts: ClassVar[list[int]] = []
 
     def opened(self, *given: object, **named: object) -> Relation:
@@ -39,11 +40,10 @@ class Counted(JoinTask):
 def test_a_shard_is_opened_once_and_results_are_small(path: Path, size: int) -> None:
     added = pa.schema([("name", pa.string())])
     stored = pa.schema([("id", pa.int64()), ("name", pa.string())])
-    task = Counted(
-        str(path), 1, "adaptivejoin", 1 << 20, ("key",), added, {"on": ("key",)}, shards=SHARDS, stored=stored,
-        key=("id",), guests=ROOM, results=ROOM,
-    )  # fmt: skip
-    task.opened_parts.clear()
+    counted = Counted(str(path), 1, stored, ("id",))
+    memory = TaskMemory(1 << 20, results=ROOM, guests=ROOM)
+    task = JoinTask(counted, "adaptivejoin", memory, ("key",), added, {"on": ("key",)}, parts=SHARDS)
+    counted.opened_parts.clear()
     with Relation.open(path) as relation:
         table = relation.to_table()
     right = dict(zip(table["id"].to_pylist(), table["name"].to_pylist(), strict=True))
@@ -65,5 +65,5 @@ def test_a_shard_is_opened_once_and_results_are_small(path: Path, size: int) -> 
                     found += answers["name"].to_pylist()
     wanted = [right.get(key) for key in given.to_pylist()]
     assert found == wanted
-    assert size == 1 or sorted(task.opened_parts) == [0, 2, 3]
+    assert size == 1 or sorted(counted.opened_parts) == [0, 2, 3]
     assert guests.count == sum(guest and name is not None for guest, name in zip(is_guest, wanted, strict=True))

@@ -53,7 +53,7 @@ def run(spark: SparkSession, relation: Path, folder: Path, on_missing: str) -> l
     stream = spark.readStream.schema("sale long, code string, kind long").option("maxFilesPerTrigger", 1)
     joined = semistream.join(
         stream.parquet(f"{folder}/in"), relation, on=["code", "kind"], on_missing=on_missing, memory="3MB",
-        metrics="join",
+        metrics="join", hold=False,
     )  # fmt: skip
     query = (
         joined.writeStream.format("parquet").option("checkpointLocation", f"{folder}/check")
@@ -137,7 +137,7 @@ def test_rows_that_may_be_others_when_they_come_again_are_not_spread(spark: Spar
     (tmp_path / "in").mkdir()
     semistream.Relation.build(pa.table({"id": range(9), "name": ["x"] * 9}), tmp_path / "r", "id", shards=2).close()
     stream = spark.readStream.schema("id long, code long, f double").parquet(f"{tmp_path}/in")
-    joined = semistream.join(stream, tmp_path / "r", on="id", memory="4MB", metrics="first")
+    joined = semistream.join(stream, tmp_path / "r", on="id", memory="4MB", metrics="first", hold=False)
     some = F.udf(lambda one: one, "long").asNondeterministic()
     assert [HotKeys.possible(one) for one in (stream, joined, joined.where("code > 1"))] == [True] * 3
     for one in (stream.withColumn("x", F.rand()), joined.withColumn("x", some("id")), joined.where(F.rand() < 0.5)):

@@ -9,10 +9,11 @@ from semistream_lab.cli.bench.joins import chart, joins
 from semistream_lab.cli.bench.memory import memory
 from semistream_lab.cli.bench.peers import peers
 from semistream_lab.cli.bench.spark import spark
+from semistream_lab.cli.bench.star import star
 from semistream_lab.cli.bench.store import store
 
 __all__ = ["app"]
 
 app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
-for command in (device, joins, chart, memory, spark, store, peers):
+for command in (device, joins, chart, memory, spark, star, store, peers):
     app.command()(command)

@@ -64,7 +64,7 @@ class Guests:
             """Yield batches, until there is no room to remember guests by: then the join has to be drained."""
             for batch, guests in rest:
                 yield self._admitted(batch, guests)
-                if self._held > self._task.guests // 2:
+                if self._held > self._task.memory.guests // 2:
                     return
             more.clear()
 
@@ -108,7 +108,7 @@ class Guests:
             return
         places = np.concatenate(parts)
         sizes = self._sizes[places] + answers.nbytes // answers.num_rows
-        for begin, end in portions(places.size, sizes, max(self._task.results, self._task.guests) // 2):
+        for begin, end in portions(places.size, sizes, max(self._task.memory.results, self._task.memory.guests) // 2):
             yield self._put_in(answers.slice(begin, end - begin), places[begin:end].astype(np.int64))
 
     def _put_in(self, answers: pa.RecordBatch, places: Ints) -> pa.RecordBatch:
@@ -146,9 +146,9 @@ class Guests:
     def _look_up(self, unknown: list[int]) -> None:
         """Find the rows of keys, each in the shard that has it; a shard is opened once, which in a store takes long."""
         task, keys = self._task, np.array(unknown, np.int64)
-        homes = self._own.key.shards(keys, task.shards)
+        homes = self._own.key.shards(keys, task.parts)
         for home in np.unique(homes).tolist():
-            with task.opened(Pin(self._own.version), home) as relation:
+            with task.relation.opened(Pin(self._own.version), home, task.parts) as relation:
                 frames = relation.frames(1)
                 for key in keys[homes == home].tolist():
                     self._known[key] = self._found(relation, frames, key)
@@ -165,7 +165,10 @@ class Guests:
     def _keep(self, row: pa.RecordBatch) -> int:
         """Keep a row of R, its key and what results have of it, as copies; return its place."""
         row = row.take(pa.array([0]))  # of a slice, all of its page would be held
-        key, values = row.select(list(self._task.key)), fit(row.select(self._task.value_names), self._task.added)
+        key, values = (
+            row.select(list(self._task.relation.key)),
+            fit(row.select(self._task.value_names), self._task.added),
+        )
         self._sizes = np.append(self._sizes, values.nbytes)
         if self._rows is not None:
             key, values = pa.concat_batches([self._keys, key]), pa.concat_batches([self._rows, values])

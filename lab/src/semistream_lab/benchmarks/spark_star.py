@@ -1,0 +1,166 @@
+"""``semistream bench star``: a star in one pass, as a chain of joins, and by Spark's own best plan, in one run.
+
+All read the same files of sales, one a micro-batch, and write to nowhere (``noop``), in one session. Every key has a
+partner, so all joins give the same rows, and their number is checked. Contestants:
+
+* *ours*: `semistream.enrich` with products, customers, stores and days under two keys;
+* *chain*: a pass for each join, as if the others were not known: a shuffle and a Python stage each;
+* *spark*: inner joins with the Parquet files. Small tables are broadcast. For products that are not small, the
+  micro-batch is broadcast and products are scanned, which is Spark's fastest plan for them;
+* *cached*: if all tables are small, the same with tables that are cached in Spark's memory and never see an update.
+
+Queries stay up and have their turns, so that a machine whose speed changes treats all alike. A rate is the rows of a
+micro-batch over the median of what Spark reports as ``triggerExecution``.
+"""
+
+from __future__ import annotations
+
+import datetime
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from semistream.core.machine import describe_machine
+from semistream.core.units import parse_bytes
+from semistream.relation.relation import Relation
+from semistream.spark.joining.star.enrichment import dimension, enrich
+from semistream.spark.joining.stream_join import join
+from semistream.spark.sessions import session
+from semistream_lab.benchmarks.fed_query import FedQuery, Note, Transform, times
+from semistream_lab.benchmarks.join_rates import code_version
+from semistream_lab.benchmarks.star_data import KEYS, StarPlan
+
+__all__ = ["SMALL_PRODUCTS", "bench_star", "star_session"]
+
+TURNS = 3
+SMALL_PRODUCTS = 200_000
+"""Products up to which Spark broadcasts them, too."""
+_SMALL_MEMORY = 16_000_000
+
+
+@contextmanager
+def star_session(plan: StarPlan) -> Iterator[SparkSession]:
+    """Start the session that all is measured in, and stop it in the end."""
+    spark = session(
+        "bench star", master=f"local[{plan.cores}]", memory=plan.heap,
+        settings={
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.streaming.numRecentProgressUpdates": "1000",
+            "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+            "spark.python.unix.domain.socket.enabled": "true",
+            "spark.sql.streaming.fileSource.log.deletion": "false",
+            "spark.sql.autoBroadcastJoinThreshold": "1g",
+            "spark.sql.shuffle.partitions": str(plan.cores),
+        },
+    )  # fmt: skip
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def bench_star(spark: SparkSession, plan: StarPlan, directory: Path, note: Note = lambda *_: None) -> dict[str, Any]:
+    """Measure one point; all files are there already.
+
+    Returns
+    -------
+    dict
+        Ready for JSON: rates in rows a second (``ours``, ``chain``, ``spark``), their ratios, and what they are of.
+    """
+    star = _Star(spark, plan, directory)
+    contestants: dict[str, Transform] = {"ours": star.in_one_pass, "chain": star.in_a_chain, "spark": star.by_spark}
+    if plan.products <= SMALL_PRODUCTS:
+        contestants["cached"] = star.by_spark_cached
+    files = sorted(plan.sales(directory).glob("part-*.parquet"))[: plan.files]
+    schema = spark.read.parquet(str(files[0])).schema
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in contestants}
+    measured = files[plan.fill :]
+    with tempfile.TemporaryDirectory(dir=plan.place(directory)) as temporary, ExitStack() as stack:
+        queries = {
+            name: stack.enter_context(FedQuery(spark, schema, name, transform, Path(temporary), note))
+            for name, transform in contestants.items()
+        }
+        before = {}
+        for name, query in queries.items():
+            # Spark's own joins keep nothing between micro-batches but compiled code
+            some = files[: plan.fill] if name in ("ours", "chain") else files[: min(plan.fill, 8)]
+            before[name] = query.feed(some, [plan.batch_rows] * len(some))
+        for turn in range(TURNS):
+            part = measured[turn * len(measured) // TURNS : (turn + 1) * len(measured) // TURNS]
+            for name, query in queries.items():
+                found[name] += query.feed(part, [plan.batch_rows] * len(part))
+    joins = {name: times(progress, before[name], plan.batch_rows) for name, progress in found.items()}
+    rates = {name: one["rows_per_second"] for name, one in joins.items()}
+    ratios = {f"over_{name}": rates["ours"] / rate for name, rate in rates.items() if name != "ours"}
+    return {
+        "products": plan.products, "dimensions": len(KEYS), "batch": plan.batch_rows, **rates, **ratios,
+        "joins": joins, "plan": asdict(plan), "machine": describe_machine(directory), "spark_version": spark.version,
+        "commit": code_version(), "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }  # fmt: skip
+
+
+class _Star:
+    """The same joins in four ways."""
+
+    def __init__(self, spark: SparkSession, plan: StarPlan, directory: Path) -> None:
+        self._spark, self._plan, self._directory = spark, plan, directory
+        self._cached: dict[str, DataFrame] = {}
+
+    def _settings(self, key: str) -> tuple[Path, dict[str, Any]]:
+        name, prefix = KEYS[key]
+        path = self._plan.relation(self._directory, name)
+        with Relation.open(path) as relation:
+            memory = max(_SMALL_MEMORY, 2 * relation.nbytes)
+            if name == "products" and self._plan.products > SMALL_PRODUCTS:
+                memory = parse_bytes(self._plan.memory, of=relation.nbytes)
+        return path, {"on": key, "how": "inner", "prefix": prefix, "memory": memory}
+
+    def in_one_pass(self, sales: DataFrame) -> DataFrame:
+        dimensions = []
+        for key in KEYS:
+            path, settings = self._settings(key)
+            dimensions.append(dimension(path, **settings))
+        return enrich(sales, dimensions)
+
+    def in_a_chain(self, sales: DataFrame) -> DataFrame:
+        for key in KEYS:
+            path, settings = self._settings(key)
+            sales = join(sales.select("*"), path, hold=False, **settings)
+        return sales
+
+    def _read(self, name: str) -> DataFrame:
+        return self._spark.read.parquet(str(self._plan.place(self._directory) / name))
+
+    def by_spark(self, sales: DataFrame) -> DataFrame:
+        return self._by_spark(sales, self._read)
+
+    def by_spark_cached(self, sales: DataFrame) -> DataFrame:
+        def cached(name: str) -> DataFrame:
+            if name not in self._cached:
+                self._cached[name] = self._read(name).cache()
+                self._cached[name].count()
+            return self._cached[name]
+
+        return self._by_spark(sales, cached)
+
+    def _by_spark(self, sales: DataFrame, table_of: Callable[[str], DataFrame]) -> DataFrame:
+        products = self._plan.products <= SMALL_PRODUCTS
+        for key in sorted(KEYS, key=lambda key: KEYS[key][0] == "products"):  # products last
+            name, prefix = KEYS[key]
+            table = table_of(name)
+            own = table.columns[0]
+            table = table.select(F.col(own).alias(f"{prefix}{own}__"),
+                                 *(F.col(column).alias(prefix + column) for column in table.columns[1:]))  # fmt: skip
+            condition = F.col(key) == F.col(f"{prefix}{own}__")
+            if name == "products" and not products:
+                sales = F.broadcast(sales).join(table, condition)
+            else:
+                sales = sales.join(F.broadcast(table), condition)
+            sales = sales.drop(f"{prefix}{own}__")
+        return sales

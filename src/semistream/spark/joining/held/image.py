@@ -1,0 +1,163 @@
+"""The image of a relation: all of its pages, and a table from each key to its row, in files that tasks map.
+
+::
+
+    data.array      the pages of R, as they are on disk
+    keys.array      the table: keys by slot (not of a direct table)
+    places.array    the table: where the row of each slot's key starts in data.array; -1 if the slot is empty
+    ready           what the files are of; written last
+
+Rows stay encoded: a gather makes Arrow columns of the rows that a batch asks for, and of the columns that it asks for.
+So one image serves any number of joins with the relation. It is never changed after it is ready.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import mmap
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import DTypeLike, NDArray
+
+from semistream.core.arrays import Bools, Slots
+from semistream.core.compiled import frozen
+from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.pages.page_layout import page_keys
+from semistream.relation.pages.shard_writer import stored_schema
+from semistream.relation.relation import Relation
+from semistream.relation.rows.row_codec import RowCodec
+from semistream.relation.rows.row_gather import RowGather
+from semistream.relation.rows.selection import take_rows
+from semistream.spark.joining.held.key_table import KeyTable, TableLayout, fill_table, find_places, layout_for
+
+__all__ = ["MOST_HELD", "Image", "build_image", "image_bytes", "room_for"]
+
+MOST_HELD = 1 << 30
+"""Bytes of pages that are held at most: places are 32 bits wide, and a new version is read whole."""
+_READY = "ready"
+_SLOT_BYTES = 18
+"""Bytes of the table for each key, at most."""
+_LEAST_ROOM = 1 << 16
+"""Bytes that the image of a tiny relation may grow by."""
+_PAGES = 256
+"""Pages that are read at once."""
+
+
+def image_bytes(rows: int, nbytes: int) -> int:
+    """Return the bytes that the image of a relation of ``rows`` rows and ``nbytes`` bytes takes at most."""
+    return nbytes + _SLOT_BYTES * rows + 4096
+
+
+def room_for(rows: int, nbytes: int) -> int:
+    """Return the memory with which a query holds such a relation: its image, and room for later versions to grow."""
+    return image_bytes(rows, nbytes) * 5 // 4 + _LEAST_ROOM
+
+
+class Image:
+    """The image of one version of a relation, mapped by this process.
+
+    Parameters
+    ----------
+    directory
+        Where `build_image` made it. `FileNotFoundError` if it is not there, or not ready.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        facts = json.loads((directory / _READY).read_text())
+        self.schema: pa.Schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(facts["schema"])))
+        self.key: tuple[str, ...] = tuple(facts["key"])
+        layout = TableLayout(facts["direct"], facts["slots"], facts["low"])
+        self.version: int = facts["version"]
+        self.rows: int = facts["rows"]
+        self.nbytes: int = facts["data"] + layout.nbytes
+        """Bytes of the files, which are memory."""
+        self.data = _mapped(directory / "data.array", facts["data"], np.uint8)
+        keys = _mapped(directory / "keys.array", 0 if layout.direct else layout.slots, np.int64)
+        self._table = KeyTable(layout, keys, _mapped(directory / "places.array", layout.slots, np.int32))
+        self._codec = KeyCodec.for_schema(self.schema, self.key)
+        self._rows = RowCodec(stored_schema(self.schema, self._codec))
+        self._key = RowGather(self._rows, [] if self._codec.exact else list(self.key))
+
+    def find(self, keys: pa.RecordBatch, asked: Bools | None = None) -> tuple[Slots, Bools]:
+        """Return where the row of each key starts, -1 if there is none; and which keys have no NULL in them.
+
+        Parameters
+        ----------
+        keys
+            The stream's key columns, in the order of R's key.
+        asked
+            Which rows to look up; by default all.
+        """
+        names = keys.schema.names
+        numbers, valid = self._codec.encode(keys, names)
+        looked_up = valid if asked is None else valid & asked
+        places, hits = find_places(self._table, frozen(numbers), frozen(looked_up))
+        if hits and not self._codec.exact:  # another key may have the same hash
+            there = np.flatnonzero(places >= 0)
+            columns = self._key(self.data, places[there].astype(np.int64))
+            ours = pa.RecordBatch.from_arrays(columns, names=list(self._codec.names))
+            same = self._codec.verify(take_rows(keys, there), names, ours)
+            places[there[~same]] = -1
+        return places, valid
+
+    def gather(self, names: Sequence[str]) -> RowGather:
+        """Return what makes columns of rows; call it with `data` and places."""
+        return RowGather(self._rows, names)
+
+
+def build_image(relation: Relation, directory: Path) -> None:
+    """Write the image of a relation, opened whole, into an empty directory."""
+    frame = relation.device.frame_bytes
+    pages = relation.page_count
+    data = _made(directory / "data.array", pages * frame, np.uint8)
+    frames = relation.frames(min(_PAGES, max(1, pages)))
+    low, high, count = np.iinfo(np.int64).max, np.iinfo(np.int64).min, 0
+    for begin in range(0, pages, len(frames)):
+        some = np.arange(begin, min(begin + len(frames), pages))
+        relation.read(some, frames[: some.size])
+        data[begin * frame : (begin + some.size) * frame] = frames[: some.size].reshape(-1)
+        keys, _, _ = page_keys(frames[: some.size], relation.layout.stride)
+        if keys.size:
+            low, high, count = min(low, int(keys.min())), max(high, int(keys.max())), count + keys.size
+    layout = layout_for(count, low, high, exact=relation.key.exact)
+    slots = _made(directory / "keys.array", 0 if layout.direct else layout.slots, np.int64)
+    places = _made(directory / "places.array", layout.slots, np.int32)
+    places[:] = -1
+    table = KeyTable(layout, slots, places)
+    for begin in range(0, pages, _PAGES):
+        end = min(begin + _PAGES, pages)
+        keys, _, starts = page_keys(data[begin * frame : end * frame].reshape(-1, frame), relation.layout.stride)
+        fill_table(table, keys, starts + begin * frame)
+    facts = {
+        "version": relation.version, "rows": count, "data": pages * frame, "direct": layout.direct,
+        "slots": layout.slots, "low": layout.low, "key": relation.key.names,
+        "schema": base64.b64encode(relation.schema.serialize().to_pybytes()).decode(),
+    }  # fmt: skip
+    new = directory / f"{_READY}.new"
+    new.write_text(json.dumps(facts))
+    new.rename(directory / _READY)
+
+
+def _made(path: Path, count: int, dtype: DTypeLike) -> NDArray[Any]:
+    """Make a file of zeros and map it; all of its room is taken now, as later there may be none."""
+    kind = np.dtype(dtype)
+    if count == 0:
+        return np.zeros(0, kind)
+    with path.open("x+b", buffering=0) as file:
+        os.posix_fallocate(file.fileno(), 0, count * kind.itemsize)
+        return np.frombuffer(mmap.mmap(file.fileno(), count * kind.itemsize), kind)
+
+
+def _mapped(path: Path, count: int, dtype: DTypeLike) -> NDArray[Any]:
+    """Map a file for reading."""
+    kind = np.dtype(dtype)
+    if count == 0:
+        return frozen(np.zeros(0, kind))
+    with path.open("rb", buffering=0) as file:
+        return np.frombuffer(mmap.mmap(file.fileno(), count * kind.itemsize, access=mmap.ACCESS_READ), kind)

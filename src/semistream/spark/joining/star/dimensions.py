@@ -1,0 +1,155 @@
+"""The dimensions of a star as a task sees them, and how rows are looked up in one that is held whole."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+
+from semistream.core.arrays import Bools, Slots
+from semistream.core.statistics import JoinStatistics
+from semistream.joins.interface.missing_keys import MissingKeys
+from semistream.relation.devices.device import DeviceCounters
+from semistream.relation.rows.selection import keep_rows
+from semistream.relation.versions.pins import Pin
+from semistream.spark.joining.held.image import Image
+from semistream.spark.joining.held.images import open_image
+from semistream.spark.joining.join_task import JoinTask
+from semistream.spark.joining.missing import After
+from semistream.spark.joining.task_relation import TaskRelation
+from semistream.spark.monitoring.metrics import counters_of_held
+from semistream.spark.relations.types import fit
+
+__all__ = ["HeldDimension", "HeldImages", "LookUp", "ShuffledDimension"]
+
+_MISSING = 64
+"""Missing keys that a task counts for each dimension."""
+
+
+@dataclass(frozen=True)
+class HeldDimension:
+    """A dimension that is held whole on each machine."""
+
+    relation: TaskRelation
+    on: tuple[str, ...]
+    """The stream's key, by its names."""
+    keys: tuple[int, ...]
+    """The key by the positions of its columns among those that come to Python."""
+    columns: tuple[str, ...]
+    """R's columns that are asked for, as R names them."""
+    added: pa.Schema
+    """The same as they are in the result."""
+    way: After
+    """What happens to rows without a partner."""
+    memory: int
+    """Bytes that R may take."""
+    counted: bool
+    missing_keys: bool
+
+
+@dataclass(frozen=True)
+class ShuffledDimension:
+    """The dimension by whose key the stream was shuffled; it is read by page, within a budget."""
+
+    task: JoinTask
+    keys: tuple[int, ...]
+    way: After
+
+    @property
+    def added(self) -> pa.Schema:
+        """R's columns in the result."""
+        return self.task.added
+
+    @property
+    def counted(self) -> bool:
+        """Whether the task reports what it did."""
+        return self.task.counted
+
+
+class HeldImages:
+    """The images that a task needs: each relation is pinned and opened once, however many dimensions use it."""
+
+    def __init__(self, context: TaskContext, moment: int | None) -> None:
+        self._context, self._moment = context, moment
+        self._open: dict[str, Image] = {}
+        self._pins: list[Pin] = []
+
+    def of(self, dimension: HeldDimension) -> tuple[Image, DeviceCounters | None]:
+        """Return the image of a dimension; the first time also what was read to make it, which may be nothing."""
+        relation, made = dimension.relation, None
+        image = self._open.get(relation.path)
+        if image is None:
+            pin = relation.pin(self._context, self._moment, dimension.on)
+            self._pins.append(pin)
+            query = self._context.getLocalProperty("sql.streaming.queryId")
+            image, made = open_image(relation, pin, query, dimension.memory)
+            self._open[relation.path] = image
+        relation.check_columns(image.version, image.schema, image.key, dimension.columns)
+        return image, made
+
+    def done(self) -> None:
+        """Wait until the versions that were read are on the disk."""
+        for pin in self._pins:
+            pin.wait()
+
+
+class LookUp:
+    """Looks keys up in one held dimension, and counts what it did."""
+
+    def __init__(self, dimension: HeldDimension, images: HeldImages) -> None:
+        began = time.perf_counter()
+        self.dimension = dimension
+        self._image, made = images.of(dimension)
+        self._held = 0 if made is None else self._image.nbytes  # of an image that two dimensions use, one tells
+        self._gather = self._image.gather(dimension.columns)
+        self._missing = MissingKeys(_MISSING) if dimension.counted and dimension.missing_keys else None
+        self._results = 0
+        self.stats = JoinStatistics()
+        if made is not None:
+            self.stats.pages_read, self.stats.reads, self.stats.bytes_read = made.pages, made.reads, made.bytes
+            self.stats.io_seconds, self.stats.store_requests = made.seconds, made.requests
+            self.stats.store_bytes, self.stats.local_pages = made.fetched_bytes, made.local_pages
+        self.stats.busy_seconds = time.perf_counter() - began
+
+    def find(self, columns: list[pa.Array], asked: Bools | None) -> Slots:
+        """Return the place of each row's partner, -1 where there is none or the row is not ``asked`` for."""
+        began = time.perf_counter()
+        keys = pa.RecordBatch.from_arrays(columns, names=[str(number) for number in range(len(columns))])
+        places, valid = self._image.find(keys, asked)
+        stats, rows = self.stats, keys.num_rows if asked is None else int(np.count_nonzero(asked))
+        alone = places < 0 if asked is None else (places < 0) & asked
+        missing, null = int(np.count_nonzero(alone)), np.count_nonzero(~valid if asked is None else ~valid & asked)
+        stats.steps += 1
+        stats.rows_in += rows
+        stats.rows_done += rows
+        stats.cache_hits += rows
+        stats.null_keys += int(null)
+        stats.probes += rows - int(null)
+        stats.unmatched += missing
+        stats.rows_out += rows if self.dimension.way == "null" else rows - missing
+        if missing and self._missing is not None:
+            self._missing.add(keep_rows(keys, alone), keys.schema.names)
+        stats.busy_seconds += time.perf_counter() - began
+        return places
+
+    def columns(self, places: Slots) -> list[pa.Array]:
+        """Return the columns of the rows at these places, NULL where there is none."""
+        began = time.perf_counter()
+        made = self._gather(self._image.data, places.astype(np.int64))
+        added = self.dimension.added
+        if [column.type for column in made] != added.types:
+            made = fit(pa.RecordBatch.from_arrays(made, names=added.names), added).columns
+        self._results = max(self._results, sum(column.nbytes for column in made))
+        self.stats.busy_seconds += time.perf_counter() - began
+        return made
+
+    def counters(self, part: int) -> pa.Array:
+        """Return what was counted."""
+        image = self._image
+        return counters_of_held(
+            self.stats, self._missing, held=self._held, results=self._results, memory=self.dimension.memory,
+            shard=part, version=image.version,
+        )  # fmt: skip
