@@ -160,6 +160,9 @@ def test_a_chain_of_joins_is_one_pass(sales: DataFrame, star: Path) -> None:
     chain = semistream.join(chain, star / "products", on="product", hold=False)
     assert len(remembered(chain).plans) == 3  # type: ignore[union-attr]
     assert remembered(chain.where("sale > 3")) is None
+    cached = semistream.join(sales, star / "stores", on="store").cache()
+    assert remembered(cached) is None
+    cached.unpersist()
     expected = by_duckdb(
         "SELECT s.*, region, name, segment, price, title FROM sales AS s LEFT JOIN stores USING (store) "
         "JOIN customers USING (customer) LEFT JOIN products USING (product)"

@@ -83,8 +83,8 @@ _stages: weakref.WeakKeyDictionary[DataFrame, Stage] = weakref.WeakKeyDictionary
 
 
 def remembered(frame: DataFrame) -> Stage | None:
-    """Return the stage whose result a DataFrame is, unless something was done to it since."""
-    return _stages.get(frame)
+    """Return the stage whose result a DataFrame is, unless something was done to it since, or it is cached."""
+    return None if getattr(frame, "is_cached", False) else _stages.get(frame)
 
 
 def staged(stage: Stage) -> DataFrame:

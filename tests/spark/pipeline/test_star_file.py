@@ -1,0 +1,71 @@
+"""The joins of a pipeline file are one pass, without a word about it in the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import SparkSession
+
+import semistream
+from semistream.spark.pipeline.running import load, start
+
+FILE = """
+checkpoint = "checkpoint"
+trigger = "available now"
+
+[source]
+format = "parquet"
+path = "sales"
+schema = "sale long, product long, store long"
+
+[[join]]
+relation = "products"
+on = "product"
+memory = "300KB"
+
+[[join]]
+relation = "stores"
+on = "store"
+on_missing = "dead_letter"
+
+[sink]
+format = "parquet"
+path = "facts"
+
+[dead_letters]
+format = "parquet"
+path = "letters"
+"""
+
+
+@pytest.mark.spark
+def test_joins_of_a_file_are_one_pass(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ids, sales = np.arange(9000), np.arange(500)
+    products = pa.table({"id": ids, "price": ids * 2, "title": [f"product {i}" for i in ids]})
+    semistream.Relation.build(products, tmp_path / "products", key="id").close()
+    semistream.Relation.build(pa.table({"id": range(7), "region": range(7)}), tmp_path / "stores", key="id").close()
+    (tmp_path / "sales").mkdir()
+    rows = pa.table({"sale": sales, "product": sales * 20, "store": sales % 8})
+    pq.write_table(rows, tmp_path / "sales" / "a.parquet")
+    (tmp_path / "p.toml").write_text(FILE)
+    pipeline = load(tmp_path / "p.toml")
+    plan = pipeline.rows._jdf.queryExecution().analyzed().toString()
+    assert plan.count("semistream_join(") == 1, plan
+    assert plan.count("RepartitionById") <= 1 < plan.count("answer"), "products are larger than their memory"
+    start(pipeline).awaitTermination()
+    facts = spark.read.parquet(str(tmp_path / "facts")).collect()
+    letters = spark.read.parquet(str(tmp_path / "letters")).collect()
+    assert sorted((row.sale, row.price, row.region) for row in facts) == [
+        (sale, sale * 40 if sale < 450 else None, sale % 8) for sale in range(500) if sale % 8 < 7
+    ]
+    assert sorted((row.sale, row.missing_in) for row in letters) == [
+        (sale, "stores") for sale in range(500) if sale % 8 == 7
+    ]
