@@ -1,1 +1,1 @@
-"""Keys: columns to 64-bit numbers, their order, their shards."""
+"""Keys: columns as 64-bit numbers, their order, and their shards."""

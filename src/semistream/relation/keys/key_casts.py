@@ -1,4 +1,4 @@
-"""How a stream's column of another type than R's key is read as it, in Spark SQL, and what that loses."""
+"""Casts a stream's column to the type of R's key in Spark SQL, and says whether the cast loses information."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["KeyCast", "column_sql", "derived_name", "key_cast"]
 
 @dataclass(frozen=True, slots=True)
 class KeyCast:
-    """A Spark SQL expression that reads a column as R's key.
+    """A Spark SQL expression that casts a column to the type of R's key.
 
-    ``keeps`` says that no value becomes a key that it is not: 1.7 would be 1, and noon a day. What R's type cannot hold
-    is NULL then, and has no partner.
+    ``keeps`` means that no value becomes a different key, as when 1.7 becomes 1, or noon becomes a day. A value that
+    R's type cannot hold becomes NULL and has no match.
     """
 
     sql: str
@@ -25,7 +25,7 @@ class KeyCast:
 
 
 def key_cast(name: str, theirs: pa.DataType, column: KeyColumn) -> KeyCast:
-    """Return how column ``name`` of type ``theirs`` is read as ``column``, which does not accept it as it is.
+    """Return the cast of column ``name`` of type ``theirs`` to ``column``, which does not accept it directly.
 
     >>> from semistream.relation.keys.key_kinds import IntegerKey
     >>> key_cast("product", pa.string(), IntegerKey(pa.int64()))
@@ -34,7 +34,7 @@ def key_cast(name: str, theirs: pa.DataType, column: KeyColumn) -> KeyCast:
     'case when product = try_cast(product as bigint) then try_cast(product as bigint) end'
     """
     theirs = plain_type(theirs)
-    # Text that is no number must not end a query, which a cast does. Spark has no integers that hold all of uint64.
+    # Text that is not a number must not fail the query, as ``cast`` would. No Spark integer type holds all of uint64.
     kind = "bigint" if pa.types.is_uint64(column.type) else column.sql_type
     cast = f"try_cast({column_sql(name)} as {kind})"
     if _keeps(theirs, column):
@@ -48,20 +48,20 @@ def _keeps(theirs: pa.DataType, column: KeyColumn) -> bool:
     ours = column.type
     if pa.types.is_uint64(ours):
         return False
-    if is_text(theirs):  # as decimals texts are rounded, and as dates cut
+    if is_text(theirs):  # text is rounded when cast to a decimal, and truncated when cast to a date
         return is_binary(ours) or bool(pa.types.is_integer(ours))
     if pa.types.is_integer(theirs):
         return is_text(ours) or bool(pa.types.is_decimal(ours))
     if pa.types.is_decimal(theirs):
         scale = 0 if pa.types.is_integer(ours) else ours.scale if pa.types.is_decimal(ours) else -1
         return bool(theirs.scale <= scale)
-    if pa.types.is_date(theirs):  # a day of the wall's clock begins at no other moment elsewhere
+    if pa.types.is_date(theirs):  # without a time zone, a day begins at the same timestamp everywhere
         return is_text(ours) or bool(pa.types.is_timestamp(ours) and ours.tz is None)
     return False
 
 
 def column_sql(name: str) -> str:
-    """Return a column's name as Spark SQL has it.
+    """Return a column's name as written in Spark SQL.
 
     >>> column_sql("id"), column_sql("unit price")
     ('id', '`unit price`')

@@ -1,27 +1,25 @@
-"""Keys as one int64 a row, the same on both sides of a join and in Spark.
+"""Keys as one int64 per row, the same on both sides of a join and in Spark.
 
-Every key, of one column or several, becomes a number, *key64*: what pages, indexes, queues and hash tables
-deal in.
+Every key, of one column or several, becomes a number, *key64*. Pages, indexes, queues and hash tables work with key64.
 
 Exact keys
     One column of integers, booleans, dates, times, timestamps, durations, or decimals of at most 18 digits.
-    key64 is the value itself, so order is kept and `KeyCodec.decode` has it back. (An unsigned 64-bit key has
-    its top bit flipped, which keeps its order.)
+    key64 is the value itself, so the order is preserved and `KeyCodec.decode` restores the value. (The top bit of an
+    unsigned 64-bit key is flipped, which preserves its order.)
 Hashed keys
     Strings, binary values, longer decimals, or several columns. key64 is Spark's ``xxhash64`` of the columns.
-    Different keys may share a key64, though R never holds two that do (its builder checks): rows are matched
-    by key64 and then compared by `KeyCodec.verify`.
+    Different keys may have the same key64, although R never holds two such keys (its builder checks). So rows are
+    matched by key64 and then compared by `KeyCodec.verify`.
 
-A key with a NULL in it matches nothing, as in SQL. Nor does a value of the stream that R's type cannot hold:
-300 against ``int8``, or half a second against ``timestamp[s]``; it is a key that R cannot contain, not an
-error.
+A key that contains a NULL matches nothing, as in SQL. A stream value that R's type cannot hold matches nothing either,
+such as 300 for ``int8`` or half a second for ``timestamp[s]``. It is a key that R cannot contain, not an error.
 
-**Shards.** A row belongs to shard ``pmod(xxhash64(key columns), shards)``, the key columns having R's types;
-Spark computes the same from the columns cast to `KeyCodec.sql_types`. Types that Spark lacks are hashed as
-the Spark type that reads them: ``uint8``, ``uint16``, ``uint32`` and ``uint64`` as ``smallint``, ``int``,
-``bigint`` and ``decimal(20,0)`` (as Spark reads them from Parquet), ``date64`` as the day, timestamps and
-durations of any unit as microseconds, times as nanoseconds. What such a unit drops is hashed after it, so
-finer values still differ; Spark itself never has such values.
+**Shards.** A row belongs to shard ``pmod(xxhash64(key columns), shards)``, computed with R's types. Spark computes the
+same from the columns cast to `KeyCodec.sql_types`. Types that Spark lacks are hashed as the Spark type that reads
+them: ``uint8``, ``uint16``, ``uint32`` and ``uint64`` as ``smallint``, ``int``, ``bigint`` and ``decimal(20,0)`` (as
+Spark reads them from Parquet), ``date64`` as the day, timestamps and durations of any unit as microseconds, times as
+nanoseconds. The part of a value that such a unit drops is hashed after it, so finer values still differ. Spark itself
+never has such values.
 """
 
 from __future__ import annotations
@@ -42,20 +40,20 @@ from semistream.relation.keys.xxhash import start
 __all__ = ["KeyCodec", "require_columns"]
 
 _OTHER_SEED = 0x5EED
-"""Any but Spark's."""
+"""Seed of the second hash. Any value other than Spark's seed works."""
 
 
 class KeyCodec:
     """Turn the key columns of either side of a join into key64.
 
-    Make one with `for_schema` from R's schema; the stream's columns are then read as R's types.
+    Create it with `for_schema` from R's schema. The stream's columns are then read as R's types.
 
     Attributes
     ----------
     names
         R's key columns.
     types
-        Their types, dictionaries, extensions and run-end encoding taken off.
+        Their types, without dictionaries, extensions and run-end encoding.
     exact
         Whether key64 is the value itself. If not, matches on key64 need `verify`.
 
@@ -78,7 +76,7 @@ class KeyCodec:
 
     @classmethod
     def for_schema(cls, schema: pa.Schema, names: str | Sequence[str]) -> KeyCodec:
-        """Make the codec for a relation of ``schema`` whose key is ``names``: a column's name, or several."""
+        """Return the codec for a relation of ``schema`` with the key ``names``, one column name or several."""
         names = listed(names)
         if not names:
             raise KeyColumnError(f"a key needs at least one column; the relation has: {_columns(schema)}")
@@ -100,19 +98,19 @@ class KeyCodec:
 
     @property
     def sql_types(self) -> tuple[str, ...]:
-        """The Spark SQL types to read key columns as for Spark's ``xxhash64`` to give what `shards` uses.
+        """The Spark SQL types to cast key columns to, so that Spark's ``xxhash64`` returns the hash that `shards` uses.
 
-        Read a stream's column with ``try_cast``: a value that R's type cannot hold belongs to no shard in
-        particular, and must not end the query.
+        Cast a stream's column with ``try_cast``: a value that R's type cannot hold belongs to no particular shard,
+        and must not fail the query.
         """
         return tuple(column.sql_type for column in self._columns)
 
     def check_stream(self, schema: pa.Schema, on: str | Sequence[str], what: str = "stream") -> None:
-        """Raise unless columns ``on`` of a stream of ``schema``, or ``what`` it is, can be compared with R's key.
+        """Raise unless the columns ``on`` of a stream of ``schema`` can be compared with R's key.
 
-        Types fit when equal values are plain to see: integers of any width, strings of any kind, binary
-        values of any kind, dates, timestamps of any unit (both with a time zone or both without), times,
-        durations, decimals of the same scale; dictionaries, extensions and run-end encoding do not matter.
+        Comparable types are integers of any width, strings of any kind, binary values of any kind, dates, timestamps
+        of any unit (both with a time zone or both without), times, durations, and decimals of the same scale.
+        Dictionaries, extensions and run-end encoding do not matter. Errors call the data ``what``.
         """
         on = listed(on)
         if len(on) != len(self.names):
@@ -132,9 +130,9 @@ class KeyCodec:
     def encode(
         self, batch: pa.RecordBatch, on: Sequence[str] | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return key64 of every row, and which rows have a key at all (the others' key64 means nothing).
+        """Return the key64 of every row, and which rows have a key (the key64 of the others has no meaning).
 
-        Columns ``on`` (R's own names if None) are read as R's types.
+        Columns ``on`` (R's key columns if None) are read as R's types.
         """
         columns = self._arrays(batch, self.names if on is None else on)
         count = batch.num_rows
@@ -150,9 +148,9 @@ class KeyCodec:
         return running.view(np.int64), valid
 
     def fingerprint(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
-        """Return another hash of each row's key, independent of key64; rows with a NULL in it have none to speak of.
+        """Return a second hash of each row's key, independent of key64. It has no meaning for keys with a NULL.
 
-        Rows that agree in both have the same key, but for odds of one in 2⁶⁴ on top of those of key64.
+        Rows that agree in both hashes have the same key, except with a probability of 2⁻⁶⁴ times that of key64.
         """
         running = np.full(batch.num_rows, _OTHER_SEED, dtype=np.uint64)
         for column, array in zip(self._columns, self._arrays(batch, self.names), strict=True):
@@ -160,16 +158,16 @@ class KeyCodec:
         return running.view(np.int64)
 
     def decode(self, keys: NDArray[np.int64]) -> pa.Array:
-        """Return the keys that these key64 stand for; exact kinds only."""
+        """Return the keys of these key64. Works for exact keys only."""
         if not self.exact:
             raise KeyTypeError(
                 f"key {list(self.names)} of type {[str(t) for t in self.types]} is hashed: a key64 cannot be "
-                "turned back; read the key columns of the rows instead"
+                "decoded; read the key columns of the rows instead"
             )
         return self._columns[0].write(keys)
 
     def shards(self, keys: NDArray[np.int64], count: int) -> NDArray[np.int32]:
-        """Return the shard of each key64 among ``count``, as Spark's ``pmod(xxhash64(key), count)`` would."""
+        """Return the shard of each key64 among ``count``, equal to Spark's ``pmod(xxhash64(key), count)``."""
         if count < 1:
             raise ValueError(f"{count} shards: a relation has at least 1")
         if count == 1:
@@ -177,7 +175,7 @@ class KeyCodec:
         return np.mod(self.hashes(keys), count).astype(np.int32)
 
     def hashes(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return Spark's ``xxhash64`` of the key that each key64 stands for."""
+        """Return Spark's ``xxhash64`` of the key of each key64."""
         if not self.exact:
             return keys
         running = start(keys.size)
@@ -185,7 +183,7 @@ class KeyCodec:
         return running.view(np.int64)
 
     def verify(self, stream: pa.RecordBatch, on: Sequence[str], key_columns: pa.RecordBatch) -> NDArray[np.bool_]:
-        """Say for each row whether the stream's key truly equals R's in the same row of ``key_columns``."""
+        """Return for each row whether the stream's key equals R's key in the same row of ``key_columns``."""
         equal = np.ones(stream.num_rows, dtype=np.bool_)
         ours = self._arrays(key_columns, self.names)
         for column, left, right in zip(self._columns, self._arrays(stream, on), ours, strict=True):
@@ -195,7 +193,7 @@ class KeyCodec:
     def _arrays(self, batch: pa.RecordBatch, names: Sequence[str]) -> list[pa.Array]:
         names = listed(names)
         places = [batch.schema.get_field_index(name) for name in names]
-        if -1 in places:  # missing, or not the only one
+        if -1 in places:  # missing, or not unique
             require_columns(batch.schema, names, "the batch")
         return [batch.column(place) for place in places]
 
@@ -227,9 +225,9 @@ def require_columns(schema: pa.Schema, names: Sequence[str], where: str) -> None
 
 def _key_remedy(type_: pa.DataType) -> str:
     if pa.types.is_null(type_):
-        return "It has no values to tell its type by: say what it is, for CSV files with --type NAME=int64"
+        return "It has no values from which to infer its type: set the type, for CSV files with --type NAME=int64"
     if pa.types.is_floating(plain_type(type_)):
-        return "Equal floats rarely are: cast the column to an integer or a decimal, such as decimal(18, 4)"
+        return "Floats are rarely exactly equal: cast the column to an integer or a decimal, such as decimal(18, 4)"
     return "Choose another column, or build a key from parts of this one"
 
 
@@ -238,11 +236,11 @@ def _cast_remedy(name: str, theirs: pa.DataType, column: KeyColumn, what: str) -
     how = f"{cast.sql} in SQL, or .cast({_constructor(column.type)}) in Arrow"
     if cast.keeps:
         return f"cast the {what}'s column first: {how}"
-    return f"not every value of it is such a key, so decide what becomes of the others, and cast it first: {how}"
+    return f"some of its values are not such keys, so decide how to convert them, and cast the column first: {how}"
 
 
 def _constructor(type_: pa.DataType) -> str:
-    """Write the PyArrow call that makes ``type_``."""
+    """Return the PyArrow call that constructs ``type_``."""
     spelled = {"bool": "bool_()", "date32[day]": "date32()", "date64[ms]": "date64()"}.get(str(type_))
     if spelled is None and pa.types.is_timestamp(type_):
         spelled = f"timestamp({type_.unit!r}" + (f", {type_.tz!r})" if type_.tz else ")")

@@ -1,8 +1,7 @@
-"""Key columns: how keys are read, compared and hashed; here what all share, and keys of byte strings.
+"""Key columns: how keys are read, compared and hashed. This module has the common base, and keys of byte strings.
 
-One class a family of types whose values compare with each other; an instance stands for R's type and reads
-arrays of any type it `accepts` as that type. A value that R's type cannot hold is read as not valid: no row
-of R has it.
+There is one class per family of types whose values can be compared. An instance represents R's type, and reads arrays
+of any type that it `accepts` as that type. A value that R's type cannot hold is read as not valid: no row of R has it.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class KeyValues:
-    """The values of a key column as R's type.
+    """The values of a key column, as R's type.
 
-    ``valid`` marks the rows that have one (None: all). ``numbers`` are exact values; byte strings are
-    ``lengths[i]`` bytes from ``numbers[i]`` of ``data``; long decimals are rows of ``wide``, sign-extended
+    ``valid`` marks the rows that have a value (None: all rows). ``numbers`` holds exact values. A byte string is
+    ``lengths[i]`` bytes from ``numbers[i]`` of ``data``. Long decimals are rows of ``wide``, as sign-extended
     little-endian words.
     """
 
@@ -52,7 +51,7 @@ class KeyValues:
         if missing is not None:
             positions = np.where(missing, 0, positions)
         if self.numbers.size == 0 and positions.size:
-            # Nothing to point to: a dictionary without values, all of whose rows are NULL.
+            # There is nothing to point to: a dictionary without values, in which all rows are NULL.
             return _nothing(self, positions.size)
         valid = None if self.valid is None else self.valid[positions]
         if missing is not None:
@@ -80,7 +79,7 @@ def _nothing(like: KeyValues, rows: int) -> KeyValues:
 class KeyColumn(ABC):
     """One key column of R.
 
-    ``sql_type`` is the Spark type whose hash this column's is; ``exact`` says whether a value fits an int64.
+    ``sql_type`` is the Spark type that gives the same hash; ``exact`` says whether a value fits into an int64.
     """
 
     exact = True
@@ -90,7 +89,7 @@ class KeyColumn(ABC):
         self.type = type_
 
     def accepts(self, type_: pa.DataType) -> bool:
-        """Say whether values of ``type_`` can be compared with ours."""
+        """Return whether values of ``type_`` can be compared with this column."""
         return bool(pa.types.is_null(type_)) or self._comparable(type_)
 
     def read(self, array: pa.Array) -> KeyValues:
@@ -112,11 +111,11 @@ class KeyColumn(ABC):
         return self._read(array)
 
     def hash(self, values: KeyValues, running: NDArray[np.uint64]) -> None:
-        """Update each row's running hash with its value, as Spark would."""
+        """Update each row's running hash with its value, as Spark does."""
         self.hash_numbers(values.numbers, values.valid, running)
 
     def equal(self, left: KeyValues, right: KeyValues) -> NDArray[np.bool_]:
-        """Compare row by row; what is not valid equals nothing."""
+        """Compare row by row. A value that is not valid equals nothing."""
         equal = self._equal(left, right)
         for valid in (left.valid, right.valid):
             if valid is not None:
@@ -134,7 +133,7 @@ class KeyColumn(ABC):
 
     @abstractmethod
     def write(self, values: NDArray[np.int64]) -> pa.Array:
-        """Make an array of R's type from exact values."""
+        """Return an array of R's type from exact values."""
 
     @abstractmethod
     def _comparable(self, type_: pa.DataType) -> bool: ...
@@ -181,7 +180,7 @@ class BytesKey(KeyColumn):
         raise NotImplementedError("byte strings are hashed from their bytes")
 
     def write(self, values: NDArray[np.int64]) -> pa.Array:
-        raise NotImplementedError("a hash cannot be turned back into byte strings")
+        raise NotImplementedError("a hash cannot be decoded into byte strings")
 
 
 @kernel
@@ -210,34 +209,34 @@ def _byte_strings(values: KeyValues) -> tuple[NDArray[np.uint8], NDArray[np.int6
 
 
 def valid_mask(array: pa.Array) -> NDArray[np.bool_] | None:
-    """Where ``array`` is not NULL, or None if it nowhere is."""
+    """Return where ``array`` is not NULL, or None if it has no NULL."""
     nulls = null_mask(array)
     return None if nulls is None else ~nulls
 
 
 def both(valid: NDArray[np.bool_] | None, condition: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Narrow a mask, of which None means all rows."""
+    """Return ``valid`` and ``condition`` combined. A ``valid`` of None means all rows."""
     return condition if valid is None else valid & condition
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Say whether ``kind`` is a type of integers, floats or decimals."""
+    """Return whether ``kind`` is a type of integers, floats or decimals."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def is_text(type_: pa.DataType) -> bool:
-    """Say whether ``type_`` is a string type."""
+    """Return whether ``type_`` is a string type."""
     return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_))
 
 
 def is_binary(type_: pa.DataType) -> bool:
-    """Say whether ``type_`` is a type of byte strings."""
+    """Return whether ``type_`` is a type of byte strings."""
     plain = pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_)
     return bool(plain or pa.types.is_fixed_size_binary(type_))
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:
-    """Return the type of the values themselves: dictionaries, extensions and run-end encoding taken off."""
+    """Return the type of the values, without dictionaries, extensions and run-end encoding."""
     while True:
         if isinstance(type_, pa.BaseExtensionType):
             type_ = type_.storage_type

@@ -30,7 +30,7 @@ _INT64 = np.iinfo(np.int64)
 
 
 class IntegerKey(KeyColumn):
-    """Integers of any width, signed or not; they compare as numbers."""
+    """Integers of any width, signed or unsigned. They compare as numbers."""
 
     _SQL = {1: "tinyint", 2: "smallint", 4: "int", 8: "bigint"}  # noqa: RUF012
     _SQL_UNSIGNED = {1: "smallint", 2: "int", 4: "bigint", 8: "decimal(20,0)"}  # noqa: RUF012
@@ -99,9 +99,9 @@ class BooleanKey(KeyColumn):
 
 
 class TickKey(KeyColumn):
-    """Dates, timestamps, times and durations: a count of ticks, of which other units are exact multiples."""
+    """Dates, timestamps, times and durations, as a count of ticks. Units are exact multiples of one another."""
 
-    # What Spark counts in, hence what its hash sees.
+    # The unit in which Spark holds and hashes each kind.
     _SPARK_UNIT = {"date": "day", "timestamp": "us", "duration": "us", "time": "ns"}  # noqa: RUF012
 
     def __init__(self, type_: pa.DataType) -> None:
@@ -119,7 +119,7 @@ class TickKey(KeyColumn):
     def _comparable(self, type_: pa.DataType) -> bool:
         if tick_kind(type_) != self._kind:
             return False
-        # With a zone it is a moment, without one what a clock on the wall showed: not the same thing.
+        # With a time zone a value is an instant; without one it is a local time. The two cannot be compared.
         return bool(getattr(type_, "tz", None)) == bool(getattr(self.type, "tz", None))
 
     def _read(self, array: pa.Array) -> KeyValues:
@@ -157,7 +157,8 @@ class TickKey(KeyColumn):
             if self._kind == "date":
                 beyond |= whole != whole.astype(np.int32)
                 rest = np.where(whole == whole.astype(np.int32), rest, values)
-        # what Spark's type cannot say is hashed after it: what Spark has keeps its hash, and all else differs
+        # The part that Spark's type cannot hold is hashed after it. Values that Spark can hold keep Spark's hash, and
+        # all other values differ.
         if beyond.any():
             hash_longs(rest, both(valid, beyond), running)
 
@@ -166,7 +167,7 @@ class TickKey(KeyColumn):
 
 
 class DecimalKey(KeyColumn):
-    """Decimals of one scale: exact as unscaled numbers up to 18 digits, hashed beyond, as Spark does."""
+    """Decimals of one scale: exact (as unscaled numbers) up to 18 digits, hashed beyond, as in Spark."""
 
     def __init__(self, type_: pa.DataType) -> None:
         super().__init__(type_)
@@ -232,7 +233,7 @@ def _from_words(type_: pa.DataType, words: NDArray[Any]) -> pa.Array:
 
 
 def tick_kind(type_: pa.DataType) -> str:
-    """Return what a type of ticks counts, or nothing for any other type."""
+    """Return the kind of a tick type (such as "date"), or an empty string for any other type."""
     for kind in ("date", "timestamp", "time", "duration"):
         if getattr(pa.types, f"is_{kind}")(type_):
             return kind
@@ -246,12 +247,12 @@ def _unit_of(type_: pa.DataType) -> str:
 
 
 def tick_nanoseconds(type_: pa.DataType) -> int:
-    """Return what a tick of such a type is."""
+    """Return the nanoseconds of one tick of such a type."""
     return _NANOSECONDS[_unit_of(type_)]
 
 
 def key_column(type_: pa.DataType) -> KeyColumn | None:
-    """Return the column for a plain type, or None if such values cannot be keys."""
+    """Return the key column for a plain type, or None if such values cannot be keys."""
     if pa.types.is_integer(type_):
         return IntegerKey(type_)
     if pa.types.is_boolean(type_):

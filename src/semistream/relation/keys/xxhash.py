@@ -1,17 +1,16 @@
 """XXH64 as Spark computes it, compiled.
 
-Spark's SQL function ``xxhash64`` hashes one value after another, the hash so far being the seed of the next,
-from seed 42; a NULL leaves the hash as it is. Computing the very same number here means that a row's shard
-and its key can be computed by Spark itself, natively and before Python sees the row, and agree with ours to
-the bit.
+Spark's SQL function ``xxhash64`` hashes one value after another. Each hash is the seed of the next; the first seed is
+42. A NULL leaves the hash unchanged. This module computes the same number to the bit. So Spark itself can compute a
+row's shard and key, natively and before Python sees the row.
 
-What is hashed is the value as Spark holds it: four bytes for ``boolean`` (0 or 1), ``tinyint``, ``smallint``,
-``int`` and ``date``; eight bytes for ``bigint``, ``timestamp`` (microseconds) and decimals of up to 18 digits
-(the unscaled value); the bytes of a string or binary; for longer decimals the unscaled value as the shortest
-big-endian two's complement, as Java's ``BigInteger.toByteArray`` writes it.
+The value is hashed as Spark holds it: four bytes for ``boolean`` (0 or 1), ``tinyint``, ``smallint``, ``int`` and
+``date``; eight bytes for ``bigint``, ``timestamp`` (microseconds) and decimals of up to 18 digits (the unscaled value);
+the bytes of a string or binary value. For longer decimals it is the unscaled value as the shortest big-endian two's
+complement, as written by Java's ``BigInteger.toByteArray``.
 
-Every function here takes a running hash per row and updates it in place, so several columns are hashed by
-calling one after another. ``valid`` is a mask of the rows that are not NULL, or None for all.
+Every function here takes a running hash per row and updates it in place. To hash several columns, call one function
+after another. ``valid`` is a mask of the rows that are not NULL, or None for all rows.
 
 Example
 -------
@@ -39,7 +38,7 @@ _P3 = np.uint64(0x165667B19E3779F9)
 _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
 _LOW32 = np.uint64(0xFFFFFFFF)
-# A mask of no rows stands for "all valid": Numba wants one type for the argument.
+# An empty mask means "all valid": Numba needs one type for the argument.
 _ALL = frozen(np.zeros(0, dtype=np.bool_))
 
 
@@ -164,7 +163,7 @@ def _unscaled(data: NDArray[np.uint8], valid: NDArray[np.bool_], running: NDArra
             continue
         filler = np.uint8(0xFF) if data[i, width - 1] & 0x80 else np.uint8(0)
         top = width - 1
-        # A leading byte goes if it only repeats the sign that the next byte's top bit already shows.
+        # A leading byte is dropped if it only repeats the sign that the next byte's top bit already shows.
         while top > 0 and data[i, top] == filler and (data[i, top - 1] & 0x80) == (filler & 0x80):
             top -= 1
         for j in range(top + 1):
@@ -173,7 +172,7 @@ def _unscaled(data: NDArray[np.uint8], valid: NDArray[np.bool_], running: NDArra
 
 
 def start(rows: int) -> NDArray[np.uint64]:
-    """Return the running hash of ``rows`` rows before their first column: Spark's seed."""
+    """Return the running hashes of ``rows`` rows before their first column, which is Spark's seed."""
     return np.full(rows, SPARK_SEED, dtype=np.uint64)
 
 
@@ -182,12 +181,12 @@ def _mask(valid: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
 
 
 def hash_ints(values: NDArray[np.int64], valid: NDArray[np.bool_] | None, running: NDArray[np.uint64]) -> None:
-    """Hash the low four bytes of each, as Spark does for ``int`` and smaller, ``date`` and ``boolean``."""
+    """Hash the low four bytes of each value, as Spark does for ``int`` and smaller, ``date`` and ``boolean``."""
     _ints(frozen(values), _mask(valid), running)
 
 
 def hash_longs(values: NDArray[np.int64], valid: NDArray[np.bool_] | None, running: NDArray[np.uint64]) -> None:
-    """Hash eight bytes each, as Spark does for ``bigint``, ``timestamp`` and decimals of up to 18 digits."""
+    """Hash eight bytes per value, as Spark does for ``bigint``, ``timestamp`` and decimals of up to 18 digits."""
     _longs(frozen(values), _mask(valid), running)
 
 
@@ -198,10 +197,10 @@ def hash_bytes(
     valid: NDArray[np.bool_] | None,
     running: NDArray[np.uint64],
 ) -> None:
-    """Hash ``lengths[i]`` bytes from ``begins[i]`` of ``data``: Spark's ``string`` and ``binary``."""
+    """Hash ``lengths[i]`` bytes from ``begins[i]`` of ``data``, as Spark does for ``string`` and ``binary``."""
     _strings(frozen(data), frozen(begins), frozen(lengths), _mask(valid), running)
 
 
 def hash_unscaled(data: NDArray[np.uint8], valid: NDArray[np.bool_] | None, running: NDArray[np.uint64]) -> None:
-    """Hash little-endian two's complement numbers, one a row of ``data``: decimals past 18 digits."""
+    """Hash little-endian two's complement numbers, one per row of ``data``: decimals of more than 18 digits."""
     _unscaled(frozen(data), _mask(valid), running)

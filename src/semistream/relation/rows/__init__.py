@@ -1,1 +1,1 @@
-"""Rows: Arrow columns to bytes and back, a row at a time or many."""
+"""Rows: Arrow columns encoded as bytes and decoded again."""

@@ -1,6 +1,6 @@
-"""Values of every type, taken by position or numbered, also of types for which Arrow has no kernel.
+"""Takes values by position, or numbers distinct values, for every type, even if Arrow has no kernel for it.
 
-Those become rows of one column: rows can be copied, and rows of equal bytes are equal values.
+Values of such types are encoded as rows of one column: rows can be copied, and rows of equal bytes are equal values.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _VALUE = "value"
 
 
 def gather(array: pa.Array, positions: NDArray[np.int64], missing: Mask | None, codec_for: CodecFor) -> pa.Array:
-    """Take values by position, NULL where ``missing``; unlike Arrow's own ``take``, of every type."""
+    """Take values by position, NULL where ``missing``. Unlike Arrow's ``take``, it supports every type."""
     try:
         return array.take(pa.array(positions, mask=missing))
     except pa.ArrowNotImplementedError:
         codec, rows = _as_rows(array, codec_for)
-        null = codec.encode(codec.nulls(1))  # Arrow's own are invalid where runs are in them
+        null = codec.encode(codec.nulls(1))  # Arrow's own NULLs are invalid if the type contains runs
         starts = np.append(rows.starts, rows.data.size)
         positions = positions if missing is None else np.where(missing, len(array), positions)
         return codec.decode(np.concatenate([rows.data, null.data]), starts[positions]).column(0)
@@ -36,15 +36,15 @@ def _as_rows(array: pa.Array, codec_for: CodecFor) -> tuple[RowFormat, Rows]:
 
 
 def distinct_values(array: pa.Array, codec_for: CodecFor) -> tuple[pa.Array, pa.Array]:
-    """Number the distinct values in order of appearance, NULLs left NULL; of every type."""
+    """Number the distinct values in order of appearance. NULLs stay NULL. Supports every type."""
     try:
-        # Arrow leaves a dictionary as it is, though a dictionary of dictionaries has to be numbered too.
+        # Arrow returns a dictionary unchanged, but a dictionary of dictionaries must be numbered too.
         if not pa.types.is_dictionary(array.type):
             encoded = pc.dictionary_encode(array)
             return encoded.indices, encoded.dictionary
     except pa.ArrowNotImplementedError:
         pass
-    # Rows of equal bytes are equal values, and byte strings Arrow can number.
+    # Rows of equal bytes are equal values, and Arrow can number byte strings.
     _, rows = _as_rows(array, codec_for)
     offsets = pa.py_buffer(np.append(rows.starts, rows.data.size))
     buffers = [None, offsets, pa.py_buffer(rows.data)]

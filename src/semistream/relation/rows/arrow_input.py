@@ -1,4 +1,4 @@
-"""Tables in whatever form a caller has them, as a stream of Arrow batches."""
+"""Reads tables of any form as a stream of Arrow batches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def as_reader(data: Any) -> pa.RecordBatchReader:
             first = next(iterator)
         except StopIteration:
             raise RelationBuildError(
-                "no batch at all, so no schema; give an empty pyarrow.Table with the schema"
+                "there is no batch, so there is no schema; give an empty pyarrow.Table with the schema"
             ) from None
         if isinstance(first, pa.RecordBatch):
             return pa.RecordBatchReader.from_batches(first.schema, _chain(first, iterator))
@@ -40,7 +40,7 @@ def as_reader(data: Any) -> pa.RecordBatchReader:
 
 
 def read_whole(data: Any) -> Any:
-    """Return what can be read again and again: a table, unless it is an array of keys, or None."""
+    """Return data that can be read repeatedly: a table; an array of keys or None is returned unchanged."""
     return data if data is None or isinstance(data, pa.Array | pa.ChunkedArray) else as_reader(data).read_all()
 
 

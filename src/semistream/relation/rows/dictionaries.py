@@ -1,5 +1,7 @@
-"""Dictionaries that can be put together: with room, since theirs may become larger than their type can number, and
-without NULLs among their values, which Arrow does not unify.
+"""Prepares dictionary columns so that batches can be combined.
+
+A combined dictionary may have more values than its index type can number, so indices become int32. Arrow does not
+unify dictionaries with NULLs among their values, so those NULLs are removed.
 """
 
 from __future__ import annotations
@@ -15,21 +17,21 @@ __all__ = ["bytes_with_words", "bytes_without_words", "roomy", "roomy_schema", "
 
 
 def bytes_without_words(array: pa.Array) -> int:
-    """Return the bytes of an array, without a dictionary, which many batches may have in common."""
+    """Return the bytes of an array without its dictionary, which many batches may share."""
     return int(array.indices.nbytes if pa.types.is_dictionary(array.type) else array.nbytes)
 
 
 def bytes_with_words(array: pa.Array) -> int:
-    """Return the bytes of an array, the mean word of its dictionary counted for each value."""
+    """Return the bytes of an array, counting the mean size of a dictionary value for each value."""
     if not pa.types.is_dictionary(array.type):
         return int(array.nbytes)
     return int(array.indices.nbytes + len(array) * array.dictionary.nbytes // max(1, len(array.dictionary)))
 
 
 def roomy_schema(schema: pa.Schema) -> pa.Schema:
-    """Return a schema whose dictionaries are numbered by int32, nested ones too. A row of it has the same bytes.
+    """Return a schema in which all dictionaries, nested ones too, have int32 indices. Rows have the same bytes.
 
-    Floats are in no dictionaries there: Arrow takes -0.0 for 0.0 where it puts two together.
+    Dictionaries of floats become plain floats: Arrow treats -0.0 as 0.0 when it combines two dictionaries.
 
     >>> roomy_schema(pa.schema({"name": pa.list_(pa.dictionary(pa.int8(), pa.string()))})).field("name").type
     ListType(list<item: dictionary<values=string, indices=int32, ordered=0>>)
@@ -38,12 +40,12 @@ def roomy_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def roomy(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch as one of `roomy_schema`, its dictionaries without NULLs."""
+    """Return a batch converted to `roomy_schema`, without NULLs in its dictionaries."""
     return without_null_words(fit(batch, schema))
 
 
 def without_null_words(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch whose dictionaries contain no NULL: who pointed to one is NULL itself. Others stay as they are.
+    """Return a batch whose dictionaries contain no NULL; values that pointed to one become NULL. The rest is unchanged.
 
     >>> words = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), pa.array(["a", None]))
     >>> words = without_null_words(pa.record_batch({"word": words}))["word"]
@@ -52,7 +54,7 @@ def without_null_words(batch: pa.RecordBatch) -> pa.RecordBatch:
     """
     wrong = [at for at, column in enumerate(batch.columns) if _has_null_words(column)]
     for at in wrong:
-        # a row has the value itself, and dictionaries are made anew when it is read
+        # A row holds the value itself, and dictionaries are built again when it is read.
         alone = batch.select([at])
         codec = RowCodec(alone.schema)
         rows = codec.encode(alone)

@@ -1,7 +1,7 @@
-"""Batches and columns made to fit a schema, whatever its types are.
+"""Converts batches and columns to a schema, whatever its types are.
 
-Arrow's own ``cast`` makes no dictionaries of numbers and no runs, and stumbles over slices of unions though nothing is
-to be changed; there are no empty arrays of unions, and NULLs of structs with runs in them are invalid.
+Arrow's ``cast`` cannot produce dictionaries of numbers or runs, and fails on slices of unions even if nothing changes.
+Arrow has no empty arrays of unions, and its NULLs of structs that contain runs are invalid.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ __all__ = ["ColumnsError", "as_type", "fit", "no_rows", "null_array", "one_batch
 
 
 class ColumnsError(SemistreamError, ValueError):
-    """A batch with other columns than those before it."""
+    """A batch has different columns from the batches before it."""
 
 
 def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch as one of ``schema``: columns in its order, cast where they have another type.
+    """Return a batch converted to ``schema``: its columns are reordered, and cast if their type differs.
 
     >>> batch = pa.record_batch({"b": [1], "a": ["x"]})
     >>> fit(batch, pa.schema({"a": pa.string(), "b": pa.dictionary(pa.int8(), pa.int32())})).to_pydict()
@@ -36,7 +36,7 @@ def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     if batch.schema.names != schema.names:
         if sorted(batch.schema.names) != sorted(schema.names) or len(set(schema.names)) < len(schema.names):
             raise ColumnsError(
-                f"a batch has columns {batch.schema.names} instead of {schema.names}; give all batches the same ones"
+                f"a batch has columns {batch.schema.names} instead of {schema.names}; give all batches the same columns"
             )
         columns = [batch.column(name) for name in schema.names]
     columns = [as_type(column, field.type) for column, field in zip(columns, schema, strict=True)]
@@ -44,7 +44,7 @@ def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return an array cast to another type, an encoded one included.
+    """Return an array cast to another type, including dictionary and run-end encoded types.
 
     >>> as_type(pa.array([7, 7, 8]), pa.run_end_encoded(pa.int32(), pa.int64())).run_ends.to_pylist()
     [2, 3]
@@ -54,7 +54,7 @@ def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return _through_rows(as_type(array, kind.value_type), kind)
     if array.type.num_fields and _plain(array.type) == _plain(kind):
-        # Arrow's cast makes invalid arrays of nested ones with runs in them, and of slices of lists of lists of nulls.
+        # Arrow's cast returns invalid arrays for nested types with runs, and for slices of lists of lists of nulls.
         return _through_rows(array, kind)
     if pa.types.is_run_end_encoded(array.type):
         array = pc.run_end_decode(array)
@@ -62,7 +62,7 @@ def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _through_rows(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return an array in another encoding: an encoded value has the bytes of a plain one."""
+    """Return an array in another encoding, through rows: an encoded value has the same row bytes as a plain value."""
     rows = RowCodec(pa.schema({"": array.type})).encode(pa.record_batch({"": array}))
     return RowCodec(pa.schema({"": kind})).decode(rows.data, rows.starts).column(0)
 
@@ -93,7 +93,7 @@ def no_rows(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """Return a table as one batch, also if it has no rows; Arrow makes several where one would not do.
+    """Return a table as one batch, even if it has no rows. Raise if Arrow needs several batches for it.
 
     >>> one_batch(pa.table({"id": pa.chunked_array([[1], [2, 3]])})).num_rows
     3
@@ -101,8 +101,8 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches()
     if len(batches) > 1:
         raise RowLimitError(
-            f"{table.num_rows:,} rows have more than 2 GiB in one column, which is what Arrow holds of it at once; "
-            "take fewer rows at a time, or a type such as large_string"
+            f"{table.num_rows:,} rows have more than 2 GiB in one column, the most that an Arrow array of its type "
+            "holds; take fewer rows at a time, or use a type such as large_string"
         )
     return batches[0] if batches else no_rows(table.schema)
 

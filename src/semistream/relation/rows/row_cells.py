@@ -1,8 +1,7 @@
-"""What all columns of a row share: cells, the interface of a column, and Arrow's buffers as NumPy arrays.
+"""Shared by all columns of a row: cells, the interface of a column, and Arrow's buffers as NumPy arrays.
 
-A column occupies *slots* of the row, each a null bit plus a field of fixed width, a field that points to
-variable bytes, or no field at all. `Column.split` gives one `Cells` a slot, `Column.join` makes the array
-again.
+A column occupies *slots* of the row. A slot is a null bit plus a field of fixed width, a field that points to variable
+bytes, or no field. `Column.split` returns one `Cells` per slot; `Column.join` builds the array from them.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ __all__ = [
 Mask = NDArray[np.bool_]
 
 VARIABLE = -1
-"""The width of a slot whose bytes follow the row's fixed head."""
+"""The width that marks a slot whose bytes follow the row's fixed head."""
 
 _MAX_OFFSET32 = (1 << 31) - 1
 _NO_NUMBERS = np.zeros(0, dtype=np.int64)
@@ -53,8 +52,8 @@ class RowLimitError(SemistreamError):
 class Cells:
     """One slot of many rows.
 
-    ``values`` holds the fields packed as bytes (any dtype of the slot's width), or for variable slots bytes
-    in which cell ``i`` takes ``lengths[i]`` from ``begins[i]``. ``nulls`` is None when no cell is NULL.
+    ``values`` holds the packed fields (any dtype of the slot's width). For variable slots it holds bytes, of which
+    cell ``i`` is ``lengths[i]`` bytes from ``begins[i]``. ``nulls`` is None if no cell is NULL.
     """
 
     nulls: NDArray[np.bool_] | None
@@ -63,7 +62,7 @@ class Cells:
     lengths: NDArray[np.int64] = field(default_factory=lambda: _NO_NUMBERS)
 
     def hidden(self, nulls: NDArray[np.bool_] | None) -> Cells:
-        """Return the cells, NULL also where ``nulls``: what a NULL parent hides is arbitrary and not kept."""
+        """Return the cells, also NULL where ``nulls``. Values under a NULL parent are arbitrary and not kept."""
         if nulls is None:
             return self
         lengths = np.where(nulls, 0, self.lengths) if self.lengths.size else self.lengths
@@ -71,7 +70,7 @@ class Cells:
 
 
 class Column(ABC):
-    """One column's way into rows and out again; ``slots`` are the widths of the slots it takes."""
+    """Encodes one column into rows and decodes it; ``slots`` are the widths of its slots."""
 
     slots: tuple[int, ...]
 
@@ -80,15 +79,15 @@ class Column(ABC):
 
     @abstractmethod
     def split(self, array: pa.Array, hidden: Mask | None = None) -> list[Cells]:
-        """Return the cells of each slot. Where ``hidden``, a NULL parent covers a value that may be no value at all."""
+        """Return the cells of each slot. Where ``hidden``, a NULL parent hides a value that may be invalid."""
 
     def spread(self, array: pa.Array, hidden: Mask | None = None) -> NDArray[np.int64] | None:
-        """Return the variable bytes that each row of ``array`` takes beside the head; None where none takes any."""
+        """Return the variable bytes of each row of ``array``, without the head; None if there are none."""
         return None
 
     @abstractmethod
     def join(self, cells: Sequence[Cells], rows: int) -> pa.Array:
-        """Make the array of exactly this column's type."""
+        """Return the array, of exactly this column's type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +107,14 @@ class Rows:
 
 
 class RowFormat(Protocol):
-    """What columns that hold rows themselves ask of a codec of these rows; see `row_codec.RowCodec`."""
+    """The codec interface that columns need if their values are rows themselves; see `row_codec.RowCodec`."""
 
     schema: pa.Schema
     variable: bool
     stride: int
 
     def lengths(self, batch: pa.RecordBatch, hidden: Mask | None = None) -> NDArray[np.int64]:
-        """Return how many bytes each row would take."""
+        """Return the encoded length of each row in bytes."""
         ...
 
     def encode(self, batch: pa.RecordBatch, hidden: Mask | None = None) -> Rows:
@@ -132,11 +131,11 @@ class RowFormat(Protocol):
 
 
 CodecFor = Callable[[pa.Schema], RowFormat]
-"""Makes the codec of a schema. A list holds rows, and rows hold lists: who makes a column says how rows are made."""
+"""Returns the codec of a schema. Lists hold rows and rows hold lists, so the maker of a column passes this function."""
 
 
 def null_mask(array: pa.Array) -> NDArray[np.bool_] | None:
-    """Where ``array`` is NULL, or None if it nowhere is."""
+    """Return where ``array`` is NULL, or None if it has no NULL."""
     if array.null_count == 0:
         return None
     buffer = array.buffers()[0]
@@ -157,7 +156,7 @@ def either(one: Mask | None, other: Mask | None) -> Mask | None:
 
 
 def added(spreads: Sequence[NDArray[np.int64]]) -> NDArray[np.int64] | None:
-    """Add up what columns take, row by row; None if there is none."""
+    """Add up the bytes of several columns, row by row; return None if there are no columns."""
     if not spreads:
         return None
     total = spreads[0]
@@ -167,14 +166,14 @@ def added(spreads: Sequence[NDArray[np.int64]]) -> NDArray[np.int64] | None:
 
 
 def validity_buffer(nulls: NDArray[np.bool_] | None) -> tuple[pa.Buffer | None, int]:
-    """Arrow's validity bitmap, and how many NULLs it shows; no bitmap when there are none."""
+    """Return Arrow's validity bitmap and the number of NULLs; the bitmap is None if there are no NULLs."""
     if nulls is None:
         return None, 0
     return pa.py_buffer(np.packbits(np.logical_not(nulls), bitorder="little")), int(np.count_nonzero(nulls))
 
 
 def numbers(buffer: pa.Buffer | None, dtype: np.dtype[Any] | str, first: int, count: int) -> NDArray[Any]:
-    """View ``count`` values of an Arrow buffer from the ``first``."""
+    """View ``count`` values of an Arrow buffer, starting at ``first``."""
     if buffer is None or count == 0:
         return np.zeros(count, dtype=dtype)
     dtype = np.dtype(dtype)
@@ -182,18 +181,18 @@ def numbers(buffer: pa.Buffer | None, dtype: np.dtype[Any] | str, first: int, co
 
 
 def offsets_of(lengths: NDArray[np.int64], large: bool, what: str, remedy: str) -> NDArray[np.int64]:
-    """Arrow offsets for cells of these lengths; refuses what offsets of 32 bits cannot say, unless ``large``."""
+    """Return Arrow offsets for cells of these lengths. Raise if 32 bits are too few, unless ``large``."""
     offsets = np.zeros(lengths.size + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     total = int(offsets[-1])
     if total > _MAX_OFFSET32 and not large:
         raise RowLimitError(
             f"{lengths.size} rows hold {total} {what} in one column; its type addresses at most {_MAX_OFFSET32} in "
-            f"one batch. Ask for smaller output batches, or give the column the type {remedy}"
+            f"one batch. Request smaller output batches, or give the column the type {remedy}"
         )
     return offsets
 
 
 def offsets_buffer(offsets: NDArray[np.int64], large: bool) -> pa.Buffer:
-    """Make Arrow's buffer of 64-bit or 32-bit offsets."""
+    """Return Arrow's buffer of 64-bit or 32-bit offsets."""
     return pa.py_buffer(offsets if large else offsets.astype(np.int32))

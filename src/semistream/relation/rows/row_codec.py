@@ -1,18 +1,18 @@
-"""Rows as bytes: any Arrow schema, one self-contained byte string a row.
+"""Rows as bytes: any Arrow schema, one self-contained byte string per row.
 
-A matched tuple of R is wanted alone, not with its page; so pages, caches and the stream table hold rows, and
-a row means the same bytes in all of them. Encoding and decoding go column by column over many rows at once:
-fixed fields through strided NumPy views, variable bytes through compiled kernels.
+A join needs a matching tuple of R on its own, without its page. So pages, caches and the stream table hold rows, and a
+row has the same bytes in all of them. Encoding and decoding work column by column over many rows: fixed fields through
+strided NumPy views, variable bytes through compiled kernels.
 
 ::
 
     fixed row      [null bits][fields packed]
     variable row   [u32 length of the row][null bits][fields packed][bytes of the variable cells, in order]
 
-A null bit is set where the cell is NULL. A variable field's place among the packed fields holds a u32: where
-its bytes end, counted from the row's start; they begin where those of the variable field before it end, the
-first one's at ``stride``. Numbers are little-endian; nothing is aligned. What the fields of a column are, its
-type says: see `row_columns`, `row_nested` and `row_encoded`.
+A null bit is set if the cell is NULL. Among the packed fields, a variable field is a u32: the end of its bytes,
+counted from the row's start. Its bytes begin where those of the previous variable field end; the first begin at
+``stride``. Numbers are little-endian; nothing is aligned. The type of a column determines its fields: see
+`row_columns`, `row_nested` and `row_encoded`.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ class RowCodec:
     Parameters
     ----------
     schema
-        Any Arrow schema; `decode` returns batches of exactly this one. Dictionary and run-end encoded columns
-        are stored as plain values and encoded again on the way out, so a row costs what its values cost.
+        Any Arrow schema. `decode` returns batches of exactly this schema. Dictionary and run-end encoded columns are
+        stored as plain values and encoded again when decoded, so a row costs the bytes of its values.
 
     Attributes
     ----------
     variable
         Whether rows differ in length. A fixed row carries no length and is a little smaller and faster.
     stride
-        The length of a fixed row; of a variable one, the length of the head before its variable bytes.
+        The length of a fixed row. For a variable row, the length of the head before its variable bytes.
 
     Example
     -------
@@ -91,16 +91,16 @@ class RowCodec:
             at += 4 if width == VARIABLE else width
         self._field_places = np.array(self._places, np.int64)
         self._field_widths = np.array(self._widths, np.int64)
-        # A row of no bytes would have no place of its own to start at.
+        # A row of zero bytes would have no start of its own.
         self.stride: int = max(at, 1)
 
     @cached_property
     def blank_bytes(self) -> int:
-        """Bytes of Arrow that a row may take though its bytes do not show it: a NULL among lists of fixed size."""
+        """Arrow bytes that a row may need in addition to its encoded length: a NULL fixed-size list still has items."""
         return sum(pa.nulls(1, field.type).nbytes for field in self.schema if _holds_fixed_lists(field.type))
 
     def lengths(self, batch: pa.RecordBatch, hidden: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
-        """Return how many bytes each row of ``batch`` would take, encoded; no bytes are moved to know it.
+        """Return the encoded length of each row of ``batch`` in bytes, without encoding it.
 
         >>> batch = pa.record_batch({"id": [7, 8], "name": ["seven", None]})
         >>> RowCodec(batch.schema).lengths(batch).tolist()
@@ -115,7 +115,7 @@ class RowCodec:
         return lengths
 
     def sizes_at(self, data: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.int64] | int:
-        """Return the bytes of the rows that start at ``starts`` in ``data``; one number if all take the same."""
+        """Return the length of each row that starts at ``starts`` in ``data``; one number if rows are fixed."""
         if not self.variable:
             return self.stride + self.blank_bytes
         return lengths_at(frozen(data), frozen(starts)) + self.blank_bytes
@@ -128,7 +128,7 @@ class RowCodec:
     def encode(self, batch: pa.RecordBatch, hidden: NDArray[np.bool_] | None = None) -> Rows:
         """Encode all rows of ``batch``, in order, without gaps.
 
-        Where ``hidden``, what the batch holds may be no value at all; those rows mean nothing.
+        Where ``hidden``, the values of the batch may be invalid, and the rows have no meaning.
         """
         batch = self._fitted(batch)
         count = batch.num_rows
@@ -156,7 +156,7 @@ class RowCodec:
             row = int(lengths.argmax())
             raise RowLimitError(
                 f"row {row} of the batch takes {int(lengths[row])} bytes; a row holds at most "
-                f"{_MAX_ROW_BYTES}. Keep values that large outside the relation, and references in the row"
+                f"{_MAX_ROW_BYTES}. Store values of that size outside the relation, and references to them in the row"
             )
         _field(heads, 0, np.dtype("<u4"))[:] = lengths
         ends = np.cumsum(lengths)
@@ -179,7 +179,7 @@ class RowCodec:
         if bad >= 0:
             raise SemistreamError(
                 f"row {bad} of {count} would start at byte {int(starts[bad])} and take at least {self.stride}"
-                f" bytes, but there are {data.size}; pass the starts that encoding these very bytes returned"
+                f" bytes, but there are {data.size}; pass the starts that were returned when these bytes were encoded"
             )
         cells = self._read_cells(data, starts, heads)
         arrays = []
@@ -203,7 +203,7 @@ class RowCodec:
 
     @cached_property
     def _null_bits(self) -> list[tuple[int, int]]:
-        """For each slot, the byte of the head and the bit in it that say whether the cell is NULL."""
+        """For each slot, the byte of the head and the bit in it that mark the cell as NULL."""
         return [(self._bitmap_at + slot // 8, 1 << slot % 8) for slot in range(len(self._widths))]
 
     def _regular_starts(self, count: int) -> NDArray[np.int64]:
@@ -237,12 +237,12 @@ class RowCodec:
                 before = ends
             else:
                 cells.append(Cells(nulls, fields[at : at + count * width]))
-                at += (count * width + 7) & ~7  # where Arrow wants a buffer to begin
+                at += (count * width + 7) & ~7  # Arrow's buffers begin at a multiple of 8
         return cells
 
 
 def column_for(type_: pa.DataType) -> Column:
-    """Choose the column class for an Arrow type, and make the columns and codecs that it is made of."""
+    """Return the column for an Arrow type, including the columns and codecs that it consists of."""
     is_ = pa.types
     if isinstance(type_, pa.BaseExtensionType):
         return ExtensionColumn(type_, column_for(type_.storage_type))
@@ -273,7 +273,7 @@ def _holds_fixed_lists(type_: pa.DataType) -> bool:
 
 
 def _field(heads: NDArray[np.uint8], place: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """View one field of all heads, unaligned as it lies."""
+    """View one field of all heads, unaligned."""
     count, stride = heads.shape
     if count == 0:
         return np.zeros(0, dtype=dtype)
@@ -285,11 +285,11 @@ def _write_field(heads: NDArray[np.uint8], place: int, width: int, cell: Cells) 
     assert values.size == heads.shape[0] * width, f"{values.size} B for {heads.shape[0]} values of {width} B"
     write_field(heads, place, width, values)
     if cell.nulls is not None:
-        # What Arrow keeps under a NULL is arbitrary; rows that are equal should be equal bytes.
+        # Arrow's bytes under a NULL are arbitrary, but equal rows must have equal bytes.
         heads[cell.nulls, place : place + width] = 0
 
 
 def _batch_without_columns(rows: int, schema: pa.Schema) -> pa.RecordBatch:
-    """Make a batch that has rows but no columns, which only a struct array can say."""
+    """Return a batch with rows but no columns, which only a struct array can represent."""
     empty = pa.Array.from_buffers(_NO_COLUMNS, rows, [None])
     return pa.RecordBatch.from_struct_array(empty).replace_schema_metadata(schema.metadata)

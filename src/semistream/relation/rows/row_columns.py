@@ -1,11 +1,11 @@
-"""Columns of plain types: how an Arrow array of each becomes cells and back.
+"""Columns of plain types: how their Arrow arrays become cells and back.
 
 =================================  =====================================================================
 type                               slots
 =================================  =====================================================================
 numbers, dates, decimals, ...      one field of the type's width
 boolean                            one byte
-null                               none: the type says it all
+null                               none: all values are NULL
 string, binary, large and views    variable bytes
 others                             see `row_nested` and `row_encoded`
 =================================  =====================================================================
@@ -65,7 +65,7 @@ class FixedColumn(Column):
 
 
 class BooleanColumn(Column):
-    """Booleans, a byte each: eight of them in a byte would cost more to take apart than they save."""
+    """Booleans, one byte each: packing eight into a byte would cost more time than the space is worth."""
 
     slots = (1,)
 
@@ -81,7 +81,7 @@ class BooleanColumn(Column):
 
 
 class NullColumn(Column):
-    """The type of nothing but NULLs: a row holds nothing of it."""
+    """Arrow's null type, whose values are all NULL. A row stores nothing for it."""
 
     slots = ()
 
@@ -153,7 +153,7 @@ def _zero_where(lengths: NDArray[np.int64], nulls: Mask | None) -> NDArray[np.in
 
 
 def _covered(array: pa.Array, hidden: Mask | None) -> pa.Array:
-    """Return views that are NULL also where ``hidden``: there they may point anywhere."""
+    """Return views that are also NULL where ``hidden``: hidden views may point anywhere."""
     if hidden is None:
         return array
     nulls = either(null_mask(array), hidden)

@@ -1,10 +1,10 @@
-"""Columns of types that stand for others: stored as the plain value, wrapped or encoded again on the way out.
+"""Columns of types that represent another type. They are stored as plain values, and encoded again when decoded.
 
 =================================  =====================================================================
 type                               slots
 =================================  =====================================================================
-dictionary, run-end encoded        the plain value's; encoded again on the way out
-extension                          its storage's
+dictionary, run-end encoded        those of the plain value
+extension                          those of its storage type
 =================================  =====================================================================
 """
 
@@ -35,7 +35,7 @@ __all__ = ["DictionaryColumn", "ExtensionColumn", "RunEndColumn"]
 
 
 class WrappedColumn(Column):
-    """A type that stands for another: stored as the other, wrapped again on the way out."""
+    """A type that represents another type. It is stored as the other type, and wrapped again when decoded."""
 
     def __init__(self, type_: pa.DataType, inner: Column) -> None:
         super().__init__(type_)
@@ -59,7 +59,7 @@ class WrappedColumn(Column):
 
 
 class ExtensionColumn(WrappedColumn):
-    """An extension type, stored as its storage."""
+    """An extension type, stored as its storage type."""
 
     def _unwrap(self, array: pa.Array, hidden: Mask | None) -> pa.Array:
         return array.storage
@@ -69,7 +69,7 @@ class ExtensionColumn(WrappedColumn):
 
 
 class PointingColumn(WrappedColumn):
-    """A type whose rows point to values that are held once."""
+    """A type whose rows point to values that are stored once."""
 
     def __init__(self, type_: pa.DataType, inner: Column, codec_for: CodecFor) -> None:
         super().__init__(type_, inner)
@@ -83,7 +83,7 @@ class PointingColumn(WrappedColumn):
         if VARIABLE not in self.slots:
             return None
         values, positions, missing = self._pointed(array, hidden)
-        if len(values) > 2 * len(array):  # of a million names, those of a few rows
+        if len(values) > 2 * len(array):  # a few rows of a dictionary with a million names
             wanted, positions = np.unique(np.where(missing, 0, positions) if missing is not None else positions,
                                           return_inverse=True)  # fmt: skip
             values = gather(values, wanted, None, self._codec_for)
@@ -93,14 +93,14 @@ class PointingColumn(WrappedColumn):
         return spread[positions] if missing is None else np.where(missing, 0, spread[np.where(missing, 0, positions)])
 
     def _pointed(self, array: pa.Array, hidden: Mask | None) -> tuple[pa.Array, NDArray[np.int64], Mask | None]:
-        """Return the values, where each row's is among them, and which rows have none."""
+        """Return the values, the position of each row's value among them, and which rows have no value."""
         values, positions, missing = self._pointers(array)
         missing = either(missing, hidden)
         pointing = positions if missing is None else positions[~missing]
         if pointing.size and (pointing.max() >= len(values) or pointing.min() < 0):
             raise SemistreamError(
                 f"a column of type {self.type} points past the {len(values)} values it has; the batch is damaged: "
-                "pyarrow's validate(full=True) tells more"
+                "check it with pyarrow's validate(full=True)"
             )
         return values, positions, missing
 
@@ -109,7 +109,7 @@ class PointingColumn(WrappedColumn):
 
 
 class DictionaryColumn(PointingColumn):
-    """A dictionary type; the dictionary made on the way out holds the values that occur, as they appear."""
+    """A dictionary type. The decoded dictionary holds the values that occur, in order of appearance."""
 
     def _pointers(self, array: pa.Array) -> tuple[pa.Array, NDArray[np.int64], Mask | None]:
         return array.dictionary, *_positions(array.indices)
@@ -120,14 +120,14 @@ class DictionaryColumn(PointingColumn):
         if len(distinct) - 1 > limit:
             raise RowLimitError(
                 f"{len(array)} rows hold {len(distinct)} different values; a dictionary indexed by "
-                f"{self.type.index_type} holds {limit + 1}. Ask for smaller output batches, or build the "
+                f"{self.type.index_type} holds {limit + 1}. Request smaller output batches, or build the "
                 "relation with the index type int32"
             )
         return pa.DictionaryArray.from_arrays(indices.cast(self.type.index_type), distinct, ordered=self.type.ordered)
 
 
 class RunEndColumn(PointingColumn):
-    """A run-end encoded type; runs are found anew on the way out, since rows come back in any order."""
+    """A run-end encoded type. Runs are computed again when decoding, because rows can be decoded in any order."""
 
     def _pointers(self, array: pa.Array) -> tuple[pa.Array, NDArray[np.int64], Mask | None]:
         rows = np.arange(array.offset, array.offset + len(array))
@@ -139,7 +139,7 @@ class RunEndColumn(PointingColumn):
         if len(array) > limit:
             raise RowLimitError(
                 f"{len(array)} rows in a batch; run ends of type {self.type.run_end_type} count to {limit}. "
-                "Ask for smaller output batches, or build the relation with the run end type int32"
+                "Request smaller output batches, or build the relation with the run end type int32"
             )
         codes, _ = distinct_values(array, self._codec_for)
         codes = codes.fill_null(-1).to_numpy()

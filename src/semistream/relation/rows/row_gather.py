@@ -1,8 +1,8 @@
-"""Columns straight out of rows: each is written by one gather, in the order asked for, into Arrow's own buffers.
+"""Decodes columns directly from rows: each column is gathered in the requested order into Arrow's own buffers.
 
-`RowCodec.decode` makes all columns of rows that are all there. A join wants some of the columns, and for some tuples
-there is no row: a start of -1 gives NULLs. Numbers, text and the like are copied cell by cell from where the rows lie;
-types that are made of others go through the codec and are spread by Arrow.
+`RowCodec.decode` decodes all columns, and every row must exist. A join needs some of the columns, and some tuples have
+no row: a start of -1 yields NULLs. Numbers, strings and other simple types are copied cell by cell from the rows.
+Nested types are decoded by the codec, and Arrow then places them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ __all__ = ["RowGather"]
 
 
 _FEW = 3
-"""Columns up to which each is gathered from where rows lie; for more, rows are brought together first."""
+"""Up to this many columns, each is gathered directly from the rows. For more, the rows are first copied together."""
 
 
 @kernel
 def _null_bits(data: Bytes, starts: Ints, place: int, width: int, stride: int, bits: Bytes) -> int:
-    """Or the bytes of null bits of all rows into ``bits``; return the first row outside the data, or -1."""
+    """Combine the null bits of all rows with OR into ``bits``; return the first row outside the data, or -1."""
     last = data.size - stride
     for i in range(starts.size):
         start = starts[i]
@@ -44,7 +44,7 @@ def _null_bits(data: Bytes, starts: Ints, place: int, width: int, stride: int, b
 
 @kernel
 def _validity(data: Bytes, starts: Ints, place: int, bit: int, packed: Bytes) -> int:
-    """Set the bits of rows that are there and whose bit is not set; return how many rows are NULL."""
+    """Set the bit in ``packed`` of each row that exists and whose null bit is not set; return the number of NULLs."""
     nulls = 0
     for i in range(starts.size):
         if starts[i] < 0 or (place >= 0 and (data[starts[i] + place] & bit) != 0):
@@ -56,7 +56,7 @@ def _validity(data: Bytes, starts: Ints, place: int, bit: int, packed: Bytes) ->
 
 @kernel
 def _gather_fixed(data: Bytes, starts: Ints, place: int, width: int, out: Bytes) -> None:
-    # lengths that are constants become single instructions
+    # A copy of constant length compiles to a single instruction.
     if width == 8:
         for i in range(starts.size):
             if starts[i] >= 0:
@@ -85,7 +85,10 @@ def _gather_fixed(data: Bytes, starts: Ints, place: int, width: int, out: Bytes)
 
 @kernel
 def _bounds(data: Bytes, starts: Ints, before: int, place: int, stride: int, begins: Ints, lengths: Ints) -> int:
-    """Write where a variable cell lies; ``before`` is the place of the end of the cell before it, -1 for the first."""
+    """Write where each variable cell begins and its length.
+
+    ``before`` is the field that holds the end of the previous variable cell, or -1 for the first.
+    """
     for i in range(starts.size):
         start = starts[i]
         if start < 0:
@@ -124,14 +127,14 @@ def _gather_rows(data: Bytes, starts: Ints, stride: int, out: Bytes, places: Int
 
 
 class RowGather:
-    """Makes some columns of rows.
+    """Decodes some columns of rows.
 
     Parameters
     ----------
     codec
         How the rows are encoded.
     names
-        The columns wanted.
+        The columns to decode.
 
     Example
     -------
@@ -200,7 +203,7 @@ class RowGather:
         if isinstance(column, BytesColumn):
             return self._bytes_column(column, slot, data, starts, validity, nulls)
         width = codec._widths[slot]
-        # what lies under a NULL is never shown, but must not be what memory happened to hold
+        # Bytes under a NULL are never shown, but they must not expose old memory.
         values = np.zeros(count * width, np.uint8) if missing else np.empty(count * width, np.uint8)
         _gather_fixed(data, starts, codec._places[slot], width, values)
         if isinstance(column, BooleanColumn):
@@ -227,7 +230,7 @@ class RowGather:
         return pa.Array.from_buffers(column.type, count, buffers, nulls)
 
     def _through_codec(self, data: Bytes, starts: Ints, missing: bool) -> dict[int, pa.Array]:
-        """Return the columns that are made of others: decoded where there are rows, and spread."""
+        """Return the nested columns: existing rows are decoded, and placed with NULLs between them."""
         if not self._others:
             return {}
         there = np.flatnonzero(starts >= 0) if missing else np.arange(starts.size)

@@ -1,8 +1,7 @@
-"""The compiled byte movers under `rows.RowCodec`.
+"""The compiled kernels that move bytes for `RowCodec`.
 
-All of them check bounds and return the position of the first row that lies outside the data, or -1: a wrong
-start must end in an error, not in a read of foreign memory. Inputs are read-only views (see
-`core.compiled.frozen`).
+Kernels that read at given starts check bounds and return the position of the first row outside the data, or -1: a
+wrong start must cause an error, not a read of other memory. Inputs are read-only views (see `core.compiled.frozen`).
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def _copy_strided(
     target: NDArray[np.uint8], to: int, by: int, source: NDArray[np.uint8], at: int, step: int, width: int, count: int
 ) -> None:
     """Copy ``count`` fields of ``width`` bytes, ``by`` and ``step`` bytes apart."""
-    # lengths that are constants become single instructions
+    # A copy of constant length compiles to a single instruction.
     if width == 8:
         for i in range(count):
             copy_bytes(target, to + i * by, source, at + i * step, 8)
@@ -63,7 +62,7 @@ def _copy_strided(
 def split_heads(
     heads: NDArray[np.uint8], places: NDArray[np.int64], widths: NDArray[np.int64], out: NDArray[np.uint8]
 ) -> None:
-    """Copy the fields of all heads to ``out``, field after field, each at a multiple of 8; below 1 is no width."""
+    """Copy the fields of all heads to ``out``, field after field, each at a multiple of 8. Skip widths below 1."""
     count, stride = heads.shape
     flat = heads.reshape(-1)
     at = 0
@@ -122,7 +121,7 @@ def row_length(data: NDArray[np.uint8], at: Int) -> int:
 
 @kernel
 def lengths_at(data: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the lengths of the variable rows that start at ``starts``; 0 where one would lie outside the data."""
+    """Return the lengths of the variable rows that start at ``starts``; 0 for a row outside the data."""
     lengths = np.zeros(starts.size, np.int64)
     for i in range(starts.size):
         if 0 <= starts[i] <= data.size - 4:
@@ -134,7 +133,7 @@ def lengths_at(data: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np
 def count_chained_rows(
     data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> int:
-    """Count the variable rows that lie one after another in each cell."""
+    """Count the variable rows that follow one another in each cell."""
     for i in range(begins.size):
         at = begins[i]
         end = at + lengths[i]
@@ -161,7 +160,7 @@ def list_chained_rows(
     stride: int,
     starts: NDArray[np.int64],
 ) -> None:
-    """Write where each row of each cell starts; ``stride`` 0 means that rows carry their own length."""
+    """Write where each row of each cell starts. If ``stride`` is 0, rows contain their own length."""
     written = 0
     for i in range(begins.size):
         at = begins[i]

@@ -1,4 +1,4 @@
-"""Columns of nested types: each made of simpler columns, or of rows, so nothing here touches bytes.
+"""Columns of nested types. They consist of simpler columns or of rows, so nothing here handles bytes.
 
 =================================  =====================================================================
 type                               slots
@@ -72,9 +72,9 @@ class StructColumn(Column):
 
 
 class ListColumn(Column):
-    """Lists of every kind: a cell is its items, encoded as rows, end to end; a NULL has none.
+    """Lists of every kind. A cell is the sequence of its items, encoded as rows; a NULL list has no items.
 
-    Arrow's fixed-size lists have items also where they are NULL: those come back as NULL items.
+    Arrow's fixed-size lists have items even if they are NULL. Those are decoded as NULL items.
     """
 
     slots = (VARIABLE,)
@@ -111,11 +111,11 @@ class ListColumn(Column):
     def _items(
         self, array: pa.Array, nulls: Mask | None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], pa.RecordBatch, Mask | None]:
-        """Return where each list begins among the items, how many it has, the items, and which are in no list."""
+        """Return where each list begins among the items, its length, the items, and which items are in no list."""
         first, sizes = self._extents(array)
         if nulls is not None:
             sizes = np.where(nulls, 0, sizes)
-        # Items outside every list (of a slice, or of a view) stay behind.
+        # Items outside every list (of a slice, or of a view) are left out.
         used = sizes > 0
         low = int(first[used].min()) if used.any() else 0
         high = int((first + sizes)[used].max()) if used.any() else 0
@@ -123,7 +123,7 @@ class ListColumn(Column):
         items = [child.slice(low, high - low) for child in self._children(array)]
         outside = None
         if (nulls is not None or self._view) and int(sizes.sum()) != high - low:
-            # those between two lists may be no values at all
+            # Items between two lists may be invalid values.
             steps = np.zeros(high - low + 1, np.int64)
             np.add.at(steps, first[used], 1)
             np.add.at(steps, (first + sizes)[used], -1)
@@ -151,7 +151,7 @@ class ListColumn(Column):
         return self._array(cell.nulls, counts, items, rows)
 
     def _extents(self, array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where each list's items start among all items, and how many there are."""
+        """Return where each list's items start among all items, and the number of items."""
         count = len(array)
         if self._size is not None:
             first = (np.arange(count, dtype=np.int64) + array.offset) * self._size
@@ -183,7 +183,7 @@ class ListColumn(Column):
 
 
 class UnionColumn(Column):
-    """A union: the type code and every child, of which only the one that the code names means anything."""
+    """A union: the type code and every child. Only the child that the code selects has a meaning."""
 
     def __init__(self, type_: pa.DataType, children: Sequence[Column], codec_for: CodecFor) -> None:
         super().__init__(type_)
@@ -208,7 +208,7 @@ class UnionColumn(Column):
     def _parts(
         self, array: pa.Array, codes: NDArray[np.int8], hidden: Mask | None
     ) -> Iterator[tuple[Column, pa.Array, Mask]]:
-        """Yield each child, its values row by row, and which rows are another child's."""
+        """Yield each child, its values row by row, and which rows belong to another child."""
         for i, (code, child) in enumerate(zip(self._codes, self._children, strict=True)):
             values = array.field(i)
             others = codes != code
@@ -222,7 +222,7 @@ class UnionColumn(Column):
     def join(self, cells: Sequence[Cells], rows: int) -> pa.Array:
         codes = cells[0].values.view(np.int8)
         if cells[0].nulls is not None:
-            # Hidden by a NULL parent; a union must still name one of its children.
+            # Hidden by a NULL parent, but the code of a union must still select one of its children.
             codes = np.where(cells[0].nulls, np.int8(self._codes[0]), codes)
         children = []
         offsets = np.zeros(rows, dtype=np.int32)

@@ -1,8 +1,8 @@
-"""How many bytes the rows of a batch take, whatever they share.
+"""Counts the bytes of a batch's rows, whatever buffers they share.
 
-A slice of a batch shares its parent's buffers. Arrow's ``nbytes`` counts for most columns only what the slice shows;
-of a dictionary and of views it counts everything: one row of a dictionary of a million names would be as large as all
-names. Where room for rows is measured out, as in a stream buffer, a row is to count as the bytes of its own values.
+A slice of a batch shares its parent's buffers. For most columns Arrow's ``nbytes`` counts only the slice. For
+dictionaries and views it counts everything: one row of a dictionary with a million names would be as large as all
+names. Where memory for rows is limited, as in a stream buffer, a row must count as the bytes of its own values.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def batch_bytes(batch: pa.RecordBatch) -> int:
 
 
 class BatchBytes:
-    """`batch_bytes` for batches of one schema. Where all columns have a fixed width, no buffer is looked at.
+    """`batch_bytes` for batches of one schema. If all columns have a fixed width, no buffer is inspected.
 
-    Asking Arrow gives the interpreter's lock away, and a thread beside may keep it for milliseconds.
+    A call into Arrow releases the GIL, and another thread may then hold it for milliseconds.
 
     >>> schema = pa.schema({"id": pa.int64(), "amount": pa.int32()})
     >>> BatchBytes(schema)(pa.record_batch({"id": [1, 2], "amount": [3, 4]}, schema=schema))
@@ -43,7 +43,7 @@ class BatchBytes:
 
     def __init__(self, schema: pa.Schema) -> None:
         bits = [_bits(kind) for kind in schema.types]
-        # a bit more for each value: it may be NULL
+        # One more bit per value: it may be NULL.
         self._row_bits = None if None in bits else sum(width + 1 for width in bits if width is not None)
 
     def __call__(self, batch: pa.RecordBatch) -> int:
@@ -54,7 +54,7 @@ class BatchBytes:
 
 
 def _bits(kind: pa.DataType) -> int | None:
-    """Return the width of a type, if it is a fixed one."""
+    """Return the width of a type in bits, or None if it is not fixed."""
     if pa.types.is_dictionary(kind) or kind.num_fields or isinstance(kind, pa.BaseExtensionType):
         return None
     try:
@@ -65,7 +65,7 @@ def _bits(kind: pa.DataType) -> int | None:
 
 @lru_cache(maxsize=1024)
 def _shares(kind: pa.DataType) -> bool:
-    """Say whether ``nbytes`` of a slice counts more than the slice."""
+    """Return whether ``nbytes`` of a slice counts more than the slice."""
     if isinstance(kind, pa.BaseExtensionType):
         return _shares(kind.storage_type)
     if pa.types.is_dictionary(kind) or _is_view(kind) or _is_list_view(kind):
@@ -83,7 +83,7 @@ def _bytes(array: pa.Array) -> int:
         return int(array.indices.nbytes) + _share(array.dictionary, len(array))
     if _is_view(kind):
         if len(array) == 0:
-            return 0  # its buffer may be anything
+            return 0  # its buffers may be anything
         lengths = np.frombuffer(array.buffers()[1], np.int32, 4 * len(array), _VIEW_BYTES * array.offset)[::4]
         return _VIEW_BYTES * len(array) + int(lengths[lengths > _INLINE_BYTES].sum())
     if _is_list_view(kind):
@@ -100,7 +100,7 @@ def _bytes(array: pa.Array) -> int:
 
 
 def _listed(array: pa.Array) -> pa.Array:
-    """Return the values of lists; Arrow's ``flatten`` leaves those below NULLs out, and cannot do so for all types."""
+    """Return the values of lists. Arrow's ``flatten`` omits values under NULLs, and does not support all types."""
     if isinstance(array, pa.FixedSizeListArray):
         return array.values.slice(array.offset * array.type.list_size, len(array) * array.type.list_size)
     begin, end = array.offsets[0].as_py(), array.offsets[len(array)].as_py()
@@ -108,7 +108,7 @@ def _listed(array: pa.Array) -> pa.Array:
 
 
 def _share(values: pa.Array, rows: int) -> int:
-    """Return the bytes of ``rows`` values, on average."""
+    """Return the bytes of ``rows`` values of average size."""
     return _bytes(values) * rows // max(1, len(values))
 
 

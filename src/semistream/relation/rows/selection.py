@@ -1,7 +1,7 @@
-"""Pick rows out of a batch, whatever its columns are.
+"""Selects rows of a batch, whatever its columns are.
 
-Arrow's own ``take`` and ``filter`` are fast, but know nothing of string views (which is what Polars gives) and
-run-end encoded columns, nor of columns nested around them. Those go through the row codec, which knows all types.
+Arrow's ``take`` and ``filter`` are fast, but do not support string views (which Polars returns), run-end encoded
+columns, and columns that contain these. Such columns go through the row codec, which supports all types.
 """
 
 from __future__ import annotations
