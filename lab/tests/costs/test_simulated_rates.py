@@ -12,6 +12,7 @@ from semistream_lab.experiments.measure.windows import Run
 from semistream_lab.experiments.spec import Point, Workload
 
 pytestmark = pytest.mark.slow
+LONG = pytest.mark.long
 
 ROWS = 200_000
 SEEK = 0.0085 * ROWS / 20e6
@@ -38,13 +39,14 @@ def measured(
     return rate, model
 
 
-@pytest.mark.parametrize("share", [0.01, 0.03, 0.1])
+@pytest.mark.parametrize("share", [pytest.param(0.01, marks=LONG), 0.03, pytest.param(0.1, marks=LONG)])
 @pytest.mark.parametrize("algorithm", modelled())
 def test_model_is_within_a_tenth_of_a_simulated_run(algorithm, share):
     rate, model = measured(algorithm, share, exponent=1.0)
     assert model == pytest.approx(rate, rel=0.1)
 
 
+@LONG
 @pytest.mark.parametrize("algorithm", ["meshjoin", "hybridjoin", "cachejoin", "ssij"])
 @pytest.mark.parametrize(("exponent", "shape"), [(0.0, "random"), (0.5, "noperm")])
 def test_model_knows_other_skews(algorithm, exponent, shape):
@@ -52,18 +54,21 @@ def test_model_knows_other_skews(algorithm, exponent, shape):
     assert model == pytest.approx(rate, rel=0.05 if algorithm == "ssij" else 0.1)
 
 
+@LONG
 @pytest.mark.parametrize("algorithm", ["x_hybridjoin", "cmeshjoin", "p_cachejoin", "op_cachejoin"])
 def test_model_is_as_near_where_it_chooses_the_split(algorithm):
     rate, model = measured(algorithm, 0.05, 1.0, tuned=True)
     assert model == pytest.approx(rate, rel=0.1)
 
 
+@LONG
 @pytest.mark.parametrize("algorithm", ["hybridjoin", "x_hybridjoin"])
 def test_model_knows_the_waves_of_frequent_keys_that_lie_together(algorithm):
     rate, model = measured(algorithm, 0.03, 1.0, "noperm", tuned=True, windows=4)
     assert model == pytest.approx(rate, rel=0.1)
 
 
+@LONG
 def test_model_knows_that_the_last_partition_is_short():
     # nine partitions and a tenth of one: that one is read as often as the others, and soon
     options = {"partition_pages": 333, "in_flight": 1}
@@ -71,6 +76,7 @@ def test_model_knows_that_the_last_partition_is_short():
     assert model == pytest.approx(rate, rel=0.03)
 
 
+@LONG
 def test_model_knows_the_portions_of_ssij_and_the_pages_of_long_keys():
     # the buffer's threshold is passed by most of a portion, and wanted keys that are neighbours share a page
     workload = Workload(rows=ROWS, row_bytes=128, rows_per_key=320, shape="noperm", fill=0.8)
@@ -79,6 +85,7 @@ def test_model_knows_the_portions_of_ssij_and_the_pages_of_long_keys():
     assert model == pytest.approx(rate, rel=0.05)
 
 
+@LONG
 def test_model_knows_the_published_x_hybridjoin():
     # tuples that pinned pages answer take the room of others until they are found there
     options = {"partition_pages": 100, "pinned_pages": 100, "in_flight": 1, "by_frequency": True, "scan_pinned": True}

@@ -117,7 +117,7 @@ def algorithms_and_hows() -> Iterator[ParameterSet]:
             yield pytest.param(algorithm, how, marks=[] if how in chosen else [pytest.mark.long])
 
 
-@pytest.mark.parametrize(("algorithm", "how"), algorithms_and_hows())
+@pytest.mark.parametrize(("algorithm", "how"), [*algorithms_and_hows()])
 def test_streaming_query_equals_sparks_batch_join(
     spark: SparkSession,
     relation: str,
