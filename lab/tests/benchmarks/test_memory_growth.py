@@ -21,6 +21,9 @@ from semistream_lab.cli.bench.memory import growth_table
 pytestmark = pytest.mark.slow
 
 SPEC = MemorySpec(rows=200_000, tuples=500_000, batch_rows=20_000, direct=False)
+LONG = pytest.mark.long
+FEW = ("hybridjoin", "cachejoin", "ssij", "adaptivejoin")
+"""Joins that have no memory in common: the others are measured by make test-all."""
 BOUNDED = [algorithm for algorithm in semistream.algorithms() if find(algorithm).bounded]
 
 # A run this short has no right to the whole allowance. Joins took 4 to 7 MB of it; with kernels to compile, 16.
@@ -34,7 +37,7 @@ def relation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return prepare(SPEC, tmp_path_factory.mktemp("memory"))
 
 
-@pytest.mark.parametrize("algorithm", BOUNDED)
+@pytest.mark.parametrize("algorithm", [pytest.param(one, marks=[] if one in FEW else [LONG]) for one in BOUNDED])
 def test_resident_memory_stays_within_the_budget(algorithm: str, relation: Path) -> None:
     growth = measure_apart(algorithm, relation, SPEC, memory="10%")
     assert growth.tuples == SPEC.tuples
