@@ -1,6 +1,6 @@
-"""How ADAPTIVEJOIN lays its memory out: the window, the arena of rows, and the frames that pages are read into.
+"""How ADAPTIVEJOIN divides its memory: the window, the arena of rows, and the frames that pages are read into.
 
-Said once, for the join and for its cost model; nothing here holds anything.
+The join and its cost model share these formulas. This module allocates nothing.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ LEAST_KEYS = 16
 LEAST_TUPLES = 16
 LEAST_WINDOW = 4096
 _KEYS_A_ROW = 1.125
-"""Places for keys for each row: those of keys that R does not have, or that are not read yet."""
+"""Places for keys per row: more than one, because keys that R does not have or that are not read yet need places."""
 _LEAST_TAKEN = LEAST_WINDOW + LEAST_TUPLES * Window.bytes_per_tuple
 
 
 def least_bytes(frame_bytes: int, row: int) -> int:
-    """Return the least that all parts need, with frames of so many bytes and rows that take ``row`` in the arena."""
+    """Return the minimum bytes of all parts, for frames of ``frame_bytes`` and rows that need ``row`` in the arena."""
     return (
         LEAST_TUPLES * Window.bytes_per_tuple
         + LEAST_KEYS * (row + 2 * HotRows.bytes_per_key)
@@ -51,19 +51,19 @@ def least_bytes(frame_bytes: int, row: int) -> int:
 
 
 def mean_row(relation: Relation) -> float:
-    """Return the bytes of a row of R, as it is stored."""
+    """Return the mean bytes of a row of R, as stored."""
     return relation.layout.mean_row(relation.page_bytes, relation.rows_per_page)
 
 
 def least_memory(relation: Relation, *, ranged: bool) -> int:
-    """Return the least that all parts need for R."""
+    """Return the minimum bytes of all parts for R."""
     row = HotRows.bytes_per_row(relation.codec, mean_row(relation))
     more = LEAST_TUPLES * bytes_per_interval(relation) if ranged else 0
     return least_bytes(relation.device.frame_bytes, row) + more
 
 
 def tuple_bytes(schema: pa.Schema, stored: float) -> float:
-    """Return what a tuple takes in the window; where types vary in length, about what it takes when stored."""
+    """Return the bytes of a tuple in the window; for variable-length types an estimate from its stored size."""
     try:
         return float(sum(field.type.bit_width for field in schema) / 8) + Window.bytes_per_tuple
     except ValueError:
@@ -72,7 +72,7 @@ def tuple_bytes(schema: pa.Schema, stored: float) -> float:
 
 @dataclass(frozen=True)
 class AdaptiveOptions:
-    """What the user says of the memory; see `AdaptiveJoin`."""
+    """The user's settings for the memory; see `AdaptiveJoin`."""
 
     window: int | None
     aging: float
@@ -86,35 +86,35 @@ class AdaptiveOptions:
 
 @dataclass(frozen=True)
 class WindowParts:
-    """A window, and the rows that are left beside it."""
+    """Sizes of a window, and of the arena that shares the memory with it."""
 
     limit: int
     """Bytes of tuples in the window."""
     tuples: int
-    """Tuples of it, each of which has a number too."""
+    """Tuples of the window; each also has a number."""
     rows: int
     """Rows of the arena."""
 
     @property
     def taken(self) -> int:
-        """Bytes of the window with its numbers."""
+        """Bytes of the window, including its numbers."""
         return self.limit + self.tuples * Window.bytes_per_tuple
 
 
 @dataclass(frozen=True)
 class AdaptiveLayout:
-    """What window and arena share.
+    """The memory that window and arena share.
 
     Parameters
     ----------
     room
-        Bytes of both together, but for what the arena takes without any row.
+        Bytes of both together, without the fixed bytes of the arena.
     row
-        What a row takes in the arena.
+        Bytes of a row in the arena.
     keys
         Places for keys in the arena.
     most_rows
-        Rows that are enough for all of R, if they fit; else None.
+        Rows needed to hold all of R, if they fit; else None.
 
     Examples
     --------
@@ -133,10 +133,10 @@ class AdaptiveLayout:
 
     @classmethod
     def of(cls, room: int, row: int, rows_of_r: int, uneven: int = 0, window: int = 0) -> AdaptiveLayout:
-        """Lay out ``room`` for an R of so many rows.
+        """Divide ``room`` for an R of ``rows_of_r`` rows.
 
-        ``uneven``: rows more that it may take, as they vary in length; ``window``: bytes that the window will keep, if
-        not all of R fits.
+        ``uneven``: extra rows that R may need, because rows vary in length. ``window``: bytes reserved for the window
+        if R does not fit.
         """
         key, most_rows = HotRows.bytes_per_key, None
         keys = int(int((room - max(window, _LEAST_TAKEN)) / (row + _KEYS_A_ROW * key)) * _KEYS_A_ROW)
@@ -150,26 +150,26 @@ class AdaptiveLayout:
 
     @classmethod
     def of_ranges(cls, room: int, row: int) -> AdaptiveLayout:
-        """Lay out ``room`` where no row is kept."""
+        """Divide ``room`` for a join on ranges, which keeps no rows."""
         return cls(room, row, LEAST_KEYS, LEAST_KEYS)
 
     @property
     def free(self) -> int:
-        """Bytes for tuples and rows: the room without places for keys."""
+        """Bytes for tuples and rows: the room without the places for keys."""
         return self.room - self.keys * HotRows.bytes_per_key
 
     @property
     def least(self) -> int:
-        """The smallest room with as many places for keys."""
+        """The smallest room with this number of places for keys."""
         return _LEAST_TAKEN + LEAST_KEYS * self.row + self.keys * HotRows.bytes_per_key
 
     @staticmethod
     def least_room(row: int) -> int:
-        """Return the smallest room of all."""
+        """Return the smallest possible room."""
         return _LEAST_TAKEN + LEAST_KEYS * (row + 2 * HotRows.bytes_per_key)
 
     def within(self, room: int) -> AdaptiveLayout:
-        """Return this with another room; all rows of R are to fit only if they do."""
+        """Return this layout with another room; ``most_rows`` becomes None if R no longer fits."""
         key, most_rows = HotRows.bytes_per_key, self.most_rows
         if most_rows is not None and most_rows * self.row + self.keys * key + _LEAST_TAKEN > room:
             most_rows = None
@@ -177,11 +177,11 @@ class AdaptiveLayout:
 
     @staticmethod
     def bytes_beside(each: float) -> int:
-        """Return what a window has beside tuples that take ``each``: if all are lent, room for some that are not."""
+        """Return the extra bytes of a window of tuples of ``each`` bytes: if all are lent, room for some of its own."""
         return LEAST_WINDOW if each <= Window.bytes_per_tuple else 0
 
     def parts(self, tuples: float, each: float) -> WindowParts:
-        """Return a window of ``tuples``, or as many as fit, that take ``each`` bytes with their numbers."""
+        """Return the parts for a window of ``tuples``, or the most that fit, of ``each`` bytes including the number."""
         most = max(_LEAST_TAKEN, self.free - (self.most_rows or LEAST_KEYS) * self.row)
         own = self.bytes_beside(each)
         taken = min(max(_LEAST_TAKEN, own + int(tuples * each)), most)
@@ -189,6 +189,6 @@ class AdaptiveLayout:
         return self.parts_for(held, taken - held * Window.bytes_per_tuple)
 
     def parts_for(self, tuples: int, limit: int) -> WindowParts:
-        """Return a window of ``tuples`` that take ``limit`` bytes beside their numbers, which must fit."""
+        """Return the parts for a window of ``tuples`` with ``limit`` bytes, without numbers; they must fit."""
         rows = max(LEAST_KEYS, int((self.free - limit - tuples * Window.bytes_per_tuple) // self.row))
         return WindowParts(limit, tuples, rows if self.most_rows is None else min(rows, self.most_rows))

@@ -36,35 +36,35 @@ from semistream.structures.hot.hot_rows import HotRows
 __all__ = ["AdaptiveMemory"]
 
 _FILES_WINDOW_SHARE = 0.15
-"""The window's share where the arena lies in files, whose size must not change."""
+"""The window's share of memory if the arena is in files, whose size must not change."""
 _SMALL = 256
-"""Pages of an R that is held whole from the start, if it fits; a larger one when as many pages have been read."""
+"""Pages: an R up to this size that fits is loaded at the start; a larger one after reading as many pages as it has."""
 _MOST_WHOLE = 1 << 17
-"""Tuples of a window where R is held whole: there are no reads to share."""
+"""Maximum tuples of a window if all of R may be held: then there are no reads to share."""
 USUAL, READ, _TRIED = 0, 1, 2
-"""What has been learned: the share of keys known that there usually is, pages read, whether R was tried to be held."""
+"""Places in ``learned``: the usual share of known keys, pages read, whether holding all of R was tried."""
 _OTHER = 1.1
-"""Numbers of rows of a key that are told from each other differ by this factor."""
+"""Means of rows per key are rounded to powers of this factor."""
 _FRAMES_PART, _INTERVALS_PART = 4, 2
 _MOST_INTERVALS = 1 << 17
-"""On ranges: parts of the memory for frames and for what is known of intervals, and how many at most."""
+"""On ranges: frames get a quarter of the spare memory, intervals get half; and the maximum number of intervals."""
 
 
 class AdaptiveMemory:
-    """The parts of the memory, how they are laid out, and how they move.
+    """The parts of the memory, their sizes, and how memory moves between them.
 
     Parameters
     ----------
     relation, options
-        R, and what the user wants.
+        R, and the user's settings.
     budget
-        Of which all that is free is taken.
+        The budget; all that is free is used.
     inbox, updates
-        What every join has for tuples that came, which becomes the window's; and what updates of R take.
+        The reservation of every join for arrived tuples, which becomes the window's; and that for updates of R.
     schema, row_bytes
-        Of the stream; bytes of a row of it when stored.
+        Schema of the stream; bytes of a stream row when stored.
     results
-        Bytes of results, which are made when all has been read and the frames have been let go.
+        Bytes of results, which are made after all pages have been read and the frames have been released.
     """
 
     def __init__(
@@ -85,14 +85,14 @@ class AdaptiveMemory:
         self._updates = updates
         self._tuple_bytes = tuple_bytes(schema, row_bytes)
         self.stored_row_bytes = mean_row(relation)
-        """Bytes of a row of R, as it was when this was laid out."""
+        """Mean bytes of a row of R when the memory was divided."""
         self.most_intervals = 0
-        """On ranges, tuples that are swept at once."""
+        """On ranges: maximum number of tuples that are swept together; otherwise 0."""
         self._take_frames(results)
         self._lay_out()
         self._open_arena(schema)
 
-    # -- taking it ----------------------------------------------------------------------------------------
+    # -- allocation ---------------------------------------------------------------------------------------
 
     def _take_frames(self, results: int) -> None:
         relation, frame = self.relation, self.relation.device.frame_bytes
@@ -110,20 +110,20 @@ class AdaptiveMemory:
         self.fetch = self._frames.fetch
 
     def _lay_out(self) -> None:
-        """Say what window and arena share."""
+        """Set how much memory window and arena share."""
         relation = self.relation
         row = HotRows.bytes_per_row(relation.codec, self.stored_row_bytes)
         room = self._budget.free + self._inbox.bytes - HotRows.fixed_bytes
         rows_of_r = relation.row_count
         if self.options.arrays is not None:
-            # sizes stay as they are when R is updated a little, or what was left in files would be of no use
+            # Sizes must not change after a small update of R, or the arena that was left in files could not be used.
             more = growth_of_index(relation.page_count, relation.index_bytes)
             smaller = max(coarse(room - more), AdaptiveLayout.least_room(row))
             room, rows_of_r = min(room, smaller), coarse(rows_of_r, up=True)
         if self.options.ranged:
             self.layout = AdaptiveLayout.of_ranges(room, row)
         else:
-            # rows that vary in length are not as long as reckoned
+            # The rows of R may need more than their mean length suggests.
             uneven = rows_of_r // 8 + 16 if relation.codec.variable else 0
             shared = self.options.arrays is None or self.options.window is not None
             window = 0 if shared else int(_FILES_WINDOW_SHARE * room)
@@ -135,7 +135,7 @@ class AdaptiveMemory:
         )  # fmt: skip
 
     def _open_arena(self, schema: pa.Schema) -> None:
-        """Share what is free out between window and arena."""
+        """Divide the free memory between window and arena."""
         relation, layout = self.relation, self.layout
         parts = layout.parts(self._first_window(), self._tuple_bytes)
         named = f"{HotRows.FORMAT}; {layout.keys} keys, {parts.rows} rows of {layout.row} B; "
@@ -148,11 +148,11 @@ class AdaptiveMemory:
         )  # fmt: skip
         self.learned = (arrays or in_memory)("learned", 3, np.float64)
         self.may_hold_all = layout.most_rows is not None and not self.options.ranged and not self.learned[_TRIED]
-        """Whether R may yet be held whole."""
+        """Whether R fits, and holding all of it has not been tried yet."""
         self._arena_part = self._budget.reserve("arena", self.arena.nbytes)
 
     def _first_window(self) -> float:
-        """Return the tuples of the window as long as the stream is not known."""
+        """Return the tuples of the window while the stream is still unknown."""
         if self.options.window is not None:
             return self.options.window
         if self.options.ranged:
@@ -164,19 +164,19 @@ class AdaptiveMemory:
     # -- an R that fits -----------------------------------------------------------------------------------
 
     def should_hold_all(self) -> bool:
-        """Whether R fits and enough of it has been read for reading all of it to pay."""
+        """Return whether R fits, and enough pages were read that reading all of R is worth it."""
         if not self.may_hold_all or self.arena.whole:
             return False
         return self.relation.page_count <= _SMALL or self.learned[READ] >= self.relation.page_count
 
     def hold_all(self) -> int:
-        """Read all of R into the arena, or leave it at that if it turns out not to fit.
+        """Read all of R into the arena; if it turns out not to fit, do not try again.
 
-        Returns how many tuples waited for rows that are held now: memory answers them, as all that follow.
+        Returns how many waiting tuples are answered from memory now. They count as cache hits.
         """
         arena = self.arena
         waiting = int(np.count_nonzero(np.isin(self.window.numbers, arena.unknown())))
-        self.may_hold_all = False  # tried once
+        self.may_hold_all = False  # try only once
         self.learned[_TRIED] = 1
         arena.reset(arena.places())
         try:
@@ -195,48 +195,48 @@ class AdaptiveMemory:
         return waiting if arena.whole else 0
 
     def _take_page(self, frames: Bytes) -> bool:
-        """Put all rows of some pages into the arena; return whether they fit."""
+        """Put all rows of these pages into the arena; return whether they fit."""
         keys, _, starts = page_keys(frames, self.relation.layout.stride)
         numbers = np.empty(keys.size, np.int32)
         done, _ = self.arena.number(keys, np.ones(keys.size, np.bool_), numbers)
         return done == keys.size and self.arena.attach(numbers, self.fetch.rows_at(frames.reshape(-1), starts))
 
-    # -- moving it ----------------------------------------------------------------------------------------
+    # -- moving memory ------------------------------------------------------------------------------------
 
     @property
     def is_fixed(self) -> bool:
-        """Whether memory stays where it is: as the user says, in files, or until R is held whole."""
+        """Whether memory does not move: the user fixed it, the arena is in files, or R is or may be held completely."""
         options = self.options
         if options.arrays is not None or options.window is not None or options.ranged:
             return True
-        # what updates of R hold is not in the split
+        # The split does not include the memory of updates of R.
         return self.may_hold_all or self.arena.whole or self._updates.bytes > 0
 
     def bytes_held(self, *, lent: bool) -> float:
-        """Return what a tuple takes in the window, where those of a batch are lent, or not."""
+        """Return the bytes of a tuple in the window, if the tuples of a batch are lent or not."""
         return float(Window.bytes_per_tuple) if lent else self._tuple_bytes
 
     def learn_rows_a_key(self, rows: float) -> None:
-        """Reckon with about so many rows of a key from now on."""
-        rows = _OTHER ** round(math.log(rows, _OTHER))  # the same for numbers that differ by little
+        """Use this mean number of rows per key from now on, rounded."""
+        rows = _OTHER ** round(math.log(rows, _OTHER))  # similar means give the same result
         keys = max(1, round(self.relation.row_count / rows))
         self.split = dataclasses.replace(self.split, keys=keys, key_bytes=self.layout.row * rows)
 
     def best_frames(self, each: float, exponent: float, batch: float, *, stay: bool) -> tuple[Split, int]:
-        """Return split and frames for batches of so many tuples of ``each`` bytes; see `FrameMemory.best`."""
+        """Return split and frames for batches of ``batch`` tuples of ``each`` bytes; see `FrameMemory.best`."""
         split = dataclasses.replace(
             self.split, room=self.layout.free - self.layout.bytes_beside(each), tuple_bytes=each
         )
         return self._frames.best(split, exponent, batch, stay=stay)
 
     def differs(self, tuples: float, each: float, factor: float) -> bool:
-        """Say if such a window, of tuples of ``each`` bytes, or the rows beside it, are more or fewer by a factor."""
+        """Return whether the tuples of such a window, or the rows that it leaves, differ from now by a factor."""
         parts = self.layout.parts(tuples, each)
         ratios = parts.tuples / self.window.tuples, parts.rows / self.arena.capacity
         return not all(1 / factor < ratio < factor for ratio in ratios)
 
     def move(self, tuples: float, frames: int | None = None) -> bool:
-        """Have a window so long and so many frames, the arena in what they leave; return False if that is in use."""
+        """Resize window and frames; the arena gets the rest. Return False if too much is in use."""
         before, change = self.layout, self._frames.more_bytes(frames)
         if frames is not None and change < 0:
             self._frames.resize(frames)
@@ -251,7 +251,7 @@ class AdaptiveMemory:
         return moved
 
     def shorten(self, tuples: float) -> None:
-        """Give rows what tuples that have left took, as far as the window is longer than that."""
+        """Shrink the window to ``tuples``, or to the tuples it still holds, and give the memory to rows."""
         window = self.window
         parts = self.layout.parts(tuples, self.split.tuple_bytes)
         parts = self.layout.parts_for(max(parts.tuples, len(window)), max(parts.limit, window.nbytes))
@@ -259,7 +259,7 @@ class AdaptiveMemory:
             self._have_parts(parts)
 
     def own_lent(self) -> None:
-        """Count what is left of a batch whose giver has gone before its end, in memory that rows had."""
+        """Count tuples that are still lent when `feed` ends as the join's own; if needed, take memory from rows."""
         if self.window.keep() or self.options.arrays is not None:
             return
         self.split = dataclasses.replace(self.split, tuple_bytes=self._tuple_bytes)
@@ -268,8 +268,8 @@ class AdaptiveMemory:
             self.window.keep()
 
     def _move(self, tuples: float) -> bool:
-        """Make the window so long, and the arena as large as that leaves; return False if too much is in use for it."""
-        # updates of R may have taken what was free when the room was reckoned
+        """Resize the window; the arena gets the rest. Return False if too much is in use."""
+        # Updates of R may have reserved memory that was free when the room was computed.
         there = self._taken + self._budget.free
         if there < self.layout.room:
             self._have(self.layout.within(there))
@@ -292,9 +292,9 @@ class AdaptiveMemory:
         self._inbox.resize(parts.taken)
 
     def lend(self, lacking: int) -> Undo | None:
-        """Do with so many bytes less, a shorter window and fewer rows; return what takes them back.
+        """Release ``lacking`` bytes by a shorter window and fewer rows; return a function that takes them back.
 
-        Returns None, with all as it was, if they are in use or cannot be done without.
+        Returns None, with nothing changed, if the bytes are in use or part of the minimum.
         """
         before, least, taken = (self.layout, self.window.tuples), self.layout.least, self._taken
         if taken - lacking < least:
@@ -310,7 +310,7 @@ class AdaptiveMemory:
             if not self._move(max(held + held // 16, shorter)):
                 self._take_back(*before)
                 return None
-            room -= max(0, needed - self._budget.free)  # arrays are a little larger than reckoned
+            room -= max(0, needed - self._budget.free)  # arrays are a little larger than computed
         return partial(self._take_back, *before)
 
     def _take_back(self, layout: AdaptiveLayout, tuples: int) -> None:
@@ -318,13 +318,13 @@ class AdaptiveMemory:
         self._move(tuples)
 
     def _have(self, layout: AdaptiveLayout) -> None:
-        """Share out as this says from now on."""
+        """Use this layout from now on."""
         self.layout = layout
         self.split = dataclasses.replace(self.split, room=layout.free)
 
     @property
     def _taken(self) -> int:
-        """Bytes that window and arena have."""
+        """Bytes reserved for window and arena, without the fixed bytes of the arena."""
         return self._inbox.bytes + self._arena_part.bytes - HotRows.fixed_bytes
 
     def check(self) -> None:

@@ -1,16 +1,16 @@
-"""How much of a budget is worth most as window, and how much as arena: what ADAPTIVEJOIN moves memory by.
+"""The best split of a budget between window and arena: how ADAPTIVEJOIN decides where memory moves.
 
-A longer window lets more tuples share a page; a larger arena answers more of them without one. With ``n`` tuples in the
-window, ``p`` the share of the stream that asks for a key and ``h`` the keys that the arena keeps beside those that are
-read for the window,
+With a longer window more tuples share a page; a larger arena answers more tuples without a read. Let the window have
+``n`` tuples, ``p`` be a key's share of the stream, and ``h`` the number of keys that the arena keeps in addition to the
+keys read for the window. Then
 
-    m(n) = Σ over the keys not kept of (1 - e^{-n·p})      keys to be read for a window
-    P    = pages · (1 - e^{-m/pages})                      their pages, if keys lie anywhere in R
-    c(n) = min(P · (S + T), S + pages · T) / n             seconds for a tuple, pages singly or in one scan
+    m(n) = Σ over the keys not kept of (1 - e^{-n·p})      keys to read for a window
+    P    = pages · (1 - e^{-m/pages})                      their pages, if keys are spread over R at random
+    c(n) = min(P · (S + T), S + pages · T) / n             seconds per tuple, pages singly or in one scan
 
-with a page's share of a call in ``T``, and the best window is where ``c(n)`` is least, among those whose keys fit into
-what they leave of the memory. The law of the keys is Zipf's, its exponent the one under which a window has as many
-distinct keys as were seen in one.
+where ``T`` includes a page's share of a call. The best window minimises ``c(n)`` among the windows whose keys fit into
+the memory that they leave. Keys are assumed to follow Zipf's law. Its exponent is chosen so that a window has the
+number of distinct keys that was observed.
 
 Examples
 --------
@@ -35,13 +35,13 @@ from semistream.core.arrays import Floats
 __all__ = ["Split", "best_window"]
 
 
-_CLASSES = 96
-_LEAST_WINDOW = 64.0
-_STEPS_AN_OCTAVE = 4
-_PARTS_OF_A_STEP = 8
-_MOST_EXPONENT = 3.0
+_CLASSES = 96  # classes of keys of similar popularity, in addition to the most popular keys
+_LEAST_WINDOW = 64.0  # tuples of the shortest window that is tried
+_STEPS_AN_OCTAVE = 4  # window lengths tried per doubling
+_PARTS_OF_A_STEP = 8  # finer steps between the best length and the next
+_MOST_EXPONENT = 3.0  # upper end of the search for the exponent
 _FILL = 0.985
-"""Share of the arena that the keys of a window may take: more would be cut in two too often."""
+"""Maximum share of the arena for the keys of a window: with more, windows would be cut in two too often."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class _Law:
 
 @functools.lru_cache(maxsize=256)
 def _law(keys: int, exponent: float) -> _Law:
-    """Return the keys by popularity, in classes: how many are more popular, how many it has, and the share of each."""
+    """Return classes of keys by popularity: number of more popular keys, number of keys, and each key's share."""
     single = np.arange(min(keys, 32) + 1.0)
     tail = np.round(single[-1] * (keys / max(single[-1], 1.0)) ** (np.arange(1, _CLASSES + 1) / _CLASSES))
     edges = np.unique(np.append(single, tail))
@@ -64,7 +64,7 @@ def _law(keys: int, exponent: float) -> _Law:
 
 @dataclass(frozen=True)
 class Split:
-    """A memory to be split.
+    """The parameters of a split of memory.
 
     Parameters
     ----------
@@ -73,13 +73,13 @@ class Split:
     keys, pages
         Distinct keys and pages of R.
     tuple_bytes, key_bytes
-        What a tuple costs in the window, and the rows of a key in the arena.
+        Bytes of a tuple in the window, and of a key's rows in the arena.
     seek, transfer
-        Seconds of a seek when many are asked for together, and of the transfer of a page.
+        Seconds of a seek when many are requested together, and of the transfer of a page.
     call
-        Seconds of the processor that a page takes as one of those that are read by one call of a scan.
+        CPU seconds per page: its share of a call that reads several pages of a scan.
     work, turn
-        Seconds that a tuple, and a window, take beside all reading.
+        Seconds of a tuple, and of a window, without reading.
     """
 
     room: float
@@ -94,12 +94,12 @@ class Split:
     turn: float = 1e-3
 
     def distinct(self, tuples: float, exponent: float) -> float:
-        """Return the distinct keys of a window."""
+        """Return the expected number of distinct keys of a window."""
         law = _law(self.keys, round(exponent, 3))
         return float(np.dot(law.count, -np.expm1(-tuples * law.share)))
 
     def exponent_of(self, tuples: float, distinct: float) -> float:
-        """Return the exponent under which so many tuples have so many distinct keys."""
+        """Return the exponent for which ``tuples`` tuples have ``distinct`` distinct keys."""
         low, high = 0.0, _MOST_EXPONENT
         for _ in range(12):
             middle = (low + high) / 2
@@ -107,7 +107,7 @@ class Split:
         return (low + high) / 2
 
     def missing(self, tuples: float, exponent: float) -> float:
-        """Return the keys to be read for a window."""
+        """Return the number of keys to read for a window."""
         law = _law(self.keys, round(exponent, 3))
         asked = law.count * -np.expm1(-tuples * law.share)
         held = max(0.0, (self.room - tuples * self.tuple_bytes) / self.key_bytes)
@@ -118,21 +118,21 @@ class Split:
         return missing
 
     def fits(self, tuples: float, exponent: float) -> bool:
-        """Say whether the keys of a window fit into what it leaves of the room."""
+        """Return whether the keys of a window fit into the room that it leaves."""
         held = (self.room - tuples * self.tuple_bytes) / self.key_bytes
         return held * _FILL >= self.distinct(tuples, exponent)
 
     def seconds(self, tuples: float, exponent: float) -> float:
-        """Return what a tuple costs in windows of so many; without end if their keys do not fit."""
+        """Return the seconds per tuple in windows of ``tuples`` tuples; infinity if their keys do not fit."""
         if not self.fits(tuples, exponent):
             return float("inf")
         pages = self.pages * -np.expm1(-self.missing(tuples, exponent) / self.pages)
-        singly = pages * (self.seek + self.transfer + 2 * self.call)  # twice as many calls, of half the frames
+        singly = pages * (self.seek + self.transfer + 2 * self.call)  # twice the calls, each of half the frames
         reading = min(singly, self.seek + self.pages * (self.transfer + self.call))
         return float((reading + self.turn) / tuples + self.work)
 
     def best(self, exponent: float, most: float = float("inf")) -> int:
-        """Return the tuples of the best window, ``most`` at most: that is what comes at once."""
+        """Return the tuples of the best window, at most ``most``, the size of a batch."""
         if self.room <= 0:
             return 1
         best, least, finer, step = 1.0, float("inf"), 1.0, 2 ** (1 / _STEPS_AN_OCTAVE)
@@ -142,13 +142,13 @@ class Split:
         while True:
             tried = min(tuples, most)
             cost = self.seconds(tried, exponent)
-            # a longer window must be worth it: tuples wait for it
+            # A longer window must save at least 1 %, because tuples wait for it.
             if cost < 0.99 * least:
                 best, least, finer = tried, cost, tried
             if cost == float("inf") or tried == most:
                 break
             tuples *= step
-        # up to a step more, where that is worth as much again
+        # Try lengths up to the next step; each must save its part of 1 %.
         for part in range(1, _PARTS_OF_A_STEP):
             tried = min(best * 2 ** (part / _PARTS_OF_A_STEP / _STEPS_AN_OCTAVE), most)
             if self.seconds(tried, exponent) < least * (1.0 - 0.01 * part / _PARTS_OF_A_STEP):
@@ -158,7 +158,10 @@ class Split:
 
 @functools.lru_cache(maxsize=256)
 def best_window(split: Split, exponent: float, batch: float) -> int:
-    """Return the tuples of the best window for batches of so many, or without end: all of one, or equal parts."""
+    """Return the tuples of the best window for batches of ``batch`` tuples: a whole batch, or equal parts of it.
+
+    An infinite ``batch`` stands for a continuous stream.
+    """
     if batch == float("inf"):
         return split.best(exponent)
     best, least, parts = batch, float("inf"), 1

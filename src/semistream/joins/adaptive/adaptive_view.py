@@ -1,4 +1,4 @@
-"""What ADAPTIVEJOIN shows of its window and of the rows that it holds."""
+"""What ADAPTIVEJOIN reports about its window and its arena of rows."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ __all__ = ["AdaptiveView"]
 
 @dataclass(frozen=True)
 class AdaptiveView(View):
-    """What every join shows, and the two parts between which memory moves."""
+    """What every join reports, and the two parts between which memory moves."""
 
     window_tuples: int
-    """Tuples that the window has room for,"""
+    """Capacity of the window in tuples."""
     window_limit: int
-    """and bytes of theirs."""
+    """Capacity of the window in bytes of tuples."""
     window_bytes: int
-    """Bytes in the window, but for what is lent."""
+    """Bytes of tuples in the window, without lent ones."""
     lent: int
-    """Tuples in the window that are still the caller's."""
+    """Tuples in the window whose memory belongs to the caller."""
     rows: int
-    """Rows that there is room for."""
+    """Capacity of the arena in rows."""

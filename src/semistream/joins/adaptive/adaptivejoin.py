@@ -36,44 +36,44 @@ if TYPE_CHECKING:
 __all__ = ["AdaptiveJoin"]
 
 _ENCODED = 1 << 16
-"""Tuples whose keys are made at once."""
+"""Maximum tuples whose keys are encoded together."""
 _MOST_RESULTS, _MOST_RESULT_BYTES = 1 << 16, 1 << 24
 
 
 class AdaptiveJoin(Join):
-    """Tuples wait as they came, each distinct key is looked up once, and results leave in the order of the stream.
+    """Joins a window of the stream at a time: looks up each distinct key once, and returns results in stream order.
 
-    A window of the stream is held as Arrow batches. Each tuple becomes the number of its key in the arena of R's rows;
-    keys whose rows are not there are sorted, located in one walk through the index, and their pages read on the plan
-    that is cheapest by the device's measured costs, several requests in flight and the next pages on their way while
-    the last are searched. Then each column of R is written in stream order by one gather, beside the stream's own
-    columns, which were never touched.
+    A window of the stream is held as Arrow batches. Each tuple gets the number of its key in the arena of R's rows.
+    Keys without rows there are sorted and located in one pass through the index. Their pages are read by the plan that
+    is cheapest at the device's measured costs. Several requests are in flight, and the next pages are read while
+    earlier ones are searched. Then one gather per column of R writes the results in stream order. The stream's own
+    columns are not copied.
 
-    What was read stays in the arena until the room is needed; then rows that fewer windows asked for go first. Keys
-    that R does not have are remembered as such. An R that fits is held whole. On ranges (``condition="between"``) a
-    window is swept along R instead, each page read once for all of its intervals, and results leave in R's order.
+    Rows stay in the arena until room is needed; then rows that fewer windows requested are evicted first. The arena
+    also records keys that R does not have. An R that fits is held completely. On ranges (``condition="between"``) each
+    page is read once for all intervals of a window, and results are in R's order.
 
     Parameters
     ----------
     window
-        Tuples of a window at most; None lets memory move between window and arena, to where it is worth most.
+        Maximum tuples of a window. None moves memory between window and arena to where it is worth most.
     wait
-        How long tuples may wait for others that need the same pages, such as ``"2s"``: a window is then served when it
-        is full or must be; `due` says when that is, and somebody must call `step` by then. None serves at every turn.
+        How long tuples may wait for others that need the same pages, such as ``"2s"``. A window is served when it is
+        full or due; call `step` by the time that `due` returns. None serves tuples in every iteration.
     deadline
-        Instead, the stream's column with the moment by which a tuple is to leave: see `deadlines_of`; NULL: none.
+        Instead of ``wait``: the stream column with each tuple's deadline; see `deadlines_of`. NULL means none.
     on_overload
-        ``"block"`` serves tuples also after their deadline, counted in `missed_deadlines`. ``"shed"`` does not serve
-        those whose deadline has passed when their turn begins: they leave without a result, in `shed_tuples`.
+        ``"block"`` also serves tuples after their deadline and counts them in `missed_deadlines`. ``"shed"`` drops
+        tuples whose deadline has passed when their iteration begins, without a result, and counts `shed_tuples`.
     clock
-        What deadlines are measured with; for a simulated device, its virtual clock.
+        The clock for deadlines; for a simulated device, its virtual clock.
     aging
         See `HotRows`.
     arrays
-        Where the arena lives, if not in this process: one that another process left is taken up.
+        Where the arena lives, if not in this process; an arena that another process left is reused.
     apart
-        Let tuples without a partner come in batches of their own, marked (`output.has_no_partner`), which takes the
-        results out of the stream's order.
+        Return tuples without a match in separate, marked batches (`output.has_no_partner`). Then results are not in
+        stream order.
     """
 
     id = "adaptivejoin"
@@ -81,9 +81,9 @@ class AdaptiveJoin(Join):
     when = "If in doubt: its memory moves to where the stream gains most; results keep the stream's order."
     place = 200
     conditions = ("equal", "between")
-    default_for = ("equal",)  # ranges share pages, which SSIJ keeps and ADAPTIVEJOIN does not
+    default_for = ("equal",)  # ranges share pages; SSIJ caches pages, ADAPTIVEJOIN does not
     mixes = in_order = keeps_cache = calibrated = True
-    stands_behind = False  # tuples go past the stream buffer
+    stands_behind = False  # tuples bypass the stream buffer
 
     _memory: AdaptiveMemory
     _follower: StreamFollower
@@ -122,17 +122,17 @@ class AdaptiveJoin(Join):
         )  # fmt: skip
         self._window, self._arena = memory.window, memory.arena
         self._finder, self._follower = RowFinder(memory, self._stats), StreamFollower(memory)
-        fields = [] if self._options.ranged else self.condition.fields  # results of a sweep are decoded from pages
+        fields = [] if self._options.ranged else self.condition.fields  # a range join decodes results from pages
         self._gather = RowGather(relation.codec, [field.name for field in fields])
         self._gather_key = RowGather(relation.codec, [] if relation.key.exact else list(relation.key.names))
         row = memory.stored_row_bytes + self._row_bytes
         self._most_results = max(1, min(self._cap, _MOST_RESULTS, int(_MOST_RESULT_BYTES / row)))
 
-    # -- what can be seen of it ---------------------------------------------------------------------------
+    # -- state and counters -------------------------------------------------------------------------------
 
     @property
     def due(self) -> float | None:
-        """The moment by which `step` must be called for all waiting tuples to leave in time; None if any time."""
+        """The time by which `step` must be called so that all waiting tuples leave in time; None if there is none."""
         return self._schedule.due(self.pending)
 
     @property
@@ -142,7 +142,7 @@ class AdaptiveJoin(Join):
 
     @property
     def shed_tuples(self) -> int:
-        """Tuples that were not served, because their deadline had passed when their turn came."""
+        """Tuples that were dropped because their deadline had passed when their iteration began."""
         return self._schedule.shed
 
     def view(self) -> AdaptiveView:
@@ -152,19 +152,19 @@ class AdaptiveJoin(Join):
             lent=window.lent, rows=self._arena.capacity,
         )  # fmt: skip
 
-    # -- tuples come in -----------------------------------------------------------------------------------
+    # -- tuples arrive ------------------------------------------------------------------------------------
 
     def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         self._check_usable()
         if not self._bound:
             self.bind(batch.schema, batch)
-        self._on_loan = batch.schema == self.schema  # or a copy is made that fits
+        self._on_loan = batch.schema == self.schema  # otherwise the batch is cast, which copies it
         self._follower.piece_came()
         try:
             yield from super().feed(batch)
             progress = Progress(self)
             while not self._window.keep():
-                self._more_coming = True  # there is no room for tuples to wait
+                self._more_coming = True  # tuples must not wait: there is no room for them
                 yield from self.step()
                 progress.turned()
         finally:
@@ -178,8 +178,8 @@ class AdaptiveJoin(Join):
 
     def _offer(self, batch: pa.RecordBatch) -> int:
         if self._in_turn:
-            return 0  # amid a turn the numbers of the window stand for what they stood for when it began
-        # no row of a lent batch takes more than the memory, or it is found out here
+            return 0  # the numbers of the window must not change during an iteration
+        # A row of a lent batch that is larger than the memory is detected here.
         ranged, lent = self._options.ranged, self._on_loan and not self._options.ranged
         most = self._memory.most_intervals if ranged else _ENCODED
         count = min(self._window.room(batch.slice(0, most), self.budget.total if lent else None), most)
@@ -192,7 +192,7 @@ class AdaptiveJoin(Join):
         keys, valid = self.condition.lows(batch)
         numbers = self._window.numbers_of_next(count)
         if ranged:
-            numbers[:] = np.where(valid, 0, -1)  # which have no bounds: there is nothing else to know
+            numbers[:] = np.where(valid, 0, -1)  # -1 marks tuples without bounds
         else:
             count, hits = self._arena.number(keys, valid, numbers, coming)
             if count == 0:
@@ -207,7 +207,7 @@ class AdaptiveJoin(Join):
         self._stats.probes += count - null
         return count
 
-    # -- one turn -----------------------------------------------------------------------------------------
+    # -- one iteration ------------------------------------------------------------------------------------
 
     def _step(self) -> Iterator[pa.RecordBatch]:
         schedule, window = self._schedule, self._window
@@ -233,7 +233,7 @@ class AdaptiveJoin(Join):
         self._follower.served(tuples, keys, distinct, missing)
 
     def _serve(self, count: int) -> Iterator[pa.RecordBatch]:
-        """Let the first tuples of the window leave, whose rows are in the arena, or that are ranges."""
+        """Join the first tuples of the window; on equality their rows are in the arena."""
         most = self._memory.most_intervals or self._most_results
         while count > 0:
             batch, numbers, due = self._window.take(min(count, most))
@@ -245,7 +245,7 @@ class AdaptiveJoin(Join):
             self._schedule.left(batch, due)
 
     def _without_shed(self, batch: pa.RecordBatch, numbers: Slots) -> tuple[pa.RecordBatch, Slots]:
-        """Let tuples go that are not served, counted."""
+        """Drop and count the tuples that are shed."""
         served = numbers != SHED
         shed = int(numbers.size - np.count_nonzero(served))
         self._schedule.shed += shed
@@ -253,7 +253,7 @@ class AdaptiveJoin(Join):
         return keep_rows(batch, served), numbers[served]
 
     def _serve_alone(self) -> Iterator[pa.RecordBatch]:
-        """Let the first tuple leave, whose rows do not fit into the arena: page after page."""
+        """Join the first tuple, whose rows do not fit into the arena, page by page."""
         batch, _, due = self._window.take(1)
         yield from self._looked_up(Tuples(self.condition.lows(batch)[0], batch), self._single)
         self._schedule.left(batch, due)
@@ -285,7 +285,7 @@ class AdaptiveJoin(Join):
             yield from self._beside(stream.at(positions), rows)
 
     def _swept(self, batch: pa.RecordBatch, numbers: Slots) -> Iterator[pa.RecordBatch]:
-        """Join on ranges: in the order of R, each page read once for all tuples."""
+        """Join on ranges: results in R's order; each page is read once for all tuples."""
         low, _ = self.condition.lows(batch)
         high = self.condition.highs(batch, low)
         served = np.flatnonzero(numbers >= 0)
@@ -299,7 +299,7 @@ class AdaptiveJoin(Join):
         yield from self._without_partner(rows.at(np.flatnonzero(~matched)))
 
     def _beside(self, stream: Leaving, rows: Slots) -> Iterator[pa.RecordBatch]:
-        """Yield tuples with the columns of a row of R each, NULL where there is none."""
+        """Yield tuples joined with one row of R each; columns of R are NULL if there is none."""
         sizes = stream.sizes + self._arena.sizes(rows) + self._blank_bytes
         for begin, end in portions(stream.rows, sizes, self._result_bytes):
             yield from self._made(
@@ -311,7 +311,7 @@ class AdaptiveJoin(Join):
         return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=self.output_schema)
 
     def _part_strangers(self, batch: pa.RecordBatch, numbers: Slots, rows: Slots) -> int:
-        """Take the rows from tuples whose key has only the same hash as R's; return how many tuples there are."""
+        """Detach the rows of tuples whose key only shares its hash with R's key; return the number of such tuples."""
         there = np.flatnonzero(rows >= 0)
         names = self.relation.key.names
         ours = pa.RecordBatch.from_arrays(self._gather_key(*self._arena.locate(rows[there])), names=list(names))
@@ -323,7 +323,7 @@ class AdaptiveJoin(Join):
     # -- updates of R -------------------------------------------------------------------------------------
 
     def after_update(self, change: Change) -> None:
-        """Forget the keys that were changed; tuples that wait will have them read anew."""
+        """Forget the changed keys; they are read again for waiting tuples."""
         if self._bound:
             self._arena.unique = self.relation.unique
             self._finder.forget(change.keys)
@@ -332,7 +332,7 @@ class AdaptiveJoin(Join):
         self._finder.forget(keys)
 
     def _give_up(self, lacking: int, patch: Patch) -> Undo:
-        """Do with less: a shorter window and fewer rows, or else start over with fewer keys and frames, too."""
+        """Release memory: shorten the window and the arena, or else start over with fewer keys and frames as well."""
         if self._options.arrays is not None:  # an arena in files keeps its size
             raise self._too_large(lacking, patch)
         return self._memory.lend(lacking) or self._start_over(patch)

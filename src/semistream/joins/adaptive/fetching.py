@@ -1,4 +1,4 @@
-"""The threads that bring pages: each lists some, reads them into frames of its own, and searches them for rows."""
+"""Threads that read pages: each lists some, reads them into its own frames, and searches them for rows."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["Fetching", "Frames"]
 
 
 class Frames(NamedTuple):
-    """Some frames, and room for the numbers of their pages."""
+    """Some frames, and a buffer for their page numbers."""
 
     listed: Ints
     frames: Bytes
 
 
 class _Part:
-    """Keys that are looked for together, and what is left to do for them."""
+    """Keys that are located together, and the progress of reading their pages."""
 
     def __init__(self, numbers: Slots, wanted: WantedRows, plan: ReadPlan) -> None:
         self.numbers = numbers
@@ -34,7 +34,7 @@ class _Part:
         self.at = 0
         """How far the plan has been listed."""
         self.coming = 0
-        """Calls that have been listed and whose pages have not been searched."""
+        """Number of calls that were listed and whose pages have not been searched yet."""
 
 
 class Reading(NamedTuple):
@@ -46,11 +46,11 @@ class Reading(NamedTuple):
 
 
 class Fetching:
-    """What the threads of one call of `PageFetch.bring` share: each lists, reads and searches pages of its own frames.
+    """Shared state of the threads of one call of `PageFetch.bring`; each lists, reads and searches its own frames.
 
-    Reading needs no lock. Searching changes the arena, so one does it at a time; if a key may have several rows, in the
-    order of the pages, for rows of a key lie in R's order. Keys are located and their reads planned by one at a time,
-    too, while another searches.
+    Reading needs no lock. Searching changes the arena, so only one thread searches at a time. If a key may have several
+    rows, pages are searched in order, because the rows of a key must be in R's order. Only one thread at a time locates
+    keys and plans their reads; another may search meanwhile.
     """
 
     def __init__(
@@ -64,12 +64,12 @@ class Fetching:
         self._in_order = not relation.unique
         self._listing, self._counting = threading.Lock(), threading.Lock()
         self._turn = threading.Condition()
-        """Held for the arena; who lists may wait for it, never the other way round."""
+        """Guards the arena. A thread that lists may wait for it; a thread that holds it never waits for listing."""
         self._error: BaseException | None = None
 
     def _planned(self, wanted: Iterator[tuple[Slots, WantedRows]]) -> Iterator[_Part]:
         for numbers, found in wanted:
-            if numbers.size == 0:  # more pages than can be asked for, for a single key
+            if numbers.size == 0:  # a single key has more pages than can be requested
                 self._fitted = False
                 return
             yield _Part(numbers, found, self._planner.plan_for(found.pages))
@@ -80,7 +80,7 @@ class Fetching:
             while self._fitted and self._error is None:
                 part = self._open[-1] if self._open else None
                 if part is None or part.at == part.plan.pages.size:
-                    # what all of its pages have been searched for is known now, and its arrays go before others come
+                    # Settle parts whose pages have all been searched; their arrays are freed before the next part.
                     with self._turn:
                         self._settle()
                     if (part := next(self._parts, None)) is None:
@@ -96,7 +96,7 @@ class Fetching:
             return None
 
     def expect(self, rows: int) -> bool:
-        """Tell the arena what comes; return whether that went well."""
+        """Announce the expected rows to the arena; return whether no error has occurred."""
         with self._turn:
             try:
                 self._arena.expect(rows)
@@ -121,7 +121,7 @@ class Fetching:
                 self._fail(error)
 
     def end(self) -> bool:
-        """Return whether all rows are in the arena; keys of which not all may be there become unknown again."""
+        """Return whether all rows are in the arena. Keys whose rows may be incomplete become unknown again."""
         self._settle()
         for part in self._open:
             self._arena.reset(part.numbers)
@@ -143,7 +143,7 @@ class Fetching:
             part.coming -= self._fitted
 
     def _settle(self) -> None:
-        """Note what is known now of parts that are done."""
+        """Settle the keys of finished parts."""
         for part in [part for part in self._open if part.coming == 0 and part.at == part.plan.pages.size]:
             self._arena.settle(part.numbers)
             self._open.remove(part)

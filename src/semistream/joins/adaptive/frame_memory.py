@@ -1,4 +1,4 @@
-"""The part of ADAPTIVEJOIN's memory that pages are read into: few frames, or more where rows can do with less."""
+"""The part of ADAPTIVEJOIN's memory that pages are read into: few frames, or more if fewer rows are enough."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from semistream.relation.relation import Relation
 __all__ = ["FrameMemory"]
 
 _MARGIN = 1.1
-"""More frames than there are must be worth it even with so much less room beside them: or they come and go."""
+"""More frames must pay off even if the remaining room is divided by this factor; otherwise their number oscillates."""
 _AS_GOOD, _WORTH_IT = 1.005, 0.97
-"""Of what costs the same, more frames are taken: keys may be wanted that are not known yet. Fewer must be worth it."""
+"""Relative costs. Costs up to the first factor are equal, and the most frames win: unknown keys may need them. Fewer
+frames than now must cost less than the second factor."""
 _FAST, _SLOW = 2e-6, 5e-5
-"""Seconds of a page's transfer: what a fast device counts with, and what is none any more."""
+"""Seconds to transfer a page: nominal value for fast devices, and the limit from which a device is not fast."""
 
 
 class FrameMemory:
-    """Frames, reserved, and the fetch that uses them.
+    """Reserves frames, and owns the `PageFetch` that uses them.
 
     Parameters
     ----------
     relation, budget
-        Where pages are read, and what the frames are reserved in.
+        Where pages are read from, and the budget for the frames.
     counts
-        Frames that there may be, first as many as at first.
+        Possible numbers of frames; the first is the initial one.
     wanted
-        Keys that may be looked for at once.
+        Maximum keys to locate together.
     results
-        Bytes that are in use only while no frames are.
+        Bytes that are in use only while the frames are not.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class FrameMemory:
     def of(
         cls, relation: Relation, budget: MemoryBudget, spare: int, wanted: int, results: int, *, fixed: bool
     ) -> FrameMemory:
-        """Take frames of ``spare`` bytes; ``fixed``: their number will not change."""
+        """Reserve frames out of ``spare`` bytes; ``fixed`` means that their number will not change."""
         frame, pages, transfer = relation.device.frame_bytes, relation.page_count, seconds_of_frame(relation)
         if fixed:
             transfer = _kind_of(transfer)
@@ -56,15 +57,16 @@ class FrameMemory:
         if relation.device.simulated:  # a call costs nothing
             return cls(relation, budget, (few,), wanted, results)
         counts = PageFetch.more_frames_for(few, spare, frame, pages, transfer)
-        if fixed:  # more of them only in the bytes that results have afterwards
+        if fixed:  # more frames only in the bytes that results use later
             counts = (max(few, min(counts[-1], results // frame)),)
         return cls(relation, budget, counts, wanted, results)
 
     def best(self, split: Split, exponent: float, batch: float, *, stay: bool = False) -> tuple[Split, int]:
-        """Return the split and the frames for batches of so many, by what a tuple costs then; ``stay``: as they are.
+        """Return the split and the frames with the lowest cost per tuple; ``stay`` keeps the current frames.
 
-        More frames leave fewer rows, so that there may be more windows; but the same pages are read by fewer calls.
-        Of those that cost the least, or hardly more, the most; fewer than there are only if that saves something.
+        More frames leave less room for rows, so that more windows may be needed; but the same pages need fewer calls.
+        Among the numbers of frames with about the lowest cost, choose the highest. Choose fewer than now only if this
+        saves enough.
         """
         now, splits, costs = self.fetch.count, {}, {}
         if len(self._bytes) == 1:
@@ -87,19 +89,19 @@ class FrameMemory:
         return splits[best], best
 
     def more_bytes(self, frames: int | None) -> int:
-        """Return the bytes that so many frames take more than there are; None: there are enough."""
+        """Return how many bytes ``frames`` frames need in addition to the current ones; None means no change."""
         return 0 if frames is None else self._bytes[frames] - self._part.bytes
 
     def resize(self, frames: int) -> None:
-        """Have so many frames, one of the numbers that there may be."""
+        """Change the number of frames to one of the possible numbers."""
         self._part.resize(self._bytes[frames])
         self.fetch.resize(frames)
 
 
 def _kind_of(transfer: float) -> float:
-    """Return what a device of this kind takes for a page, in place of what was measured.
+    """Return a nominal transfer time for devices of this kind, instead of the measured one.
 
-    Each process measures for itself, and has another number when others are at work. Sizes of arrays that the next
-    process shall take over must not go by that: it would find them to be of another layout, and throw them away.
+    Each process measures for itself, and the result varies with the load. The sizes of arrays that the next process
+    reuses must not depend on it: the next process would compute another layout and discard the arrays.
     """
     return _FAST if transfer < _SLOW else float(4.0 ** round(math.log(transfer, 4.0)))

@@ -1,21 +1,22 @@
-"""What keys that are looked for will need of ADAPTIVEJOIN's arena, learned from those before."""
+"""How much of ADAPTIVEJOIN's arena unknown keys will need, learned from earlier keys."""
 
 from __future__ import annotations
 
 __all__ = ["KeyNeeds", "Mean"]
 
 _TELLING = 512
-"""Keys that tell what others need: all before count no more than as many."""
+"""Keys: all earlier keys together have at most this weight in a mean."""
 _FALL = 0.1
-"""Where rows fit, this part less of the excess over what they needed is reckoned with."""
+"""After rows fitted, the surplus factor falls by this part of its excess over 1."""
 _CALM = 1.15
-"""What is reckoned with where all fits at once is more than before by this factor at most: others may have come."""
+"""The surplus factor remembered from windows that fitted at the first attempt grows at most by this factor at a time:
+a larger one may be due to other keys."""
 _LIKELY = 8.0
-"""A key that does not fit counts for so many times the rows of a usual one, if for as many."""
+"""Maximum weight of a key that does not fit, in multiples of the mean rows per key."""
 
 
 class Mean:
-    """A mean of what came last, ``value`` at first.
+    """A mean of recent values, initially ``value``.
 
     Examples
     --------
@@ -30,16 +31,16 @@ class Mean:
         self._count = 1
 
     def add(self, mean: float, count: int) -> None:
-        """Take in the mean of so many."""
+        """Add the mean of ``count`` values."""
         if count:
             self._count = min(self._count, _TELLING) + count
             self.value += count / self._count * (mean - self.value)
 
 
 class KeyNeeds:
-    """How many keys R lacks, how many rows the others have, and how long those are.
+    """Means of the share of keys that R does not have, of the rows of other keys, and of their lengths.
 
-    What is needed is counted in rows of usual length. Where it was not enough, more is reckoned with for a while.
+    The unit of a need is a row of mean length. If the estimate was too low, a surplus is added for a while.
     """
 
     def __init__(self) -> None:
@@ -50,16 +51,16 @@ class KeyNeeds:
 
     @property
     def rows(self) -> float:
-        """Rows that come for a key, on average; a few, even if R has lacked all."""
+        """Mean rows per key; slightly more than zero even if R had none of the keys."""
         return max(1.0 - self._absent.value, 1.0 / _TELLING) * self._rows.value
 
     @property
     def need(self) -> float:
-        """Rows of usual length that are to be kept free for a key."""
+        """Rows of mean length to keep free per key."""
         return self.rows * max(1.0, self._length.value) * self._more
 
     def came(self, keys: int, absent: int, rows: int, length: float | None) -> None:
-        """Learn from keys that were looked for: how many R lacks, the rows of the others, their length if it varies."""
+        """Learn from keys that were read: how many are absent, rows of the others, and their length if it varies."""
         self._absent.add(absent / keys, keys)
         if keys > absent:
             self._rows.add(rows / (keys - absent), keys - absent)
@@ -67,19 +68,19 @@ class KeyNeeds:
                 self._length.add(length, keys - absent)
 
     def did_not_fit(self, factor: float) -> None:
-        """Reckon with so much more."""
+        """Multiply the surplus by a factor."""
         self._more *= factor
 
     def fitted(self, most: float, *, at_once: bool) -> None:
-        """Reckon with less: keys would have fitted with ``most`` times their rows; ``at_once``: at the first go."""
+        """Lower the surplus: keys would have fitted with ``most`` times their rows; ``at_once``: at the first try."""
         self._more = max(1.0, min(most, self._more + _FALL * (1.0 - self._more)))
         if at_once:
             self._calm = min(self._more, _CALM * self._calm)
 
     def did_not_fit_alone(self, rows: int | None) -> None:
-        """Learn that it was one key that did not fit, for which others are not to be blamed.
+        """Learn that a single key did not fit, which says nothing about other keys.
 
-        It has at least so many ``rows``; None: as many as any other.
+        It has at least ``rows`` rows; None means the same number as other keys.
         """
         self._more = self._calm
         if rows is not None:

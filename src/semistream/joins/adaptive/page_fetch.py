@@ -1,4 +1,4 @@
-"""Rows of many keys out of R: located at once, read on the cheapest plan, the next pages on their way meanwhile."""
+"""Reads the rows of many keys from R: locates them together, reads by the cheapest plan, and reads ahead."""
 
 from __future__ import annotations
 
@@ -26,25 +26,27 @@ __all__ = ["PageFetch", "read_costs", "seconds_of_call", "seconds_of_frame"]
 
 
 _SETS = 4
-"""Without a ring, sets of frames, a thread each: one is searched while others are read into."""
+"""Sets of frames if there is no ring, each with its own thread: one is searched while pages are read into others."""
 _LEAST_AHEAD = 32
-"""Frames of a set at least: handing fewer over to a thread costs more than it saves."""
+"""Minimum frames of a set: handing fewer pages to a thread costs more than it saves."""
 _DENSE, _DENSE_SETS = 2, 2
-"""Pages are wanted densely by more keys than one for so many, and are then read with so many sets."""
-MOST_FRAMES = 1024
-_MOST_FRAMES_OF_ALL = 4096
-MOST_WANTED = 1 << 16
+"""Reads are dense if there is more than one key per this many pages; then the frames form this many sets."""
+MOST_FRAMES = 1024  # maximum frames that are taken without comparing costs
+_MOST_FRAMES_OF_ALL = 4096  # maximum frames
+MOST_WANTED = 1 << 16  # maximum keys to locate together
 _FRAMES_PART, _MORE_FRAMES_PARTS = 16, (8, 5, 3)
-"""Of what is left beside the least memory, one part is for frames; a larger one, where that costs less."""
+"""Frames get 1/16 of the memory above the minimum, or one of the larger parts if this costs less."""
 _WANTED_PART = 48
 _FEW_WANTED = ((1 << 16, 12), (1 << 20, 24))
-"""One is for keys that are looked for together; a larger one, up to so many bytes, as each time takes a while."""
+"""Keys to locate together get 1/48 of the memory above the minimum, or a larger part, as (bytes at most, part): each
+round takes a while."""
 _FEW_FRAMES = ((24, 4), (192, 5))
-"""But so many in any case, if they take no more than such a part: a call costs as much as many a page,"""
+"""But at least this many frames, as (frames, part), if they need at most this part: a call costs as much as reading
+many pages."""
 _WORTHWHILE_CALL = 5e-4
-"""unless it takes longer than this, in seconds."""
+"""Seconds: a call does not need more pages than it reads in this time."""
 _CALL_SECONDS = 1.5e-4
-"""What a call takes of the processor: its pages are listed, handed over and searched."""
+"""CPU seconds of a call: its pages are listed, handed over and searched."""
 
 
 class PageFetch:
@@ -53,20 +55,20 @@ class PageFetch:
     Parameters
     ----------
     relation
-        Where to look.
+        Where to read.
     frames
-        Pages in memory at once.
+        Number of pages in memory.
     wanted
-        Pages asked for in one call at most.
+        Maximum wanted pages per plan.
     max_scan
-        Pages read in one run at most, those nobody wants included.
+        Maximum pages of a run, including pages that are not wanted.
     """
 
     def __init__(self, relation: Relation, frames: int, wanted: int, *, max_scan: int = 256) -> None:
         self._relation = relation
         self.pages_wanted = 0
-        """Pages that keys were looked for in, without those that a plan reads along."""
-        # virtual time goes by while pages are read, and must not do so behind the join's back
+        """Pages that may hold wanted keys, without the other pages of a run."""
+        # On a simulated device reading advances the virtual clock, which must happen in the join's own thread.
         sets = 1 if relation.device.simulated else max(1, min(_SETS, frames // _LEAST_AHEAD))
         self._sets_count = sets
         self.resize(frames)
@@ -76,23 +78,23 @@ class PageFetch:
         self._planner = ReadPlanner(wanted, seek=seek, transfer=transfer, max_scan=max(1, min(max_scan, self._each)))
 
     def resize(self, frames: int) -> None:
-        """Have another number of frames, no fewer than at first."""
+        """Change the number of frames, to no fewer than the initial number."""
         self.count, self._each = frames, frames // self._sets_count
         self._listed = np.empty(frames, np.int64)
         self._block: Bytes | None = None
 
     def pages_of_call(self, frames: int) -> int:
-        """Return how many pages one call reads, with so many frames, where much of R is wanted."""
+        """Return how many pages one call reads with ``frames`` frames, if much of R is wanted."""
         return frames // min(self._sets_count, _DENSE_SETS)
 
     bytes_per_frame = 8
-    """What a frame costs beside its bytes."""
+    """Bytes of a frame in addition to its page."""
     bytes_per_key = 8 + 8 + 4 + 16 + 16 + 16 + ReadPlanner.bytes_per_page
-    """What a key costs while it is looked for: key, order, number, span, page and place, and the read plan."""
+    """Bytes per key while it is located: key, order, number, span, page and place, and the read plan."""
 
     @classmethod
     def frames_for(cls, spare: int, frame_bytes: int, pages: int, transfer: float) -> int:
-        """Return how many frames to have of ``spare`` bytes, for an R of so many pages of ``transfer`` seconds each."""
+        """Return how many frames to allocate out of ``spare`` bytes; each page of R takes ``transfer`` seconds."""
         each, enough = frame_bytes + cls.bytes_per_frame, int(_WORTHWHILE_CALL / max(transfer, 1e-7))
         if spare > pages * frame_bytes:
             enough = 0  # R may fit, and is then read once
@@ -101,7 +103,7 @@ class PageFetch:
 
     @classmethod
     def more_frames_for(cls, frames: int, spare: int, frame_bytes: int, pages: int, transfer: float) -> tuple[int, ...]:
-        """Return how many frames to have, fewest first: more make fewer calls, and are none if calls take long."""
+        """Return possible numbers of frames, ascending: more frames need fewer calls; only one if calls take long."""
         if spare > pages * frame_bytes:
             return (frames,)  # R may fit, and is then read once
         each, most = frame_bytes + cls.bytes_per_frame, _SETS * int(_WORTHWHILE_CALL / max(transfer, 1e-7))
@@ -110,32 +112,33 @@ class PageFetch:
 
     @classmethod
     def wanted_for(cls, spare: int) -> int:
-        """Return how many keys to look for together with ``spare`` bytes beside the least."""
+        """Return how many keys to locate together with ``spare`` bytes above the minimum."""
         few = [min(spare // part, most) for most, part in _FEW_WANTED]
         return min(max(spare // _WANTED_PART, *few) // cls.bytes_per_key, MOST_WANTED)
 
     @classmethod
     def bytes_for(cls, frames: int, frame_bytes: int, wanted: int, results: int = 0) -> int:
-        """Return what it takes beside ``results`` bytes, which are in use only while no frames are: see `let_go`."""
+        """Return the bytes in addition to ``results``, which are in use only while frames are not: see `let_go`."""
         held = frames * cls.bytes_per_frame + wanted * cls.bytes_per_key + cls.fixed_bytes()
         return held + max(0, frames * frame_bytes - results)
 
     @staticmethod
     def fixed_bytes(max_scan: int = 256) -> int:
-        """Return what it takes beside frames and keys."""
+        """Return the bytes in addition to frames and keys."""
         return ReadPlanner.bytes_for(0, max_scan)
 
     @property
     def frames(self) -> Bytes:
-        """All frames, for who reads by himself; they are there until `let_go`."""
+        """All frames, for callers that read on their own; valid until `let_go`."""
         if self._block is None:
             self._block = self._relation.frames(self.count)
         return self._block
 
     def _sets_for(self, keys: int) -> list[Frames]:
-        """Return the frames in sets: fewer and larger ones where so many keys want much of R.
+        """Return the frames in sets: fewer and larger ones if ``keys`` keys need much of R.
 
-        Those are read in long runs, for which the device needs not many calls at once, and each takes processor time.
+        Dense reads are long runs. For these the device does not need many concurrent calls, and each call costs CPU
+        time.
         """
         dense = _DENSE * keys > self._relation.page_count
         frames, each = self.frames, self.pages_of_call(self.count) if dense else self._each
@@ -145,13 +148,14 @@ class PageFetch:
         ]
 
     def let_go(self) -> None:
-        """Give the frames back, for as long as nothing is read."""
+        """Release the frames until the next read."""
         self._block = None
 
     def bring(self, arena: HotRows, unknown: Slots, rows_a_key: float = 1.0) -> bool:
-        """Bring all rows of unknown keys into an arena, each page read once; return False if they do not fit.
+        """Read all rows of unknown keys into an arena, each page once; return False if they do not fit.
 
-        Then some keys are known and the others as unknown as before. About so many rows of each are to be expected.
+        In this case some keys may be known, and the others remain unknown. ``rows_a_key`` is the expected mean of rows
+        per key.
         """
         if unknown.size == 0:
             return True
@@ -165,7 +169,7 @@ class PageFetch:
         return self._read_in_threads(arena, unknown, rows)
 
     def _stream(self, ring: RingReader, arena: HotRows, unknown: Slots, rows: int) -> bool:
-        """Bring rows in one loop, in which pages are read, checked and searched."""
+        """Read rows in one compiled loop that reads, checks and searches pages."""
         arena.expect(rows)
         for numbers, wanted in self._wanted(arena, unknown, self._planner.capacity):
             fitted = False
@@ -178,11 +182,11 @@ class PageFetch:
                     arena.reset(numbers)
             if not fitted:
                 return False
-            del numbers, wanted  # before others come
+            del numbers, wanted  # free them before the next part
         return True
 
     def _plan(self, pages: Ints) -> ReadPlan:
-        """Return the cheapest plan for pages, which are there."""
+        """Return the cheapest plan for pages, after checking that they exist."""
         if pages.size and not 0 <= int(pages[0]) <= int(pages[-1]) < self._relation.page_count:
             raise IndexError(
                 f"pages {pages[0]} to {pages[-1]} are not among the {self._relation.page_count} pages of R"
@@ -190,24 +194,24 @@ class PageFetch:
         return self._planner.plan_for(pages)
 
     def _read_in_threads(self, arena: HotRows, unknown: Slots, rows: int) -> bool:
-        """Bring rows with several threads, where requests are not in flight by themselves."""
-        # the last pages of some keys are still being read when the next keys are looked for
+        """Read rows with several threads, for devices without asynchronous requests."""
+        # The last pages of some keys are still being read while the next keys are located.
         most = max(1, self._planner.capacity // 2) if self._sets_count > 1 else self._planner.capacity
         fetching = Fetching(self._relation, self._planner, arena, self._wanted(arena, unknown, most))
         sets = self._sets_for(unknown.size)
         firsts = [(each, first) for each in sets if (first := fetching.following(each)) is not None]
         helpers = [self._helpers.submit(fetching.run, *one) for one in firsts[1:] if self._helpers is not None]
         try:
-            # who goes for the rows that come is found while the helpers' first pages are on their way
+            # Eviction candidates are chosen while the helpers' first pages are being read.
             if fetching.expect(rows) and firsts:
                 fetching.run(*firsts[0])
         finally:
-            for helper in helpers:  # frames must not be written to by a read that nobody waits for
+            for helper in helpers:  # wait: no read may still write to the frames
                 helper.exception()
         return fetching.end()
 
     def _wanted(self, arena: HotRows, unknown: Slots, most: int) -> Iterator[tuple[Slots, WantedRows]]:
-        """Cut unknown keys into parts of at most so many pages, in the order of the keys."""
+        """Cut unknown keys into parts of at most ``most`` pages, ordered by key."""
         keys = arena.keys_of(unknown)
         order = np.argsort(keys)
         unknown = unknown[order]
@@ -221,7 +225,7 @@ class PageFetch:
             del wanted
 
     def locate(self, keys: Ints, most: int) -> WantedRows:
-        """Find the pages of as many keys, which ascend, as have no more pages than that."""
+        """Locate the pages of ascending keys; only of the first keys if all have more than ``most`` pages."""
         spans = locate_spans(self._relation, keys, keys)
         pages_before = np.append(0, np.cumsum(spans.length))[spans.bounds]
         count = int(np.searchsorted(pages_before, most, side="right")) - 1
@@ -238,7 +242,7 @@ class PageFetch:
         return WantedRows(keys[:count], pages, owners, self._relation.layout, self._relation.clustered)
 
     def all_pages(self) -> Iterator[tuple[Ints, Bytes]]:
-        """Yield all of R, some pages at a time."""
+        """Yield all pages of R, some at a time."""
         each = self._each
         for begin in range(0, self._relation.page_count, each):
             pages = np.arange(begin, min(begin + each, self._relation.page_count))
@@ -255,20 +259,20 @@ class PageFetch:
 
 
 def read_costs(relation: Relation) -> tuple[float, float]:
-    """Return the seconds of a seek, when many are asked for together, and of the transfer of a page."""
+    """Return the seconds of a seek, when many are requested together, and of the transfer of a page."""
     profile = _profile(relation)
     return profile.queued_seek_seconds, profile.transfer_seconds
 
 
 def seconds_of_call(relation: Relation) -> float:
-    """Return the seconds that a call takes of those of all threads, however many pages it reads."""
+    """Return the seconds of a call, summed over threads, that do not depend on the number of pages."""
     return _CALL_SECONDS + (_profile(relation).seek_seconds / _SETS if relation.device.merges else 0.0)
 
 
 def seconds_of_frame(relation: Relation) -> float:
-    """Return the seconds of a page's transfer, by which it is said how many frames a call is worth.
+    """Return the seconds of a page's transfer from which the number of frames is computed.
 
-    A store answers no sooner than after a while, whatever it is asked for: then a page counts for a part of it.
+    An object store has a high latency for every request. Then a page counts for less, so that a call reads more pages.
     """
     profile = _profile(relation)
     part = min(1.0, _WORTHWHILE_CALL / max(profile.seek_seconds, 1e-9)) if relation.device.merges else 1.0
@@ -277,7 +281,7 @@ def seconds_of_frame(relation: Relation) -> float:
 
 def _profile(relation: Relation) -> DeviceProfile:
     if relation.page_count:
-        # whoever needs a damaged page will be told; a plan only needs to know about what reads cost
+        # A damaged page raises when it is needed. A plan only needs approximate costs of reads.
         with contextlib.suppress(CorruptPageError):
             return relation.device.profile
     return DeviceProfile(1e-4, 1e-5, 5e4, 8e8, 16, True)

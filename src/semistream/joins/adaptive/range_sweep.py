@@ -1,7 +1,7 @@
-"""ADAPTIVEJOIN on ranges: the intervals of a window swept along R, each page that any of them wants read once.
+"""ADAPTIVEJOIN on ranges: sweep along R with all intervals of a window, and read each needed page once.
 
-Rows of a range are not kept: the ranges of a stream share pages rather than rows. So the memory goes to the window, the
-frames and what is known of the intervals while they are swept. Results leave in the order of R.
+Rows of a range are not cached, because the ranges of a stream share pages rather than rows. So the memory is used for
+the window, the frames and the state of the intervals during a sweep. Results are in R's order.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from semistream.relation.relation import Relation
 __all__ = ["bytes_per_interval", "sweep"]
 
 Pairs = tuple[Ints, Ints, Ints, Bytes]
-"""Positions of intervals, and key, start and flags of a row for each."""
+"""For each pair: the position of the interval, and key, start and flags of the row."""
 
 
 def bytes_per_interval(relation: Relation) -> int:
-    """Return what an interval costs while it is swept: its ends, order, places in a chunk, and pages of each shard."""
+    """Return the bytes per interval during a sweep: its ends, order, places in a chunk, and pages of each shard."""
     return 11 * 8 + 40 * len(relation.indexes)
 
 
 @kernel
 def _next_places(first: Ints, end: Ints, segment: int, place: int, listed: Ints) -> tuple[Int, Int, Int]:
-    """List places of segments ``[first, end)``, from one on; return how many, and where to go on."""
+    """List places of the segments ``[first, end)`` from ``segment`` and ``place`` on; return how many, and the next."""
     count: Int = 0
     at: Int = segment
     here: Int = place
@@ -45,7 +45,7 @@ def _next_places(first: Ints, end: Ints, segment: int, place: int, listed: Ints)
 
 
 def _segments(first: Ints, length: Ints) -> tuple[Ints, Ints]:
-    """Return runs of pages, whose starts ascend, as segments that do not touch each other."""
+    """Merge runs of pages with ascending starts into disjoint segments."""
     some = length > 0
     first, ends = first[some], np.maximum.accumulate(first[some] + length[some])
     if first.size == 0:
@@ -55,10 +55,10 @@ def _segments(first: Ints, length: Ints) -> tuple[Ints, Ints]:
 
 
 def sweep(relation: Relation, low: Ints, high: Ints, frames: Bytes, cap: int) -> Iterator[Pairs]:
-    """Yield all pairs of intervals ``[low, high]`` and rows of R that lie in them, ``cap`` at a time.
+    """Yield all pairs of intervals ``[low, high]`` and rows of R within them, at most ``cap`` at a time.
 
-    Reads each page that any interval wants once, as many at a time as there are frames; what was yielded holds until
-    the next is asked for.
+    Reads each page that any interval needs once, at most ``len(frames)`` together. The pages of the yielded pairs are
+    in ``frames`` until the next pairs are requested.
     """
     order = np.flatnonzero(low <= high)
     order = order[np.argsort(low[order], kind="stable")]
@@ -66,7 +66,7 @@ def sweep(relation: Relation, low: Ints, high: Ints, frames: Bytes, cap: int) ->
     listed, base = np.empty(len(frames), np.int64), 0
     for index in relation.indexes:
         assert isinstance(index, ClusteredIndex)
-        # within a shard the runs of ascending intervals ascend, and so do the keys of its pages
+        # Within a shard, intervals with ascending ends have ascending runs of pages, and keys of pages ascend.
         first, end = _segments(*index.between(low, high))
         first, end, base = first + base, end + base, base + index.first.size
         begun, at, place = 0, 0, -1

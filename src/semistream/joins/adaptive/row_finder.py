@@ -1,4 +1,4 @@
-"""Brings the rows that a window of ADAPTIVEJOIN asks for into the arena, for as many of its tuples as fit."""
+"""Reads the rows that a window of ADAPTIVEJOIN needs into the arena, for the first tuples whose rows fit."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ __all__ = ["RowFinder"]
 
 
 _RISE = 0.15
-"""Where rows do not fit, keys are taken to need so much more, then twice that, and so on."""
+"""If rows do not fit, the estimated need per key rises by this part, then by twice this part, and so on."""
 _SAMPLE = 1024
-"""Rows whose length is looked at."""
+"""Rows whose length is measured."""
 _MOST_GIANTS, _AT_ONCE = 64, 2048
-"""Keys that are remembered because the rows of each do not fit, and numbers that are compared with them at once."""
+"""Maximum giants to remember: keys whose rows alone do not fit. And numbers that are compared with them together."""
 _LARGER = 1.2
-"""An arena that is larger by this factor may have room for them."""
+"""An arena that is larger by this factor may have room for the giants."""
 
 
 class RowFinder:
-    """Pins the keys of a window, and reads those whose rows are not known.
+    """Pins the keys of a window, and reads the rows of unknown keys.
 
-    What keys need is learned (`KeyNeeds`). A key that the arena has no room for, for its rows are too many or too long,
-    is remembered: the tuples before it are served together, and then it by itself.
+    The need of a key is learned (`KeyNeeds`). A giant, a key whose rows are too many or too long for the arena, is
+    remembered: the tuples before it are served together, and then its tuple alone.
 
     Parameters
     ----------
     memory, stats
-        Where rows come to, and where it is counted what was looked for.
+        The memory that rows are read into, and the counters.
     """
 
     def __init__(self, memory: AdaptiveMemory, stats: JoinStatistics) -> None:
@@ -43,9 +43,9 @@ class RowFinder:
         self._too_small = 0  # rows of the arena that did not hold them
 
     def pin(self) -> tuple[int, int]:
-        """Pin only the first tuples of the window, so many as rows of their keys will fit; 0 if not those of the first.
+        """Pin only the first tuples of the window whose rows are expected to fit; 0 if the first tuple needs a giant.
 
-        Returns how many, and the keys that the whole window has.
+        Returns the number of these tuples, and the number of keys of the whole window.
         """
         arena, window = self._memory.arena, self._memory.window
         keys, count = arena.pinned[0], self._before_giants()
@@ -54,9 +54,10 @@ class RowFinder:
         return self._pin_fitting(count), keys
 
     def find(self, count: int) -> int:
-        """Have the rows of the first ``count`` tuples, which are pinned, or of fewer if they do not fit.
+        """Read the rows of the first ``count`` tuples, which are pinned, or of fewer if they do not fit.
 
-        Returns for how many tuples; 0 if the rows of a single one are too many. Frames have been let go afterwards.
+        Returns the number of tuples whose rows are in the arena; 0 if the rows of the first tuple alone do not fit.
+        Releases the frames.
         """
         arena, window = self._memory.arena, self._memory.window
         rise = 1.0 + _RISE
@@ -76,13 +77,13 @@ class RowFinder:
         return count
 
     def release(self) -> None:
-        """Pin what is in the window again, and nothing else."""
+        """Pin the keys of all tuples in the window again, and no others."""
         arena = self._memory.arena
         arena.unpin()
         arena.pin(self._memory.window.numbers)
 
     def forget(self, keys: Ints) -> None:
-        """Forget what is known of keys, as after an update of R."""
+        """Forget what is known of keys, for example after an update of R."""
         self._memory.arena.forget(keys)
         if self._giants.size:
             self._giants = self._giants[~np.isin(self._giants, keys)]
@@ -90,19 +91,19 @@ class RowFinder:
     # -- keys that fit ------------------------------------------------------------------------------------
 
     def _pin_fitting(self, count: int) -> int:
-        """Of the first ``count`` tuples, which are pinned, pin only so many as rows of their keys will fit."""
+        """Of the first ``count`` tuples, which are pinned, keep only the first whose rows are expected to fit."""
         arena, window = self._memory.arena, self._memory.window
         while count > 1 and (unknown := int(arena.unknown().size)):
             needed = arena.pinned_rows + unknown * self._needs.need
             if needed < arena.capacity + 1:
                 break
-            # as many tuples fewer have not as many keys fewer: this goes on until it is enough
+            # The number of keys falls more slowly than the number of tuples: repeat until they fit.
             count = max(1, min(count - 1 - count // 64, int(count * arena.capacity / needed)))
             arena.pin_only(window.numbers[:count])
         return count
 
     def _bring(self) -> bool:
-        """Read the rows of all pinned keys that are not known; return False if they do not fit."""
+        """Read the rows of all pinned unknown keys; return False if they do not fit."""
         arena, fetch = self._memory.arena, self._memory.fetch
         unknown = arena.unknown()
         if unknown.size == 0:
@@ -121,7 +122,7 @@ class RowFinder:
         return fitted
 
     def _length_of(self, rows: Slots) -> float | None:
-        """Return the mean length of rows, in rows of usual length; None if none varies."""
+        """Return the mean length of rows, relative to the mean of R; None if rows have a fixed width."""
         codec = self._memory.relation.codec
         if not codec.variable or rows.size == 0:
             return None
@@ -129,7 +130,7 @@ class RowFinder:
         return mean / self._memory.stored_row_bytes
 
     def _learn(self, *, at_once: bool) -> None:
-        """Learn from the keys that are pinned, whose rows have fitted."""
+        """Learn from the pinned keys, whose rows fitted."""
         arena = self._memory.arena
         pinned, absent = arena.pinned
         if (present := pinned - absent) == 0:
@@ -143,7 +144,7 @@ class RowFinder:
     # -- keys that do not ---------------------------------------------------------------------------------
 
     def _before_giants(self) -> int:
-        """Return how many tuples come before the first that asks for a key which does not fit."""
+        """Return the number of tuples before the first that needs a giant."""
         arena, numbers = self._memory.arena, self._memory.window.numbers
         if arena.whole or arena.capacity > _LARGER * self._too_small:
             self._giants = self._giants[:0]

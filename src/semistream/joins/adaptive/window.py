@@ -1,7 +1,7 @@
-"""The window: stream tuples that are joined together, as they came.
+"""The window: stream tuples that are joined together, in order of arrival.
 
-Tuples may be *lent*: of a batch that whoever gave it has for as long as it is joined. Slices of it are views, so of a
-lent tuple the window holds nothing but its number.
+Tuples may be *lent*: they belong to a batch that the caller owns while it is joined. Slices of the batch are views, so
+the window holds only the number of a lent tuple.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ __all__ = ["Window"]
 
 
 _PARTS = 8
-"""Room of tuples that have left is used again when this part of the window has, or all of it."""
+"""The room of tuples that have left is reused when 1/8 of the window has left, or all of it."""
 
 
 class _Part(NamedTuple):
     batch: pa.RecordBatch
     size: int
-    """Bytes that count; none, if it is lent."""
+    """Bytes that count towards the limit; 0 if the batch is lent."""
     due: float
     lent: bool
 
@@ -38,11 +38,11 @@ class Window:
     Parameters
     ----------
     schema
-        Of the stream.
+        Schema of the stream.
     limit
-        Bytes of tuples at most, but for a single row that is longer; numbers are not among them, nor what is lent.
+        Maximum bytes of tuples, without numbers and lent tuples; a single longer row is accepted.
     tuples
-        Tuples at most.
+        Maximum number of tuples.
 
     Examples
     --------
@@ -58,15 +58,15 @@ class Window:
     """
 
     bytes_per_tuple = 4
-    """What a tuple costs beside its own bytes."""
+    """Bytes of a tuple in addition to its data: its number."""
 
     def __init__(self, schema: pa.Schema, limit: int, tuples: int) -> None:
         self.limit = limit
         self.size_of = BatchBytes(schema)
         self.nbytes = 0
-        """Bytes of the tuples, but for those lent."""
+        """Bytes of the tuples, without lent ones."""
         self.refused = False
-        """Whether some found no room since others left."""
+        """Whether tuples were refused for lack of room since others left."""
         self._columns = len(schema)
         self._numbers: Slots = np.empty(tuples, np.int32)
         self._begin = 0
@@ -78,31 +78,31 @@ class Window:
 
     @property
     def tuples(self) -> int:
-        """Tuples at most."""
+        """Maximum number of tuples."""
         return self._numbers.size
 
     @property
     def free(self) -> int:
-        """Tuples that there are numbers for yet."""
+        """Number of tuples that can still be numbered."""
         return self.tuples - self._end
 
     @property
     def due(self) -> float:
-        """When its first tuples are to leave, at the latest."""
+        """Deadline of the first tuples."""
         return self._batches[0].due if self._batches else math.inf
 
     @property
     def lent(self) -> int:
-        """Tuples in it that are lent."""
+        """Number of lent tuples in the window."""
         return sum(part.batch.num_rows for part in self._batches if part.lent)
 
     @property
     def lent_bytes(self) -> int:
-        """Bytes of those."""
+        """Bytes of the lent tuples."""
         return sum(self.size_of(part.batch) for part in self._batches if part.lent)
 
     def resize(self, limit: int, tuples: int) -> bool:
-        """Have other limits; return False, and change nothing, if more is in the window."""
+        """Change the limits; return False, and change nothing, if the window holds more."""
         held = len(self)
         if held > tuples or (held and self.nbytes > limit):
             return False
@@ -113,10 +113,10 @@ class Window:
         return True
 
     def room(self, batch: pa.RecordBatch, lent: int | None = None) -> int:
-        """Return how many rows, from the first on, there is room for; one, if the window is empty.
+        """Return how many rows, counted from the first, fit; at least one if the window is empty.
 
-        If they are ``lent``, so many as take no more than that number of bytes. What some tuples that have left took is
-        used again when they are many, so that no window is of many small parts.
+        Lent rows do not count towards the limit; ``lent`` is the maximum of their bytes. The room of tuples that have
+        left is reused only when they are many, so that a window does not consist of many small parts.
         """
         held = len(self)
         if self._begin and self._begin >= (self.tuples // _PARTS if held else 0):
@@ -134,18 +134,18 @@ class Window:
         return count
 
     def numbers_of_next(self, count: int) -> Slots:
-        """Return where the numbers of the next ``count`` tuples are to be written."""
+        """Return the buffer for the numbers of the next ``count`` tuples."""
         return self._numbers[self._end : self._end + count]
 
     def append(self, batch: pa.RecordBatch, due: float = math.inf, *, lent: bool = False) -> None:
-        """Append tuples whose numbers have been written, and that are to leave by ``due``."""
+        """Append tuples whose numbers have been written, with deadline ``due``."""
         size = 0 if lent else self.size_of(batch)
         self._batches.append(_Part(batch, size, due, lent))
         self._end += batch.num_rows
         self.nbytes += size
 
     def keep(self) -> bool:
-        """Count what was lent from now on; return False, and change nothing, if there is not room for it."""
+        """Count lent tuples as the window's own; return False, and change nothing, if there is no room for them."""
         if not self.lent:
             return True
         parts = [
@@ -163,14 +163,14 @@ class Window:
         return self._numbers[self._begin : self._end]
 
     def parts(self) -> Iterator[tuple[pa.RecordBatch, Slots, float]]:
-        """Yield what is in the window: batches, the numbers of their tuples, and when they are due."""
+        """Yield the batches of the window, the numbers of their tuples, and their deadlines."""
         begin = self._begin
         for batch, _, due, _ in self._batches:
             yield batch, self._numbers[begin : begin + batch.num_rows], due
             begin += batch.num_rows
 
     def take(self, most: int) -> tuple[pa.RecordBatch, Slots, float]:
-        """Take tuples of one batch out, up to ``most`` from the first on, their numbers, and when they are due."""
+        """Remove up to ``most`` tuples of the first batch; return them, their numbers and their deadline."""
         self.refused = False
         batch, size, due, lent = self._batches.popleft()
         self.nbytes -= size

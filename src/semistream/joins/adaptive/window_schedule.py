@@ -1,4 +1,4 @@
-"""When a window of ADAPTIVEJOIN is served: at once, or as late as its tuples may wait, so that more share a page."""
+"""When a window of ADAPTIVEJOIN is served: immediately, or as late as allowed, so that more tuples share a page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHED = -2
 
 _UNITS = {"ms": 1e-3, "s": 1.0, "min": 60.0}
 _MARGIN = 1.3
-"""A window may take longer than those before it by this factor, and its tuples still leave in time."""
+"""Safety factor: a window may take this much longer than earlier ones, and its tuples still leave in time."""
 
 
 def parse_wait(wait: float | str | None) -> float | None:
@@ -44,16 +44,16 @@ def parse_wait(wait: float | str | None) -> float | None:
 
 
 class WindowSchedule:
-    """Knows by when tuples are to leave, and what a window takes: what those before it took for a tuple.
+    """Tracks deadlines of tuples, and estimates the time of a window from the time per tuple of earlier windows.
 
     Parameters
     ----------
     wait, deadline
-        How long each tuple may wait, or the stream's column with the moment by which it is to leave; not both.
+        How long each tuple may wait, or the stream column with its deadline; not both.
     on_overload
-        ``"shed"``: tuples whose deadline has passed when their turn begins are not served.
+        ``"shed"``: tuples whose deadline has passed when their iteration begins are dropped.
     clock
-        What deadlines are measured with; the machine's if None.
+        The clock for deadlines; the machine's if None.
     """
 
     def __init__(
@@ -74,35 +74,35 @@ class WindowSchedule:
         self.missed = 0
         """Tuples that left after their deadline."""
         self.shed = 0
-        """Tuples that were not served, because their deadline had passed when their turn came."""
+        """Tuples that were dropped because their deadline had passed when their iteration began."""
         self._due = math.inf
         self._seconds_a_tuple = 0.0
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise unless a stream of ``schema`` has deadlines where they are said to be."""
+        """Raise unless a stream of ``schema`` has a valid deadline column, if one is set."""
         if self._deadline is not None:
             check_deadline(schema, self._deadline)
 
     @property
     def timed(self) -> bool:
-        """Whether tuples are to leave by some moment."""
+        """Whether tuples have deadlines."""
         return self._wait is not None or self._deadline is not None
 
     def due(self, tuples: int) -> float | None:
-        """Return when ``tuples`` that wait must begin to be served so that all leave in time; None if any time."""
+        """Return when to begin to serve ``tuples`` waiting tuples so that all leave in time; None if any time."""
         if not self.timed or self._due == math.inf:
             return None
         return self._due - _MARGIN * self._seconds_a_tuple * tuples
 
     def may_wait(self, window: Window) -> bool:
-        """Whether there may be room for more tuples, and none that is there is due."""
+        """Return whether there may be room for more tuples and no tuple in the window is due."""
         if not self.timed or window.refused or len(window) >= window.tuples:
             return False
         due = self.due(len(window))
         return due is None or self.clock.now() < due
 
     def came(self, batch: pa.RecordBatch) -> float:
-        """Reckon with tuples that come now; return the moment by which they are to leave, as the window keeps it."""
+        """Record the deadlines of tuples that arrive now; return the one that the window stores for all of them."""
         if not self.timed:
             return math.inf
         due = float(self._dues(batch, self.clock.now() + (self._wait or 0.0)).min(initial=math.inf))
@@ -110,7 +110,7 @@ class WindowSchedule:
         return due if self._wait is not None else math.inf
 
     def shed_late(self, window: Window) -> bool:
-        """Mark tuples whose deadline has passed, where that is the rule, as not to be served; say if it is."""
+        """Mark tuples whose deadline has passed as `SHED`; return False, and mark none, if tuples are not shed."""
         if not (self.timed and self._sheds):
             return False
         now = self.clock.now()
@@ -124,7 +124,7 @@ class WindowSchedule:
             self.missed += int(np.count_nonzero(self._dues(batch, due) < self.clock.now()))
 
     def took(self, seconds: float, tuples: int, window: Window) -> None:
-        """Learn what so many tuples took, and when those still in the window are due."""
+        """Learn the time per tuple, and the earliest deadline of the tuples still in the window."""
         if tuples:
             self._seconds_a_tuple = max(seconds / tuples, 0.7 * self._seconds_a_tuple)
         if self._deadline is None:
@@ -134,7 +134,7 @@ class WindowSchedule:
         self._due = float(min(dues, default=math.inf))
 
     def _dues(self, batch: pa.RecordBatch, due: float) -> Floats:
-        """Return when each tuple is to leave; ``due`` where all may wait as long."""
+        """Return the deadline of each tuple; ``due`` for all if there is no deadline column."""
         if self._deadline is None:
             return np.full(batch.num_rows, due)
         return deadlines_of(batch.column(self._deadline), self.clock)
