@@ -59,7 +59,7 @@ def test_a_key_asked_to_be_unique(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("id,name\n1,a\n2,b\n2,c\n")
     outcome = run("build", tmp_path / "t.csv", tmp_path / "r", "--key", "id", "--unique")
     assert isinstance(outcome.exception, RelationBuildError)
-    assert "id was asked to be unique" in str(outcome.exception)
+    assert "id must be unique" in str(outcome.exception)
     assert "several rows, such as 2; nothing was built" in str(outcome.exception)
     assert not (tmp_path / "r").exists(), "nothing is left"
     assert run("build", tmp_path / "t.csv", tmp_path / "r", "--key", "id", "--key", "name", "--unique").exit_code == 0

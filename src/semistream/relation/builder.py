@@ -1,4 +1,4 @@
-"""Build a relation on this machine: batches in, shards and one manifest out."""
+"""Builds a relation on this machine: from batches to shards and one manifest."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from semistream.relation.versions.retrying import until_first
 __all__ = ["NULL_KEYS", "build", "building", "check_names", "commit_build", "null_keys_of", "shard_name"]
 
 NULL_KEYS = "rows_with_null_key"
-"""Manifest property: rows left out since the build because their key is NULL, which no stream tuple can match."""
+"""Manifest property: rows left out since the build because their key is NULL. No stream tuple can match such a row."""
 
 
 def null_keys_of(manifest: Manifest) -> int:
@@ -43,20 +43,20 @@ def null_keys_of(manifest: Manifest) -> int:
 
 
 def shard_name(number: int, attempt: str) -> str:
-    """Return the file stem of a shard; ``attempt`` keeps two tries at the same shard apart."""
+    """Return the file stem of a shard; ``attempt`` distinguishes two attempts at the same shard."""
     return f"shard-{number:04d}-{attempt}"
 
 
 @contextlib.contextmanager
 def building(path: Place, *, overwrite: bool) -> Iterator[Writer]:
-    """Make the directory of a relation, and register as a writer to it; a build that fails leaves none behind."""
+    """Create the directory of a relation, and register as its writer. A failed build removes a new directory."""
     newest = manifests.latest(path)
     if newest is not None and not overwrite:
         raise _there_already(path, newest)
     if path.exists() and not path.is_dir():
-        raise RelationBuildError(f"{path} is a file; a relation needs a directory of its own")
+        raise RelationBuildError(f"{path} is a file; a relation needs its own directory: give another path")
     if newest is None and path.is_dir() and any(not name.startswith(("shard-", ".")) for name in names_in(path)):
-        raise RelationBuildError(f"{path} is a directory with other files in it; give a path of its own")
+        raise RelationBuildError(f"{path} is a directory with other files in it; give an empty or new directory")
     existed = path.exists()
     files.make_directory(path)
     try:
@@ -65,13 +65,13 @@ def building(path: Place, *, overwrite: bool) -> Iterator[Writer]:
     except BaseException:
         if not existed and isinstance(path, Path):
             for directory in (path / WRITERS, path):
-                with contextlib.suppress(OSError):  # not empty: others have begun to build there
+                with contextlib.suppress(OSError):  # not empty: another build has started there
                     files.disk.rmdir(directory)
         raise
 
 
 def commit_build(writer: Writer, manifest: Manifest, *, overwrite: bool) -> Manifest:
-    """Commit a build, which replaces whatever is the newest by then; return the manifest of its version."""
+    """Commit a build as the next version after the newest at that time; return its manifest."""
 
     def work() -> Manifest:
         newest = manifests.latest(writer.path)
@@ -80,7 +80,7 @@ def commit_build(writer: Writer, manifest: Manifest, *, overwrite: bool) -> Mani
         version = 1 if newest is None else newest + 1
         properties = {**manifest.properties, OPERATION: "build"}
         if newest is not None:
-            with contextlib.suppress(SemistreamError):  # a damaged relation may be built anew
+            with contextlib.suppress(SemistreamError):  # a damaged relation may be built again
                 most = manifests.load(writer.path, newest).most_shards
                 if most > len(manifest.shards):
                     properties = {**properties, MOST_SHARDS: str(most)}
@@ -98,7 +98,7 @@ def _there_already(path: Place, newest: int) -> RelationBuildError:
 
 
 def check_names(schema: pa.Schema) -> None:
-    """Refuse columns of which several have one name."""
+    """Raise if several columns have the same name."""
     twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if twice:
         raise RelationBuildError(
@@ -124,8 +124,8 @@ def build(
 ) -> Manifest:
     """Build a relation; see `Relation.build` for the parameters. Returns the manifest of the version.
 
-    ``properties`` are kept in the manifest. With ``follows`` the new version replaces just that one, or nothing.
-    ``schema`` is what R is to have, of which ``data`` may have the `roomy_schema`.
+    ``properties`` are stored in the manifest. With ``follows``, the new version must directly follow that version, or
+    the commit fails. ``schema`` is R's schema if ``data`` has its `roomy_schema` instead.
     """
     path = place_of(path)
     page_bytes = parse_bytes(page_size)
@@ -146,14 +146,14 @@ def build(
                     made, shard_name(number, writer.run), held, codec,
                     page_bytes=page_bytes, fill=fill, clustered=clustered,
                 )  # fmt: skip
-                writers.append(shard)  # at once, so that a later one's refusal ends this one too
+                writers.append(shard)  # now, so that an error of a later writer closes this one too
             spill = made / f".sorting-{writer.run}"
             null_keys, written = _fill(reader, held, codec, writers, spill, parse_bytes(memory), clustered)
             if unique and not all(shard.unique for shard in written):
                 raise RelationBuildError(
-                    f"{' and '.join(codec.names)} was asked to be unique, and some of its values have several rows"
-                    f"{_such_as(writers)}; nothing was built: remove rows that are there twice, add a column to the "
-                    "key, or do not ask for it"
+                    f"{' and '.join(codec.names)} must be unique, but some of its values have several "
+                    f"rows{_such_as(writers)}; nothing was built: remove duplicate rows, add a column to the key, or "
+                    "build without unique"
                 )
             publish(made, path, [name for one in written for name in one.files])
             manifest = Manifest(
@@ -171,7 +171,7 @@ def build(
 
 
 def _such_as(writers: list[ShardWriter]) -> str:
-    """Return one of the keys that several rows have, for a message."""
+    """Return, for a message, a key that has several rows."""
     for found in (writer.repeated for writer in writers):
         if found is not None:
             texts = [value_texts(column)[0] for column in found.columns]

@@ -1,7 +1,7 @@
-"""New versions of R on disk: updates write the pages that they change and a manifest, compaction rewrites all pages.
+"""Commits new versions of R: an update writes the changed pages and a manifest, compaction rewrites all pages.
 
-A version is never changed once its manifest is there. Files are written and flushed first, the manifest is linked into
-place last, so a crash at any point leaves the last version as it was, and readers stay on the version they opened.
+A committed version never changes. Files are written and flushed first, and the manifest is linked into place last. So
+a crash at any point leaves the last version intact. Readers stay on the version that they opened.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def commit_update(path: PathLike, upserts: Any, deletes: Any, *, follows: int | 
     Parameters
     ----------
     path
-        A relation that is clustered.
+        A clustered relation.
     upserts, deletes
-        See `Relation.update`; what can be read more than once.
+        See `Relation.update`. The data must be readable more than once.
     follows
-        Version that this one must be the next after, or `CommitConflictError` is raised; by default the newest,
-        whichever that is when no other writer is first.
+        The version that the new one must directly follow, or `CommitConflictError` is raised. By default the newest:
+        if another writer commits first, the update is applied to that writer's version.
     """
     operation = " and ".join(name for name, given in (("delete", deletes), ("upsert", upserts)) if given is not None)
 
@@ -82,7 +82,7 @@ def commit_update(path: PathLike, upserts: Any, deletes: Any, *, follows: int | 
 
 
 def commit_compacted(path: PathLike, *, follows: int | None = None) -> Manifest:
-    """Write R again without the traces of updates; return the manifest of that version. See `commit_update`."""
+    """Rewrite R as if freshly built, without changed pages; return the manifest. See `commit_update`."""
 
     def work() -> Manifest:
         with OpenRelation.open(path, version=follows) as relation:
@@ -99,7 +99,7 @@ def commit_compacted(path: PathLike, *, follows: int | None = None) -> Manifest:
 
 
 def write_shard(relation: OpenRelation, place: int, patch: Patch, name: str) -> ShardFiles:
-    """Write what a patch makes of one shard; return its files in the next version, the same ones if nothing changed.
+    """Write one shard as changed by a patch; return its files in the next version, the same if nothing changed.
 
     ``place`` is the shard's position among the relation's open shards, and ``name`` the stem of its files.
     """
@@ -142,7 +142,7 @@ def write_shard(relation: OpenRelation, place: int, patch: Patch, name: str) -> 
 
 
 def rewrite_shard(relation: OpenRelation, name: str) -> ShardFiles:
-    """Rewrite the one open shard of a clustered relation, in key order and full pages; return its files."""
+    """Rewrite the only open shard of a clustered relation, in key order and full pages; return its files."""
     path, manifest = relation.place, relation.stored
     with workplace(path) as made:
         writer = ShardWriter(
@@ -161,7 +161,7 @@ def rewrite_shard(relation: OpenRelation, name: str) -> ShardFiles:
 
 
 def _roomy_rows(relation: OpenRelation, pages: Ints) -> Iterator[tuple[Ints, pa.RecordBatch]]:
-    """Yield keys and rows of pages; their dictionaries may have more words than R's can number."""
+    """Yield keys and rows of pages, with int32 dictionary indices: there may be more values than R's can number."""
     schema = roomy_schema(relation.schema)
     codec = RowCodec(stored_schema(schema, relation.key))
     at_once = max(1, min(_PAGES_AT_ONCE, _BYTES_AT_ONCE // relation.page_bytes, pages.size))
@@ -174,11 +174,11 @@ def _roomy_rows(relation: OpenRelation, pages: Ints) -> Iterator[tuple[Ints, pa.
 
 
 def _check_own(path: Place, number: int, ids: Ints, pages: int) -> None:
-    """Refuse to write a shard that would name pages of another: better no new version than a wrong one."""
+    """Raise if a shard would refer to pages of another shard: no new version is better than a wrong one."""
     if ids.size and not (ids.min() >= 0 and ids.max() < pages):
         raise SemistreamError(
             f"the update of shard {number} of {path} would use pages {ids.min()} to {ids.max()}, and the shard "
-            f"has pages 0 to {pages - 1}; nothing was changed: please report this"
+            f"has pages 0 to {pages - 1}; nothing was changed: this is a bug, please report it"
         )
 
 

@@ -1,4 +1,4 @@
-"""A Delta table as Arrow batches, to build a relation from."""
+"""Reads a Delta table as Arrow batches, to build a relation from it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["DeltaReadError", "delta_reader", "is_delta"]
 
 
 class DeltaReadError(SemistreamError, ValueError):
-    """A Delta table that cannot be read, or not at that version."""
+    """A Delta table, or the requested version of it, cannot be read."""
 
 
 def is_delta(path: Path) -> bool:
-    """Return whether a directory is a Delta table: there is a log of its commits in it."""
+    """Return whether a directory is a Delta table, which has a log of its commits."""
     return (path / "_delta_log").is_dir()
 
 
@@ -29,18 +29,18 @@ def delta_reader(
     version: int | None = None,
     storage_options: dict[str, str] | None = None,
 ) -> pa.RecordBatchReader:
-    """Return the rows of one version of a Delta table, a batch at a time and in no particular order.
+    """Return the rows of one version of a Delta table, in batches and in no particular order.
 
     Parameters
     ----------
     path
         Directory or address of the table.
     columns
-        Which of its columns; by default all.
+        Columns to read; by default all.
     version
-        By default the newest.
+        Version to read; by default the newest.
     storage_options
-        For object stores, as the package `deltalake` has them.
+        Options for object stores, as in the package `deltalake`.
 
     Examples
     --------
@@ -60,5 +60,5 @@ def delta_reader(
     wanted = names if columns is None else list(columns)
     if missing := [name for name in wanted if name not in names]:
         raise DeltaReadError(f"{os.fspath(path)} has no column {missing[0]!r}; its columns are {', '.join(names)}")
-    # The order asked for: with deletion vectors or partitions the engine has one of its own.
+    # Select columns in the requested order: with deletion vectors or partitions the engine returns its own order.
     return pa.RecordBatchReader.from_stream(table.scan(columns=wanted))

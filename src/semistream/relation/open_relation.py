@@ -1,4 +1,4 @@
-"""An open version of R, as the joins see it: keys to pages, pages to frames, rows out of frames."""
+"""An open version of R, as joins use it: locate the pages of keys, read pages into frames, decode rows from frames."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ __all__ = ["OpenRelation"]
 class OpenRelation:
     """One version of R, open for reading, with the changes that `apply` makes in memory.
 
-    Pages are numbered through all shards: ``locate`` says which pages hold a key, ``read`` brings pages into frames,
-    and `rows` decodes single rows straight out of them. Properties read nothing. `Relation` adds what writes versions.
+    Page ids continue across shards: ``locate`` returns the pages that hold a key, ``read`` reads pages into frames, and
+    `rows` decodes single rows directly from frames. Properties read nothing. `Relation` adds methods that write.
     """
 
     def __init__(
@@ -53,30 +53,30 @@ class OpenRelation:
         self.schema, self.key, self.device = schema, key, device
         self.row_count, self.unique, self.clustered = rows, unique, clustered
         self.path = path
-        """The directory, or None if R is not made of files."""
+        """The directory, or None if R has no files."""
         self.manifest = manifest
-        """The manifest of `version`, immutable; None if R is not made of files."""
+        """The immutable manifest of `version`; None if R has no files."""
         self.revision = 0
-        """How often R changed in this process since it was opened; each `apply` adds one."""
+        """Number of changes to R in this process since it was opened; each `apply` adds one."""
         self.codec = RowCodec(stored_schema(schema, key))
         self.layout = PageLayout(device.frame_bytes, 0 if self.codec.variable else self.codec.stride)
         self.indexes = list(indexes)
         self.open_shards = tuple(range(len(self.indexes)) if open_shards is None else open_shards)
         """Numbers of the shards that are open, in the order of `indexes`."""
         self.shard_count = len(self.indexes) if manifest is None else len(manifest.shards)
-        """Shards of R, of which not all need be open."""
+        """Number of shards of R. Some of them may not be open."""
         self._place = np.full(self.shard_count, -1, np.int32)
         self._place[list(self.open_shards)] = np.arange(len(self.indexes))
         self.overlay = Overlay.empty(device, len(self.indexes))
         """Pages changed by `apply`."""
         self.page_order: Ints = np.empty(0, np.int64)
-        """Page ids in key order, or nothing while that is their own order."""
+        """Page ids in key order; empty if ids are already in key order."""
         self.shard_bases = np.concatenate([[0], np.cumsum(shard_pages)]).astype(np.int64)
         self._held: Hold | None = None
         self._shown: Hold | None = None
-        """Keep the version whose files are read, and `version` if that is another one."""
+        """These protect from vacuum: the version whose files are read, and `version` if it is another one."""
         self._uncommitted = 0
-        """Updates that are in memory only."""
+        """Number of updates that are in memory only."""
         self._options: dict[str, Any] = {}
         self._listeners: weakref.WeakSet[Any] = weakref.WeakSet()
         self._installing, self._changing = threading.RLock(), threading.Lock()
@@ -92,25 +92,25 @@ class OpenRelation:
         depth: int = 64,
         local: int | float | str | None = None,
     ) -> Self:
-        """Open a relation for reading: the manifest and the indexes are read whole, and no pages.
+        """Open a relation for reading. This reads the manifest and the indexes completely, and no pages.
 
         Parameters
         ----------
         path
-            What `build` wrote.
+            A relation written by `build`.
         version
-            Which version; by default the newest.
+            Version to open; by default the newest.
         shards
-            Only these shards, or a function that is given the number of shards and returns these; keys of the others
-            are then absent.
+            Open only these shards, or the shards that a function returns, given the number of shards. Keys of other
+            shards are then absent.
         direct
-            Read past the operating system's page cache, so that the budget is all the memory there is. Where
-            the file system refuses, reads are buffered.
+            Bypass the operating system's page cache, so that reads use no memory outside the budget. If the file
+            system does not allow it, reads are buffered.
         depth
-            Reads in flight at once.
+            Maximum reads in flight.
         local
-            Of a relation in a store: bytes, such as ``"20GB"``, or a share of R, of what was read to keep on this
-            machine's disk; see `semistream.relation.stores.local_tier`. By default ``$SEMISTREAM_LOCAL``, or none.
+            For a relation in a store: how much of what was read to keep on the local disk, in bytes such as ``"20GB"``
+            or as a share of R; see `semistream.relation.stores.local_tier`. Default: ``$SEMISTREAM_LOCAL``, or none.
         """
         place = place_of(path)
         manifest, held = hold_manifest(place, version)
@@ -131,24 +131,24 @@ class OpenRelation:
 
     @property
     def version(self) -> int:
-        """Number of the committed version whose rows R has, without what `apply` changed; 0 if R has no files."""
+        """Number of the committed version that R shows, ignoring changes by `apply`; 0 if R has no files."""
         return 0 if self.manifest is None else self.manifest.version
 
     @property
     def place(self) -> Place:
-        """The path of a relation that is known to be made of files."""
+        """The path of a relation that is known to have files."""
         assert self.path is not None
         return self.path
 
     @property
     def stored(self) -> Manifest:
-        """The manifest of a relation that is known to be made of files."""
+        """The manifest of a relation that is known to have files."""
         assert self.manifest is not None
         return self.manifest
 
     @property
     def value_schema(self) -> pa.Schema:
-        """R's columns without the key: what a join adds to the stream."""
+        """R's columns without the key, which a join adds to the stream."""
         return pa.schema([field for field in self.schema if field.name not in self.key.names])
 
     @property
@@ -163,12 +163,12 @@ class OpenRelation:
 
     @property
     def rows_per_page(self) -> float:
-        """Rows of a page, on average."""
+        """Average number of rows per page."""
         return self.row_count / max(1, self.page_count)
 
     @property
     def nbytes(self) -> int:
-        """Bytes on disk, of which a budget of ``"5%"`` is a share."""
+        """Bytes on disk. A budget such as ``"5%"`` is a share of this."""
         return self.page_count * self.page_bytes
 
     @property
@@ -178,12 +178,12 @@ class OpenRelation:
 
     @property
     def map_bytes(self) -> int:
-        """Bytes that tell where pages are which older versions of the files have moved; part of `index_bytes`."""
+        """Bytes of the map of pages that updates have moved; part of `index_bytes`."""
         return self.device.nbytes if isinstance(self.device, MappedDevice) else 0
 
     @property
     def counters(self) -> DeviceCounters:
-        """What was read so far, leaves of a scattered index included."""
+        """What was read so far, including leaves of a scattered index."""
         return sum((leaves.counters for leaves in self._leaves), self.device.counters.snapshot())
 
     @property
@@ -195,35 +195,35 @@ class OpenRelation:
         return self._place[self.key.shards(keys, self.shard_count)]
 
     def locate(self, keys: Ints) -> Located:
-        """Return the pages that may hold each key; none means that R cannot hold it.
+        """Return the pages that may hold each key. No pages means that R does not contain the key.
 
-        A binary search a key in memory, without reads; if R is not clustered, a read of each leaf that keys are in.
+        If R is clustered, this is a binary search per key in memory. Otherwise it reads each leaf that has the keys.
         """
         if len(self.indexes) == 1:
             return self.indexes[0].locate(keys)
         return locate_in_shards(self.indexes, self.shard_bases, self.home(keys), keys)
 
     def read(self, pages: Ints, frames: Bytes) -> None:
-        """Bring page ``pages[i]`` into ``frames[i]``, a changed one from memory, others from the device, verified."""
+        """Read page ``pages[i]`` into ``frames[i]``: changed pages from memory, others from the device, verified."""
         if self.overlay.ids.size:
             self.overlay.read(self.device, pages, frames)
         else:
             self.device.read(pages, frames)
 
     def ring(self, frames: Bytes) -> contextlib.AbstractContextManager[RingReader | None]:
-        """Have a ring over frames to read pages through; None where they are read otherwise (`Device.ring`)."""
+        """Open a ring over frames to read pages through; None if the device has no ring (see `Device.ring`)."""
         return contextlib.nullcontext() if self.overlay.ids.size else self.device.ring(frames)
 
     def frames(self, count: int) -> Bytes:
-        """Return room for ``count`` pages, aligned as the device needs it; memory is taken as pages come in."""
+        """Return frames for ``count`` pages, aligned as the device requires. Memory is allocated as pages arrive."""
         return self.device.allocate(count)
 
     def rows(self, data: Bytes, starts: Ints) -> pa.RecordBatch:
-        """Decode the rows that start at ``starts`` of ``data``, in the schema they are stored in; without reads."""
+        """Decode the rows that start at ``starts`` of ``data``, in their stored schema. Reads nothing."""
         return self.codec.decode(data, starts)
 
     def to_batches(self, pages_at_once: int = 512) -> Iterator[pa.RecordBatch]:
-        """Yield all of R, page after page: one scan, in the memory of ``pages_at_once`` pages and their rows."""
+        """Yield all of R in one scan, page after page. Memory: ``pages_at_once`` pages and their rows."""
         frames = self.frames(min(pages_at_once, max(1, self.page_count)))
         for begin in range(0, self.page_count, len(frames)):
             pages = np.arange(begin, min(begin + len(frames), self.page_count))
@@ -240,16 +240,16 @@ class OpenRelation:
         return pa.Table.from_batches(self.to_batches(), self.schema)
 
     def apply(self, upserts: Any = None, deletes: Any = None) -> Change:
-        """Change R in memory: changed pages take the place of those on disk, which stay as they are.
+        """Change R in memory: changed pages replace those on disk, which do not change.
 
-        Costs a read of each page with a changed key, and holds those pages, and a new index, until R is closed.
+        This reads each page with a changed key, and holds these pages and a new index until R is closed.
 
         Parameters
         ----------
         upserts
-            Rows of R, as `build` takes them. A key that occurs here has these rows from now on, and no others.
+            Rows of R, in any form that `build` accepts. They replace all rows of the keys that occur here.
         deletes
-            Keys to remove: an Arrow array, or anything with the key columns. Deleted first, then upserted.
+            Keys to remove: an Arrow array, or anything with the key columns. Deletes are applied before upserts.
 
         Examples
         --------
@@ -265,27 +265,27 @@ class OpenRelation:
         while True:
             patch = self.prepare(*given)
             with self._installing:
-                if patch.of_revision == self.revision:  # or another thread was faster
+                if patch.of_revision == self.revision:  # else another thread was first
                     return self.install(patch)
 
     def prepare(self, upserts: Any = None, deletes: Any = None) -> Patch:
-        """Work an update out, with all its reads, without installing it; the patch says how much memory it takes."""
+        """Compute an update, including all reads, without installing it. The patch says how much memory it needs."""
         with self._changing:
             now = State(self.revision, list(self.indexes), self.overlay, self.row_count, self.unique)
         return prepare(self, now, upserts, deletes)
 
     def install(self, patch: Patch, commit: Callable[[], tuple[Manifest, Hold]] | None = None) -> Change:
-        """Make a prepared update visible, between reads, once all who hold copies of pages or rows have agreed.
+        """Make a prepared update visible, between reads, after all listeners have agreed to it.
 
-        No reads. Raises what any of them refuses it with; then R and all of them are as they were.
+        Listeners hold copies of pages or rows. If one refuses, its error is raised and nothing changes. Reads nothing.
 
         Parameters
         ----------
         patch
             What `prepare` returned.
         commit
-            Called when all have agreed: writes the update as a version, and returns and holds it. If it raises, R and
-            all who were asked are as they were. Without it the update is in memory only.
+            Called after all have agreed: writes the update as a version, and returns its manifest and a hold on it. If
+            it raises, R and all listeners are unchanged. Without ``commit`` the update is in memory only.
         """
         with self._installing:
             patch.check_applies_to(self.revision)
@@ -304,11 +304,11 @@ class OpenRelation:
             return change
 
     def subscribe(self, listener: Listener) -> None:
-        """Ask ``listener`` before updates, and tell it of them, for as long as it lives."""
+        """Ask ``listener`` for agreement before each update, and notify it afterwards, for as long as it lives."""
         self._listeners.add(listener)
 
     def unsubscribe(self, listener: Listener) -> None:
-        """Tell ``listener`` no more."""
+        """Stop asking and notifying ``listener``."""
         self._listeners.discard(listener)
 
     def close(self) -> None:
@@ -320,13 +320,13 @@ class OpenRelation:
                 held.close()
 
     def _show(self, manifest: Manifest, held: Hold) -> None:
-        """Be at another version, whose rows R has already: from now on, or once an update is installed."""
+        """Switch to another version, whose rows R already has, or has once the current update is installed."""
         if self._shown is not None:
             self._shown.close()
         self.manifest, self._shown = manifest, held
 
     def _become(self, fresh: OpenRelation) -> None:
-        """Take over all that another object has open, which is not used any more."""
+        """Take over everything that another object has open. The other object must not be used afterwards."""
         self.close()
         own = {"revision": self.revision + 1}
         own |= {name: vars(self)[name] for name in ("_listeners", "_installing", "_changing")}

@@ -1,4 +1,4 @@
-"""R on disk: built, opened, changed version by version, and kept in order."""
+"""R on disk: built, opened, changed version by version, vacuumed and repaired."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ __all__ = ["Relation"]
 class Relation(OpenRelation):
     """A table far bigger than memory, in pages that are found by key and read in runs.
 
-    Made by `build` and `open`. Memory: the index (9 bytes a page, or 25 after updates), and pages that changed while
-    joins were attached; nothing is cached.
+    Created by `build` and `open`. Memory: the index (9 bytes per page, or 25 after updates), and pages that changed
+    while joins were attached. Nothing is cached.
 
     `upsert`, `delete`, `update` and `compact` each commit one version and return its number. Afterwards this object
     shows that version:
 
-    * With no join attached, R is opened again: nothing is held in memory, and page numbers are other ones. If
-      another writer was first, the change is made to the version that it left.
-    * With joins attached, the joins are asked first, as by `apply`, and one that has no memory for the update refuses
-      it before anything is written. Then they follow: tuples that wait see R wholly before or wholly after it. The
-      changed pages stay in memory, inside the joins' budgets, until R is closed. If another writer was first,
-      `CommitConflictError` is raised and nothing has changed.
+    * With no join attached, R is opened again: no changed page is held in memory, and page numbers may differ. If
+      another writer committed first, the change is applied to that writer's version.
+    * With joins attached, the joins must agree first, as for `apply`. A join that has no memory for the update refuses
+      it before anything is written. A waiting tuple then sees R either completely before or completely after the
+      update. The changed pages stay in memory, inside the joins' budgets, until R is closed. If another writer
+      committed first, `CommitConflictError` is raised and nothing has changed.
 
     Other objects that have R open, in this process or elsewhere, keep the version they opened; see `refresh`.
 
@@ -67,30 +67,32 @@ class Relation(OpenRelation):
         overwrite: bool = False,
         unique: bool = False,
     ) -> Relation:
-        """Write a relation and open it: one sort of the data, each page written once, within ``memory``.
+        """Write a relation and open it. The data is sorted within ``memory``, and each page is written once.
 
         Parameters
         ----------
         data
-            A pyarrow Table, RecordBatches, or anything with ``__arrow_c_stream__``; it need not fit in memory.
+            A pyarrow Table, RecordBatches, or anything with ``__arrow_c_stream__``. It need not fit in memory.
         path
-            A directory of its own. It becomes a relation in one step, at the end.
+            A new or empty directory. It becomes a relation atomically, at the end.
         key
-            Name of the key column, or several names. Rows whose key is NULL are left out: nothing can match them.
+            Name of the key column, or several names. Rows with a NULL key are left out: nothing can match them.
         page_size
-            Bytes of a page. Small ones waste less of a random read, large ones less of an index and between rows.
+            Bytes of a page. Small pages waste less of a random read. Large pages need a smaller index and waste less
+            space between rows.
         fill
-            How full pages are made; less leaves room for updates and makes R longer to read.
+            Fraction of each page that is filled. A lower fill leaves room for updates, but makes R longer to read.
         clustered
-            Sort by key, or keep the order given, with an index on the side, for joins that want R by frequency.
+            If True, sort by key. If False, keep the given order and write a separate index; for joins that need R
+            sorted by frequency.
         shards
-            Parts by hash of the key, for as many tasks of a cluster.
+            Number of parts, by hash of the key. Each shard can be joined by another task of a cluster.
         memory
-            What sorting may hold; more than that is spilled beside the relation.
+            Memory for sorting. Data beyond that is spilled next to the relation.
         overwrite
             Replace the relation at ``path`` by a new version.
         unique
-            Refuse a key that has several rows.
+            Raise an error if a key has several rows.
         """
         builder.build(
             data, path, key, page_size=page_size, fill=fill, clustered=clustered,
@@ -101,27 +103,27 @@ class Relation(OpenRelation):
     # -- versions -----------------------------------------------------------------------------------------
 
     def upsert(self, data: Any) -> int:
-        """Give keys new rows, or their first, in a new version; return its number.
+        """Insert keys, or replace all rows of existing keys, in a new version; return its number.
 
         Parameters
         ----------
         data
-            Rows of R, as `build` takes them. A key that occurs here has these rows from now on, and no others.
-            Changed pages are worked out in memory; for updates larger than memory use `semistream.spark.upsert`.
+            Rows of R, in any form that `build` accepts. They replace all rows of the keys that occur here.
+            Changed pages are computed in memory. For updates larger than memory use `semistream.spark.upsert`.
         """
         return self.update(upserts=data)
 
     def delete(self, keys: Any) -> int:
         """Remove keys with all their rows in a new version; return its number.
 
-        ``keys`` is an Arrow array, or anything with the key columns. Keys that R does not have are ignored.
+        ``keys`` is an Arrow array, or anything with the key columns. Keys that R does not contain are ignored.
         """
         return self.update(deletes=keys)
 
     def update(self, *, upserts: Any = None, deletes: Any = None) -> int:
-        """Delete and upsert in one version; return its number. See `upsert` and `delete`; deletes come first."""
+        """Delete, then upsert, in one version; return its number. See `upsert` and `delete`."""
         path = self._changeable("update")
-        upserts, deletes = read_whole(upserts), read_whole(deletes)  # may be needed again
+        upserts, deletes = read_whole(upserts), read_whole(deletes)  # may be read again
         if not self._listeners:
             return self._reopen(commit_update(path, upserts, deletes).version)
 
@@ -131,15 +133,15 @@ class Relation(OpenRelation):
         while True:
             patch = self.prepare(upserts, deletes)
             with self._installing:
-                if patch.of_revision == self.revision:  # or another thread was faster
+                if patch.of_revision == self.revision:  # else another thread was first
                     self.install(patch, commit)
                     return self.version
 
     def compact(self) -> int:
-        """Rewrite R without the traces of updates, as a new version; return its number.
+        """Rewrite R as if freshly built, without changed pages, as a new version; return its number.
 
-        Old versions stay readable. With joins attached, pages are still read from the files of the version that R was
-        opened with, which have the same rows.
+        Old versions stay readable. With joins attached, pages are still read from the files that are open, which have
+        the same rows.
         """
         path = self._changeable("compact")
         if not self._listeners:
@@ -151,8 +153,8 @@ class Relation(OpenRelation):
     def refresh(self) -> int:
         """Move to the newest version, which another writer may have committed; return its number.
 
-        Refused while joins are attached, which hold pages of the version that they see: make new joins on
-        `Relation.open` instead.
+        This raises an error while joins are attached, because joins hold pages of their version. Create new joins on
+        another `Relation.open` instead.
         """
         path = self._changeable("refresh")
         newest = latest(path)
@@ -160,19 +162,19 @@ class Relation(OpenRelation):
             return newest
         if self._listeners:
             raise SemistreamError(
-                f"{len(self._listeners)} joins hold pages of version {self.version} of {path}; close them or open the "
-                "relation again for new joins, then these go on with the version they have"
+                f"{len(self._listeners)} joins hold pages of version {self.version} of {path}; close them, or open the "
+                "relation again for new joins: the present ones continue with their version"
             )
         return self._reopen(None)
 
     def history(self) -> list[Version]:
-        """Return all versions that can still be opened, the oldest first."""
+        """Return all versions that can still be opened, oldest first."""
         return history(self._stored("history"))
 
     def vacuum(self, *, keep: Iterable[int] = (), older_than: float = 3600.0, idle_days: float = 30.0) -> list[str]:
         """Remove versions that are no longer needed; return the names of removed files. See `semistream.vacuum`.
 
-        The version that this object shows stays.
+        The version that this object shows is kept.
         """
         return vacuum(self._stored("vacuum"), keep=keep, older_than=older_than, idle_days=idle_days)
 
@@ -181,8 +183,8 @@ class Relation(OpenRelation):
     ) -> list[Repaired]:
         """Make all versions readable again, in place; return what was repaired. See `semistream.repair`.
 
-        This object then reads the repaired pages. If the newest version had to be built again from ``source``, the
-        object moves to the new one, unless joins are attached.
+        This object then reads the repaired pages. If the newest version had to be built again from ``source``, this
+        object moves to the new version, unless joins are attached.
         """
         repaired = repair(self._stored("repair"), source, copy=copy, trust=trust)
         if not (self._listeners or self._uncommitted):
@@ -214,7 +216,7 @@ class Relation(OpenRelation):
         return path
 
     def _reopen(self, version: int | None) -> int:
-        """Show another version, the newest if None, as its files have it."""
+        """Open another version from its files, the newest if None."""
         assert self.path is not None
         fresh = self.open(self.path, version=version, **self._options)
         with self._installing, self._changing:

@@ -1,4 +1,4 @@
-"""The files of a version of R, opened: devices that read their pages, and indexes in memory."""
+"""The open files of a version of R: devices that read their pages, and indexes in memory."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ __all__ = ["RelationFiles", "check_files"]
 
 
 class RelationFiles:
-    """Some shards of a version of R, open to be read.
+    """Some shards of a version of R, open for reading.
 
-    Reads the indexes and page maps whole, and no pages; the size of every file of pages is looked at.
+    Opening reads the indexes and page maps completely, and no pages. It checks the size of every file of pages.
 
     Parameters
     ----------
     place, manifest
         Where R is, and the version.
     numbers
-        Which shards.
+        Shards to open.
     direct, depth, tier
         See `Relation.open`.
     """
@@ -46,7 +46,7 @@ class RelationFiles:
         tier: LocalTier | None = None,
     ) -> None:  # fmt: skip
         if any(not 0 <= number < len(manifest.shards) for number in numbers):
-            raise ValueError(f"{place} has shards 0 to {len(manifest.shards) - 1}, and {list(numbers)} was asked for")
+            raise ValueError(f"{place} has shards 0 to {len(manifest.shards) - 1}, not {list(numbers)}")
         self._shards = [manifest.shards[number] for number in numbers]
         self._page_bytes, self._direct, self._depth, self._tier = manifest.page_bytes, direct, depth, tier
         self._statuses = check_files(place, self._shards, manifest.page_bytes)
@@ -56,7 +56,7 @@ class RelationFiles:
         mapped = [
             (None, PageMap.plain(shard.pages)) if shard.map_file is None else load_map(self._place, shard)
             for shard in self._shards
-        ]  # ids of pages in key order, if that is not the order of ids, and where pages are
+        ]  # page ids in key order, unless ids are already in that order; and the page map
         self.shard_pages = [page_map.page_count for _, page_map in mapped]
         self.device = self._pages([page_map for _, page_map in mapped])
         bases = np.cumsum([0, *self.shard_pages])
@@ -66,12 +66,12 @@ class RelationFiles:
         ]
         clustered = [index for index in self.indexes if isinstance(index, ClusteredIndex)]
         self.page_order = page_order(clustered, bases)
-        """Page ids in key order, or nothing while that is their own order."""
+        """Page ids in key order; empty if ids are already in key order."""
         self.rows = sum(shard.rows for shard in self._shards)
         self.unique = all(shard.unique for shard in self._shards)
 
     def _pages(self, maps: list[PageMap]) -> Device:
-        """Return what reads R's pages."""
+        """Return the device that reads R's pages."""
         named = [
             (shard, name, size)
             for shard in self._shards
@@ -92,7 +92,7 @@ class RelationFiles:
         return ScatteredIndex(ClusteredIndex(first, continues, shard.last_key), leaves)
 
     def _device(self, named: Sequence[tuple[ShardFiles, str, int]]) -> Device:
-        """Return what reads the pages of some files."""
+        """Return the device that reads the pages of some files."""
         bound = [name not in shard.unbound for shard, name, _ in named]
         place, depth = self._place, self._depth
         if isinstance(place, StorePath):
@@ -103,9 +103,9 @@ class RelationFiles:
 
 
 def check_files(path: Place, shards: Sequence[ShardFiles], page_bytes: int) -> dict[str, ObjectStatus]:
-    """Raise `NotARelationError` if a file of pages is missing, no file, or of another size: a look at each, no read.
+    """Raise `NotARelationError` if a file of pages is missing, not a regular file, or of the wrong size.
 
-    A store is asked once, and what it says of its objects is returned.
+    It reads no content. A store is listed once, and the status of its objects is returned.
     """
     listed = path.entries() if isinstance(path, StorePath) else {}
     for shard in shards:
@@ -118,11 +118,11 @@ def check_files(path: Place, shards: Sequence[ShardFiles], page_bytes: int) -> d
             except OSError as error:
                 what = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
                 raise NotARelationError(
-                    f"{path / name} {what}, which the manifest names; run semistream repair, or build it again"
+                    f"{path / name} {what}, but the manifest lists it; run semistream repair, or build it again"
                 ) from None
             size = status.st_size
             if not stat.S_ISREG(status.st_mode):
-                raise NotARelationError(f"{path / name} is not a file, which the manifest names; build it again")
+                raise NotARelationError(f"{path / name} is not a file, but the manifest lists it; build it again")
             if size != expected:
                 raise NotARelationError(
                     f"{path / name} has {size:,} bytes instead of {expected:,}: it was truncated or replaced; "

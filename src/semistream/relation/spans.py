@@ -1,6 +1,6 @@
-"""Where intervals of keys lie in R: runs of pages, instead of one entry a page.
+"""Locates intervals of keys in R as runs of pages, instead of one entry per page.
 
-A key that fills a thousand pages, or a range over half of R, is then two numbers.
+So a key that fills a thousand pages, or a range over half of R, is only two numbers.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["Spans", "locate_spans"]
 
 
 class Spans(NamedTuple):
-    """Runs of pages of many intervals, as compressed rows: those of interval i are ``bounds[i]:bounds[i + 1]``.
+    """Runs of pages of many intervals, as compressed rows: interval i has the runs ``bounds[i]:bounds[i + 1]``.
 
-    A run is ``length`` positions from ``first`` on. A position is a page in key order; `Relation.page_order` turns it
-    into a page id, and is empty while both are the same.
+    A run is ``length`` positions from ``first`` on. A position counts pages in key order; `Relation.page_order` maps
+    it to a page id, and is empty if both are the same.
     """
 
     bounds: Ints
@@ -29,10 +29,10 @@ class Spans(NamedTuple):
 
 
 def locate_spans(relation: Relation, low: Ints, high: Ints) -> Spans:
-    """Return the pages that may hold keys in ``[low[i], high[i]]``, in one traversal of the index.
+    """Return the pages that may hold keys in ``[low[i], high[i]]``, in one pass over the index.
 
-    Ascending ``low`` makes the traversal a walk. In a relation that is not clustered every interval must be a single
-    key, ``low == high``.
+    If ``low`` ascends, the pass moves only forward. In a relation that is not clustered, every interval must be a
+    single key, ``low == high``.
     """
     if not relation.clustered:
         located = relation.locate(low)
@@ -43,7 +43,7 @@ def locate_spans(relation: Relation, low: Ints, high: Ints) -> Spans:
     bases = np.cumsum([0, *(index.first.size for index in indexes)])
     if np.array_equal(low, high):
         return _of_keys(relation, indexes, bases, low)
-    # keys are spread over the shards by hash: an interval has a run in each
+    # Keys are distributed over shards by hash, so an interval has a run in each shard.
     firsts, counts = zip(*(index.between(low, high) for index in indexes), strict=True)
     first = np.stack(firsts, axis=1) + bases[:-1]
     return Spans(np.arange(low.size + 1) * len(indexes), first.reshape(-1), np.stack(counts, axis=1).reshape(-1))

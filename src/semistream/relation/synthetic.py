@@ -1,8 +1,8 @@
-"""A relation that makes its pages when they are asked for: R of 100 million tuples in no space at all.
+"""A relation that generates its pages on request: R of 100 million tuples without using any space.
 
-For simulation at the papers' sizes. Keys are ``0, stride, 2·stride, …``, each repeated ``rows_per_key`` times, in
-order; rows are filled up with zeros to the tuple size of the papers, and only keys and headers are written, which
-takes a few hundred nanoseconds a page.
+It serves simulations at the papers' sizes. Keys are ``0, stride, 2·stride, …`` in order, each repeated
+``rows_per_key`` times. Rows are padded with zeros to the tuple size of the papers. Only keys and headers are written,
+which takes a few hundred nanoseconds per page.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class SyntheticPages:
     Parameters
     ----------
     rows, rows_per_page, rows_per_key, key_stride
-        What is in them.
+        Their content: number of rows, rows per page, rows per key, and the distance between keys.
     row_bytes
         Bytes of a stored row.
     page_bytes
@@ -78,7 +78,7 @@ class SyntheticPages:
         self.page_count = -(-rows // rows_per_page)
 
     def fill(self, pages: Ints, frames: Bytes) -> None:
-        """Write headers, keys and flags; the rows themselves are zeros, which frames are from the start."""
+        """Write headers, keys and flags. The rows themselves are zeros, and frames are zeroed from the start."""
         _fill(
             frozen(pages), frames, self.rows, self.rows_per_page, self.rows_per_key, self.key_stride, self.row_bytes
         )  # fmt: skip
@@ -102,15 +102,15 @@ def synthetic_relation(
     Parameters
     ----------
     rows, row_bytes
-        Tuples of R and bytes of each, key included (``R_t``, ``v_R``).
+        Tuples of R, and bytes of each, including the key (``R_t``, ``v_R``).
     page_bytes, fill
-        Page size and how full pages are.
+        Page size in bytes, and the fraction of a page that is filled.
     rows_per_key
         ``K`` of a 1:K relation.
     key_stride
-        Distance of neighbouring keys; above 1, the keys between are absent.
+        Distance between neighbouring keys. If greater than 1, the keys between are absent.
     seek_seconds, transfer_seconds
-        Costs of the device: of each run, and of each page. By default a disk of 2010: 8.5 ms and 100 MB/s.
+        Costs of the device, per run and per page. By default a disk of 2010: 8.5 ms and 100 MB/s.
     clock
         Advanced by every read.
 

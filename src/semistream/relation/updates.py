@@ -1,7 +1,7 @@
-"""Changes of a relation that is not open, by its path.
+"""Changes to a relation that is not open, by its path.
 
 `upsert`, `delete`, `update` and `compact` are kept for one release: `Relation.upsert` and the other methods do the same
-with an open relation. `history` and `vacuum` also work on what cannot be opened.
+with an open relation. `history` and `vacuum` also work on a relation that cannot be opened.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PathLike = str | os.PathLike[str]
 
 
 def upsert(path: PathLike, data: Any) -> int:
-    """Give keys new rows, or their first; return the number of the version. Use `Relation.upsert` in new code."""
+    """Insert keys, or replace their rows; return the number of the version. Use `Relation.upsert` in new code."""
     return update(path, upserts=data)
 
 
@@ -30,10 +30,10 @@ def delete(path: PathLike, keys: Any) -> int:
 
 
 def update(path: PathLike, *, upserts: Any = None, deletes: Any = None) -> int:
-    """Delete and upsert in one version; return its number. Use `Relation.update` in new code."""
+    """Delete, then upsert, in one version; return its number. Use `Relation.update` in new code."""
     return commit_update(path, read_whole(upserts), read_whole(deletes)).version
 
 
 def compact(path: PathLike) -> int:
-    """Rewrite R without the traces of updates; return the number of the version. Use `Relation.compact` in new code."""
+    """Rewrite R as if freshly built; return the number of the version. Use `Relation.compact` in new code."""
     return commit_compacted(path).version

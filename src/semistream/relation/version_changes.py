@@ -1,8 +1,9 @@
-"""Which keys have other rows in one version of R than in another: what a warm cache must forget, and no more.
+"""Finds the keys whose rows differ between two versions of R. A warm cache must forget these keys, and no others.
 
-A version that follows another by updates has all of its files, and one more for each update: pages that were not
-written in between hold what they held. So only pages that were, or that have no rows any more, are read, of both
-versions. A row that merely moved to another page has not changed, and neither has one that was given the values it had.
+A version that follows another by updates has all files of the earlier version, and one more file for each update.
+Pages that were not written in between are unchanged. So only pages that were written, or that no longer have rows, are
+read, in both versions. A row that only moved to another page has not changed, nor has a row that was replaced by an
+equal one.
 """
 
 from __future__ import annotations
@@ -32,26 +33,26 @@ _PAGES_AT_ONCE = 256
 def changed_keys(
     path: str | os.PathLike[str], before: int, after: int, *, shard: int = 0, most_pages: int | None = None
 ) -> Ints | None:
-    """Return key64, ascending, of the keys of a shard whose rows are others in version ``after`` than in ``before``.
+    """Return the key64, ascending, of the keys of a shard whose rows differ between versions ``before`` and ``after``.
 
-    Costs a read of each page written in between, and of what it was before, through 2 MB of frames.
+    It reads each page written in between, and its earlier content, through 2 MB of frames.
 
     Parameters
     ----------
     path
         A relation.
     before, after
-        Its versions; ``after`` is the later one.
+        Versions of the relation; ``after`` is the later one.
     shard
         Number of the shard.
     most_pages
-        Give up if more pages are to be read.
+        Return None if more pages than this must be read.
 
     Returns
     -------
     array or None
-        None if it cannot be told, so that any key may have changed: ``before`` is gone, or R was built anew or
-        compacted in between.
+        None if the keys cannot be determined, so that any key may have changed: ``before`` was removed, R was built
+        again or compacted in between, or more than ``most_pages`` pages must be read.
 
     Examples
     --------
@@ -74,7 +75,7 @@ def changed_keys(
 def changed_between(
     path: Place, earlier: Manifest, later: Manifest, shard: int, most_pages: int | None = None
 ) -> Ints | None:
-    """Do as `changed_keys` with manifests that were read already."""
+    """Do the same as `changed_keys`, with manifests that are already read."""
     try:
         if max(len(earlier.shards), len(later.shards)) <= shard or len(earlier.shards) != len(later.shards):
             return None
@@ -96,13 +97,13 @@ def changed_between(
 
 
 def _follows(old: ShardFiles, new: ShardFiles) -> bool:
-    """Whether a shard has all pages of another, and more in files that came later."""
+    """Whether shard ``new`` has all files of ``old``, and possibly more files of changed pages."""
     same = (old.pages_file, old.pages, old.leaves_file) == (new.pages_file, new.pages, new.leaves_file)
     return same and new.leaves_file is None and new.deltas[: len(old.deltas)] == old.deltas
 
 
 def _written_between(path: Place, old: ShardFiles, new: ShardFiles) -> tuple[Ints, Ints]:
-    """Return the pages to compare: ids of those that the old version has, and of those that the new one has."""
+    """Return the ids of the pages to compare: those in the old version, and those in the new version."""
     old_order, old_map = _map_of(path, old)
     new_order, new_map = _map_of(path, new)
     written = new_map.changed[new_map.places >= sum(pages for _, pages in old.deltas)]
@@ -118,7 +119,7 @@ def _map_of(path: Place, shard: ShardFiles) -> tuple[Ints, PageMap]:
 
 
 def _rows_of(relation: OpenRelation, pages: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return the keys of pages, ascending, how many rows each has there, and what they add up to, hashed."""
+    """Return the keys of pages, ascending; the number of rows of each key; and the sum of the rows' hashes."""
     keys, hashes = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
     frames = relation.frames(min(_PAGES_AT_ONCE, max(1, pages.size)))
     for begin in range(0, pages.size, len(frames)):
@@ -129,7 +130,7 @@ def _rows_of(relation: OpenRelation, pages: Ints) -> tuple[Ints, Ints, Ints]:
         hash_bytes(data, starts, row_lengths(data, starts, relation.layout.stride), None, running)
         keys.append(found)
         hashes.append(running)
-    # a key may have several rows, in several pages, in any order
+    # A key may have several rows, in several pages, in any order.
     distinct, number, count = np.unique(np.concatenate(keys), return_inverse=True, return_counts=True)
     total = np.zeros(distinct.size, np.uint64)
     np.add.at(total, number, np.concatenate(hashes))
@@ -137,7 +138,7 @@ def _rows_of(relation: OpenRelation, pages: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _differing(old: tuple[Ints, Ints, Ints], new: tuple[Ints, Ints, Ints]) -> Ints:
-    """Return the keys of which the one has other rows than the other."""
+    """Return the keys whose rows differ between the two."""
     both, at, to = np.intersect1d(old[0], new[0], assume_unique=True, return_indices=True)
     same = both[(old[1][at] == new[1][to]) & (old[2][at] == new[2][to])]
     return np.setdiff1d(np.union1d(old[0], new[0]), same, assume_unique=True)
