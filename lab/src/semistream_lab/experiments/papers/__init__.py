@@ -1,1 +1,1 @@
-"""The experiments themselves, a file for each paper."""
+"""The experiments, in files named after their papers."""

@@ -25,38 +25,39 @@ __all__ = ["AT_ONCE", "experiments"]
 PAPER = "P- and OP-CACHEJOIN"
 ROWS = Axis("size of R [million tuples]", format="~g")
 BUFFER = 2.0 * MB
-"""The intermediate buffer that the paper finds best."""
+"""Bytes of the intermediate buffer that the paper finds best."""
 NODE = 4
 """Bytes of a node of the queue."""
 CACHE = 0.3
+"""Share of the memory for the cache: see `_CACHE` below."""
 AT_ONCE = f"OP-CACHEJOIN{AS_PUBLISHED}, two loads at once"
 NAMES = {"CACHEJOIN": "cachejoin", "P-CACHEJOIN": "p_cachejoin", "OP-CACHEJOIN": "op_cachejoin"}
 _CACHE = Taken(
     "cache", f"{CACHE:.0%} of the memory in all joins", "which our model finds about best for CACHEJOIN at 50 MB and "
-    "2 M tuples with a disk buffer of 850 tuples; the paper has a formula for its bytes and no figure",
+    "2 M tuples with a disk buffer of 850 tuples; the paper has a formula for its bytes but no number",
 )  # fmt: skip
 _DISK_PAGES = 13
 
 
 def _disk_pages(size: Size) -> int:
-    """Return the paper's disk buffer, smaller as R is."""
+    """Return the paper's disk buffer in pages, scaled like R."""
     return max(1, int(_DISK_PAGES * size.pick(1.0, SHARE, 0.5)))
 
 
 def _bytes(size: Size) -> str:
-    """Say what the two settings are."""
-    here = "" if size.published else f"; {_disk_pages(size)} here, as R is smaller"
+    """Describe the two settings."""
+    here = "" if size.published else f"; {_disk_pages(size)} here, because R is smaller"
     return (
         f"As published: a disk buffer of 850 tuples ({_DISK_PAGES} pages{here}), two of them in OP-CACHEJOIN, an "
-        "intermediate buffer of 2 MB, 164 bytes for a waiting tuple and 128 for a cached one in all joins. Tuned: our "
-        "bytes, and the best split of each."
+        "intermediate buffer of 2 MB, 164 bytes per waiting tuple and 128 per cached tuple in all joins. Tuned: our "
+        "bytes, and the best split per join."
     )
 
 
 def paper(size: Size, workload: Workload, memory: int, algorithm: str, buffer: float = BUFFER) -> Point:
     """Return a point of CACHEJOIN or a relative as published."""
     pages = _disk_pages(size)
-    if algorithm == "op_cachejoin":  # ours shares what it is given out to both buffers; each has 850 tuples there
+    if algorithm == "op_cachejoin":  # ours splits its pages between both buffers; in the paper each has 850 tuples
         pages *= 2
     point = hybrid(size, workload, memory, algorithm, pages=pages)
     options = {"cache_share": CACHE}
@@ -97,12 +98,12 @@ def experiments(size: Size) -> list[Experiment]:
 def _tuned(size: Size, workload: Workload, memory: int, algorithm: str) -> Point:
     """Return a point with our bytes and the best split; the intermediate buffer has the paper's share of the memory.
 
-    What a smaller one costs is more than our model says, so that it is not left to the tuner.
+    The tuner does not choose this buffer, because a smaller one costs more than our model says.
     """
     point = hybrid(size, workload, memory, algorithm)
     if algorithm == "cachejoin":
         return point
-    # one read for the newest key after one for the oldest: laps differ, most with much skew
+    # reads for the newest and the oldest key alternate, so laps differ, most with much skew
     differ = algorithm == "op_cachejoin" and workload == zipf(size)
     windows = size.pick(6, 2, point.windows) if differ else point.windows
     return dataclasses.replace(point, options={**point.options, "buffer_share": 0.02}, windows=windows)
@@ -114,7 +115,7 @@ def _samples(size: Size, places: list[tuple[float, Workload, int]], names: list[
         samples += [Sample(name + AS_PUBLISHED, x, paper(size, workload, memory, NAMES[name])) for name in names]
         if "OP-CACHEJOIN" in names and size.simulated:
             samples.append(Sample(AT_ONCE, x, paper(size, workload, memory, "op_cachejoin"), metric="at_once"))
-        if memory < budget(size, 200):  # with so much, tuned ones take minutes
+        if memory < budget(size, 200):  # with more memory tuned joins take minutes
             samples += [Sample(name + TUNED, x, _tuned(size, workload, memory, NAMES[name])) for name in names]
     return few_tuned(samples) if places[0][2] == places[-1][2] else tuple(samples)
 
@@ -143,26 +144,26 @@ def _claims(size: Size, figure: str, letter: str, names: list[str], where: str, 
 
 
 def _overlap(outcome: Outcome) -> str:
-    """Say how much of the time there is to overlap, from what was counted."""
+    """Explain how much time can overlap, from the counters."""
     shares = [found.record["io_share"] for found in outcome.line(f"CACHEJOIN{AS_PUBLISHED}")]
     text = (
-        f"Of CACHEJOIN's time {min(shares):.0%} to {max(shares):.0%} is reading, and overlapping hides the smaller "
-        f"part at most. A read of P-CACHEJOIN serves {_served(outcome, *published('P-CACHEJOIN', 'CACHEJOIN'))} times "
-        "the tuples of one of CACHEJOIN: the intermediate buffer has memory that tuples could wait in. By the paper's "
-        "own model P-CACHEJOIN gains nothing, since Eq. 2 adds both phases up. "
+        f"{min(shares):.0%} to {max(shares):.0%} of CACHEJOIN's time is reading, and overlap hides the smaller part at "
+        f"most. A read of P-CACHEJOIN serves {_served(outcome, *published('P-CACHEJOIN', 'CACHEJOIN'))} times the "
+        "tuples of a read of CACHEJOIN: the intermediate buffer takes memory in which tuples could wait. By the "
+        "paper's own model P-CACHEJOIN gains nothing, because Eq. 2 adds the times of both phases. "
     )
     if f"OP-CACHEJOIN{AS_PUBLISHED}" in outcome.names():
         text += (
-            "OP-CACHEJOIN's second buffer is loaded by the newest key, for whose pages few have gathered yet: a read "
-            f"serves {_served(outcome, *published('OP-CACHEJOIN', 'P-CACHEJOIN'))} times the tuples of one of "
-            "P-CACHEJOIN. The paper's cost model halves the time of reading instead. Its R of 240 MB is in a MySQL "
-            "server on a machine with several cores, where two queries do run at once. "
+            "OP-CACHEJOIN's second buffer is loaded for the newest key, and few tuples wait for its pages yet: a read "
+            f"serves {_served(outcome, *published('OP-CACHEJOIN', 'P-CACHEJOIN'))} times the tuples of a read of "
+            "P-CACHEJOIN. The paper's cost model halves the read time instead. Its R of 240 MB is in a MySQL server on "
+            "a machine with several cores, where two queries do run in parallel. "
         )
     return text.strip()
 
 
 def _served(outcome: Outcome, first: str, second: str) -> str:
-    """Return how many tuples a read of one join serves, at the least and at the most, of those of another."""
+    """Return the lowest and the highest ratio of the tuples per read of two joins."""
     ratios = [
         a.record["counts"]["appended"] / max(1, a.record["counts"]["reads"])
         * b.record["counts"]["reads"] / max(1, b.record["counts"]["appended"])
@@ -182,7 +183,7 @@ def _buffer(size: Size) -> Experiment:
         samples=tuple(
             Sample("P-CACHEJOIN", megabytes, dataclasses.replace(
                 paper(size, workload, memory, "p_cachejoin", megabytes * MB),
-                windows=size.pick(3 if megabytes * MB == BUFFER else 2, 3, 5),  # that one is a point of Figure 4(b) too
+                windows=size.pick(3 if megabytes * MB == BUFFER else 2, 3, 5),  # this point is also in Figure 4(b)
             ))
             for megabytes in sizes
         ),
@@ -190,7 +191,7 @@ def _buffer(size: Size) -> Experiment:
             Claim("The best size is near 2 MB.", "2 MB of 100 MB",
                   near("P-CACHEJOIN", 2.0, factor=2.0, because=_little_buffer)),
         ),
-        notes="As published: a disk buffer of 850 tuples, 164 bytes for a waiting tuple and 128 for a cached one.",
+        notes="As published: a disk buffer of 850 tuples, 164 bytes per waiting tuple and 128 per cached tuple.",
         taken=(_CACHE,),
     )  # fmt: skip
 
@@ -200,7 +201,7 @@ def _little_buffer(outcome: Outcome) -> str:
     best = max(line, key=lambda found: found.y)
     served = best.record["counts"]["appended"] / max(1, best.record["counts"]["reads"])
     return (
-        f"The rate is highest at {best.x:g} MB. A read serves {served:,.0f} tuples: a buffer that holds so many lets "
-        "the queue fill up again between two reads, and what it has beyond that is taken from waiting tuples. How many "
-        "that are follows from the disk buffer."
+        f"The rate is highest at {best.x:g} MB. A read serves {served:,.0f} tuples. A buffer for that many lets the "
+        "queue fill up again between two reads; a larger one takes memory from waiting tuples. The number of tuples "
+        "per read depends on the disk buffer."
     )

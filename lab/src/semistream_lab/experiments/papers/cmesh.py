@@ -41,7 +41,7 @@ RATE = Axis("service rate [tuples/s]")
 MEMORY = Axis("memory [% of R]", format="~g")
 SKEW = Axis("skew of the stream (Zipf exponent)", format="~g")
 SHARE = 0.01
-"""Of the paper's sizes, in tests."""
+"""Share of the paper's sizes in tests."""
 NODE = 4
 """Bytes of a node of the queue."""
 SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75)
@@ -52,12 +52,12 @@ def _rows(size: Size) -> int:
 
 
 def _zipf(size: Size, exponent: float = 1.0, rows: int | None = None) -> Workload:
-    # The paper's master data is unsorted: frequent keys are anywhere.
+    # the paper's master data is unsorted: frequent keys are anywhere
     return Workload(rows=rows or _rows(size), exponent=exponent, shape="random")
 
 
 def mesh(size: Size, workload: Workload, memory: float, algorithm: str = "meshjoin") -> Point:
-    """Return a point of a join that scans R: the queue is filled at the start, so a short part of a pass will do."""
+    """Return a point of a join that scans R. The queue is filled at the start, so a short part of a pass is enough."""
     options = size.scanning(SHARE) if algorithm != "inlj" else {"in_flight": 1} if size.simulated else {}
     return Point(
         workload=workload, algorithm=algorithm, memory=int(memory), options=options,
@@ -68,11 +68,11 @@ def mesh(size: Size, workload: Workload, memory: float, algorithm: str = "meshjo
 
 
 def cmesh(size: Size, workload: Workload, memory: float, share: float | None = None) -> Point:
-    """Return a point of CMESHJOIN, with its own choice of the cache's share or another."""
+    """Return a point of CMESHJOIN with a given share for the cache; None: tuned by its cost model."""
     point = mesh(size, workload, memory, "cmeshjoin")
     if (
         size.published and workload.kind == "zipf"
-    ):  # tuples pass its two stream buffers in lumps: more turns in a window even that out
+    ):  # tuples pass its two stream buffers in batches: more iterations per window average this out
         point = dataclasses.replace(point, passes=0.05, probes=12_000_000)
     if share is None:
         return dataclasses.replace(point, tuned=True)
@@ -80,15 +80,15 @@ def cmesh(size: Size, workload: Workload, memory: float, share: float | None = N
 
 
 def paper(size: Size, workload: Workload, memory: float, algorithm: str) -> Point:
-    """Return a point of either join as published: its bytes, and the cache that is best by the paper's model.
+    """Return a point of either join as published: the paper's bytes, and the cache that is best by its model.
 
-    That model is for exponent 1, whatever the stream is.
+    The model assumes exponent 1 for every stream.
     """
     if algorithm == "meshjoin":
         return as_published(mesh(size, workload, memory), NODE)
     share = FrontStageGain(workload.rows, memory, 1.0, workload.row_bytes).best_share
     point = as_published(cmesh(size, workload, memory, round(share, 4)), NODE)
-    # with less memory fewer tuples are in a window, and in lumps
+    # with less memory a window has fewer tuples, and they arrive in batches
     return dataclasses.replace(point, passes=point.passes * (2 if memory < 0.08 * workload.nbytes else 1))
 
 
@@ -121,8 +121,8 @@ def _cache_size(size: Size) -> list[Experiment]:
                 Claim("The best cache size is where the model's derivative is zero.", "root of the first derivative",
                       derivative_optimum),
             ),
-            notes="A cache of a large R begins with what its model expects after hours; that of a small R begins "
-            "empty and learns all by itself." if size.simulated else "",
+            notes="The cache of the large R begins with what its model expects after hours; the cache of the small R "
+            "begins empty and learns by itself." if size.simulated else "",
         ),
         Experiment(
             id="cmesh-3a", paper=PAPER, figure="Figure 3(a)", title="Cache size at several memory budgets",
@@ -145,7 +145,7 @@ EMPTY = "R 0.4 M, begun empty"
 
 
 def _begun_empty(size: Size) -> list[Sample]:
-    """The same on an R so small that its cache can be left to learn from nothing."""
+    """Return the same samples on an R that is small enough for its cache to start empty."""
     workload = _zipf(size, rows=400_000)
     return [
         Sample("CMESHJOIN", 100 * share, dataclasses.replace(
@@ -168,13 +168,13 @@ def _both(size: Size, workload: Workload, memory: float) -> tuple[tuple[str, Poi
 
 
 _BYTES = (
-    "As published: so much memory that both joins hold as many tuples as the paper's formulas say (128 bytes a cached "
-    "tuple of 120, 164 a waiting one of 20; ours take 143 and 58). Tuned: our bytes, and the cache that our model "
-    "finds best."
+    "As published: the memory in which both joins hold as many tuples as the paper's formulas say (128 bytes per "
+    "cached tuple of 120, 164 per waiting tuple of 20; ours take 143 and 58). Tuned: our bytes, and the cache that our "
+    "model finds best."
 )
 _CACHE = Taken(
     "size of the cache", "what the paper's model gives for exponent 1, a fifth of the memory at 10 % of R",
-    "since it was adjusted by that model, which has no other exponent",
+    "because the authors set it by that model, which has no other exponent",
 )  # fmt: skip
 
 
@@ -268,26 +268,26 @@ def _against_meshjoin(size: Size) -> list[Experiment]:
 
 
 def _less_than_inversely(series: str) -> Judge:
-    """Judge that a line times its place is higher at its end than at its beginning."""
+    """Judge that a line multiplied by x is higher at its end than at its beginning."""
 
     def judge(outcome: Outcome) -> Verdict:
         line = outcome.line(series)
         first, last = line[0], line[-1]
         text = f"{first.y / last.y:.1f} times less for {last.x / first.x:g} times the tuples"
         holds = last.x * (last.y - last.interval) > first.x * (first.y + first.interval)
-        reason = "a pass over R takes as much longer, and the cache, as large as before, answers less of the stream"
+        reason = "a pass over R takes longer in proportion, and a cache of the same size answers less of the stream"
         return Verdict(holds, text, "" if holds else reason)
 
     return judge
 
 
 def _below_at_zero(first: str, second: str) -> Judge:
-    """Judge that a uniform stream makes the one join slower than the other."""
+    """Judge that with a uniform stream the first join is slower than the second."""
 
     def judge(outcome: Outcome) -> Verdict:
         ratio = outcome.at(first, 0.0).y / outcome.at(second, 0.0).y
         holds = 0.5 <= ratio < 1.0
-        reason = "" if holds else "with so small a cache both joins have nearly the same memory"
+        reason = "" if holds else "with such a small cache both joins have nearly the same memory"
         return Verdict(holds, f"{ratio:.3f} times", reason)
 
     return judge
@@ -342,7 +342,7 @@ def _other_data(size: Size) -> list[Experiment]:
                 Claim("CMESHJOIN is above MESHJOIN on weather reports at all memories.", "above",
                       **both_settings(above, *pair, because=one_distribution)),
             ),
-            notes="The published reports are not to be had offline: made to their published shape (sizes, key range).",
+            notes="The published reports are not available offline; generated to their shape (sizes, key range).",
             taken=(_CACHE,), modelled=False,
         ),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""HYBRIDJOIN: its setting, its generator and its disk buffer, Figures 3, 6, 8 and 9."""
+"""HYBRIDJOIN: its settings, its generator and its disk buffer, Figures 3, 6, 8 and 9."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["NODE", "PARTITIONS", "disk_buffer", "disk_pages", "experiments", "hy
 
 PAPER = "HYBRIDJOIN"
 SHARE = 0.1
-"""Of the papers' sizes, in tests."""
+"""Share of the papers' sizes in tests."""
 NODE = 12
 """Bytes of a node of the queue."""
 _DISK_PAGES = 416
 _PARTITIONS = 86
 PARTITIONS = Taken(
     "partitions of R in MESHJOIN", f"{_PARTITIONS} at all memories and sizes of R",
-    "which is best for 50 MB and 2 M tuples; R-MESHJOIN, whose disk buffer does not grow with R, has its own",
+    "which is best for 50 MB and 2 M tuples; R-MESHJOIN has its own number: its disk buffer does not grow with R",
 )  # fmt: skip
 ROWS = Axis("size of R [million tuples]", log=True, format="~g")
 MEMORY = Axis("memory [MB]", format="~g")
@@ -32,12 +32,12 @@ MB = 1_000_000
 
 
 def zipf(size: Size, rows: float = 2.0, exponent: float = 1.0) -> Workload:
-    """Return the papers' stream over R of so many million tuples, stored by frequency."""
+    """Return the papers' stream over an R of ``rows`` million tuples, stored by frequency."""
     return Workload(rows=int(rows * 1e6 * size.pick(1.0, SHARE, 0.5)), exponent=exponent)
 
 
 def budget(size: Size, megabytes: float) -> int:
-    """Return a budget, smaller as R is."""
+    """Return a budget in bytes, scaled like R."""
     return int(megabytes * MB * size.pick(1.0, SHARE, 0.5))
 
 
@@ -56,8 +56,8 @@ def scan(size: Size, workload: Workload, memory: int, algorithm: str = "meshjoin
 def hybrid(
     size: Size, workload: Workload, memory: int, algorithm: str = "hybridjoin", pages: int | None = None
 ) -> Point:
-    """Return a point of HYBRIDJOIN or a relative: partitions of ``pages``, or as the cost model finds best."""
-    # as many as a lap takes, but with much memory, where that would be too many
+    """Return a point of HYBRIDJOIN or a relative: partitions of ``pages``, or the size the cost model finds best."""
+    # the look-ups of one lap, limited for large memories
     lap = max(min(memory * 8 // 50, 16_000_000), 4 * workload.rows)
     point = Point(
         workload=workload, algorithm=algorithm, memory=memory, windows=size.pick(3, 3, 5),
@@ -70,17 +70,17 @@ def hybrid(
 
 
 def disk_buffer(size: Size) -> Taken:
-    """Return what is taken for the disk buffer, and why."""
+    """Return the assumed size of the disk buffer, and why."""
     why = f"{_DISK_PAGES} are best for 50 MB and 2 M tuples on the papers' disk (hybrid-6)"
-    scaled = "" if size.published else ", and R is smaller here by as much"
+    scaled = "" if size.published else ", and it is scaled here like R"
     return Taken(
         "disk buffer", f"{disk_pages(size)} pages at all memories and sizes of R, for rates and delays",
-        f"as {why}{scaled}: the papers tune it, and give one formula for it, but no figure",
+        f"because {why}{scaled}; the papers tune it, and give a formula for it but no number",
     )  # fmt: skip
 
 
 def disk_pages(size: Size) -> int:
-    """Return the disk buffer of HYBRIDJOIN and its relatives as published, smaller as R is."""
+    """Return the disk buffer of HYBRIDJOIN and its relatives as published, in pages, scaled like R."""
     return max(1, int(_DISK_PAGES * size.pick(1.0, SHARE, 0.5)))
 
 
@@ -88,7 +88,7 @@ def paper(size: Size, workload: Workload, memory: int, algorithm: str = "hybridj
     """Return a point as published: bytes of the paper, one disk buffer for all."""
     if algorithm == "inlj":
         return scan(size, workload, memory, algorithm)
-    if algorithm == "meshjoin":  # its disk buffer grows with R, which R-MESHJOIN is there to avoid
+    if algorithm == "meshjoin":  # its disk buffer grows with R; R-MESHJOIN avoids this
         return as_published(scan(size, workload, memory), NODE, partitions=_PARTITIONS)
     if algorithm == "r_meshjoin":
         return as_published(scan(size, workload, memory, algorithm), NODE)
@@ -106,8 +106,8 @@ def _eighty_twenty(outcome: Outcome) -> Verdict:
     holds = abs(shares[20] - 0.8) <= 0.08
     return Verdict(
         holds,
-        f"the most frequent 20 % take {shares[20]:.0%} of the stream",
-        "" if holds else "what Zipf's law gives the first fifth depends on the number of products",
+        f"the most frequent 20 % have {shares[20]:.0%} of the stream",
+        "" if holds else "the share of the first fifth in Zipf's law depends on the number of products",
     )
 
 
@@ -116,7 +116,7 @@ def _bursty(outcome: Outcome) -> Verdict:
     least = min(one.y / other.y for one, other in zip(self_similar, poisson, strict=True))
     return Verdict(
         least > 3.0,
-        f"variance for each expected tuple {self_similar[0].y:.0f} in intervals of {self_similar[0].x:g} s, "
+        f"variance per expected tuple {self_similar[0].y:.0f} in intervals of {self_similar[0].x:g} s, "
         f"{self_similar[-1].y:.0f} in {self_similar[-1].x:g} s (independent arrivals: 1 at all widths)",
         "" if least > 3.0 else "at some width the bursts average out",
     )
@@ -147,7 +147,7 @@ def _generator(size: Size) -> list[Experiment]:
             metric="uses", modelled=False,
         ),
         Experiment(
-            id="hybrid-8", paper=PAPER, figure="Figure 8", title="The generator: what sells",
+            id="hybrid-8", paper=PAPER, figure="Figure 8", title="The generator: which products sell",
             setup="Zipf's law with exponent 1 over 2000 products.",
             x=Axis("most frequent products [%]", format="~g"), y=Axis("share of the stream", format="~%"),
             samples=tuple(
@@ -159,12 +159,12 @@ def _generator(size: Size) -> list[Experiment]:
             ),
             claims=(Claim("80 % of the sales are from 20 % of the products.", "80/20", _eighty_twenty),),
             metric="share",
-            taken=(Taken("products", "2000", "since the paper gives none for this figure; what the first fifth takes "
-                         "rises with their number, to 90 % with R's 2 M"),),
+            taken=(Taken("products", "2000", "because the paper gives no number for this figure; the share of the "
+                         "first fifth rises with the number of products, to 90 % with R's 2 M"),),
         ),
         Experiment(
-            id="hybrid-9", paper=PAPER, figure="Figure 9", title="The generator: when tuples come",
-            setup="10 on/off sources of doubling bandwidth, 1000 tuples a second on average.",
+            id="hybrid-9", paper=PAPER, figure="Figure 9", title="The generator: when tuples arrive",
+            setup="10 on/off sources of doubling bandwidth, 1000 tuples per second on average.",
             x=Axis("width of an interval [s]", log=True, format="~g"),
             y=Axis("variance of its tuples / their mean", log=True, zero=False, format="~g"),
             samples=tuple(
@@ -199,19 +199,19 @@ def _tuning(size: Size) -> list[Experiment]:
                 Claim("The constant of the cost model, w·R / (H_S·d), is 1.36.", "κ = 1.36",
                       _constant),
             ),
-            notes="As published: 172 bytes for a waiting tuple.",
+            notes="As published: 172 bytes per waiting tuple.",
         ),
     ]  # fmt: skip
 
 
 def _constant(outcome: Outcome) -> Verdict:
-    """Judge that it is the published one for every disk buffer that the paper tries."""
+    """Judge that the constant is the published one for every disk buffer that the paper tries."""
     workload = outcome.experiment.samples[0].point.workload
     found = [(one.x, served_beyond(one, workload, one.x)) for one in outcome.line("HYBRIDJOIN")]
     holds = all(abs(constant - KAPPA) <= 0.1 * KAPPA for _, constant in found)
     reason = (
-        "How many tuples a read serves of those that a uniform stream would give it follows from how often the "
-        "frequent part of R is read, and so from the disk buffer: there is no such constant."
+        "How many tuples a read serves, relative to a uniform stream, depends on how often the frequent part of R is "
+        "read, and so on the size of the disk buffer: it is not a constant."
     )
     text = ", ".join(f"{constant:.2f} at {x:g} pages" for x, constant in found)
     return Verdict(holds, text, "" if holds else reason)

@@ -34,8 +34,8 @@ from semistream_lab.experiments.spec import Axis, Point, Sample, Taken, Verdict,
 __all__ = ["experiments"]
 
 _LEAST_RATE = 125.0
-"""Arrivals at the lower end of the paper's range."""
-_BYTES = "As published: 172 bytes for a waiting tuple in all joins. Tuned: our bytes, and the best disk buffer of each."
+"""Tuples per second at the lower end of the paper's range of arrivals."""
+_BYTES = "As published: 172 bytes per waiting tuple in all joins. Tuned: our bytes, and the best disk buffer per join."
 
 
 def experiments(size: Size) -> list[Experiment]:
@@ -46,7 +46,7 @@ def experiments(size: Size) -> list[Experiment]:
 def _delayed(size: Size, workload: Workload, algorithm: str, rate: float) -> Point:
     memory = budget(size, 50)
     point = paper(size, workload, memory, algorithm)
-    # MESHJOIN's tuples stay until so many others have come as fit into memory, from the first one on
+    # in MESHJOIN a tuple stays until memory is full of later tuples, so the stream must be longer than that
     tuples = {"meshjoin": int(1.15 * memory / 172), "inlj": int(10 * rate) + 1000}.get(algorithm, int(60 * rate) + 3000)
     settings = {**point.settings, "rate": rate, "arrivals": "bursty", "tuples": tuples, "results": True}
     if algorithm == "meshjoin":
@@ -72,11 +72,11 @@ def _processing(size: Size) -> Experiment:
                   above("MESHJOIN", "HYBRIDJOIN", factor=SIGNIFICANTLY, because=_fast_arrivals)),
         ),
         metric="processing", modelled=False,
-        notes="Processing time: what the join works between taking a tuple in and its result.",
+        notes="Processing time: the time that the join works between reading a tuple and its result.",
         taken=(
             disk_buffer(size), PARTITIONS,
             Taken("arrivals", ", ".join(f"{rate:g}" for rate in rates) + " tuples/s",
-                  "from one end of the paper's range of 125 to 2000 to the other, since none is given for this figure"),
+                  "over the paper's range of 125 to 2000, because no rate is given for this figure"),
         ),
     )  # fmt: skip
 
@@ -88,14 +88,14 @@ def _fast_arrivals(outcome: Outcome) -> str:
         parts.append(f"{min(a.y / b.y for _, a, b in pairs):.2g} to {max(a.y / b.y for _, a, b in pairs):.2g} "
                      f"at {facet}")  # fmt: skip
     return (
-        f"MESHJOIN's time is so many times HYBRIDJOIN's: {', '.join(parts)}. MESHJOIN works for one pass over R while "
-        "a tuple stays, whatever the rate. HYBRIDJOIN makes a tuple wait for those before it in the queue, one read "
-        "each: the faster tuples come, the more of them there are."
+        f"Ratio of MESHJOIN's time to HYBRIDJOIN's: {', '.join(parts)}. In MESHJOIN a tuple stays for one pass over R, "
+        "whatever the rate. In HYBRIDJOIN a tuple waits for the tuples before it in the queue, one read each: the "
+        "faster tuples arrive, the more of them there are."
     )
 
 
 def _waiting(size: Size) -> Experiment:
-    # the paper's are from 125 on; INLJ keeps up only with fewer on this disk
+    # the paper's rates begin at 125; on this disk INLJ keeps up only with a lower rate
     rates = size.pick([62.5, 125.0, 250.0, 500.0, 1000.0, 2000.0], [125.0, 2000.0], [125.0, 2000.0])
     four = {
         "HYBRIDJOIN": "hybridjoin", "MESHJOIN": "meshjoin", "INLJ": "inlj", "Partition-based join": "partitioned_join"
@@ -108,7 +108,7 @@ def _waiting(size: Size) -> Experiment:
         samples=tuple(
             Sample(name, rate, _delayed(size, zipf(size), algorithm, rate))
             for rate in rates for name, algorithm in four.items()
-            if algorithm != "partitioned_join" or rate in rates[::2]  # it is beside what is judged
+            if algorithm != "partitioned_join" or rate in rates[::2]  # it is not judged
         ),
         claims=(
             Claim("HYBRIDJOIN's waiting time is below MESHJOIN's at all rates.", "below",
@@ -118,25 +118,25 @@ def _waiting(size: Size) -> Experiment:
                   above("HYBRIDJOIN", "INLJ", but=tuple(rate for rate in rates if rate > 150), because=_backlog)),
         ),
         metric="waiting", modelled=False,
-        notes="Waiting time: before the join takes a tuple in, and while it waits for others to arrive. INLJ cannot "
-        "keep up beyond about 116 tuples/s: its backlog grows, and is shown for a stream of 10 seconds. The "
-        "partition-based join is not in the paper's figure; it shows what the rule of the fullest partition makes of "
+        notes="Waiting time: the time before the join reads a tuple, and while it waits for others to arrive. INLJ "
+        "cannot keep up beyond about 116 tuples/s: its backlog grows, and is shown for a stream of 10 seconds. The "
+        "partition-based join is not in the paper's figure; it shows how the rule of the fullest partition affects "
         "waiting.",
         taken=(disk_buffer(size), PARTITIONS),
     )  # fmt: skip
 
 
 def _exponentially(outcome: Outcome) -> Verdict:
-    """Judge that each doubling of the rate, in the paper's range, makes it grow by more times than the one before."""
+    """Judge that each doubling of the rate, in the paper's range, multiplies the time by more than the one before."""
     line = [found for found in outcome.line("INLJ") if found.x >= _LEAST_RATE]
     growth = [later.y / earlier.y for earlier, later in itertools.pairwise(line)]
-    # in the end clearly more than at first: what is in proportion, or in proportion to a power, is not
+    # the last factor must be clearly above the first: growth in proportion to the rate, or to a power, is not enough
     rising = all(b >= a for a, b in itertools.pairwise((1.0, *growth)))
     holds = len(growth) > 1 and rising and growth[-1] > 1.5 * growth[0]
     text = ", ".join(f"{found.y:.3g} s at {found.x:g}/s" for found in line)
     reason = (
-        "Once more tuples come than it serves, one read each, its backlog is what came beyond that: it grows in "
-        "proportion to the rate, and as long as the stream lasts."
+        "Once more tuples arrive than INLJ serves, one read each, the excess is its backlog. It grows in proportion to "
+        "the rate, for as long as the stream lasts."
     )
     return Verdict(holds, text, "" if holds else reason)
 
@@ -147,10 +147,10 @@ def _backlog(outcome: Outcome) -> str:
         for x, ours, inlj in outcome.pairs("HYBRIDJOIN", "INLJ") if x <= 150
     ]  # fmt: skip
     return (
-        f"INLJ and HYBRIDJOIN wait {', '.join(pairs)} tuples/s. One read for each tuple takes 8.6 ms, so INLJ serves "
-        "116 tuples a second and has a backlog at 125; HYBRIDJOIN begins with what has come, and waits for nothing. "
-        "Where INLJ keeps up it does wait less. The paper, which does not state its disk, must have one that reads a "
-        "page in 6.7 ms or less, or find pages of R in the memory of its database, if INLJ keeps up with 150."
+        f"INLJ and HYBRIDJOIN wait {', '.join(pairs)} tuples/s. One read per tuple takes 8.6 ms, so INLJ serves 116 "
+        "tuples per second and has a backlog at 125. HYBRIDJOIN begins with the tuples that have arrived and does not "
+        "wait for more. Where INLJ keeps up it does wait less. The paper does not state its disk. If INLJ keeps up "
+        "with 150 there, the disk reads a page in 6.7 ms or less, or pages of R are in the memory of its database."
     )
 
 
@@ -215,8 +215,8 @@ def _rates(size: Size) -> list[Experiment]:
                 Claim("Our own models are within 5 % of the measurement.", "not said there", model_within(0.05),
                       standing="beside"),
             ),
-            notes=f"{_BYTES} Judged are the paper's formulas, with κ = 1.36; the lines are our models, which derive "
-            "what it fits.",
+            notes=f"{_BYTES} The paper's formulas are judged, with κ = 1.36. The lines are our models, which derive "
+            "what the paper fits.",
             taken=(disk_buffer(size), PARTITIONS),
         ),
     ]  # fmt: skip
@@ -233,16 +233,16 @@ def _served(outcome: Outcome, name: str) -> str:
 def _larger_relation(outcome: Outcome) -> str:
     first, second = published("HYBRIDJOIN", "MESHJOIN")
     return (
-        f"What a read serves falls for both: {_served(outcome, first)} M tuples with HYBRIDJOIN, "
+        f"The tuples served per read fall for both: {_served(outcome, first)} M tuples with HYBRIDJOIN, "
         f"{_served(outcome, second)} M with MESHJOIN. Both are in proportion to the share of R that a read brings. A "
         "tuple leaves HYBRIDJOIN when it is matched and MESHJOIN after a whole pass, whatever the size of R. The paper "
-        "argues that the chance to match a page falls while a read costs the same, which holds for MESHJOIN alike."
+        "argues that the chance to match a page falls while a read costs the same. This is also true for MESHJOIN."
     )
 
 
 def _much_memory(outcome: Outcome) -> str:
     first, second = published("HYBRIDJOIN", "MESHJOIN")
     return (
-        "MESHJOIN's disk buffer grows with its memory, HYBRIDJOIN's is one for all: a read serves "
+        "MESHJOIN's disk buffer grows with its memory, HYBRIDJOIN's has one size for all: a read serves "
         f"{_served(outcome, first)} MB with HYBRIDJOIN and {_served(outcome, second)} MB with MESHJOIN."
     )

@@ -1,7 +1,8 @@
 """The two settings of every comparison: as published, and tuned.
 
-*As published*: thresholds, buffers and bytes of the paper, the same bytes for all contestants. Claims are judged there.
-*Tuned*: our own bytes, and whatever the cost model finds best for each join. It shows what tuning changes.
+**As published*: thresholds, buffers and bytes of the paper, the same bytes for all contestants. Claims are judged in
+this setting. *Tuned*: our own bytes, and the options that the cost model finds best for each join. It shows what tuning
+changes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ TUNED = ", tuned"
 
 
 def published(*names: str) -> tuple[str, ...]:
-    """Return lines of joins as published.
+    """Return the names of the lines of joins as published.
 
     >>> published("MESHJOIN")
     ('MESHJOIN, as published',)
@@ -28,17 +29,17 @@ def published(*names: str) -> tuple[str, ...]:
 
 
 def tuned(*names: str) -> tuple[str, ...]:
-    """Return lines of tuned joins."""
+    """Return the names of the lines of tuned joins."""
     return tuple(name + TUNED for name in names)
 
 
 def both_settings(judge: Callable[..., Any], *names: str, **options: Any) -> dict[str, Any]:
-    """Return ``judge`` and ``tuned`` of a claim: one judge of the same lines in both settings."""
+    """Return ``judge`` and ``tuned`` of a claim: the same judge for the lines of both settings."""
     return {"judge": judge(*published(*names), **options), "tuned": judge(*tuned(*names), **options)}
 
 
 def few_tuned(samples: Iterable[Sample]) -> tuple[Sample, ...]:
-    """Leave tuned joins out at every second of many places: they take most of the time, and no claim rests on them."""
+    """Leave tuned joins out at every second x position: they take most of the time, and no claim depends on them."""
     kept = list(samples)
     places = sorted({sample.x for sample in kept})
     if len(places) < 3:
@@ -49,8 +50,8 @@ def few_tuned(samples: Iterable[Sample]) -> tuple[Sample, ...]:
 def as_published(point: Point, node: int, **options: Any) -> Point:
     """Return a point whose join holds as many tuples as the papers' formulas say.
 
-    A waiting tuple takes eight times its bytes in the hash table and ``node`` in the queue, a cached one eight beside
-    its own.
+    A waiting tuple takes eight times its own bytes in the hash table and ``node`` bytes in the queue. A cached tuple
+    takes eight bytes more than its own.
     """
     workload = point.workload
     given = {"waiting": 8.0 * workload.stream_bytes + node, "cached": workload.row_bytes + 8.0}

@@ -15,18 +15,18 @@ from semistream_lab.experiments.spec import PAGE_BYTES, Axis, Point, Sample, Tak
 __all__ = ["experiments"]
 
 PUBLISHED_RATES = {10.0: 550.0, 60.0: 5500.0, 120.0: 22_000.0}
-"""Arrivals that the paper reports to be served within a deadline, by the deadline."""
+"""Tuples per second that the paper reports as served within a deadline, by the deadline in seconds."""
 _SCAN = 200
 """Pages of the longest read (Table II)."""
 _SCALED = (
-    "R, memory, thresholds and deadlines are {part:g} of the paper's; rates are then the paper's own. SSIJ has its "
-    "seek and maxScan, since few tuples share a phase, and each key wanted alone costs a seek; the read buffer, "
-    "next to nothing of the paper's memory, is added to ours. The others read large parts of R at once: their seek is "
-    "{part:g} of the paper's, as their buffers are."
+    "R, memory, thresholds and deadlines are {part:g} of the paper's, so rates are the paper's own. SSIJ has the "
+    "paper's seek time and maxScan, because few tuples share a phase and each key that is needed alone costs a seek. "
+    "The read buffer is negligible in the paper's memory and is added to ours. The other joins read large parts of R "
+    "in one read: their seek time is {part:g} of the paper's, as their buffers are."
 )
 _LONG = "SSIJ in 4 min"
 _PUBLISHED_MESH = 5500.0
-"""What MESHJOIN serves in the paper."""
+"""Tuples per second that MESHJOIN serves in the paper."""
 _SLOW, _PARTITIONED = "MESHJOIN at its highest rate", "partition-based join at 5500/s"
 
 
@@ -36,7 +36,7 @@ def experiments(size: Size) -> list[Experiment]:
 
 
 def _driven(workload: Workload, memory: float, part: float, deadline: float, **settings: object) -> Point:
-    """Return a point of SSIJ with a deadline, on the paper's disk: what a deadline allows for is so many seeks."""
+    """Return a point of SSIJ with a deadline, on the paper's disk: a deadline limits the number of seeks."""
     options = {
         **table_two(part, memory, workload), "max_scan": _SCAN, "input_limit": int(memory / 40),
         "deadline": deadline * part,
@@ -67,7 +67,7 @@ def _deadlines(size: Size) -> Experiment:
     )  # fmt: skip
     return Experiment(
         id="ssij-16", paper=PAPER, figure="Figure 16", title="Deadlines",
-        setup=f"R {workload.rows / 1e6:g} M tuples, 160 of a key, memory 7.5 % of R, skew 1.",
+        setup=f"R {workload.rows / 1e6:g} M tuples, 160 per key, memory 7.5 % of R, skew 1.",
         x=Axis(f"deadline [s, × {part:g}]", format="~g"), y=Axis("highest rate that meets all deadlines [tuples/s]"),
         samples=(
             *(Sample("SSIJ", deadline, _driven(workload, memory, part, deadline, tuples=tuples, between=[100.0, 1e5],
@@ -84,8 +84,8 @@ def _deadlines(size: Size) -> Experiment:
             Claim("The rate rises with the deadline.", "550 tuples/s at 10 s to 22 000 at 120 s",
                   rises("SSIJ", at_least=2.0, because=_few_phases)),
             Claim("Deadlines are kept at the published rates.", "550/s in 10 s, 5500/s in 1 min, 22 000/s in 2 min",
-                  _kept, impossible="tuples of 22 000/s want most of R, and no disk that takes 9 min for MESHJOIN's "
-                  "pass over it reads it in 1 min"),
+                  _kept, impossible="the tuples of 22 000/s need most of R, and a disk that takes 9 min for MESHJOIN's "
+                  "pass over R cannot read it in 1 min"),
             Claim("At MESHJOIN's highest rate its delay is an order above the deadline that SSIJ keeps.",
                   "9 min and 1 min, at 5500/s", _order_above,
                   impossible="9 min for a pass over 5 GB is a scan of 10 MB/s, a tenth of what the disk gives"),
@@ -94,9 +94,9 @@ def _deadlines(size: Size) -> Experiment:
         ),
         metric="sustained", modelled=False,
         notes=_SCALED.format(part=part) if size.published else "",
-        taken=(Taken("keys of R", "250 000, so 160 tuples of a key", "as in Table II, with R of 5 GB"),
+        taken=(Taken("keys of R", "250 000, so 160 tuples per key", "as in Table II, with R of 5 GB"),
                Taken("bytes of a waiting tuple", "ours for SSIJ, 164 for MESHJOIN",
-                     "since MESHJOIN's delay at its highest rate, one pass over R, does not depend on them")),
+                     "because MESHJOIN's delay at its highest rate, one pass over R, does not depend on them")),
     )  # fmt: skip
 
 
@@ -104,7 +104,7 @@ def _few_phases(outcome: Outcome) -> str:
     none = [f"{found.x:g} s" for found in outcome.line("SSIJ") if "join_phases" not in found.record]
     text = _so_many_seeks(outcome)
     if none:
-        text += f" At {', '.join(none)} no rate of the search met the deadline: the point is the search's lower end."
+        text += f" At {', '.join(none)} no rate of the search met the deadline; the point is the search's lower end."
     return text
 
 
@@ -119,26 +119,26 @@ def _kept(outcome: Outcome) -> Verdict:
 
 
 def _so_many_seeks(outcome: Outcome) -> str:
-    """Say what fits into a deadline: some keys one by one, or all of R."""
+    """Explain what fits into a deadline: some keys one by one, or all of R."""
     line, long = outcome.line("SSIJ"), outcome.aside.get(_LONG, {})
     text = (
-        "A tuple that comes as a join phase begins waits for this one and the next, so a phase has half of the "
-        "deadline at most. In that time there is room for one seek after another, 114 keys a second, and whoever the "
-        "cache does not answer wants one; or for a pass over R, more than 60 s at 100 MB/s, since from some thousand "
-        "keys on it is cheaper to read all. Up to 2 min no deadline has room for two passes: "
+        "A tuple that arrives as a join phase begins waits for this phase and the next, so a phase can take half of "
+        "the deadline at most. In that time the disk can do single seeks, 114 keys per second, and each key that the "
+        "cache does not answer needs one. Or it can read all of R, which is cheaper for more than some thousand keys "
+        "and takes more than 60 s at 100 MB/s. No deadline up to 2 min has room for two passes: "
         f"{', '.join(f'{found.y:,.0f}/s in {found.x:g} s' for found in line)}"
     )
-    return f"{text}; in 4 min it is {long['sustained']:,.0f}/s." if "sustained" in long else f"{text}."
+    return f"{text}; with 4 min it is {long['sustained']:,.0f}/s." if "sustained" in long else f"{text}."
 
 
 def _full_size(outcome: Outcome) -> float:
-    """Return how many seconds here are one of the paper's."""
+    """Return how many seconds here correspond to one second of the paper."""
     first = outcome.experiment.samples[0]
     return float(first.point.options["deadline"]) / first.x
 
 
 def _mesh_delay(outcome: Outcome) -> tuple[float, float]:
-    """Return MESHJOIN's highest rate and what a tuple stays at it, seconds at the paper's size."""
+    """Return MESHJOIN's highest rate, and how long a tuple stays at that rate, in seconds at the paper's size."""
     record = outcome.aside[_SLOW]
     waiting = record["memory_parts"]["stream table"] / record["waiting_bytes"]
     return record["rate"], waiting / record["rate"] / _full_size(outcome)
@@ -149,9 +149,9 @@ def _order_above(outcome: Outcome) -> Verdict:
     able = [found.x for found in outcome.line("SSIJ") if found.y >= rate]
     text = f"MESHJOIN serves {rate:,.0f} tuples/s at most, and a tuple stays {delay:.0f} s (at the paper's size)"
     reason = (
-        f"A tuple stays for a pass over R. At its highest rate our MESHJOIN takes {delay:.0f} s for one: "
-        f"{outcome.aside[_SLOW]['io_share']:.0%} of them reads R at the speed of the disk, 100 MB/s, the rest puts 160 "
-        "results for each tuple together. The published 9 min at 5500 tuples/s imply a scan of 10 MB/s and a memory "
+        f"A tuple stays for one pass over R. At its highest rate our MESHJOIN needs {delay:.0f} s for a pass: "
+        f"{outcome.aside[_SLOW]['io_share']:.0%} of the time it reads R at the speed of the disk, 100 MB/s; the rest "
+        "goes into 160 results per tuple. The published 9 min at 5500 tuples/s imply a scan of 10 MB/s and a memory "
         "that holds as many tuples as 375 MB do."
     )
     if not able:
@@ -164,7 +164,7 @@ def _order_above(outcome: Outcome) -> Verdict:
 
 def _even_longer(outcome: Outcome) -> Verdict:
     highest, delay = _mesh_delay(outcome)
-    stays = delay * highest / _PUBLISHED_MESH  # until as many others have come as memory holds
+    stays = delay * highest / _PUBLISHED_MESH  # a tuple stays until memory is full of later ones
     longest = outcome.aside[_PARTITIONED]["longest"] / _full_size(outcome)
     holds = longest > stays
     text = f"at 5500/s a tuple waits up to {longest:,.0f} s, and stays {stays:,.0f} s in MESHJOIN (at the paper's size)"
@@ -188,9 +188,10 @@ def _bursts(size: Size) -> Experiment:
         text = ", ".join(f"{seconds:.3g} s at +{x:g} %" for x, seconds, _ in found) + " (at the paper's size)"
         more = [x / 100 * seconds * nominal for x, seconds, nominal in found]
         reason = (
-            "By then 34 000 to 76 000 tuples more have come in the paper than at its nominal 480 000/s: of 20 B each, "
-            f"about a thousandth of the memory of 1 GB. Here {min(more) / 1e6:.2g} to {max(more) / 1e6:.2g} M have (at "
-            f"the paper's size; nominal {found[0][2]:,.0f}/s), because cached pages give way to them."
+            "By then 34 000 to 76 000 more tuples have arrived in the paper than at its nominal 480 000/s. At 20 B "
+            "each they are about a thousandth of the memory of 1 GB. Here "
+            f"{min(more) / 1e6:.2g} to {max(more) / 1e6:.2g} M more have arrived (at the paper's size; nominal "
+            f"{found[0][2]:,.0f}/s), because cached pages are evicted for them."
         )
         return Verdict(holds, text, "" if holds else reason)
 

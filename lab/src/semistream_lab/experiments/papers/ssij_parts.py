@@ -1,4 +1,4 @@
-"""SSIJ §VI-D: what its parts do, Figures 10, 11 and 14."""
+"""SSIJ §VI-D: effects of its parts, Figures 10, 11 and 14."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _SPLITS: dict[str, dict[str, object]] = {
     "no cache": {"replacement": "none"},
 }
 _INPUT_BYTES = 40
-"""What a tuple takes until it is looked up."""
+"""Bytes that a tuple takes until it is looked up."""
 OVERFLOW, ENDLESS = "arrivals raised until memory overflows", "service rate of an endless stream"
 RAISED = (
-    "As published: the highest constant arrival rate at which memory does not overflow before the stream is over, all "
-    "of the join's memory beside what it needs free for tuples that come in a join phase."
+    "As published: the highest constant arrival rate at which memory does not overflow before the stream ends. All "
+    "memory that the join does not need itself is free for tuples that arrive during a join phase."
 )
 
 
@@ -66,7 +66,7 @@ def _dynamic(size: Size) -> Experiment:
 
     def driven(part: float, options: dict[str, object]) -> Point:
         made = point(part, options)
-        # as in the paper, the stream is over after 20 intervals, and what memory holds of it then need not be served
+        # as in the paper, the stream ends after 20 intervals, and tuples still in memory then need not be served
         between = size.pick([3e4, 3e5], [1e4, 1e6], [])
         settings = {"tuples": 20 * workload.interval_rows, "between": between, "trials": 7}
         limit = int((1.0 - float(str(options.get("cache_share", 0.0)))) * made.memory / _INPUT_BYTES)
@@ -76,7 +76,7 @@ def _dynamic(size: Size) -> Experiment:
 
     return Experiment(
         id="ssij-10", paper=PAPER, figure="Figure 10", title="Memory that moves, and memory that does not",
-        setup=f"R {workload.rows / 1e6:g} M tuples, 16 of a key; the stream asks for one twentieth of R after another.",
+        setup=f"R {workload.rows / 1e6:g} M tuples, 16 per key; the stream uses one twentieth of R after another.",
         x=MEMORY, y=RATE,
         samples=(
             *(Sample(name, 100 * part, driven(part, dict(options)), facet=OVERFLOW, metric="sustained")
@@ -99,23 +99,23 @@ def _dynamic(size: Size) -> Experiment:
 
 
 def both_ways(size: Size, judge: Callable[[str], Judge]) -> dict[str, Any]:
-    """Return a judge of what was measured as published, and one of the endless stream."""
+    """Return a judge of the measurement as published, and one of the endless stream."""
     if not size.simulated:
         return {"judge": judge(ENDLESS)}
     return {"judge": judge(OVERFLOW), "tuned": judge(ENDLESS), "second": "endless stream"}
 
 
 def _best_other(outcome: Outcome, x: float, facet: str) -> tuple[Found, Found]:
-    """Return dynamic memory at a place, and the highest of the others."""
+    """Return dynamic memory at an x position, and the highest of the others."""
     first, *others = outcome.names()
     return outcome.at(first, x, facet), max((outcome.at(other, x, facet) for other in others), key=lambda one: one.y)
 
 
 def _few_tuples(outcome: Outcome) -> str:
-    """Say what tuples lose where pages have more."""
+    """Explain what tuples lose if pages have more memory."""
     text = (
-        "With 70 % for pages, tuples have less than a third of the memory, and at small memories a join phase then "
-        "begins with fewer than Table II asks for, or tuples that come during one find no room."
+        "With 70 % for pages, tuples have less than a third of the memory. At small memories a join phase then begins "
+        "with fewer tuples than in Table II, or tuples that arrive during a phase find no room."
     )
     raised = [sample for sample in outcome.experiment.samples if sample.facet == OVERFLOW]
     if not raised:
@@ -125,9 +125,9 @@ def _few_tuples(outcome: Outcome) -> str:
     room = ", ".join(f"{(1.0 - share) * last.point.memory / _INPUT_BYTES / tuples:.0%}" for share in shares)
     rates = ", ".join(format_count(outcome.at(name, last.x, ENDLESS).y) for name in reversed(list(_SPLITS)[1:]))
     return (
-        f"{text} With much memory it is what waits there when the stream is over, and need not have been served: of "
-        f"the {tuples:,} tuples that come in all, {last.x:g} % memory has room for {room} with none, 20, 50 and 70 % "
-        f"for pages. On an endless stream it is {rates} tuples/s."
+        f"{text} With much memory the tuples that still wait when the stream ends decide, as they need not be served: "
+        f"of {tuples:,} tuples in all, {last.x:g} % memory has room for {room} with none, 20, 50 and 70 % for pages. "
+        f"The rates on an endless stream are {rates} tuples/s."
     )
 
 
@@ -139,27 +139,28 @@ def _same_reads(outcome: Outcome) -> str:
         for found in (outcome.at(first, x, ENDLESS), outcome.at(other, x, ENDLESS))
     ]
     text = (
-        "Which pages stay is decided when a join phase begins, with all its tuples still in memory (§IV-C); they are "
-        "flushed after the last read (Algorithm 2, line 17), and what they leave is empty until then. So dynamic "
-        "memory caches as many pages as the fixed split that suits the thresholds best, and wins over the others only: "
-        "on an endless stream, at "
-        f"{x:g} % a thousand tuples take {pages[0]:,.0f} page reads, and {pages[1]:,.0f} with {other}."
+        "The join decides which pages stay when a join phase begins, with all its tuples still in memory (§IV-C). The "
+        "tuples are flushed after the last read (Algorithm 2, line 17), and the room they leave is not used before "
+        "then. So dynamic memory caches as many pages as the fixed split that suits the thresholds best, and only wins "
+        f"over the others: on an endless stream, at {x:g} % memory, a thousand tuples need {pages[0]:,.0f} page reads, "
+        f"and {pages[1]:,.0f} with {other}."
     )
     raised = [(a.y / b.y, other, x) for other in others for x, a, b in outcome.pairs(first, other, OVERFLOW)]
     if raised:
         _, other, x = min(raised)
         hits = [outcome.at(name, x, OVERFLOW).record.get("hit_ratio", 0.0) for name in (first, other)]
         text += (
-            f" Where arrivals are raised, those of a join phase push cached pages out, which a fixed split keeps: at "
-            f"{x:g} % {hits[0]:.0%} of the stream are answered from memory, and {hits[1]:.0%} with {other}."
+            " Where arrivals are raised, tuples that arrive during a join phase evict cached pages, which a fixed "
+            f"split keeps: at {x:g} % memory {hits[0]:.0%} of the stream are answered from memory, and {hits[1]:.0%} "
+            f"with {other}."
         )
         found = outcome.at(first, x, OVERFLOW).record
         if found.get("join_phases") and "virtual_seconds" in found:
             come = found["sustained"] * found["virtual_seconds"] / found["join_phases"]
             sample = next(one for one in outcome.experiment.samples if one.x == x)
             text += (
-                " That pages have nothing of what a phase sets free before its end changes little: between two phases "
-                f"{come:,.0f} tuples come there, and those of one phase leave the room of "
+                " It matters little that pages cannot use the room that a phase frees before it ends: between two "
+                f"phases {come:,.0f} tuples arrive there, and the tuples of one phase free the room of "
                 f"{sample.point.options['buffer_tuples']:,}."
             )
     return text
@@ -171,10 +172,10 @@ def _gain_grows(facet: str) -> Judge:
         ends = [_best_other(outcome, x, facet) for x in (places[0], places[-1])]
         gains = [a.y / b.y for a, b in ends]
         noise = sum(a.interval / a.y + b.interval / b.y for a, b in ends)
-        holds = gains[1] > max(1.0, gains[0] + noise)  # a loss that becomes smaller is no gain
+        holds = gains[1] > max(1.0, gains[0] + noise)  # a loss that becomes smaller is not a gain
         reason = (
-            "The gain is over the best of the others, and which that is changes with memory: as soon as a twentieth of "
-            "R fits into the fixed share for pages, a fixed split loses little."
+            "The gain is relative to the best of the others, which differs with memory: as soon as a twentieth of R "
+            "fits into the fixed share for pages, a fixed split loses little."
         )
         text = f"{gains[0]:.2f}× the best other at {places[0]:g} %, {gains[1]:.2f}× at {places[-1]:g} %, ± {noise:.2f}"
         return Verdict(holds, text, "" if holds else reason)
@@ -188,7 +189,7 @@ def _replacement(size: Size) -> Experiment:
     policies = (("utility", "utility"), ("LRU", "lru"))
     return Experiment(
         id="ssij-11", paper=PAPER, figure="Figure 11", title="Which pages stay",
-        setup=f"R {workload.rows / 1e6:g} M tuples, {workload.rows_per_key} of a key, skew 1.", x=MEMORY, y=RATE,
+        setup=f"R {workload.rows / 1e6:g} M tuples, {workload.rows_per_key} per key, skew 1.", x=MEMORY, y=RATE,
         samples=tuple(
             Sample(f"SSIJ, {name}{words}", 100 * part, make(size, workload, part * workload.nbytes, replacement=policy))
             for part in fractions
@@ -216,7 +217,7 @@ def _fill(size: Size) -> Experiment:
 
     return Experiment(
         id="ssij-14", paper=PAPER, figure="Figure 14", title="How full pages are",
-        setup=f"R {whole.rows / 1e6:g} M tuples, {KEY_ROWS} of a key, skew 1.",
+        setup=f"R {whole.rows / 1e6:g} M tuples, {KEY_ROWS} per key, skew 1.",
         x=Axis("fill factor of pages", zero=False, format="~g"), y=RATE,
         samples=tuple(
             Sample(line, fill, published_join(size, relation(size, fill=fill), part * whole.nbytes))

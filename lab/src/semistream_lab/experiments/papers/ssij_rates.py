@@ -1,4 +1,4 @@
-"""SSIJ §VI: how it compares with MESHJOIN, Figures 3 to 8, and with databases, Figure 9."""
+"""SSIJ §VI: comparison with MESHJOIN, Figures 3 to 8, and with databases, Figure 9."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def experiments(size: Size) -> list[Experiment]:
 
 def _setup(workload: Workload) -> str:
     return (
-        f"R {workload.rows / 1e6:g} M tuples of 128 bytes, {workload.rows_per_key} of a key, pages {workload.fill:.0%} "
+        f"R {workload.rows / 1e6:g} M tuples of 128 bytes, {workload.rows_per_key} per key, pages {workload.fill:.0%} "
         "full."
     )
 
@@ -63,8 +63,8 @@ def _metric(size: Size) -> str:
 
 
 _COUNTED = (
-    "Results are counted, not put together: at K = 400 and 9 times MESHJOIN's rate (Figure 7), about 5500 tuples/s in "
-    "the paper, there are 20 million results a second, and 50 ns for each of them, reads and all."
+    "Results are counted, not materialized. At K = 400 and 9 times MESHJOIN's rate (Figure 7), about 5500 tuples/s in "
+    "the paper, there are 20 million results per second. That leaves 50 ns per result, reads included."
 )
 
 
@@ -136,7 +136,7 @@ def _memory(size: Size) -> list[Experiment]:
 
 
 def _many_phases(size: Size, point: Point) -> Point:
-    """Without skew phases begin with one batch more or less, by a few hits: only many of them tell how often."""
+    """Use more windows: without skew a few hits decide whether a phase has one batch more, so phases vary."""
     return dataclasses.replace(point, windows=size.pick(15, 2, 5))
 
 
@@ -151,7 +151,7 @@ def _at_least(series: str, x: float, published: float) -> Judge:
 
 
 def _beside(judge: Judge, series: str) -> Judge:
-    """Say beside a verdict what it would be against MESHJOIN with its authors' bytes, which holds fewer tuples."""
+    """Add to a verdict the ratios to MESHJOIN with its authors' bytes, which holds fewer tuples."""
 
     def judged(outcome: Outcome) -> Verdict:
         verdict = judge(outcome)
@@ -171,9 +171,9 @@ def _one_to_many(size: Size) -> Experiment:
     fractions = size.pick([0.01, 0.1], [0.1], [0.1])
     top = f"memory {fractions[-1]:.0%}"
     return Experiment(
-        id="ssij-7", paper=PAPER, figure="Figure 7", title="Tuples of R for each key (1:K)",
+        id="ssij-7", paper=PAPER, figure="Figure 7", title="Tuples of R per key (1:K)",
         setup=f"R {relation(size).rows / 1e6:g} M tuples of 128 bytes, pages {FILL:.0%} full; skew 1.",
-        x=Axis("K, tuples of R for each key", log=True, format="~g"), y=_LOG,
+        x=Axis("K, tuples of R per key", log=True, format="~g"), y=_LOG,
         samples=tuple(
             Sample(name, count, _fewer(size, point, count), facet=f"memory {part:.0%}")
             for part in fractions for count in many
@@ -199,7 +199,7 @@ def _one_to_many(size: Size) -> Experiment:
 
 
 def _more_with_memory(fractions: list[float]) -> Judge:
-    """Judge that at each K the ratio is above that with less memory."""
+    """Judge that at each K the ratio is higher than with less memory."""
 
     def judge(outcome: Outcome) -> Verdict:
         less, more = (
@@ -215,7 +215,7 @@ def _more_with_memory(fractions: list[float]) -> Judge:
 
 
 def _fewer(size: Size, point: Point, rows_per_key: int) -> Point:
-    """A tuple with many results takes as much longer: let fewer of them do."""
+    """Return the point with shorter windows if tuples have many results and so take longer."""
     if rows_per_key < 50 or not size.simulated or point.algorithm == "ssij":
         return point
     return dataclasses.replace(point, windows=2, warm_passes=0.0, passes=0.05)
@@ -231,7 +231,7 @@ def _other_data(size: Size) -> Experiment:
         kind="weather", rows=size.pick(4_000_000, 200_000, 1_000_000), row_bytes=128, stream_bytes=128, exponent=0.0,
         rows_per_key=size.pick(111, 5, 28), shape="random", fill=FILL,
     )  # fmt: skip
-    # with less on a small R, MESHJOIN with its authors' bytes has no room for one tuple a turn
+    # with less memory on a small R, MESHJOIN with its authors' bytes has no room for one tuple per iteration
     fractions = size.pick([0.01, 0.025, 0.05, 0.1], [0.1], [0.05, 0.1])
     facets = (("TPC-H", items), ("weather", reports))
     return Experiment(
@@ -255,9 +255,9 @@ def _other_data(size: Size) -> Experiment:
                                     because=no_favourites(facet, why)), SSIJ),
                       _beside(above(TUNED_SSIJ, MESH, facets=(facet,), factor=SIGNIFICANTLY), TUNED_SSIJ))
                 for facet, words, why in (
-                    ("TPC-H", "TPC-H", "No key is asked for much more often than others"),
-                    ("weather", "weather reports", "A longitude that is asked for more often has as many more rows in "
-                     "R, so that as many of R's pages answer as much of the stream whichever they are"),
+                    ("TPC-H", "TPC-H", "No key is much more frequent than others"),
+                    ("weather", "weather reports", "A longitude that is more frequent in the stream has more rows in R "
+                     "in proportion, so equally large sets of pages answer the same share of the stream"),
                 )
             ),
             Claim("The gain is largest at small memory.", "especially for smaller memory",
@@ -265,15 +265,15 @@ def _other_data(size: Size) -> Experiment:
         ),
         metric=_metric(size),
         notes=f"{_OTHER_PARTS if size.published else ''} {_COUNTED if size.simulated else ''} The published weather "
-        "reports are not to be had offline: made to their published shape. "
-        "The tuner takes keys for uniform here.", taken=(BYTES,),
+        "reports are not available offline; these are generated to their published shape. "
+        "The tuner assumes uniform keys here.", taken=(BYTES,),
         modelled=False,
     )  # fmt: skip
 
 
 _OTHER_PARTS = (
     "Part has a tenth and the weather reports have a fifth of the paper's 20 M tuples; memory, thresholds, maxScan and "
-    "the seek of the disk are as much less. As published: Table II. Tuned: thresholds that our cost model finds best."
+    "the disk's seek time are scaled alike. As published: Table II. Tuned: thresholds that our cost model finds best."
 )
 
 
@@ -290,7 +290,7 @@ def _most_at_least_memory(series: str) -> Judge:
 
 
 _POOL = 100_000_000
-"""The databases' memory at the tenth of the paper's sizes: its buffer pool is 1 GB for an R of 0.5 to 1.5 GB."""
+"""Bytes of the databases' buffer pool. A tenth, like R here, of the paper's 1 GB for an R of 0.5 to 1.5 GB."""
 
 
 def _databases(size: Size) -> Experiment:
@@ -300,7 +300,7 @@ def _databases(size: Size) -> Experiment:
     pool = int(_POOL * size.pick(1.0, 0.1, 1.0))
 
     def point(million: float, system: str) -> Point:
-        # 250 k keys in the paper's 4 to 12 M tuples: 16 of a key at its smallest
+        # 250 k keys in the paper's 4 to 12 M tuples: 16 tuples per key at its smallest R
         workload = Workload(rows=int(million * 1e6), row_bytes=128, rows_per_key=16, exponent=0.0, fill=FILL)
         settings = {"tuples": stream, "system": system, "pool": pool}
         return Point(task="database", workload=workload, algorithm="ssij", memory=int(0.1 * workload.nbytes),
@@ -310,7 +310,7 @@ def _databases(size: Size) -> Experiment:
     return Experiment(
         id="ssij-9", paper=PAPER, figure="Figure 9",
         title="Index joins of databases, on this machine's disk and clock",
-        setup=f"Uniform keys, 16 tuples of R for each; SSIJ with 10 % of R in memory, databases with a pool of "
+        setup=f"Uniform keys, 16 tuples of R per key; SSIJ with memory of 10 % of R, databases with a pool of "
         f"{pool / 1e6:g} MB, the paper's 1 GB in proportion.",
         x=Axis("size of R [million tuples]", format="~g"), y=_LOG,
         samples=tuple(
@@ -320,11 +320,11 @@ def _databases(size: Size) -> Experiment:
             Claim("SSIJ is at least 3 times as fast as a database's index join.", "3–24×", _against_databases),
         ),
         modelled=False,
-        notes="Real time on whatever device: databases are not simulated. Sizes are a tenth of the paper's.",
+        notes="Real time on both devices: databases are not simulated. Sizes are a tenth of the paper's.",
         taken=(
-            Taken("the databases' page cache", "half of the pool where the system lets the memory of some "
-                  "processes be bounded, else as the system has it; MariaDB reads past it",
-                  "since the paper says nothing of it, and its R of up to 1.5 GB does not fit into the pool"),
+            Taken("the databases' page cache", "half of the pool if the system can limit the memory of a group of "
+                  "processes, else unlimited; MariaDB bypasses it",
+                  "because the paper does not mention it, and its R of up to 1.5 GB does not fit into the pool"),
         ),
     )  # fmt: skip
 
@@ -345,6 +345,6 @@ def _against_databases(outcome: Outcome) -> Verdict:
     holds = 2.7 <= least < float("inf")
     reason = (
         "A look-up that finds its page in memory is fast on this machine, and its disk starts a read in microseconds; "
-        "the paper's took 8.5 ms. SSIJ holds a tenth of R and reads the rest past the page cache."
+        "the paper's disk took 8.5 ms. SSIJ holds a tenth of R and reads the rest without the page cache."
     )
     return Verdict(holds, "; ".join(texts), "" if holds else reason)

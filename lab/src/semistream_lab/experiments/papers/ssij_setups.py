@@ -1,4 +1,4 @@
-"""What experiments of the SSIJ paper share: its relations, and points of SSIJ and MESHJOIN on them."""
+"""Shared by experiments of the SSIJ paper: its relations, and points of SSIJ and MESHJOIN on them."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ PAPER = "SSIJ"
 SSIJ, TUNED_SSIJ = "SSIJ, as published", "SSIJ, tuned"
 MESH, AUTHORS = "MESHJOIN", "MESHJOIN, its authors' bytes"
 LESS = (
-    "R, memory, thresholds, maxScan and the seek of the disk are a twentieth of the paper's, so that passes, buffers "
-    "and runs keep their proportion. As published: Table II, all utility cleared after a join phase. Tuned: thresholds "
-    "that our cost model finds best."
+    "R, memory, thresholds, maxScan and the seek time of the disk are a twentieth of the paper's, so passes, buffers "
+    "and runs keep their proportion. As published: Table II, all utility cleared after a join phase. Tuned: the "
+    "thresholds that our cost model finds best."
 )
 BYTES = Taken(
-    "bytes of a tuple", "those of our own structures for both joins, about 80 waiting in SSIJ and 58 in MESHJOIN",
-    "since the paper gives none for SSIJ; MESHJOIN with its authors' 164 is drawn beside",
+    "bytes of a waiting tuple", "those of our own structures for both joins, about 80 in SSIJ and 58 in MESHJOIN",
+    "because the paper gives none for SSIJ; MESHJOIN with its authors' 164 bytes is drawn for comparison",
 )  # fmt: skip
 FILL = 0.8
 KEY_ROWS = 320
-"""Tuples of R for each key: 80 M of them have 250 000 keys (Table II)."""
+"""Tuples of R per key: 80 M tuples have 250 000 keys (Table II)."""
 SHORTER = (
-    "R, memory, intervals, thresholds and the seek of the disk are a fortieth of the paper's: a measurement takes "
-    "several intervals."
+    "R, memory, intervals, thresholds and the seek time of the disk are a fortieth of the paper's, because a "
+    "measurement needs several intervals."
 )
 
 
 def share(size: Size) -> float:
-    """Return how large R is, of the paper's."""
+    """Return the size of R as a share of the paper's."""
     return size.pick(0.05, 0.0125, 0.025)
 
 
 def relation(
     size: Size, exponent: float = 1.0, shape: str = "noperm", rows_per_key: int = KEY_ROWS, fill: float = FILL
 ) -> Workload:
-    """Return R of 10 GB, or less, in pages that leave room for updates."""
+    """Return the paper's R of 10 GB, scaled to the size, in pages that leave room for updates."""
     return Workload(
         rows=int(80_000_000 * share(size)), row_bytes=128, exponent=exponent, rows_per_key=rows_per_key, fill=fill,
-        # keys that are all alike are so in any order: both shapes are one measurement then
+        # with uniform keys the order in R does not matter: both shapes are one measurement
         shape="noperm" if shape == "noperm" or exponent == 0.0 else "random",
     )  # fmt: skip
 
 
 def seek(size: Size, part: float | None = None) -> float:
-    """Return the seconds of a seek, which shrink with a simulated R: it is ``part`` of the paper's."""
+    """Return the seconds of a seek. On the simulated disk it is scaled like R, which is ``part`` of the paper's."""
     return 0.0085 * (part or share(size)) if size.simulated else 0.0085
 
 
@@ -64,7 +64,7 @@ def table_two(part: float, memory: float, workload: Workload) -> dict[str, Any]:
 
 
 def published_join(size: Size, workload: Workload, memory: float, part: float | None = None, **options: Any) -> Point:
-    """Return a point of SSIJ with the parameters of Table II for a ``part`` of R: a window is a join phase."""
+    """Return a point of SSIJ with the parameters of Table II for a ``part`` of R. A window is a join phase."""
     return Point(
         workload=workload, algorithm="ssij", memory=int(memory),
         options={**table_two(part or share(size), memory, workload), **options},
@@ -74,12 +74,12 @@ def published_join(size: Size, workload: Workload, memory: float, part: float | 
 
 
 def beside(size: Size, workload: Workload, memory: float, part: float | None = None) -> Point:
-    """Return that point with the map of R's pages and the read plan beside the memory: 8 bytes a page hold both."""
+    """Return that point with extra memory for the page map of R and the read plan: 8 bytes per page hold both."""
     return published_join(size, workload, memory + 8 * workload.nbytes / (PAGE_BYTES * FILL), part)
 
 
 def index_join(size: Size, workload: Workload, memory: float, part: float | None = None, **options: Any) -> Point:
-    """Return a point of SSIJ, its thresholds chosen by the cost model."""
+    """Return a point of SSIJ with the thresholds that the cost model chooses."""
     return Point(
         workload=workload, algorithm="ssij", memory=int(memory), tuned=workload.kind != "locality", options=options,
         windows=size.pick(2, 2, 5), warm_passes=2.0,
@@ -88,7 +88,7 @@ def index_join(size: Size, workload: Workload, memory: float, part: float | None
 
 
 def mesh(size: Size, workload: Workload, memory: float, part: float | None = None, *, authors: bool = False) -> Point:
-    """Return a point of MESHJOIN; with the bytes that its authors state, eight times a tuple and four for the queue."""
+    """Return a point of MESHJOIN. ``authors``: with its authors' bytes, eight times a tuple and four for the queue."""
     options = {"seek_pages": round(seek(size, part) / (PAGE_BYTES / 100e6), 2)} if size.simulated else {}
     settings = {"bytes": {"waiting": 8.0 * workload.stream_bytes + 4}} if authors else {}
     return Point(
@@ -98,7 +98,7 @@ def mesh(size: Size, workload: Workload, memory: float, part: float | None = Non
 
 
 def contestants(size: Size, workload: Workload, memory: float, part: float | None = None) -> list[tuple[str, Point]]:
-    """Return SSIJ in both settings, and both MESHJOINs, on one workload, whose R is ``part`` of the paper's."""
+    """Return SSIJ in both settings and MESHJOIN with both sizes of a tuple, on an R that is ``part`` of the paper's."""
     return [
         (SSIJ, published_join(size, workload, memory, part)),
         (TUNED_SSIJ, index_join(size, workload, memory, part)),
@@ -108,7 +108,7 @@ def contestants(size: Size, workload: Workload, memory: float, part: float | Non
 
 
 def locality(size: Size) -> Workload:
-    """Return R, a fortieth of the paper's or less, whose stream asks for one twentieth of it after another."""
+    """Return an R of a fortieth of the paper's or less, and a stream that uses one twentieth of it after another."""
     part = size.pick(0.025, 0.005, 0.0125)
     return Workload(
         kind="locality", rows=int(80_000_000 * part), row_bytes=128, rows_per_key=16, fill=0.8,

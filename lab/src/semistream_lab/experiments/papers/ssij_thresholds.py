@@ -1,4 +1,4 @@
-"""SSIJ §VI-D: what its parameters do, Figures 12, 13 and 15."""
+"""SSIJ §VI-D: effects of its parameters, Figures 12, 13 and 15."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from semistream_lab.experiments.spec import PAGE_BYTES, Axis, Point, Sample, Tak
 
 __all__ = ["experiments"]
 
-PAPERS_SEEK, IN_PROPORTION = "the paper's seek, read buffer beside the memory", "all in proportion to R"
+PAPERS_SEEK, IN_PROPORTION = "the paper's seek, read buffer outside the memory", "all in proportion to R"
 _TWO_SEEKS = (
-    "Both sentences are judged where all is in proportion. Beside that stands what long reads save with the paper's "
-    "own seek, the read buffer, which is next to nothing of the paper's memory, being added to ours."
+    "Both sentences are judged with everything in proportion to R. The other panel shows what long reads save with the "
+    "paper's own seek time; the read buffer is negligible in the paper's memory and is added to ours there."
 )
 _WAITS = (
-    "400,000 tuples come, two fifths of the paper's in proportion. A join phase begins with so many tuples as the "
-    "threshold says and not before, so that memory overflows if it does not hold them, at the slowest rate that is "
-    "tried; ours begins one as soon as memory is short, as the endless stream shows."
+    "400,000 tuples arrive, two fifths of the paper's in proportion. A join phase begins only when as many tuples wait "
+    "as the threshold requires. If memory cannot hold them, it overflows at the slowest rate of the search. Our join "
+    "begins a phase as soon as memory is short, as the endless stream shows."
 )
 
 
@@ -42,12 +42,12 @@ def experiments(size: Size) -> list[Experiment]:
     """Describe the experiments."""
     workload, local = relation(size), locality(size)
     inputs = size.pick([10, 100, 1000, 6000, 25_000], [20, 500, 5000], [100, 1000, 10_000])
-    # of the memory, at 80 bytes a waiting tuple; one that follows another of its key takes about half of that
+    # shares of the memory, at 80 bytes per waiting tuple; a second tuple of the same key takes about half of that
     buffers = size.pick([0.01, 0.1, 0.3, 0.5, 0.6, 0.7], [0.02, 0.2, 0.5], [0.05, 0.4, 0.8])
     scans = size.pick([1, 2, 5, 10, 20, 50, 100, 200, 500], [1, 10, 200], [1, 20, 200])
     little = size.pick(0.01, 0.05, 0.02) * workload.nbytes
     setup = (
-        f"R {workload.rows / 1e6:g} M tuples, {KEY_ROWS} of a key, skew 1, memory {little / workload.nbytes:.0%} of R."
+        f"R {workload.rows / 1e6:g} M tuples, {KEY_ROWS} per key, skew 1, memory {little / workload.nbytes:.0%} of R."
     )
 
     def looked_up(count: int) -> Point:
@@ -82,14 +82,14 @@ def experiments(size: Size) -> list[Experiment]:
     return [
         Experiment(
             id="ssij-12", paper=PAPER, figure="Figure 12", title="Tuples looked up together (IB_thresh)",
-            setup=f"R {local.rows / 1e6:g} M tuples, 16 of a key; a stream with locality; memory 10 % of R.",
+            setup=f"R {local.rows / 1e6:g} M tuples, 16 per key; a stream with locality; memory 10 % of R.",
             x=Axis("IB_thresh [tuples]", log=True, format="~s"), y=RATE,
             samples=tuple(Sample("SSIJ", count, looked_up(count)) for count in inputs),
             claims=(Claim("Throughput rises with the batch, up to a point.", "can significantly improve",
                           rises("SSIJ", at_least=SIGNIFICANTLY, because=_no_batch_cost)),),
             notes=SHORTER if size.published else "", modelled=False,
-            taken=(Taken("a turn of the join with one descent of the index", "10 µs", "about a system call and some "
-                         "misses of the processor's cache, in 2010"),) if size.simulated else (),
+            taken=(Taken("an iteration of the join with one descent of the index", "10 µs", "about a system call and "
+                         "some misses of the processor's cache, in 2010"),) if size.simulated else (),
         ),
         Experiment(
             id="ssij-13", paper=PAPER, figure="Figure 13", title="Waiting tuples that start a join phase (SB_thresh)",
@@ -129,9 +129,10 @@ _LEVEL = 0.97
 
 
 def _rise_level_fall(facet: str) -> Judge:
-    """Judge that a line rises, has a point as high as the highest but for noise beside it, and ends below.
+    """Judge that a line rises, has at least two points within 3 % of the highest, and ends below.
 
-    Where memory does not hold what a threshold asks for, it overflows at any rate: that is no fall of the throughput.
+    If memory cannot hold as many tuples as a threshold requires, it overflows at any rate: this does not count as a
+    fall of the throughput.
     """
 
     def judge(outcome: Outcome) -> Verdict:
@@ -161,13 +162,12 @@ def _no_fall(line: list[Found]) -> str:
     full = [found.x for found in line if found.y == line[-1].y]
     text = (
         f"The last of these is {line[-1].y / best.y - 1:+.1%} from the highest (intervals {widths}), while the cache "
-        f"answers {hits}: waiting tuples that share a pass over R make up for the pages they push out."
+        f"answers {hits}: waiting tuples that share a pass over R compensate for the pages they evict."
     )
     if len(full) > 1:
         text += (
-            f" From {full[0]:,.0f} on fewer tuples fit than the threshold asks for, and it changes nothing: ours "
-            "begins a join phase as soon as memory is short, where the paper's is delayed until tuples that arrive "
-            "find no room."
+            f" From {full[0]:,.0f} on fewer tuples fit than the threshold requires, so it changes nothing: our join "
+            "begins a phase as soon as memory is short, while the paper's delays it until arriving tuples find no room."
         )
     return text
 
@@ -184,40 +184,40 @@ def _rises_at_first(facet: str) -> Judge:
 
 
 def _neighbours(outcome: Outcome, first: Found, facet: str) -> str:
-    """Say why the shortest reads are hardly slower, and what they would be if each had a seek."""
+    """Explain why the shortest reads are hardly slower, and what the rate would be with one seek per page."""
     if outcome.real:
         return (
-            "On this disk a read that begins anew costs hardly more than a page more in the last one, so long reads "
-            "gain little over single pages."
+            "On this disk a new read costs hardly more than one more page in the current read, so long reads gain "
+            "little over single pages."
         )
     counts = first.record["counts"]
     point = next(sample.point for sample in outcome.experiment.samples if sample.facet == facet)
     lone = counts["rows_done"] / first.y + point.seek_seconds * (counts["pages_read"] - counts["reads"])
     return (
-        "The rows of a key lie on pages next to each other, and those take one seek however they are asked for: even "
-        f"at maxScan {first.x:g} {counts['pages_read'] / max(1, counts['reads']):.0f} pages come with a seek. The "
-        "paper's cost, S + T·i for each scan, has a seek for each; with that it would be "
-        f"{format_count(counts['rows_done'] / lone)} tuples/s there. maxScan only bounds how far a read goes on over "
-        "pages that nobody wants."
+        "The rows of a key are on adjacent pages, and adjacent pages need one seek however they are requested: even "
+        f"at maxScan {first.x:g} one seek reads {counts['pages_read'] / max(1, counts['reads']):.0f} pages. The "
+        "paper's cost, S + T·i per scan, has a seek for each; that would give "
+        f"{format_count(counts['rows_done'] / lone)} tuples/s there. Here maxScan only limits how far a read continues "
+        "over pages that are not needed."
     )
 
 
 def _no_batch_cost(_: Outcome) -> str:
     return (
-        "A larger batch saves turns, look-ups of keys that are in it twice, and nothing else here: simulated time "
-        "prices each look-up alike, while on a real processor the sorted look-ups of a large batch touch the index "
-        "in order, which the run on a real device shows."
+        "Here a larger batch saves only iterations and repeated look-ups of the same key: in simulated time each "
+        "look-up has the same price. On a real processor the sorted look-ups of a large batch access the index in "
+        "order, which the run on a real device shows."
     )
 
 
 def _own_buffer(outcome: Outcome) -> str:
     line = outcome.line("SSIJ", IN_PROPORTION)
     best = max(line, key=lambda found: found.y)
-    # on a real device the next pages are read while these are joined: half of the buffer for each
+    # on a real device the next pages are read while the current ones are joined: each has half of the buffer
     read = line[-1].record["memory_parts"]["read buffer"] // (PAGE_BYTES + READ_EXTRA)
     longest = read // 2 if outcome.real else read
     return (
-        f"It is highest at {best.x:g} pages. No read is longer than the read buffer, {longest} pages at this memory, "
-        f"so larger values change nothing. Here pages are read into a buffer of their own, and those between "
-        "wanted ones never push out cached pages; the paper reads into the memory of the cache."
+        f"The rate is highest at {best.x:g} pages. No read is longer than the read buffer, {longest} pages at this "
+        "memory, so larger values change nothing. Here pages are read into a separate buffer, so the pages in between "
+        "that are not needed never evict cached pages. The paper reads into the memory of the cache."
     )

@@ -1,4 +1,4 @@
-"""X-HYBRIDJOIN against others, tuned and untuned: Figures 3, 7 and 8."""
+"""X-HYBRIDJOIN against other joins, tuned and untuned: Figures 3, 7 and 8."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ from semistream_lab.experiments.spec import Axis, Point, Sample, Verdict, Worklo
 __all__ = ["experiments"]
 
 MEMORIES = [50.0, 100.0, 200.0]
-"""In MB; the paper's 250 would be more than R."""
+"""Memory in MB. The paper's 250 MB would be more than R."""
 FOUR = {"X-HYBRIDJOIN": "x_hybridjoin", "HYBRIDJOIN": "hybridjoin", "R-MESHJOIN": "r_meshjoin", "MESHJOIN": "meshjoin"}
 _BYTES = (
-    "As published: 172 bytes for a waiting tuple in all joins, and both parts of X-HYBRIDJOIN's disk buffer as large "
-    "as HYBRIDJOIN's, all pinned rows looked up in every turn. Tuned: our bytes, and the best split of each."
+    "As published: 172 bytes per waiting tuple in all joins; both parts of X-HYBRIDJOIN's disk buffer are as large as "
+    "HYBRIDJOIN's, and all pinned rows are looked up in every iteration. Tuned: our bytes, and the best split per join."
 )
 
 
@@ -73,7 +73,7 @@ def tuned_as_published(size: Size, workload: Workload, memory: int) -> Point:
 
 
 def best(size: Size, workload: Workload, memory: int) -> Point:
-    """Return X-HYBRIDJOIN with our bytes as its cost model suits it best."""
+    """Return X-HYBRIDJOIN with our bytes and the split that its cost model finds best."""
     point = hybrid(size, workload, memory, "x_hybridjoin")
     return dataclasses.replace(point, options={**point.options, "by_frequency": True})
 
@@ -171,8 +171,8 @@ def _slightly(first: str, second: str) -> Judge:
         if not verdict.holds or most <= _SLIGHTLY:
             return verdict
         reason = (
-            "A tuple leaves HYBRIDJOIN's memory when it is matched, and MESHJOIN's only after a whole pass of R, which "
-            "is no slight difference."
+            "A tuple leaves HYBRIDJOIN's memory when it is matched, and MESHJOIN's only after a whole pass of R. This "
+            "makes more than a slight difference."
         )
         return dataclasses.replace(verdict, holds=False, reason=reason)
 
@@ -180,7 +180,7 @@ def _slightly(first: str, second: str) -> Judge:
 
 
 def _tuned_pins(judge: Judge) -> Judge:
-    """Say beside a verdict where the tuner pins no page: there X-HYBRIDJOIN is HYBRIDJOIN."""
+    """Add to a verdict where the tuner pins no page: there X-HYBRIDJOIN is HYBRIDJOIN."""
 
     def judged(outcome: Outcome) -> Verdict:
         verdict = judge(outcome)
@@ -188,7 +188,7 @@ def _tuned_pins(judge: Judge) -> Judge:
                 if not found.record["options"].get("pinned_pages")]  # fmt: skip
         if not none:
             return verdict
-        text = f"{verdict.measured}; at {', '.join(none)} the tuner pins no page, which is HYBRIDJOIN itself"
+        text = f"{verdict.measured}; at {', '.join(none)} the tuner pins no page, so the join is HYBRIDJOIN"
         return dataclasses.replace(verdict, measured=text)
 
     return judged
@@ -210,8 +210,8 @@ def _pinned_use(size: Size) -> Experiment:
             Claim("It serves more than 5 times as many at 250 MB as at 50 MB.", "0.4 M → more than 2 M", _five_times),
         ),
         metric="pinned_tuples", modelled=False,
-        notes="As published: 172 bytes for a waiting tuple. What is judged is the growth: the paper's 0.4 M in 4000 "
-        "iterations are 100 tuples for each read, and how many there are follows from the disk buffer.",
+        notes="As published: 172 bytes per waiting tuple. The growth is judged: the paper's 0.4 M in 4000 iterations "
+        "are 100 tuples per read, and this number depends on the size of the disk buffer.",
         taken=(disk_buffer(size),),
     )  # fmt: skip
 
@@ -219,7 +219,7 @@ def _pinned_use(size: Size) -> Experiment:
 def _five_times(outcome: Outcome) -> Verdict:
     line = outcome.line("X-HYBRIDJOIN")
     grown = line[-1].y / line[0].y
-    holds = 4.5 <= grown <= 7.5  # 5 within a tenth; more than two million, but not three
+    holds = 4.5 <= grown <= 7.5  # 5 less a tenth; "more than 2 M" is read as at most 3 M
     return Verdict(
         holds, f"{grown:.2f}× from {line[0].x:g} to {line[-1].x:g} MB", "" if holds else pinned_pages(outcome)
     )
@@ -230,7 +230,7 @@ def _tuned(size: Size) -> list[Experiment]:
     memories = size.some(MEMORIES)
     names = (("X-HYBRIDJOIN, untuned", untuned), ("X-HYBRIDJOIN, tuned", tuned_as_published))
     lines = ("X-HYBRIDJOIN, tuned", "X-HYBRIDJOIN, untuned")
-    notes = "172 bytes for a waiting tuple; untuned: both parts of the disk buffer as large as HYBRIDJOIN's."
+    notes = "172 bytes per waiting tuple; untuned: both parts of the disk buffer are as large as HYBRIDJOIN's."
     return [
         Experiment(
             id="xhybrid-7a", paper=PAPER, figure="Figure 7(a)", title="Tuned and untuned, by size of R",
@@ -274,17 +274,17 @@ def _tuned(size: Size) -> list[Experiment]:
 
 
 def _flat(outcome: Outcome) -> str:
-    """Say what tuning changes, place by place."""
+    """Explain what tuning changes at each x position."""
     parts = []
     for x, tuned_one, plain in outcome.pairs("X-HYBRIDJOIN, tuned", "X-HYBRIDJOIN, untuned"):
         options = tuned_one.record["options"]
         parts.append(
-            f"{tuned_one.y / plain.y:.2f}× at {x:g}, where it has {options.get('partition_pages', 0):,} and "
-            f"{options.get('pinned_pages', 0):,} pages and the pinned part answers {tuned_one.record['hit_ratio']:.0%} "
-            f"instead of {plain.record['hit_ratio']:.0%}"
+            f"{tuned_one.y / plain.y:.2f}× at {x:g}, with {options.get('partition_pages', 0):,} and "
+            f"{options.get('pinned_pages', 0):,} pages, where the pinned part answers "
+            f"{tuned_one.record['hit_ratio']:.0%} instead of {plain.record['hit_ratio']:.0%}"
         )
     return (
         f"Tuning gains {'; '.join(parts)}. Untuned, both parts have the {outcome.experiment.taken[0].value.split()[0]} "
-        "pages that are best for HYBRIDJOIN at 50 MB and 2 M tuples, and around the best pair rates hardly differ "
+        "pages that are best for HYBRIDJOIN at 50 MB and 2 M tuples. Rates hardly differ near the best pair "
         "(xhybrid-4)."
     )

@@ -21,7 +21,7 @@ __all__ = ["PAPER", "PAPERS_WAY", "VARIANCES", "by_its_formulas", "experiments",
 
 PAPER = "X-HYBRIDJOIN"
 PAPERS_WAY: dict[str, Any] = {"by_frequency": True, "scan_pinned": True}
-"""Pages are pinned for good, and every turn looks all their rows up in the hash table."""
+"""Pages are pinned permanently, and every iteration looks up all their rows in the hash table."""
 
 
 def experiments(size: Size) -> list[Experiment]:
@@ -32,7 +32,7 @@ def experiments(size: Size) -> list[Experiment]:
 
     def point(k: int, pages: int) -> Point:
         made = hybrid(size, workload, memory, "x_hybridjoin", pages=k)
-        # whole laps: with small reads each lap has many turns, and each of those looks all pinned rows up
+        # whole laps: with small reads each lap has many iterations, and each looks up all pinned rows
         made = dataclasses.replace(made, probes=1 << 40, windows=size.pick(3, 3, 5))
         return as_published(made, NODE, **PAPERS_WAY, pinned_pages=pages)
 
@@ -74,11 +74,11 @@ def experiments(size: Size) -> list[Experiment]:
 
 
 _WITHIN = 0.015
-VARIANCES = "Eq. 9 takes variances, N·p·(1 - p), for the tuples that a turn serves, N·p"
+VARIANCES = "Eq. 9 uses variances, N·p·(1 - p), in place of the tuples that an iteration serves, N·p"
 
 
 def _turn(point: Point) -> PinnedTurn:
-    """Return a turn with the paper's bytes, as its formulas have it."""
+    """Return an iteration with the paper's bytes, by its formulas."""
     workload, pages = point.workload, [point.options[name] for name in ("partition_pages", "pinned_pages")]
     rows = [workload.tuples_of(count) for count in pages]
     waiting = (point.memory - PAGE_BYTES * sum(pages)) / (8 * workload.stream_bytes + NODE)
@@ -86,7 +86,7 @@ def _turn(point: Point) -> PinnedTurn:
 
 
 def papers_rate(point: Point, constants: Constants | None = None) -> float:
-    """Return the rate that the paper's formulas give (Eq. 5, 6 and 9), with simulated costs if no others are given."""
+    """Return the rate by the paper's formulas (Eq. 5, 6 and 9); without ``constants``, with simulated prices."""
     c, turn = constants or dataclasses.replace(load_constants(DEFAULT), seek_seconds=point.seek_seconds), _turn(point)
     pages = float(point.options["partition_pages"])
     tuple_costs = c.emit + c.evict + c.admit + c.append
@@ -95,12 +95,12 @@ def papers_rate(point: Point, constants: Constants | None = None) -> float:
 
 
 def by_its_formulas(outcome: Outcome, within: float = _WITHIN) -> Verdict:
-    """Judge that the paper's own model gives what was measured."""
+    """Judge that the paper's own model agrees with the measurement."""
     apart = []
     for sample, found in outcome.measured():
         known = found.record.get("environment", {}).get("constants")
         point = sample.point
-        if point.tuned:  # with the sizes that came of it
+        if point.tuned:  # use the sizes that the tuner chose
             chosen = {name: found.record["options"].get(name, 0) for name in ("partition_pages", "pinned_pages")}
             point = dataclasses.replace(point, options={**point.options, **chosen})
         model = papers_rate(point, Constants(**known) if known and outcome.real else None)
@@ -112,11 +112,11 @@ def by_its_formulas(outcome: Outcome, within: float = _WITHIN) -> Verdict:
         return Verdict(True, text)
     turn, counts = _turn(worst[2]), worst[3].record["counts"]
     reason = (
-        f"At {worst[3].x:g} {_unit(outcome)} Eq. 9 gives {turn.matches:,.0f} tuples a turn, and "
-        f"{counts['rows_done'] / max(1, counts['reads']):,.0f} are served. It takes the variance of a binomial count, "
-        "N·p·(1 - p), for the count, N·p: a pinned part that answers p_N of the tuples that enter then serves "
-        f"w·p_N·(1 - p_N) of them. With N·p it would give {turn.expected:,.0f}; the rest is that partitions which are "
-        "asked for often are read more often than others, and not all alike."
+        f"At {worst[3].x:g} {_unit(outcome)} Eq. 9 gives {turn.matches:,.0f} tuples per iteration, and "
+        f"{counts['rows_done'] / max(1, counts['reads']):,.0f} are served. It uses the variance of a binomial count, "
+        "N·p·(1 - p), in place of its mean, N·p: by this a pinned part that answers p_N of the entering tuples serves "
+        f"w·p_N·(1 - p_N) of them. With N·p it would give {turn.expected:,.0f}. The rest of the difference comes from "
+        "frequent partitions, which are read more often than others."
     )
     return Verdict(False, text, reason)
 
@@ -126,17 +126,17 @@ def _unit(outcome: Outcome) -> str:
 
 
 def model_noise(outcome: Outcome) -> str:
-    """Say where the model is furthest off, and how sure the measurement is."""
+    """Explain where the model is furthest off, and how certain the measurement is."""
     points = [found for name in outcome.names() for found in outcome.line(name)]
     widest = max(found.interval / found.y for found in points)
     apart = max((found for found in points if found.model), key=lambda found: abs(found.y / (found.model or 1.0) - 1))
     worst = (
-        f"the point at {apart.x:g} ({apart.y / (apart.model or 1.0) - 1:+.1%}, a read serves "
+        f"{apart.x:g} ({apart.y / (apart.model or 1.0) - 1:+.1%}, a read serves "
         f"{apart.record['counts']['appended'] / max(1, apart.record['counts']['reads']):,.0f} tuples)"
     )
     return (
-        "Our model gives rates for any exponent from the order in which the queue is served, not from a formula "
-        f"fitted to this case; furthest off is {worst}. The measurement's own confidence interval is up to "
+        "Our model derives rates for any exponent from the order in which the queue is served, not from a formula "
+        f"fitted to this case. It is furthest off at {worst}. The confidence interval of the measurement is up to "
         f"±{widest:.1%}."
     )
 
@@ -152,7 +152,7 @@ def _within_noise(outcome: Outcome) -> str:
 
 
 def _one_optimum(outcome: Outcome) -> Verdict:
-    """Judge that every other pair can be left upwards, step by step, towards the one best pair."""
+    """Judge that there is one peak: from every other pair a path of increasing rates leads to the best pair."""
     grid = {(float(name), found.x): found for name in outcome.names() for found in outcome.line(name)}
     across = sorted({k for k, _ in grid})
     down = sorted({pages for _, pages in grid})
@@ -172,7 +172,7 @@ def _one_optimum(outcome: Outcome) -> Verdict:
     other = {found.y / grid[best].y: place for place, found in grid.items() if place != best}
     next_best, place = max(other.items())
     reason = (
-        f"The optimum is flat: d_S = {place[0]:g} and d_N = {place[1]:g} reach {next_best:.1%} of it. What is measured "
-        f"ends at {across[0]:g} and {across[-1]:g}, {down[0]:g} and {down[-1]:g} pages."
+        f"The optimum is flat: d_S = {place[0]:g} and d_N = {place[1]:g} reach {next_best:.1%} of it. Measured are d_S "
+        f"from {across[0]:g} to {across[-1]:g} and d_N from {down[0]:g} to {down[-1]:g} pages."
     )
     return Verdict(holds, text, "" if holds else reason)

@@ -1,1 +1,1 @@
-"""Why published figures are not met, from what was counted and from the papers' own models."""
+"""Reasons why published figures are not met, from counters and from the papers' own models."""

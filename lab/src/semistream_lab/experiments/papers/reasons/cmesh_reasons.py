@@ -1,4 +1,4 @@
-"""Why claims of CMESHJOIN's paper fail, from its own model and from what was counted."""
+"""Why claims of CMESHJOIN's paper fail: from its own model, and from counters."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ __all__ = [
 
 CMESH, MESH = published("CMESHJOIN", "MESHJOIN")
 _HASH_SECONDS = 0.2e-6
-"""What our own hash table costs a waiting tuple: put in, found, taken out."""
+"""Seconds that our own hash table needs per waiting tuple: insert, find, remove."""
 
 
 def bound(fraction: float, published: float) -> str:
-    """Say what the paper's model allows at a share of R as memory, whatever the hash table costs."""
+    """Explain what the paper's model allows for a memory that is a share of R, whatever the hash table costs."""
     law = FrontStageGain(100_000_000, fraction * 12e9)
     needed = law.hash_seconds_for(published)
     text = (
-        f"The paper's own model gives {law.best()[0]:.2f}× at R = 100 M and {fraction:.0%} memory when reading R is "
-        f"what costs time. Processor time of the hash table raises that to {law.best(_HASH_SECONDS)[0]:.2f}× with ours "
-        f"(0.2 µs a waiting tuple), to {law.best(1e-5)[0]:.2f}× at 10 µs, and never above 1/(1-p) = {law.bound:.1f}×, "
-        "with all memory given to the cache. "
+        f"The paper's own model gives {law.best()[0]:.2f}× at R = 100 M and {fraction:.0%} memory if only reading R "
+        f"costs time. Processor time of the hash table raises this to {law.best(_HASH_SECONDS)[0]:.2f}× with ours "
+        f"(0.2 µs per waiting tuple), to {law.best(1e-5)[0]:.2f}× at 10 µs, and never above 1/(1-p) = "
+        f"{law.bound:.1f}×, with all memory given to the cache. "
     )
     if needed is None:
         text += f"So no cost of the hash table accounts for {published:g}×."
@@ -42,44 +42,44 @@ def bound(fraction: float, published: float) -> str:
             f"{needed / law.read_seconds:.0f} times what reading R costs it: not a plausible explanation."
         )
     return text + (
-        " Nor can it be a cost that only frequent keys have, which the cache keeps out of the hash table: the paper "
-        "compares with MESHJOIN at skew 0, where there are none, and finds it only slightly slower at skew 1."
+        " It cannot be a cost of frequent keys either, which the cache keeps out of the hash table: the paper compares "
+        "with MESHJOIN at skew 0, where no key is frequent, and finds it only slightly slower at skew 1."
     )
 
 
 def growth(_: Outcome) -> str:
-    """Say why the gain cannot grow with R."""
+    """Explain why the gain cannot grow with R."""
     small, large = FrontStageGain(20_000_000, 1.2e9), FrontStageGain(100_000_000, 1.2e9)
     nearest = nearest_costs((small, large), (4.5, 6.5))
     return (
         "With memory fixed, a larger R means a smaller share p of the stream answered by the cache, and the gain "
         f"must fall: the paper's model gives {small.best()[0]:.1f}× at 20 M tuples, {large.best()[0]:.1f}× at 100 M. "
-        "Processor time of the hash table does not turn that round, it helps the smaller R more: at 10 µs a waiting "
-        f"tuple it is {small.best(1e-5)[0]:.1f}× and {large.best(1e-5)[0]:.1f}×. Time that every tuple takes in both "
-        f"joins lowers both. No pair of the two explains the figures: the nearest, {nearest.hash_seconds * 1e3:.0f} ms "
-        f"a waiting tuple and {nearest.every_seconds * 1e3:.0f} ms any tuple, gives {nearest.gains[0]:.1f}× and "
-        f"{nearest.gains[1]:.1f}×."
+        "Processor time of the hash table does not reverse this; it helps the smaller R more: at 10 µs per waiting "
+        f"tuple the gains are {small.best(1e-5)[0]:.1f}× and {large.best(1e-5)[0]:.1f}×. Time that every tuple takes "
+        "in both joins lowers both. No combination of the two explains the figures: the closest, "
+        f"{nearest.hash_seconds * 1e3:.0f} ms per waiting tuple and {nearest.every_seconds * 1e3:.0f} ms per tuple, "
+        f"gives {nearest.gains[0]:.1f}× and {nearest.gains[1]:.1f}×."
     )
 
 
 def not_the_model(outcome: Outcome) -> str:
-    """Say what the cache answers, and what an ideal one would."""
+    """Explain what the cache answers, and what an ideal cache would answer."""
     found = outcome.line(CMESH)[-1]
     law = FrontStageGain(_rows(outcome), 0.1 * _rows(outcome) * 120)
     ideal = law.law.share(int(law.best_share * law.memory / 128))
     return (
-        f"The cache answers {found.record['hit_ratio']:.1%} of the stream where one that held exactly the most "
-        f"frequent tuples would answer {ideal:.1%}: ours learns which they are from counts."
+        f"The cache answers {found.record['hit_ratio']:.1%} of the stream. A cache with exactly the most frequent "
+        f"tuples would answer {ideal:.1%}; ours learns them from counts."
     )
 
 
 def _rows(outcome: Outcome) -> int:
-    """Return the tuples of R in an experiment with one size of it."""
+    """Return the tuples of R in an experiment with one size of R."""
     return outcome.experiment.samples[0].point.workload.rows
 
 
 def little_skew(outcome: Outcome) -> str:
-    """Say what the paper's model allows where there is little skew."""
+    """Explain what the paper's model allows if there is little skew."""
     point = outcome.experiment.samples[0].point
     memory = 0.1 * point.workload.nbytes
     share = FrontStageGain(point.workload.rows, memory, 1.0, point.workload.row_bytes).best_share
@@ -93,12 +93,12 @@ def little_skew(outcome: Outcome) -> str:
             )
     return (
         f"The paper's model sizes the cache for exponent 1, {share:.0%} of the memory. By its own formula that gives "
-        f"{'; '.join(parts)}: what the cache takes from waiting tuples is more than it answers until skew is strong."
+        f"{'; '.join(parts)}: until skew is strong, the cache costs waiting tuples more than it answers."
     )
 
 
 def meshjoin_flat(outcome: Outcome) -> str:
-    """Say why skew does not matter to MESHJOIN here."""
+    """Explain why skew does not matter to MESHJOIN here."""
     line = outcome.line(MESH)
     change = line[-1].y / line[0].y - 1
     return (
@@ -110,7 +110,7 @@ def meshjoin_flat(outcome: Outcome) -> str:
 
 
 def no_skew(outcome: Outcome) -> str:
-    """Say what the most frequent keys can answer of a stream without skew, and what was answered."""
+    """Explain what a cache can answer of a stream without skew, and what was answered."""
     point = outcome.experiment.samples[0].point
     line = outcome.line(CMESH)
     parts = []
@@ -118,9 +118,9 @@ def no_skew(outcome: Outcome) -> str:
         share = FrontStageGain(point.workload.rows, point.workload.nbytes * found.x / 100, 1.0, 180).best_share
         cached = share * found.x / 100 * point.workload.row_bytes / (point.workload.row_bytes + 8)
         parts.append(
-            f"with {found.x:g} % memory {share:.0%} of it caches {cached:.2%} of the customers, who place "
-            f"{1.5 * cached:.2%} of the orders, whichever they are ({found.record['hit_ratio']:.2%} were answered): "
-            f"{(1.0 - share) / (1.0 - 1.5 * cached):.2f}× if all of them were"
+            f"with {found.x:g} % memory, {share:.0%} of it caches {cached:.2%} of the customers. Whichever they are, "
+            f"they place {1.5 * cached:.2%} of the orders ({found.record['hit_ratio']:.2%} were answered), which gives "
+            f"{(1.0 - share) / (1.0 - 1.5 * cached):.2f}× at best"
         )
     even = (point.workload.row_bytes + 8) / point.workload.row_bytes / 1.5
     return (
@@ -132,15 +132,14 @@ def no_skew(outcome: Outcome) -> str:
 
 
 def one_distribution(outcome: Outcome) -> str:
-    """Say why a cache of weather reports answers no more than it holds."""
+    """Explain why a cache of weather reports answers no more than it holds."""
     line = outcome.line(CMESH)
     hits = ", ".join(f"{found.record['hit_ratio']:.1%} at {found.x:g} % memory" for found in line)
     return (
-        "Stream and R have one distribution of longitudes: a longitude that the stream asks for twice as often has "
-        "twice as many rows in R. So a cache that holds a share x of R answers x of the stream, whichever rows it "
-        f"holds, and takes more than that from waiting tuples. Ours answers {hits}: it holds a key with all its rows, "
-        "and only if they are on one page, which hundreds of rows are not. The paper does not say how its cache treats "
-        "such keys."
+        "Stream and R have the same distribution of longitudes: a longitude that is twice as frequent in the stream "
+        "has twice as many rows in R. So a cache with a share x of R answers x of the stream, whichever rows it holds, "
+        f"and takes more than that from waiting tuples. Ours answers {hits}: it holds a key with all its rows, and "
+        "only if they are on one page. Hundreds of rows are not. The paper does not say how its cache treats such keys."
     )
 
 

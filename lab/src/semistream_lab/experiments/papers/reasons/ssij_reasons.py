@@ -1,4 +1,4 @@
-"""Why SSIJ and MESHJOIN compare as they do: from what was counted, and from the models."""
+"""Why SSIJ and MESHJOIN compare as they do: from counters, and from the models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOTED = "SSIJ, as published, its notes beside the memory"
 
 
 def phases(outcome: Outcome, facet: str | None = None) -> str:
-    """Say what a join phase of SSIJ and a pass of MESHJOIN serve, and what each reads."""
+    """Explain what a join phase of SSIJ and a pass of MESHJOIN serve, and what each reads."""
     parts, results = [], 0.0
     facet = outcome.facets()[-1] if facet is None else facet
     for name in (SSIJ, MESH):
@@ -30,24 +30,24 @@ def phases(outcome: Outcome, facet: str | None = None) -> str:
             done = max(1, counts["rows_done"])
             pages, seeks = (1e3 * counts[what] / done for what in ("pages_read", "reads"))
             seconds = counts["io_seconds"] / done
-            parts.append(f"{name} at {found.x:g}: {1e3 * seconds:.2g} s of reading for a thousand tuples ({pages:,.0f} "
+            parts.append(f"{name} at {found.x:g}: {1e3 * seconds:.2g} s of reads per thousand tuples ({pages:,.0f} "
                          f"pages, {seeks:,.1f} seeks), {seconds * found.y:.0%} of the time")  # fmt: skip
             results = max(results, counts["rows_out"] / done)
     text = (
-        f"{'; '.join(parts)}. A join phase begins with the tuples of Table II, whatever memory would hold: MESHJOIN "
-        "lets all of its memory share one pass over R."
+        f"{'; '.join(parts)}. A join phase begins with the number of tuples in Table II, even if memory would hold "
+        "more. In MESHJOIN all tuples in memory share one pass over R."
     )
     if outcome.experiment.metric == "rate" and results > 10:
         most = 1e9 / (results * load_constants(DEFAULT).emit)
         text += (
-            f" What is not reading is mostly results, which cost both joins the same: with {results:,.0f} for a tuple "
+            f" The rest of the time is mostly results, which cost both joins the same: with {results:,.0f} per tuple "
             f"neither can serve more than {format_count(most)} tuples/s."
         )
     return text
 
 
 def at_the_papers_size(outcome: Outcome) -> str:
-    """Say what phases do, and what the models give for the paper's own R, memory and disk."""
+    """Explain what phases do, and what the models give for the paper's own R, memory and disk."""
     shape = outcome.experiment.samples[0].point.workload.shape
     line = outcome.line(SSIJ)
     found = {found.x: _papers_size(found.x / 100, shape) for found in (line[0], line[-1])}
@@ -62,7 +62,7 @@ def at_the_papers_size(outcome: Outcome) -> str:
 
 
 def _notes_beside(outcome: Outcome, facet: str = "") -> str:
-    """Say how much of a ratio is due to what SSIJ notes about the pages of R."""
+    """Explain how much of a ratio is due to SSIJ's records about the pages of R."""
     first, second = outcome.line(SSIJ, facet)[0], outcome.line(MESH, facet)[0]
     parts, budget = first.record["memory_parts"], first.record.get("budget")
     other = outcome.aside.get(f"{NOTED}, {facet}" if facet else NOTED)
@@ -70,16 +70,16 @@ def _notes_beside(outcome: Outcome, facet: str = "") -> str:
         return ""
     noted = sum(parts.get(name, 0) for name in ("page map", "read plan"))
     return (
-        f" With {first.x:g} % memory, {parts.get('pages and tuples', 0) / budget:.0%} of it hold pages and tuples; the "
-        f"index has {parts.get('index', 0) / budget:.0%}, as in the paper (13 MB for 10 GB), and {noted / budget:.0%} "
-        "say of each page of R where it is, and of wanted ones when they are read: with these beside the memory it is "
+        f" With {first.x:g} % memory, {parts.get('pages and tuples', 0) / budget:.0%} of it holds pages and tuples. "
+        f"The index has {parts.get('index', 0) / budget:.0%}, as in the paper (13 MB for 10 GB). {noted / budget:.0%} "
+        "is the map of R's pages and the plan of the next reads: with these two outside of the budget the ratio is "
         f"{other[outcome.experiment.metric] / second.y:.2f}× instead of {first.y / second.y:.2f}×."
     )
 
 
 @functools.cache
 def _papers_size(fraction: float, shape: Shape) -> tuple[float, float]:
-    """Return the rates that models give to SSIJ, with Table II and skew 1, and MESHJOIN for R of 10 GB, no results."""
+    """Return modelled rates for an R of 10 GB, without results: SSIJ with Table II at skew 1, and MESHJOIN."""
     base = Workload(rows=80_000_000, row_bytes=128)
     constants, memory = dataclasses.replace(load_constants(DEFAULT), emit=0.0), int(fraction * base.nbytes)
 
@@ -94,49 +94,50 @@ def _papers_size(fraction: float, shape: Shape) -> tuple[float, float]:
 
 
 def no_favourites(facet: str, why: str) -> Callable[[Outcome], str]:
-    """Say why pages without favourites leave SSIJ nothing to gain, and what of its memory pages and tuples have."""
+    """Explain why SSIJ gains nothing without frequent pages, and how its memory is split."""
 
     def because(outcome: Outcome) -> str:
         first, last = outcome.line(SSIJ, facet)[0], outcome.line(SSIJ, facet)[-1]
         return (
             f"{phases(outcome, facet)} {why}: the cache answers {first.record['hit_ratio']:.1%} to "
-            f"{last.record['hit_ratio']:.1%}, a join phase wants most pages of R, and MESHJOIN's pass is the cheapest "
-            f"way to read those. The paper's own worst case (§V) is MESHJOIN's rate.{_notes_beside(outcome, facet)}"
+            f"{last.record['hit_ratio']:.1%}, a join phase needs most pages of R, and MESHJOIN's pass is the cheapest "
+            f"way to read them. The paper's own worst case (§V) is MESHJOIN's rate.{_notes_beside(outcome, facet)}"
         )
 
     return because
 
 
 def memory_for_tuples(_: Outcome) -> str:
-    """Say why more memory is not less of a loss for SSIJ, where keys have no favourites."""
+    """Explain why more memory does not reduce SSIJ's loss if no keys are frequent."""
     return (
-        "With little memory a join phase begins with what memory holds, fewer tuples than Table II asks for, and reads "
-        "a large part of R for them. As soon as memory holds those of Table II, more of it adds cached pages, which "
-        "answer nothing without skew, while MESHJOIN lets ever more tuples share a pass."
+        "With little memory a join phase begins with the tuples that fit, fewer than in Table II, and reads a large "
+        "part of R for them. As soon as memory holds the tuples of Table II, additional memory only adds cached pages. "
+        "Without skew these answer nothing, while in MESHJOIN ever more tuples share a pass."
     )
 
 
 def fewer_keys(outcome: Outcome) -> str:
-    """Say why more tuples of a key do not help SSIJ."""
+    """Explain why more tuples per key do not help SSIJ."""
     line = outcome.line(SSIJ, outcome.facets()[-1])
     parts = []
     for found in (line[0], line[-1]):
         counts = found.record["counts"]
         missed = max(1, counts["rows_done"] - counts["cache_hits"])
-        parts.append(f"{found.record['hit_ratio']:.0%} at K = {found.x:g}, where another takes "
+        parts.append(f"{found.record['hit_ratio']:.0%} at K = {found.x:g}, where each miss needs "
                      f"{counts['pages_read'] / missed:.2g} page reads")  # fmt: skip
     return (
-        f"{scan_speed(outcome)} With K the keys become fewer, and pages of the most frequent ones, as many as memory "
-        f"holds, answer less of a Zipf stream: {'; '.join(parts)}. A pass of MESHJOIN serves as many tuples whatever K "
-        "is."
+        f"{scan_speed(outcome)} As K grows there are fewer keys, and the pages of the most frequent ones that fit into "
+        f"memory answer less of a Zipf stream: {'; '.join(parts)}. A pass of MESHJOIN serves the same number of tuples "
+        "at every K."
     )
 
 
 def scan_speed(outcome: Outcome) -> str:
-    """Say what phases do, and how fast the paper's MESHJOIN would have to read R."""
+    """Explain what phases do, and how fast the paper's MESHJOIN would have to read R."""
     line = outcome.line(MESH, outcome.facets()[-1])
     return (
         f"{phases(outcome)} The published MESHJOIN is slower than its own memory and disk allow: with 375 MB over "
-        "5 GB (Figure 16) it holds 2.3 M tuples of 164 bytes, and 9 min of delay at 5500 tuples/s make one pass of R a "
-        f"scan of 10 MB/s. Here R is read at 100 MB/s, and MESHJOIN serves {format_count(line[0].y)} tuples/s."
+        "5 GB (Figure 16) it holds 2.3 M tuples of 164 bytes, and 9 min of delay at 5500 tuples/s mean that one pass "
+        "over R is a scan of 10 MB/s. Here R is read at 100 MB/s, and MESHJOIN serves "
+        f"{format_count(line[0].y)} tuples/s."
     )

@@ -1,4 +1,4 @@
-"""Why figures of X-HYBRIDJOIN's paper are not met: its Figure 3."""
+"""Why Figure 3 of X-HYBRIDJOIN's paper is not met."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["locality", "pinned_pages", "reading_left", "small_part", "uniform"]
 
 
 def locality(outcome: Outcome) -> str:
-    """Say what skew makes of the tuples that a read serves."""
+    """Explain how skew affects the tuples that a read serves."""
     workload = outcome.experiment.samples[0].point.workload
     beyond = ", ".join(
         f"{served_beyond(found, workload, found.record['options']['partition_pages']):.2f} at {found.x:g}"
         for found in outcome.line(f"HYBRIDJOIN{AS_PUBLISHED}")
     )
     return (
-        f"Of the tuples that wait, a read serves so many times the share of R that it brings: {beyond}, by skew. "
-        "Without skew the oldest tuple asks for the partition that has not been read for longest, for which most have "
-        "gathered; with skew the frequent part of R is asked for again and again, soon after it was read."
+        "Share of the waiting tuples that a read serves, relative to the share of R that it brings, by skew: "
+        f"{beyond}. Without skew the oldest tuple needs the partition that was read least recently, and most tuples "
+        "wait for that one. With skew the frequent part of R is needed repeatedly, soon after it was read."
     )
 
 
@@ -34,7 +34,7 @@ def _answered(outcome: Outcome) -> str:
 
 
 def reading_left(outcome: Outcome) -> str:
-    """Say what the ratio of the rates is made of: what the pinned part leaves to be read, and the processor."""
+    """Explain the ratio of the rates: the reads that the pinned part leaves, and the processor time."""
     parts, reading = [], []
     for x, ours, pinned in outcome.pairs(*published("HYBRIDJOIN", "X-HYBRIDJOIN")):
         read, left = (one.record["counts"]["io_seconds"] / max(1, one.record["counts"]["rows_done"])
@@ -47,31 +47,31 @@ def reading_left(outcome: Outcome) -> str:
     slower = (0.7 - 0.5) / (1.0 - 0.7)
     end = slower * reading[0] / reading[-1]
     return (
-        "HYBRIDJOIN's rate over X-HYBRIDJOIN's is (u·t + c)/(t + c), where HYBRIDJOIN reads for t and computes for c "
-        f"for each tuple, and pinned pages leave the share u of that reading: {'; '.join(parts)}. With R u rises and "
-        "c/t falls, so the ratio may go either way; how high it is follows from the size of the disk buffer, which the "
-        f"paper does not state. The published figures would take a smaller one and a slower processor: with u = 50 % "
-        f"and c/t = {slower:.0%} at {outcome.line(published('HYBRIDJOIN')[0])[0].x:g} M it is 0.70 there and "
-        f"{(0.5 + end) / (1.0 + end):.2f} at the other end. But the third of all reads that the paper calculates to be "
-        "saved (§5.2.1) is u = 67 %, and the ratio never below that."
+        "HYBRIDJOIN's rate over X-HYBRIDJOIN's is (u·t + c)/(t + c): per tuple HYBRIDJOIN reads for t seconds and "
+        f"computes for c, and pinned pages leave the share u of the reads: {'; '.join(parts)}. As R grows, u rises and "
+        "c/t falls, so the ratio can rise or fall. Its value depends on the size of the disk buffer, which the paper "
+        "does not state. The published figures would need a smaller buffer and a slower processor: with u = 50 % and "
+        f"c/t = {slower:.0%} at {outcome.line(published('HYBRIDJOIN')[0])[0].x:g} M the ratio is 0.70 there and "
+        f"{(0.5 + end) / (1.0 + end):.2f} at the other end. But the paper calculates that a third of all reads is "
+        "saved (§5.2.1). That is u = 67 %, and the ratio is never below u."
     )
 
 
 def small_part(outcome: Outcome) -> str:
-    """Say what share of the stream a pinned part must answer to gain anything."""
+    """Explain what share of the stream a pinned part must answer to gain anything."""
     line = outcome.line(f"X-HYBRIDJOIN{AS_PUBLISHED}")
     parts, memory = line[0].record["memory_parts"], outcome.experiment.samples[0].point.memory
     taken = parts.get("pinned pages", 0) / memory
     return (
         f"The pinned part answers {_answered(outcome)} of the stream, by skew. It has {taken:.0%} of the paper's "
-        f"memory, so that it must answer more than {taken:.0%} before it gains anything: a share x of the memory that "
-        f"answers p of the stream gives (1 - x)/(1 - p) times the rate. By that no other size gains more than "
+        f"memory, so it must answer more than {taken:.0%} to gain anything: a share x of the memory that answers p of "
+        "the stream gives (1 - x)/(1 - p) times the rate. By this formula no other size gains more than "
         f"{_best_sizes(outcome)}."
     )
 
 
 def _best_sizes(outcome: Outcome) -> str:
-    """Return what the best size of the pinned part gains at each skew where it gains little, by that formula."""
+    """Return the gain of the best size of the pinned part by that formula, at each skew where it gains little."""
     point = outcome.experiment.samples[0].point
     rows, texts = point.workload.rows, []
     for skew, ours, other in outcome.pairs(*published("X-HYBRIDJOIN", "HYBRIDJOIN")):
@@ -87,17 +87,17 @@ def _best_sizes(outcome: Outcome) -> str:
 
 
 def uniform(outcome: Outcome) -> str:
-    """Say why a uniform stream is no worse for X-HYBRIDJOIN than for MESHJOIN."""
+    """Explain why a uniform stream is no worse for X-HYBRIDJOIN than for MESHJOIN."""
     first, other = (outcome.at(name, 0.0) for name in published("X-HYBRIDJOIN", "MESHJOIN"))
     return (
         f"{first.y / other.y:.2f} times MESHJOIN. A tuple leaves HYBRIDJOIN's memory when it is matched, and "
         "MESHJOIN's only after a whole pass of R: with a uniform stream half of the tuples that MESHJOIN holds have "
-        "been joined already. What the pinned part costs where it is of no use is less than that."
+        "been joined already. A pinned part that is of no use costs less than that."
     )
 
 
 def pinned_pages(outcome: Outcome) -> str:
-    """Say what the tuples that pinned pages serve between two reads are in proportion to."""
+    """Explain what determines the tuples that pinned pages serve between two reads."""
     line = outcome.line("X-HYBRIDJOIN")
     served = ", ".join(
         f"{found.record['counts']['appended'] / max(1, found.record['counts']['reads']):,.0f} at {found.x:g} MB"
@@ -105,7 +105,7 @@ def pinned_pages(outcome: Outcome) -> str:
     )
     return (
         f"{line[0].record['options'].get('pinned_pages', 0):,} pinned pages answer {line[0].record['hit_ratio']:.0%} "
-        "of the stream at any memory, so what they serve between two reads is in proportion to what a read serves: "
-        f"{served} waiting tuples. The paper's 100 tuples for each read (0.4 M in 4000) are far fewer; it does not "
+        "of the stream at any memory, so they serve tuples between two reads in proportion to those that a read "
+        f"serves: {served} waiting tuples. The paper's 100 tuples per read (0.4 M in 4000) are far fewer; it does not "
         "state its disk buffer."
     )
