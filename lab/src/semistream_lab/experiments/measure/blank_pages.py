@@ -1,4 +1,4 @@
-"""Pages for simulated runs: relations whose keys occur any number of times, and pages that may be left blank."""
+"""Pages for simulated runs: relations whose keys occur any number of times, and pages that can be left blank."""
 
 from __future__ import annotations
 
@@ -60,15 +60,15 @@ class CountedPages:
         self.page_count = -(-int(self.ends[-1]) // rows_per_page)
 
     def fill(self, pages: Ints, frames: Bytes) -> None:
-        """Write headers, keys and flags; the rows themselves are zeros, which frames are from the start."""
+        """Write headers, keys and flags. The rows are zeros, as frames are from the start."""
         _fill(frozen(pages), frames, self.ends, self.rows_per_page, self.row_bytes)
 
 
 class BlankablePages:
-    """Another source's pages, or pages without rows while ``blank`` is set.
+    """The pages of another source, or pages without rows while ``blank`` is set.
 
-    A scan of R that meets no row fills a join's queue at the price of its reads alone: the quick way into the steady
-    state of the joins that read all of R in a circle, where a tuple's stay does not depend on what it meets.
+    A scan of R without rows fills a join's queue at the cost of its reads only. This is the quick way into the steady
+    state of joins that read R in a circle: how long a tuple stays there does not depend on its matches.
     """
 
     def __init__(self, source: PageSource) -> None:
@@ -78,7 +78,7 @@ class BlankablePages:
         self.blank = False
 
     def fill(self, pages: Ints, frames: Bytes) -> None:
-        """Write the pages, or only that they hold nothing."""
+        """Write the pages, or only headers of empty pages."""
         if self.blank:
             frames[: len(pages), 8:24].view(np.uint32)[:] = np.array([0, 0, HEADER, FORMAT], np.uint32)
         else:

@@ -28,14 +28,16 @@ __all__ = ["KEY", "ListedKeys", "Sides", "key_source", "open_sides", "stream_sch
 
 
 KEY = "id"
-"""Name of the key, on both sides."""
+"""Name of the key column on both sides."""
 BATCH = 1 << 16
+"""Stream tuples per batch."""
 _WEATHER_SAMPLE = 2_000_000
+"""Weather reports from which frequencies of longitudes are estimated."""
 
 
 @dataclass(frozen=True)
 class ListedKeys(KeySource):
-    """Keys from a list, again from its beginning when it is used up."""
+    """Keys from a list, which starts again at its end."""
 
     listed: Ints
     size: int
@@ -54,10 +56,10 @@ class Sides:
     blankable: BlankablePages | None
     """The simulated pages; None on a real device."""
     partners: float = 1.0
-    """Rows of R that a stream tuple is joined with, on average; of a simulated R."""
+    """Matches of a stream tuple in a simulated R, on average."""
 
     def batches(self, start: int = 0, rows: int = BATCH) -> Iterator[pa.RecordBatch]:
-        """Yield the stream from tuple ``start`` on, without end."""
+        """Yield the endless stream, beginning with tuple ``start``."""
         schema = stream_schema(self.workload.stream_bytes)
         while True:
             yield self.batch(start, rows, schema)
@@ -68,7 +70,7 @@ class Sides:
         return self.batch_of(self.keys.keys(start, rows), start, schema)
 
     def batch_of(self, keys: Ints, start: int, schema: pa.Schema | None = None) -> pa.RecordBatch:
-        """Return tuples with these keys, numbered from ``start`` on."""
+        """Return tuples with these keys. The first has the number ``start``."""
         schema = schema or stream_schema(self.workload.stream_bytes)
         columns = [pa.array(keys), pa.array(np.arange(start, start + keys.size))]
         width = schema.field("filler").type.byte_width
@@ -82,14 +84,14 @@ def _zeros(size: int) -> pa.Buffer:
 
 
 def stream_schema(stream_bytes: int) -> pa.Schema:
-    """Return the columns of a stream tuple of so many bytes."""
+    """Return the columns of a stream tuple of ``stream_bytes`` bytes."""
     return pa.schema([
         pa.field(KEY, pa.int64()), pa.field("number", pa.int64()), pa.field("filler", pa.binary(stream_bytes - 16))
     ])  # fmt: skip
 
 
 def open_sides(workload: Workload, device: DeviceKind, directory: Path, seek_seconds: float = 0.0085) -> Sides:
-    """Make or find both sides; on a real device, R is built below ``directory`` once and kept there."""
+    """Open both sides of a workload. On a real device, R is built once in ``directory`` and kept there."""
     keys = key_source(workload, directory)
     if device == "real":
         return Sides(workload, _real_relation(workload, directory), keys, None)
@@ -127,9 +129,9 @@ def key_source(workload: Workload, directory: Path) -> KeySource:
 
 
 def _tpch_keys(workload: Workload, directory: Path) -> Ints:
-    """Return the foreign keys of the first tuples of a TPC-H table, made by the generator, counted from 0."""
+    """Return the foreign keys of the first rows of a generated TPC-H table, numbered from 0."""
     table, column = ("orders", "o_custkey") if workload.kind == "tpch-orders" else ("lineitem", "l_partkey")
-    # of orders twice as many as wait in a queue at most
+    # for orders: twice the largest number of tuples that wait in a queue
     rows = int(min(8e6, workload.scale_factor * 1.5e6) if table == "orders" else min(4e6, workload.scale_factor * 6e6))
     kept = directory / "tpch" / f"{table}-sf{workload.scale_factor}-{rows}.npy"
     if not kept.exists():
@@ -149,7 +151,7 @@ def _longitudes(reports: WeatherReports) -> Ints:
 
 @functools.lru_cache(maxsize=2)
 def _weather_counts(workload: Workload) -> Ints:
-    """Return how often each longitude occurs in R, scaled up from a part of the reports."""
+    """Return how often each longitude occurs in R, extrapolated from a sample of the reports."""
     rows = min(_WEATHER_SAMPLE, workload.rows)
     sample = WeatherReports(rows, months=(4, 8), row_bytes=40, seed=workload.seed)
     counts = np.bincount(_longitudes(sample), minlength=LONGITUDES)
@@ -158,7 +160,7 @@ def _weather_counts(workload: Workload) -> Ints:
 
 
 def _real_relation(workload: Workload, directory: Path) -> Relation:
-    """Open R below ``directory``, built there if it is not there yet."""
+    """Open R in ``directory``. If it does not exist yet, build it."""
     generated = workload.kind in ("weather", "tpch-orders", "tpch-lineitem")
     shape = {
         "kind": workload.kind if generated else "master",
@@ -190,7 +192,7 @@ def _master_batches(workload: Workload, directory: Path) -> Iterator[pa.RecordBa
 
 
 def _with_key(batch: pa.RecordBatch, column: str, shift: int) -> pa.RecordBatch:
-    """Let a column be the key, numbered as in the stream."""
+    """Return the batch with a column renamed to the key and numbered as in the stream."""
     at = batch.schema.get_field_index(column)
     keys = batch.column(at).to_numpy().astype(np.int64) + shift
     return batch.set_column(at, pa.field(KEY, pa.int64()), pa.array(keys))

@@ -1,9 +1,9 @@
-"""What a database does with the same join (SSIJ §VI-C): its index join, on this machine's disk and clock.
+"""The same join in a database (SSIJ §VI-C): its index join, on this machine's disk and clock.
 
-SQLite is always there. PostgreSQL and MariaDB are tried if their servers are installed: each is started for one
-measurement, on a socket in a directory of its own, and stopped again. The stream is a table in memory as far as the
-database has such, R is a table with an index on its key, and the plan is forced to the index join. Each has a pool of
-the bytes it is given; where control groups can be made, all its memory is bounded, the page cache of its files too.
+SQLite is always available. PostgreSQL and MariaDB are measured if their servers are installed: each is started for one
+measurement, on a socket in its own directory, and stopped again. The stream is a table, in memory if the database has
+such tables. R is a table with an index on its key. The plan is forced to be the index join. Each database has a buffer
+pool of a given size. If control groups can be created, all its memory is limited, including its page cache.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ __all__ = ["DatabaseError", "join_rate"]
 
 Record = dict[str, Any]
 
-_STUDENT_TWO = 4.30
-_FILLER = 120
+_STUDENT_TWO = 4.30  # 95 % quantile of Student's t for 2 degrees of freedom
+_FILLER = 120  # bytes of a row of R without its key
 _BESIDE = {"sqlite": 64_000_000, "postgresql": 64_000_000, "mariadb": 160_000_000}
-"""What a server takes beside its pool and half as much of page cache; MariaDB's is 80 MB before its first table."""
+"""Bytes of a server in addition to its pool and half as much page cache. MariaDB needs 80 MB before its first table."""
 _GROUPS = (
     ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.oom_control"),
     ("/sys/fs/cgroup", "memory.max", "memory.events"),
@@ -47,17 +47,17 @@ _JOIN = "SELECT COUNT(*), SUM(LENGTH(r.filler)) FROM s JOIN r ON s.k = r.k"
 
 
 class DatabaseError(RuntimeError):
-    """A database that is there and did not do what it was asked for."""
+    """An installed database failed or gave a wrong result."""
 
 
 def join_rate(point: Point, directory: Path) -> Record:
-    """Return the stream tuples a second that a system joins; or why it cannot be measured here."""
+    """Return the stream tuples per second that a system joins, or why it cannot be measured here."""
     system = point.settings["system"]
     if system == "semistream":
         return _ours(point, directory)
     measure = {"sqlite": _sqlite, "postgresql": _postgresql, "mariadb": _mariadb}[system]
     directory.mkdir(parents=True, exist_ok=True)
-    # in a process of its own: what is bounded must not be the rest of this one
+    # in a separate process: the limit must not apply to this one
     most = int(1.5 * point.settings["pool"]) + _BESIDE[system]
     with (
         _bounded(most) as group,
@@ -68,21 +68,21 @@ def join_rate(point: Point, directory: Path) -> Record:
         except (DatabaseError, BrokenProcessPool) as error:
             if killed := _killed(group):
                 raise DatabaseError(
-                    f"{system} needs more memory than the {format_bytes(most)} that it is bounded to (a pool of "
-                    f"{format_bytes(point.settings['pool'])} and the rest): the system ended {killed} of its processes"
+                    f"{system} needs more memory than its limit of {format_bytes(most)} (a pool of "
+                    f"{format_bytes(point.settings['pool'])} and the rest): the system killed {killed} of its processes"
                 ) from error
             raise
     if isinstance(found, str):
         return {"skipped": found}
     rates = [point.settings["tuples"] / seconds for seconds in found]
-    kept = "its page cache bounded too" if group else "its page cache not bounded, which this system does not allow"
+    kept = "its page cache limited too" if group else "its page cache unlimited, because this system cannot limit it"
     text = f"a pool of {point.settings['pool'] / 1e6:g} MB, {kept}"
     return {"rate": float(np.mean(rates)), "interval": _spread(rates), "windows": rates, "bounded": text}
 
 
 @contextlib.contextmanager
 def _bounded(most: int) -> Iterator[str]:
-    """Make a control group whose memory is bounded, page cache included; an empty name if that cannot be done."""
+    """Create a control group with limited memory, page cache included; an empty name if that is not possible."""
     group = ""
     for root, limit, _ in _GROUPS:
         if not (Path(root) / "cgroup.procs").exists():
@@ -101,12 +101,12 @@ def _bounded(most: int) -> Iterator[str]:
         yield group
     finally:
         if group:
-            with contextlib.suppress(OSError):  # a process that has not quite ended
+            with contextlib.suppress(OSError):  # a process may not have ended yet
                 os.rmdir(group)
 
 
 def _killed(group: str) -> int:
-    """Return how many processes of a control group the system has ended for want of memory."""
+    """Return how many processes of a control group the system has killed for lack of memory."""
     for root, _, events in _GROUPS:
         if group and Path(group).parent == Path(root):
             counts = dict(line.split() for line in (Path(group) / events).read_text().splitlines())
@@ -115,7 +115,7 @@ def _killed(group: str) -> int:
 
 
 def _enter(group: str) -> None:
-    """Let this process and those it starts belong to a control group."""
+    """Move this process, and all it will start, into a control group."""
     if group:
         (Path(group) / "cgroup.procs").write_text(str(os.getpid()))
 
@@ -125,13 +125,13 @@ def _spread(rates: Sequence[float]) -> float:
 
 
 def _keys(workload: Workload, tuples: int) -> list[int]:
-    """Return the stream's keys, the same for all systems."""
+    """Return the keys of the stream. They are the same for all systems."""
     listed: list[int] = UniformKeys(workload.rows // workload.rows_per_key, workload.seed).keys(0, tuples).tolist()
     return listed
 
 
 def _ours(point: Point, directory: Path) -> Record:
-    """SSIJ with results made, from the first tuple to the last, as a query is timed."""
+    """Measure SSIJ with its results, from the first tuple to the last, like a query."""
     sides = open_sides(point.workload, "real", directory)
     tuples = int(point.settings["tuples"])
     with sides.relation:
@@ -167,7 +167,7 @@ def _sqlite(point: Point, directory: Path) -> list[float] | str:
             keys = _keys(workload, point.settings["tuples"])
             base.executemany("INSERT INTO s VALUES (?)", ((key,) for key in keys))
             base.commit()
-            # the stream drives, R is looked up
+            # the stream is the outer table, R is looked up
             query = _JOIN.replace("s JOIN r", "s CROSS JOIN r INDEXED BY r_k").replace(" ON ", " WHERE ")
             seconds = []
             for _ in range(point.windows):
@@ -185,7 +185,7 @@ def _check(rows: int, point: Point) -> None:
 
 
 def _program(name: str, *places: str) -> Path | None:
-    """Return a server's program: from the path, or where distributions put it."""
+    """Return the path of a server's program: on ``PATH``, or where distributions install it."""
     if found := shutil.which(name):
         return Path(found)
     for pattern in places:
@@ -196,7 +196,7 @@ def _program(name: str, *places: str) -> Path | None:
 
 
 def _user(name: str) -> dict[str, Any]:
-    """Return how to start a process that may not be root's."""
+    """Return the arguments that start a process as another user if this one is root."""
     if os.getuid() != 0:
         return {}
     pwd.getpwnam(name)
@@ -205,7 +205,7 @@ def _user(name: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _server(command: Sequence[str], ready: Sequence[str], place: Path, identity: dict[str, Any]) -> Iterator[None]:
-    """Run a server until the block ends; wait until ``ready`` succeeds first."""
+    """Run a server until the block ends. Waits first until the command ``ready`` succeeds."""
     with open(place / "log", "wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, **identity)
     try:
@@ -223,7 +223,7 @@ def _server(command: Sequence[str], ready: Sequence[str], place: Path, identity:
 
 @contextlib.contextmanager
 def _place(directory: Path, name: str, identity: dict[str, Any]) -> Iterator[Path]:
-    """Make a directory that belongs to a server's user, outside of directories that only root may enter."""
+    """Create a directory that belongs to the server's user, outside of directories that only root may enter."""
     with tempfile.TemporaryDirectory(prefix=f"{name}-", dir="/tmp" if identity else directory) as text:
         place = Path(text)
         if identity:
@@ -269,7 +269,7 @@ def _postgresql(point: Point, directory: Path) -> list[float] | str:
                 COPY s FROM STDIN;\n{keys}\n\\.
                 ANALYZE r; ANALYZE s;
             """.replace("                ", ""))  # fmt: skip
-            # no other plan than the index join, in one process
+            # allow only the index join, in one process
             plan = "".join(f"SET enable_{way} = off; " for way in ("hashjoin", "mergejoin", "material"))
             plan += "SET max_parallel_workers_per_gather = 0; SET enable_seqscan = on;\n\\timing on\n"
             output = _client(client, plan + f"{_JOIN};\n" * point.windows)
@@ -277,7 +277,7 @@ def _postgresql(point: Point, directory: Path) -> list[float] | str:
 
 
 def _timed(output: str, point: Point, mark: str, separator: str, unit: float) -> list[float]:
-    """Read results and times that a client printed."""
+    """Parse the results and times that a client printed."""
     seconds = []
     for line in output.splitlines():
         if line.startswith(mark):
@@ -307,7 +307,7 @@ def _mariadb(point: Point, directory: Path) -> list[float] | str:
         pool = f"--innodb-buffer-pool-size={max(8, point.settings['pool'] // 1_000_000)}M"
         command = [str(server), "--no-defaults", f"--datadir={data}", f"--socket={socket}", "--skip-networking", pool,
                    "--max-heap-table-size=1G", "--skip-log-bin", "--innodb-flush-log-at-trx-commit=0",
-                   # buffers of other engines than the one that is measured
+                   # small buffers for the engines that are not measured
                    "--key-buffer-size=8M", "--aria-pagecache-buffer-size=8M", *owner]  # fmt: skip
         client = [str(client_program), "--no-defaults", f"--socket={socket}", "-u", "root", "-N", "-B"]
         with _server(command, [*client, "-e", "SELECT 1"], place, {}):

@@ -1,11 +1,12 @@
-"""SSIJ under a stream of constant rate (§VI): the highest it sustains, with deadlines, and in bursts.
+"""SSIJ under a stream of constant rate (§VI): the highest rate it sustains, with deadlines, and in bursts.
 
-The paper raises the arrival rate until memory overflows. Here the same is found by bisection: a rate is sustained if
-every tuple that arrives finds room until the end of the run, and leaves by its deadline if it has one. Deadlines count
-from the moment of arrival, not from that at which the join takes a tuple in, which may be a join phase later.
+The paper raises the arrival rate until memory overflows. Here bisection finds this rate. A rate is sustained if every
+arriving tuple finds room until the end of the run, and leaves by its deadline if it has one. A deadline counts from
+arrival, not from the moment at which the join reads the tuple, which may be a join phase later.
 
-Ours begins a join phase as soon as tuples that were looked up find no room to wait, the paper's only with ``SB_thresh``
-of them. Where the threshold is what is measured, a phase that memory forces is an overflow, as it is there.
+Our join begins a join phase as soon as tuples that were looked up find no room to wait. The paper's begins one only
+with ``SB_thresh`` tuples. If the threshold is what is measured, a phase that memory forces is an overflow, as in the
+paper.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ __all__ = ["DrivenRun", "highest_rate", "late_tuples", "time_of_burst"]
 
 Record = dict[str, Any]
 
-_TRIALS = 7
-_PATIENCE = 64
-_DUE = "due"
+_TRIALS = 7  # steps of the bisection
+_PATIENCE = 64  # an idle join waits for this fraction of an input batch
+_DUE = "due"  # column with the moment by which a tuple must leave
 
 
 class DueFeed(Feed):
-    """A stream at a constant rate whose tuples have the moment by which they are to leave instead of their number."""
+    """A stream at a constant rate. Its tuples carry the moment by which they must leave instead of their number."""
 
     def __init__(self, sides: Sides, deadline: float) -> None:
         super().__init__(sides)
@@ -40,7 +41,7 @@ class DueFeed(Feed):
         self._began, self._first, self._rate = 0.0, 0, 1.0
 
     def arrive(self, began: float, rate: float) -> None:
-        """Let the next tuples arrive at ``rate`` from the moment ``began`` on."""
+        """Let the next tuples arrive at ``rate``, beginning at the moment ``began``."""
         self._began, self._first, self._rate = began, self.offered, rate
 
     def offered_as(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -51,7 +52,7 @@ class DueFeed(Feed):
 
 
 class DrivenRun(Run):
-    """SSIJ with tuples arriving at a constant rate of the simulated clock."""
+    """SSIJ with tuples that arrive at a constant rate by the simulated clock."""
 
     join: Ssij
 
@@ -60,7 +61,7 @@ class DrivenRun(Run):
         assert isinstance(device, SimulatedDevice)
         self.clock = device.clock
         self.deadline: float | None = point.options.get("deadline")
-        """Seconds from the arrival of a tuple to the moment by which it is to leave; None if there is none."""
+        """Seconds from the arrival of a tuple to the moment by which it must leave; None without deadlines."""
         if self.deadline is not None:
             point = dataclasses.replace(point, options={**point.options, "clock": self.clock, "deadline": _DUE})
         super().__init__(point, sides)
@@ -76,7 +77,7 @@ class DrivenRun(Run):
         return schema.set(schema.get_field_index("number"), pa.field(_DUE, pa.float64()))
 
     def turn(self) -> float:
-        """Let the join take a turn, and time pass for what it did; return how much."""
+        """Run one iteration of the join and advance the clock by its cost; return the seconds that passed."""
         before, began = self.join.stats, self.clock.now()
         for _ in self.join.step():
             pass
@@ -85,7 +86,7 @@ class DrivenRun(Run):
         return self.clock.now() - began
 
     def drive(self, rate: float, tuples: int) -> bool:
-        """Let ``tuples`` more arrive at ``rate``; False as soon as one finds no room."""
+        """Let ``tuples`` more tuples arrive at ``rate``; return False as soon as one finds no room."""
         began, first = self.clock.now(), self.feed.offered
         least = max(1, min(tuples, self.join.input_tuples) // _PATIENCE)
         if isinstance(self.feed, DueFeed):
@@ -102,15 +103,15 @@ class DrivenRun(Run):
         return True
 
     def _take_in(self, upto: int) -> bool:
-        """Offer what has come of the stream, ``upto`` tuples in all; False if there is no room for some of it.
+        """Offer the tuples that have arrived, ``upto`` in all; return False if some find no room.
 
-        Looking tuples up may make room. Who is outside when a join phase begins has found none.
+        Looking tuples up may make room. A tuple that is still outside when a join phase begins has found none.
         """
         phases = self.join.join_phases
         while True:
             before = self.join.stats
             complete = self.feed.offer(self.join, upto - self.feed.offered)
-            # reading a tuple in takes its time too; tuples that come meanwhile come with the next ones
+            # reading tuples takes time too; tuples that arrive meanwhile are offered with the next ones
             done = self.join.stats.since(before)
             self.clock.advance(max(0.0, self.seconds(done) - done.io_seconds))
             if complete:
@@ -120,7 +121,7 @@ class DrivenRun(Run):
                 return False
 
     def _wait(self, rate: float, least: int) -> None:
-        """Nothing to do: let time pass until some more tuples have come, or a deadline presses."""
+        """Advance the clock of an idle join until ``least`` more tuples have arrived, or to the next deadline."""
         until = self.clock.now() + least / rate
         due = self.join.due
         if due is not None and due > self.clock.now():
@@ -133,7 +134,7 @@ def _run(point: Point, directory: Path) -> DrivenRun:
 
 
 def late_tuples(point: Point, directory: Path) -> Record:
-    """Let tuples arrive at a given rate, and count those that leave after their deadline, past the beginning."""
+    """Let tuples arrive at a given rate, and count the late ones after a warm-up."""
     rate, deadline = float(point.settings["rate"]), float(point.options["deadline"])
     tuples = int(max(point.settings["tuples"], 24 * deadline * rate))
     warm = int(tuples * float(point.settings.get("warm", 0.0)))
@@ -148,7 +149,7 @@ def late_tuples(point: Point, directory: Path) -> Record:
 
 
 def highest_rate(point: Point, directory: Path) -> Record:
-    """Find the highest sustained rate, and with deadlines the highest at which all are met."""
+    """Find the highest sustained rate; with deadlines, the highest rate at which all are met."""
     tuples = int(point.settings["tuples"])
     deadline = point.options.get("deadline")
     low, high = (float(bound) for bound in point.settings["between"])
@@ -156,7 +157,7 @@ def highest_rate(point: Point, directory: Path) -> Record:
     for _ in range(int(point.settings.get("trials", _TRIALS))):
         rate = (low * high) ** 0.5
         run = _run(point, directory)
-        # a deadline leaves its mark only on runs that are some of them long
+        # a deadline shows only in runs that are several deadlines long
         length = tuples if deadline is None else int(min(max(tuples / 8, 24 * float(deadline) * rate), 4.0 * tuples))
         warm = int(length * float(point.settings.get("warm", 0.0)))
         sustained = run.drive(rate, warm)
@@ -172,12 +173,12 @@ def highest_rate(point: Point, directory: Path) -> Record:
             }  # fmt: skip
         else:
             high = rate
-    # the truth is between the highest rate that was sustained and the lowest that was not
+    # the limit is between the highest rate that was sustained and the lowest that was not
     return {"sustained": (low * high) ** 0.5, "sustained_interval": (high - low) / 2, **best}
 
 
 def time_of_burst(point: Point, directory: Path) -> Record:
-    """Warm up, find the nominal rate with a stream that is always there, and exceed it until memory overflows."""
+    """Warm up, find the nominal rate with a stream that never runs dry, and exceed it until memory overflows."""
     run = _run(point, directory)
     warm = int(point.settings["tuples"])
     spent = 0.0
@@ -187,7 +188,7 @@ def time_of_burst(point: Point, directory: Path) -> Record:
             run.feed.offer(run.join, run.join.input_tuples)
             spent += run.turn()
     nominal = (warm // 2) / spent
-    while run.turn() > 0.0:  # what is left to look up; tuples go on waiting for their join phase
+    while run.turn() > 0.0:  # look up the remaining tuples; they still wait for their join phase
         pass
     began = run.clock.now()
     rate = nominal * (1.0 + float(point.settings["burst"]))

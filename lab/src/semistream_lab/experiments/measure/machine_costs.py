@@ -1,4 +1,4 @@
-"""What operations and reads cost on the machine of a run: that of 2010 when simulated, else this one, measured."""
+"""Prices of operations and reads: of a machine of 2010 when simulated, else measured on this machine."""
 
 from __future__ import annotations
 
@@ -19,15 +19,19 @@ from semistream_lab.experiments.spec import DeviceKind
 __all__ = ["constants_of", "pace"]
 
 _LOOKED_UP = 1 << 20
+"""Look-ups of the fixed piece of work in `pace`."""
 _TURN = 10_000.0
-"""Nanoseconds of a turn on the simulated machine, a descent of the index among it: a system call and some misses."""
+"""Nanoseconds of an iteration on the simulated machine, with one descent of the index.
+
+Assumed: about a system call and some misses of the processor's cache in 2010.
+"""
 
 
 def constants_of(device: DeviceKind, data: Path) -> Constants:
-    """Return the constants that models are given.
+    """Return the constants for the models.
 
-    On a real device they are measured before the first point, reads on the disk that ``data`` is on, and kept there:
-    all points of a run, and of the one that goes on with it, are compared with the same model.
+    On a real device they are measured before the first point, on the disk that holds ``data``, and stored there. All
+    points of a run, and of a run that continues it, are compared with the same model.
     """
     if device == "simulated":
         return dataclasses.replace(load_constants(DEFAULT), turn=_TURN)
@@ -39,10 +43,10 @@ def constants_of(device: DeviceKind, data: Path) -> Constants:
 
 
 def pace() -> float:
-    """Return the seconds that a fixed piece of work takes now: look-ups all over some megabytes.
+    """Return the seconds that a fixed piece of work takes now: random look-ups in some megabytes.
 
-    A machine that is shared is not always as fast as when its constants were measured. Noted with every point, it
-    tells how much of what lies between model and measurement is the machine's.
+    A shared machine is not always as fast as when its constants were measured. The pace is recorded with every point
+    and shows how much of the difference between model and measurement is due to the machine.
     """
     values, places = _work()
     found = []

@@ -1,9 +1,9 @@
-"""Budgets in which our joins hold as many tuples as the papers' formulas say for theirs.
+"""Budgets in which our joins hold as many tuples as the papers' formulas say.
 
-A paper's MESHJOIN keeps a waiting tuple in eight times its bytes and a queue node, ours in less; a cached tuple takes
-more here. With ``M`` the paper's memory, ``d`` its disk buffer and ``s`` the share of the cache, the paper's join lets
-``((1 - s)·M - d) / waiting`` tuples wait and caches ``s·M / cached``. Stream buffer, index and results are not counted
-there. The budget that lets ours hold the same is found by opening the join.
+In the papers a waiting tuple takes eight times its bytes and a queue node; ours takes less. A cached tuple takes more
+here. With ``M`` the paper's memory, ``d`` its disk buffer and ``s`` the share of the cache, the paper's join holds
+``((1 - s)·M - d) / waiting`` waiting tuples and ``s·M / cached`` cached ones. The papers do not count stream buffer,
+index and results. The budget in which our join holds the same is found by opening the join.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ __all__ = ["PaperBytes", "published_budget", "published_setting"]
 
 Opened = Callable[[int, dict[str, Any]], Join]
 
-_ROUNDS = 12
-_NEAR = 0.002
-_DISK = ("disk buffer", "pinned pages")
+_ROUNDS = 12  # limit of iterations
+_NEAR = 0.002  # relative distance at which the search ends
+_DISK = ("disk buffer", "pinned pages")  # parts of the budget that belong to the paper's disk buffer
 
 
 @dataclass(frozen=True)
 class PaperBytes:
-    """What a paper gives to a tuple, bytes."""
+    """Bytes per waiting and per cached tuple in a paper."""
 
     waiting: float
     cached: float = 128.0
 
     def as_dict(self) -> dict[str, float]:
-        """Return it as the settings of a point."""
+        """Return the bytes as settings of a point."""
         return dataclasses.asdict(self)
 
 
 def published_setting(setting: Setting, memory: int, of: PaperBytes) -> tuple[Setting, int]:
-    """Return what to tell a cost model that splits ``memory`` as a paper does: its bytes, and a budget for them.
+    """Return the setting and the budget with which a cost model splits ``memory`` as a paper does.
 
-    The budget is larger by what papers do not count, so that pages and tuples have all of the paper's memory.
+    The budget also contains what papers do not count, so pages and tuples have all of the paper's memory.
     """
     bytes_there = dataclasses.replace(setting, waiting_bytes=round(of.waiting), cached_bytes=round(of.cached))
     budget = memory
@@ -54,14 +54,14 @@ def published_setting(setting: Setting, memory: int, of: PaperBytes) -> tuple[Se
 def published_budget(
     opened: Opened, setting: Setting, memory: int, options: dict[str, Any], of: PaperBytes
 ) -> tuple[int, dict[str, Any]]:
-    """Return the budget and the options with which a join holds what a paper's holds in ``memory``.
+    """Return the budget and the options with which a join holds as many tuples as a paper's does in ``memory``.
 
     Parameters
     ----------
     opened
         Opens the join with a budget and options.
     options
-        The paper's: ``cache_share`` is of its memory, ``buffer_share`` too.
+        The paper's options. ``cache_share`` and ``buffer_share`` are shares of the paper's memory.
     """
     share = float(options.get("cache_share") or 0.0)
     between = float(options.get("buffer_share") or 0.0)
@@ -84,14 +84,14 @@ def published_budget(
             budget = int(budget + more)
         if between:  # the intermediate buffer has the paper's bytes, whatever the budget
             chosen["buffer_share"] = min(0.5, between * memory / budget)
-        del join, inner  # not two of them at once: they may take most of the memory
+        del join, inner  # never hold two joins: each may take most of the memory
         if abs(held / wanted - 1.0) < _NEAR and abs(more) < _NEAR * budget:
             break
     return budget, chosen
 
 
 def _waiting(join: Join, setting: Setting) -> float:
-    """Return how many tuples may wait."""
+    """Return how many tuples can wait."""
     table = getattr(join, "table", None)
     if table is not None:
         return float(table.capacity)

@@ -1,4 +1,4 @@
-"""Measures what experiments need and results do not have yet, in a few processes."""
+"""Measures the points of experiments that have no result yet, in a few processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Progress = Callable[[Point, Record, float], None]
 
 @dataclass
 class Summary:
-    """What a run did."""
+    """Counts of a run."""
 
     measured: int = 0
     kept: int = 0
@@ -32,7 +32,7 @@ class Summary:
 
 
 def plan(experiments: Iterable[Experiment], store: Store, *, any_version: bool = False) -> tuple[list[Point], int]:
-    """Return the points to measure, those that take longest first, and how many have a result already."""
+    """Return the points to measure, the longest first, and how many already have a result."""
     known = store.results(None if any_version else code_version())
     wanted = {
         sample.point.digest(): sample.point for experiment in experiments for sample in experiment.samples
@@ -42,7 +42,7 @@ def plan(experiments: Iterable[Experiment], store: Store, *, any_version: bool =
 
 
 def _effort(point: Point) -> float:
-    """Return about how long a point takes, in no particular unit."""
+    """Return the estimated effort of a point, without a unit."""
     pages = point.workload.rows / 64
     work = pages * (point.windows * point.passes + point.warm_passes) * point.workload.rows_per_key
     return point.memory / 50 + work
@@ -55,10 +55,10 @@ def run(
     workers: int = 2,
     progress: Progress | None = None,
 ) -> Summary:
-    """Measure points and append their results as they come. A point that fails is noted, and the others go on."""
+    """Measure points and append their results as they are ready. A failed point is recorded; the others continue."""
     summary, began = Summary(), time.perf_counter()
     if points:
-        constants_of(store.device, store.data)  # measured before anything runs beside it
+        constants_of(store.device, store.data)  # measure them before other processes run
 
     def keep(point: Point, record: Record, seconds: float) -> None:
         store.append(point, record, seconds)
@@ -68,7 +68,7 @@ def run(
         if progress is not None:
             progress(point, record, seconds)
 
-    # what is timed by a real clock is measured last, with nothing beside it
+    # points that are timed by the real clock are measured last, one at a time
     alone = [point for point in points if point.task == "database"]
     together = [point for point in points if point.task != "database"]
     if workers <= 1:
@@ -88,14 +88,14 @@ def _in_processes(
     workers: int,
     keep: Callable[[Point, Record, float], None],
 ) -> None:
-    # Fresh processes: a forked one would inherit threads in the middle of whatever they hold.
+    # spawn: a forked process would inherit locks that other threads hold
     context = multiprocessing.get_context("spawn")
     waiting = iter(points)
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
         running: dict[Future[tuple[Record, float]], Point] = {}
         try:
             while True:
-                # few at a time, so that an interruption does not have to wait for a long queue
+                # submit few at a time, so that an interruption does not wait for a long queue
                 while len(running) < workers and (point := next(waiting, None)) is not None:
                     running[pool.submit(_attempt, point, device, directory)] = point
                 if not running:

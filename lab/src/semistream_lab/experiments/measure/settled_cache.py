@@ -1,6 +1,6 @@
-"""Into the steady state quickly: what a join holds after hours is put there at the start.
+"""A quick way into the steady state: the cache is filled at the start with what it holds after hours.
 
-What this does is checked by tests against joins that were simply run for long enough.
+Tests compare the result with joins that ran long enough by themselves.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from semistream_lab.experiments.measure.both_sides import Sides
 __all__ = ["MissedKeys", "TailKeys", "arrived", "missed_by", "warm_front_stage"]
 
 
-_PORTION = 1 << 20
-_FIRST_SMOOTH = 64
-_ELSEWHERE = 1 << 40
-_NEGLIGIBLE = 0.003
+_PORTION = 1 << 20  # keys admitted to the cache at a time
+_FIRST_SMOOTH = 64  # rank from which a Zipf law is treated as continuous
+_ELSEWHERE = 1 << 40  # distance in the stream from which keys are drawn again
+_NEGLIGIBLE = 0.003  # share of all misses that the first ranks may have to be left out
 
 
 @dataclass(frozen=True)
 class TailKeys(KeySource):
-    """The keys of a Zipf stream without its most frequent ones: what a warm cache lets pass.
+    """The keys of a Zipf stream without its most frequent ones: the misses of a warm cache.
 
     >>> keys = TailKeys(ZipfKeys(1000), after=100).keys(0, 10_000)
     >>> int(keys.min()) >= 100, int(keys.max()) < 1000
@@ -51,7 +51,7 @@ class TailKeys(KeySource):
     def _keys(self, start: int, count: int) -> Ints:
         low, high, rest = self.after + 0.5, self.whole.size + 0.5, 1.0 - self.whole.exponent
         drawn = fractions(sequence_seed(self.whole.seed, "tail keys"), start, count)
-        # the area under x^-s between both ends, inverted: far from its first ranks Zipf's law is as smooth
+        # invert the area under x^-s between both ends: beyond its first ranks Zipf's law is that smooth
         if abs(rest) < 1e-9:
             ranks = low * (high / low) ** drawn
         else:
@@ -64,7 +64,7 @@ class TailKeys(KeySource):
 
 @dataclass(frozen=True)
 class MissedKeys(KeySource):
-    """The keys of a stream that a cache does not hold: those it does are drawn again."""
+    """The keys of a stream that a cache does not hold. Keys that it holds are drawn again."""
 
     whole: KeySource
     cache: HotTuples
@@ -85,11 +85,11 @@ class MissedKeys(KeySource):
 
 
 def missed_by(join: Join, sides: Sides, steady: SteadyCache | None) -> Sides:
-    """Return a stream of which the cache of a join answers nothing."""
+    """Return a stream without keys that the cache of a join answers."""
     keys = sides.keys
     if not isinstance(join, FrontStage) or not isinstance(keys, ZipfKeys) or not len(join.cache) or steady is None:
         return sides
-    # nearly all of the first ranks are cached: the few that are not are not worth drawing so many for
+    # nearly all of the first ranks are cached: leave them out, because drawing the few misses costs many draws
     missed = np.cumsum(steady.keys.count * steady.keys.popularity * steady.keys.missing)
     after = int(steady.keys.first[np.searchsorted(missed, _NEGLIGIBLE * missed[-1])])
     rest = TailKeys(keys, after) if after >= _FIRST_SMOOTH else keys
@@ -97,14 +97,14 @@ def missed_by(join: Join, sides: Sides, steady: SteadyCache | None) -> Sides:
 
 
 def arrived(join: Join) -> int:
-    """Return the tuples in the stream buffer of a join, and of the join behind it."""
+    """Return the number of tuples in the stream buffers of a join and of the join behind it."""
     return join.arrived + (join.inner.arrived if isinstance(join, FrontStage) else 0)
 
 
 def warm_front_stage(join: Join, sides: Sides, steady: SteadyCache) -> None:
-    """Put those keys into ``H_R``, with such counts, as it would hold by now.
+    """Fill ``H_R`` with the keys and counts that it would hold in the steady state.
 
-    Only where each key has one row and its frequency is known: a Zipf stream over a primary key.
+    Does nothing unless each key has one row and a known frequency: a Zipf stream over a primary key.
     """
     keys = sides.keys
     if not isinstance(join, FrontStage) or not isinstance(keys, ZipfKeys) or not sides.relation.unique:
@@ -123,7 +123,7 @@ def warm_front_stage(join: Join, sides: Sides, steady: SteadyCache) -> None:
 
 
 def _cached_ranks(steady: SteadyCache, cache: HotTuples, seed: int) -> tuple[Ints, Ints]:
-    """Return the keys that are cached, by rank from 0, and how often each has been seen: every so many of a class."""
+    """Return the ranks, from 0, of the cached keys, and how often each was seen. Ranks are evenly spaced per class."""
     ranks, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     room, owed = cache.capacity, 0.0
     keys = steady.keys
@@ -139,7 +139,7 @@ def _cached_ranks(steady: SteadyCache, cache: HotTuples, seed: int) -> tuple[Int
         drawn = fractions(sequence_seed(seed, f"warm cache {number}"), 0, chosen + 1)
         ranks.append((first + (np.arange(chosen) + drawn[-1]) * (count / chosen)).astype(np.int64))
         level = np.searchsorted(np.cumsum(shares), drawn[:-1] * shares.sum())
-        # the highest count stands for all above it
+        # the highest level represents all higher counts
         often = int(popularity * cache.aging)
         counts.append(np.where(level >= shares.size - 1, max(often, shares.size - 1), level).astype(np.int64))
     return np.concatenate(ranks), np.concatenate(counts)

@@ -1,8 +1,8 @@
-"""The queue of a join that serves its oldest tuple first, as it is after hours.
+"""The queue of a join that serves its oldest tuple first, in the state after hours.
 
-Which tuples wait then depends on keys and pages alone: the oldest tuple's partition is read, all that wait for it
-leave, and as many enter. Those rules are played here with nothing else, no rows and no pages, some laps of the queue,
-and the tuples that wait at the end are put into the join.
+Which tuples wait then depends only on keys and page numbers: the join reads the partition of the oldest tuple, all
+tuples that wait for it leave, and the same number enters. This module simulates these rules for some laps of the queue,
+without rows or pages, and puts the tuples that wait at the end into the join.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = ["fill_queue", "newest_number", "oldest_first", "oldest_number", "queu
 
 Units = NDArray[np.int32]
 
-_BATCH = 1 << 18
-_LAPS = 4
-_ALL = 1 << 40
-_TAIL, _HEAD, _WAITING, _TURNS, _ROOM = range(5)
+_BATCH = 1 << 18  # keys per step of the simulation
+_LAPS = 4  # laps of the queue to simulate
+_ALL = 1 << 40  # no limit
+_TAIL, _HEAD, _WAITING, _TURNS, _ROOM = range(5)  # fields of the state
 
 
 def oldest_first(join: Join) -> OldestFirstJoin | None:
@@ -41,13 +41,13 @@ def oldest_first(join: Join) -> OldestFirstJoin | None:
 
 
 def queue_of(join: Join) -> OldestFirstJoin | None:
-    """Return the join, or the one behind its front stage, if its queue can be played: a partition a turn."""
+    """Return the join, or the one behind its front stage, if its queue can be simulated: it reads one partition."""
     inner = oldest_first(join)
     if inner is None:
         return None
     view = inner.view()
     if isinstance(inner, XHybridJoin) and (view.pinned_for_good is None or isinstance(join, FrontStage)):
-        return None  # which pages are pinned is not known yet
+        return None  # it is not known yet which pages are pinned
     return inner if view.disk_pages == view.partition_pages else None
 
 
@@ -57,7 +57,7 @@ def oldest_number(inner: OldestFirstJoin) -> int:
 
 
 def newest_number(inner: OldestFirstJoin) -> int:
-    """Return the number of the tuple that has come last."""
+    """Return the number of the tuple that arrived last."""
     return _numbers(inner)[1]
 
 
@@ -67,9 +67,10 @@ def _numbers(inner: OldestFirstJoin) -> tuple[int, int]:
 
 
 def fill_queue(join: Join, sides: Sides) -> int:
-    """Let tuples wait in the join as they would by now; ``sides`` is the stream without what its cache answers.
+    """Fill the queue of the join with the tuples that would wait after hours.
 
-    Returns how many, 0 if this is no join with such a queue.
+    ``sides`` is the stream without the keys that the join's cache answers. Returns the number of tuples; 0 if the join
+    has no such queue.
     """
     inner = queue_of(join)
     if inner is None or not sides.relation.unique:
@@ -85,7 +86,7 @@ def fill_queue(join: Join, sides: Sides) -> int:
 
 
 def _waiting_keys(join: Join, inner: OldestFirstJoin, sides: Sides) -> Ints:
-    """Return the keys that wait, the oldest first."""
+    """Return the keys of the waiting tuples, the oldest first."""
     view = inner.view()
     both, width = isinstance(inner, TwoBufferJoin), view.buffer_pages
     capacity = inner.table.capacity
@@ -97,7 +98,7 @@ def _waiting_keys(join: Join, inner: OldestFirstJoin, sides: Sides) -> Ints:
     a_page = int(np.count_nonzero(sides.relation.locate(np.arange(min(held, 1 << 14))).pages == 0))
     source, stay = sides.keys, 1.0
     if view.pinned_for_good and isinstance(source, ZipfKeys):
-        if isinstance(inner, XHybridJoin) and inner.scans_pinned:  # what pinned pages answer takes room for a turn
+        if isinstance(inner, XHybridJoin) and inner.scans_pinned:  # tuples that they answer wait one iteration
             stay = 1.0 - ZipfLaw(source.size, source.exponent).share(view.pinned_for_good * a_page)
         source = TailKeys(source, view.pinned_for_good * a_page)
     start, laps, newest = 0, 0, 0
@@ -115,7 +116,7 @@ def _waiting_keys(join: Join, inner: OldestFirstJoin, sides: Sides) -> Ints:
 
 
 def _entering(join: Join, sides: Sides) -> int:
-    """Return how many tuples can enter in a turn: what lies between phases in parallel; else the table fills up."""
+    """Return how many tuples can enter per iteration: with parallel phases, those in the buffer between; else all."""
     if not isinstance(join, ParallelFrontStage):
         return _ALL
     row = RowCodec(stream_schema(sides.workload.stream_bytes)).stride
@@ -124,7 +125,7 @@ def _entering(join: Join, sides: Sides) -> int:
 
 @kernel
 def _compact(keys: Ints, units: Units, cleared: Ints, state: Ints, mark: int) -> int:
-    """Move those that wait to the beginning; return where the first from ``mark`` on is then."""
+    """Move the waiting tuples to the beginning; return the new position of the first one at or after ``mark``."""
     count, marked = 0, 0
     for i in range(state[_HEAD], state[_TAIL]):
         if i == mark:
@@ -144,7 +145,7 @@ def _play(
     keys: Ints, units: Units, waiting: Ints, cleared: Ints, state: Ints, some: Ints, at: Units, capacity: int,
     both: bool, most: int, stay: float,
 ) -> None:  # fmt: skip
-    """Let tuples enter while there is room, and turns be taken while there is none, until all are in."""
+    """Add tuples while there is room, and run iterations while there is none, until all tuples have entered."""
     head, tail, held, room = state[_HEAD], state[_TAIL], state[_WAITING], state[_ROOM]
     i = 0
     while i < some.size:

@@ -1,7 +1,7 @@
-"""Joins that count their results instead of making them: for simulated runs, where nobody reads the rows.
+"""Joins that count their results instead of making them: for simulated runs, which do not use the rows.
 
-Everything else is the algorithm's own code: what is read, probed, cached, evicted and when. Only the copying of rows
-into result batches is left out, which the cost model prices by their number anyway.
+Everything else is the algorithm's own code: what is read, probed, cached and evicted, and when. Only the copying of
+rows into result batches is left out; the clock adds its price per result.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["silent"]
 
 @functools.cache
 def silent(algorithm: type[Join]) -> type[Join]:
-    """Return an algorithm that counts its results and makes none.
+    """Return the algorithm as a class that counts its results and makes none.
 
     >>> from semistream.joins import find
     >>> silent(find("meshjoin")).id

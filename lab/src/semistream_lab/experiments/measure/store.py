@@ -1,8 +1,8 @@
-"""Raw results: JSON lines that are only ever appended to.
+"""Raw results: an append-only file of JSON lines.
 
-A file for each device and scale. An ``environment`` line says what the ``result`` lines after it were measured with:
-versions, machine, constants, commit and a digest of the code that matters. A result carries its point in full. A
-``models`` line says what the models of a later version give for results before it.
+There is one file per device and scale. An ``environment`` line describes the conditions of the ``result`` lines after
+it: versions, machine, constants, commit and a digest of the code that matters. A result contains its whole point. A
+``models`` line contains the rates that the models of a later version give for earlier results.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = ["COMMITTED", "ResultsError", "Store", "code_version"]
 Record = dict[str, Any]
 
 COMMITTED = Path(semistream_lab.__file__).parents[3] / "docs" / "results"
-"""Where results are that came with the repository, a directory for each device; an installed package has none."""
+"""Results in the repository, one directory per device. An installed package has none."""
 
-# What a measurement runs through. Claims, plots and reports may change without measuring again.
+# Code that a measurement depends on. Claims, plots and reports can change without a new measurement.
 _MEASURED_BY = {
     semistream: (
         "core", "workloads", "relation", "structures", "joins", "costs", "tuner/calibration.py", "tuner/search.py",
@@ -41,7 +41,7 @@ _MEASURED_BY = {
 
 
 class ResultsError(SemistreamError):
-    """A file of results that cannot be read."""
+    """A results file is missing or cannot be read."""
 
 
 @functools.cache
@@ -58,7 +58,7 @@ def code_version() -> str:
 
 
 def commit() -> str:
-    """Return the commit that the package is at, with a mark if files were changed since; or ``unknown``."""
+    """Return the commit of the package, with ``+`` if files have changed since; ``unknown`` without git."""
     root = Path(semistream.__file__).parent
     try:
         head = _git(root, "rev-parse", "--short=12", "HEAD")
@@ -78,18 +78,18 @@ class Store:
     Parameters
     ----------
     directory
-        Where the file is, or will be.
+        Directory of the file. It need not exist yet.
     """
 
     def __init__(self, directory: Path, device: DeviceKind, scale: Scale) -> None:
         self.path = directory / f"{device}-{scale}.jsonl"
         self.data = directory / "data"
-        """What is made once and used by many points: relations, generated tables, measured constants."""
+        """Directory of what many points share: relations, generated tables, measured constants."""
         self.device, self.scale = device, scale
         self._environment: str | None = None
 
     def results(self, code: str | None = None) -> dict[str, Record]:
-        """Return the newest result of each point, by its digest; with ``code``, only of that version."""
+        """Return the newest result of each point, by its digest; with ``code``, only results of that version."""
         found: dict[str, Record] = {}
         environment: Record = {}
         for line in self._lines():
@@ -103,25 +103,25 @@ class Store:
         return found
 
     def environments(self) -> list[Record]:
-        """Return what results were measured with."""
+        """Return the conditions of the results: versions, machine, constants and commit of each run."""
         return [line["environment"] for line in self._lines() if "environment" in line]
 
     def models_of(self) -> str | None:
-        """Return the commit of the models, if they are not those of the runs."""
+        """Return the commit of the models, if it is not the commit of the runs."""
         last = None
         for line in self._lines():
             last = None if "environment" in line else line["models"]["commit"] if "models" in line else last
         return last
 
     def append_models(self, rates: dict[str, Record]) -> None:
-        """Write what the models of this version give for results, by their digests."""
+        """Append the rates that the models of this version give for results, by their digests."""
         self._cut_off_unfinished()
         line = {"models": {"commit": commit(), "code": code_version(), "rates": rates}}
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(line, separators=(",", ":")) + "\n")
 
     def append(self, point: Point, result: Record, seconds: float) -> None:
-        """Write one result at the end of the file, and on the disk before this returns."""
+        """Append one result to the file and flush it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         lines: list[Record] = []
         if self._environment is None:
@@ -137,7 +137,7 @@ class Store:
             file.flush()
 
     def _cut_off_unfinished(self) -> None:
-        """Remove a last line that an interrupted run did not write to its end; it would spoil the next one."""
+        """Remove a last line that an interrupted run left incomplete; it would corrupt the next one."""
         if not self.path.exists():
             return
         with open(self.path, "rb+") as file:
@@ -167,4 +167,4 @@ class Store:
                         raise ResultsError(
                             f"line {number} of {self.path} is not JSON; remove it, and its point is measured again"
                         ) from None
-                    return  # cut off in the middle of being written: that point was not measured
+                    return  # an incomplete last line: the point was not measured

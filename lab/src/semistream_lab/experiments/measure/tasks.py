@@ -1,4 +1,4 @@
-"""How points are measured, by the name of their task: from a `Point` to a record of numbers."""
+"""The tasks that measure points: each turns a `Point` into a record of numbers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def interval(values: Sequence[float]) -> float:
 
 
 def measure_rate(point: Point, device: DeviceKind, directory: Path) -> Record:
-    """Service rate with a stream that is always there."""
+    """Service rate with a stream that never runs dry."""
     sides = open_sides(point.workload, device, directory, point.seek_seconds)
     with sides.relation:
         run = Run(point, sides, constants_of(device, directory))
@@ -77,7 +77,7 @@ def measure_rate(point: Point, device: DeviceKind, directory: Path) -> Record:
             "seconds": seconds,
             "warm_up_rows": warm,
             "counts": total,
-            # what X-HYBRIDJOIN's pinned part serves in 4000 reads, as its paper counts
+            # tuples that X-HYBRIDJOIN's pinned part serves in 4000 reads, as in its paper
             "pinned_tuples": 4000.0 * total["cache_hits"] / max(1, total["reads"]),
             "hit_ratio": total["cache_hits"] / max(1, total["rows_done"]),
             "io_share": total["io_seconds"] / seconds if seconds else 0.0,
@@ -99,7 +99,7 @@ def measure_delays(point: Point, device: DeviceKind, directory: Path) -> Record:
         run = TimedRun(point, sides, arrivals_of(point.settings, point.workload.seed))
         tuples = int(point.settings["tuples"])
         delays = run.play(tuples)
-        # past the beginning, and long enough before the end for all to have been served
+        # after the beginning, and early enough before the end for all tuples to be served
         first, last = point.settings.get("window", (0.25, 0.5))
         window = slice(int(tuples * first), int(tuples * last))
         parts = np.array_split(np.arange(tuples)[window], point.windows)
@@ -116,7 +116,7 @@ def measure_delays(point: Point, device: DeviceKind, directory: Path) -> Record:
 
 
 def measure_page_use(point: Point, device: DeviceKind, directory: Path) -> Record:
-    """How many stream tuples each of some segments of R serves, a segment being 20 pages."""
+    """Number of stream tuples that use a segment of R. A segment has ``segment_pages`` pages."""
     sides = open_sides(point.workload, device, directory, point.seek_seconds)
     with sides.relation:
         tuples, pages = int(point.settings["tuples"]), int(point.settings["segment_pages"])
@@ -130,7 +130,7 @@ def measure_page_use(point: Point, device: DeviceKind, directory: Path) -> Recor
 
 
 def measure_sales(point: Point, device: DeviceKind, directory: Path) -> Record:
-    """The share of the stream that the most frequent products take."""
+    """Share of the stream that belongs to the most frequent products."""
     keys = key_source(point.workload, directory).keys(0, int(point.settings["tuples"]))
     sold = np.sort(np.bincount(keys, minlength=point.workload.rows))[::-1]
     top = max(1, int(point.settings["top"] * point.workload.rows))
@@ -139,7 +139,7 @@ def measure_sales(point: Point, device: DeviceKind, directory: Path) -> Record:
 
 
 def measure_bursts(point: Point, device: DeviceKind, directory: Path) -> Record:
-    """Variance of the tuples in intervals of one width, for each tuple expected: 1 if tuples came independently."""
+    """Variance of the tuples per interval, divided by their mean: 1 if tuples arrive independently."""
     width, intervals = float(point.settings["width"]), int(point.settings["intervals"])
     counts = arrivals_of(point.settings, point.workload.seed).counts(width, intervals).astype(np.float64)
     parts = [float(part.var(ddof=1) / part.mean()) for part in np.array_split(counts, point.windows)]
@@ -147,21 +147,21 @@ def measure_bursts(point: Point, device: DeviceKind, directory: Path) -> Record:
 
 
 def measure_sustained(point: Point, device: DeviceKind, directory: Path) -> Record:
-    """The highest constant arrival rate that finds room, and meets deadlines if there are any."""
+    """Highest constant arrival rate at which all tuples find room and meet their deadlines, if any."""
     if device == "real":
         return {"skipped": "arrivals follow the clock of the simulated device"}
     return highest_rate(point, directory)
 
 
 def measure_kept_deadlines(point: Point, device: DeviceKind, directory: Path) -> Record:
-    """How many tuples are late at a given rate."""
+    """Number of late tuples at a given rate."""
     if device == "real":
         return {"skipped": "arrivals follow the clock of the simulated device"}
     return late_tuples(point, directory)
 
 
 def measure_burst(point: Point, device: DeviceKind, directory: Path) -> Record:
-    """How long arrivals above the nominal rate find room."""
+    """Seconds for which arrivals above the nominal rate find room."""
     if device == "real":
         return {"skipped": "arrivals follow the clock of the simulated device"}
     return time_of_burst(point, directory)

@@ -1,7 +1,7 @@
-"""Runs on a clock: tuples arrive when they arrive, and what they wait is measured.
+"""Runs by a clock: tuples arrive at their own times, and their delays are measured.
 
-The clock is that of the simulated device, moved on by the price of what the join did. With nothing to do it jumps to
-the next arrival. A tuple is served when its result comes out.
+It is the clock of the simulated device, advanced by the price of what the join did. If there is nothing to do, it jumps
+to the next arrival. A tuple is served when its result is emitted.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ __all__ = ["Delays", "TimedRun", "arrivals_of"]
 
 
 _PATIENCE = 0.25
-"""Seconds that the clock jumps at most while a join waits for more tuples before it works on those it has."""
+"""Largest jump of the clock, in seconds, while a join waits for more tuples."""
 _ONE_BY_ONE = 4
+"""Tuples offered at a time to a join in which none wait."""
 
 
 def arrivals_of(settings: dict[str, Any], seed: int) -> Arrivals:
-    """Return when tuples arrive: ``rate`` tuples a second, evenly, independently of each other, or in bursts."""
+    """Return the arrival times: ``rate`` tuples per second, evenly spaced, independent of each other, or in bursts."""
     rate = float(settings["rate"])
     if settings.get("arrivals") == "bursty":
         return BurstyArrivals(rate, seed=seed)
@@ -42,21 +43,21 @@ def arrivals_of(settings: dict[str, Any], seed: int) -> Arrivals:
 
 @dataclass(frozen=True)
 class Delays:
-    """What tuples waited, one by one, in the order of their arrival; NaN for those without a result."""
+    """Delays of tuples in seconds, in the order of arrival; NaN for tuples without a result."""
 
     total: Floats
     """From arrival to result."""
     processing: Floats
-    """Time that the join worked between taking a tuple in and its result."""
+    """Time that the join worked between reading a tuple and its result."""
 
     @property
     def waiting(self) -> Floats:
-        """The rest: before the join took the tuple in, and while the join waited for others to arrive."""
+        """The rest: the time before the join read the tuple, and while the join waited for others to arrive."""
         return np.maximum(self.total - self.processing, 0.0)
 
 
 class TimedRun(Run):
-    """A join whose stream arrives at its own pace."""
+    """A join whose tuples arrive at given times."""
 
     def __init__(self, point: Point, sides: Sides, arrivals: Arrivals) -> None:
         super().__init__(point, sides)
@@ -76,7 +77,7 @@ class TimedRun(Run):
         return self.clock.now() - self._start
 
     def arrived(self) -> Floats:
-        """Return the arrival times of all tuples that have come since this was asked last."""
+        """Return the arrival times of all tuples that have arrived since the last call."""
         pieces = []
         while self._times[-1] < self.now:
             pieces.append(self._times)
@@ -89,9 +90,9 @@ class TimedRun(Run):
         return np.concatenate(pieces)
 
     def turn(self, before: JoinStatistics) -> tuple[Ints, bool]:
-        """Let the join take a turn, and time pass by what was done since ``before``.
+        """Run one iteration of the join, and advance the clock by what was done since ``before``.
 
-        Returns the numbers of the tuples that were served, and whether anything but taking tuples in was done.
+        Returns the numbers of the tuples that were served, and whether the join did more than read tuples.
         """
         served = [batch.column("number").to_numpy() for batch in self.join.step()]
         done = self.join.stats.since(before)
@@ -102,7 +103,7 @@ class TimedRun(Run):
         return numbers, done.reads > 0 or done.rows_done > 0
 
     def wait(self, jump: float) -> float:
-        """Nothing to do: let time pass until a tuple comes, or a little if some wait; return the next jump."""
+        """Advance the clock of an idle join to the next arrival, or a little if tuples wait; return the next jump."""
         if self.join.pending == 0:
             self.clock.advance_to(self._start + float(self._times[0]))
             return 0.0
@@ -111,7 +112,7 @@ class TimedRun(Run):
         return jump
 
     def play(self, tuples: int) -> Delays:
-        """Let ``tuples`` arrive and be served; those that still wait when the last has come have no result."""
+        """Let ``tuples`` tuples arrive and be served. Tuples that still wait at the last arrival have no result."""
         arrivals, taken = np.empty(tuples), np.full(tuples, np.nan)
         total, processing = np.full(tuples, np.nan), np.full(tuples, np.nan)
         entered = 0
@@ -126,13 +127,13 @@ class TimedRun(Run):
         return Delays(total, processing)
 
     def longest(self, delays: Delays, window: slice) -> float:
-        """Return what a tuple of a part of the stream waited at most; those still there have waited until now."""
+        """Return the longest delay in a part of the stream. Tuples still in the join have waited until now."""
         total = np.where(np.isnan(delays.total), self.now - self._arrivals, delays.total)
         return float(np.max(total[window]))
 
     @property
     def _entered(self) -> int:
-        """Tuples that have entered the join's window: they do so in the order of their arrival."""
+        """Number of tuples that have entered the join's window. They enter in the order of arrival."""
         stats = self.join.stats
         return stats.appended if self.join.waits else stats.rows_in
 

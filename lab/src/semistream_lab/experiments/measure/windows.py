@@ -1,4 +1,4 @@
-"""A join being fed as fast as it takes tuples: into the steady state, then window after window."""
+"""A join that is fed as fast as it takes tuples: first into the steady state, then window after window."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from semistream_lab.experiments.spec import Point
 
 __all__ = ["Feed", "Run", "Window", "predicted_rate", "setting_of"]
 
-_ONE_BY_ONE = 64
+_ONE_BY_ONE = 64  # tuples offered at a time to a join in which none wait; also the reads of its windows
 _OF_THE_MODEL = ("seek_pages", "in_flight", "buffer_share", "by_frequency", "replacement", "max_scan", "scan_pinned")
-_PORTION = 2048
-_FIRST_TURNS = 8
-_MOST_ROUNDS = 8
+_PORTION = 2048  # tuples offered at a time while the queue is filled
+_FIRST_TURNS = 8  # iterations that are discarded after the queue is filled
+_MOST_ROUNDS = 8  # limit of the rounds until the buffer behind a cache is full
 _REAL_WINDOW_SECONDS = 0.25
 _REAL_LAP_SECONDS, _REAL_PASS_SECONDS = 1.5, 6.0
-"""A window on a real device at least, and until when a lap of the queue, a pass over R or a join phase must be done."""
+"""Seconds of a window on a real device: at least; at most for a lap of the queue; at most for a pass or a phase."""
 _REAL_WARM_SECONDS = 1.0
 _STOLEN, _MOST_SPOILT, _MOST_SECONDS = 0.02, 3, 60.0
-"""The share of a window that a machine's host may give to others, and how many more there may be, and for how long."""
+"""The share of a window that the host may give to other machines; limits for repeats: multiple of windows, seconds."""
 
 
 def setting_of(sides: Sides, constants: Constants) -> Setting:
@@ -64,7 +64,7 @@ def setting_of(sides: Sides, constants: Constants) -> Setting:
 
 
 class Feed:
-    """The stream from tuple ``start`` on, as a join takes it."""
+    """The stream, beginning with tuple ``start``, as a join takes it."""
 
     def __init__(self, sides: Sides, start: int = 0) -> None:
         self._batches = sides.batches(start)
@@ -73,7 +73,7 @@ class Feed:
         self.offered = 0
 
     def offer(self, join: Join, most: int) -> bool:
-        """Offer up to ``most`` tuples; False once the join takes no more."""
+        """Offer up to ``most`` tuples; return False if the join takes no more."""
         while most > 0:
             if self._at == self._batch.num_rows:
                 self._batch, self._at = next(self._batches), 0
@@ -87,41 +87,41 @@ class Feed:
         return True
 
     def offered_as(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return tuples of the stream as they are offered."""
+        """Return the batch in the form in which it is offered."""
         return batch
 
 
 @dataclass(frozen=True)
 class Window:
-    """What was done in a window, and how long it took."""
+    """The counters of a window, and its duration."""
 
     done: JoinStatistics
     seconds: float
     stolen: float = 0.0
-    """Of these, in which the machine's host gave the processor to others."""
+    """Seconds in which the host gave the processor to other machines."""
 
     @property
     def lost(self) -> float:
-        """The share of the time that others had."""
+        """The share of the time that other machines had."""
         return self.stolen / self.seconds if self.seconds else 0.0
 
     @property
     def rate(self) -> float:
-        """Stream tuples a second."""
+        """Stream tuples per second."""
         return self.done.rows_done / self.seconds if self.seconds else 0.0
 
 
 class Run:
     """A join at work, with a clock.
 
-    On a simulated device time is that of the device plus the price of what was counted; on a real one it is real.
+    On a simulated device, time is the device's time plus the price of the counted operations. On a real one it is real.
 
     Parameters
     ----------
     point, sides
-        What to measure, and what it joins.
+        What to measure, and the stream and relation to join.
     constants
-        What operations and reads cost, for the model and the simulated clock; reads of a simulated device are its own.
+        Prices of operations and reads, for the model and the simulated clock. A simulated device has its own read time.
     """
 
     def __init__(self, point: Point, sides: Sides, constants: Constants | None = None) -> None:
@@ -132,7 +132,7 @@ class Run:
             self.constants = self.constants.on(sides.relation.device.measure(), sides.relation.page_bytes)
         self.setting = setting_of(sides, self.constants)
         self.memory = point.memory
-        """The budget: the point's, or that in which the join holds what the paper's holds in it."""
+        """Bytes: the point's budget, or the one in which the join holds as many tuples as the paper's join does."""
         self.options = self._options()
         if (paper := point.settings.get("bytes")) is not None:
             of = PaperBytes(**paper)
@@ -145,10 +145,10 @@ class Run:
         self._phases = self._rounds = 0
         self._newest: int | None = None
         self.spoilt = 0
-        """Windows that did not count, because the machine's host gave the processor to others meanwhile."""
+        """Windows that do not count because the host gave the processor to other machines."""
 
     def _opened(self, memory: int, options: dict[str, Any]) -> Join:
-        """Open the join; in simulated runs one that counts its results, unless they are wanted."""
+        """Open the join. In simulated runs it only counts its results, unless they are needed."""
         algorithm = find(self.point.algorithm)
         if self.simulated and not self.point.settings.get("results"):
             algorithm = silent(algorithm)
@@ -160,25 +160,25 @@ class Run:
         return stream_schema(self.sides.workload.stream_bytes)
 
     def _options(self) -> dict[str, Any]:
-        """Return the point's options, with those to be tuned chosen by the cost model."""
+        """Return the point's options. If the point is tuned, the cost model chooses the others."""
         options = dict(self.point.options)
         if self.simulated and find(self.point.algorithm).overlap is not Overlap.NOTHING:
             options["threads"] = False
         if self.point.tuned:
             setting, memory = self.setting, self.memory
-            if (paper := self.point.settings.get("bytes")) is not None:  # a page has as many tuples' room as there
+            if (paper := self.point.settings.get("bytes")) is not None:  # split the paper's bytes
                 setting, memory = published_setting(setting, memory, PaperBytes(**paper))
             options |= best_options(dataclasses.replace(self.point, memory=memory), setting)
         return options
 
     def advance(self) -> Iterator[pa.RecordBatch]:
-        """Fill the join's buffer and let it take a turn."""
+        """Fill the join's buffer and run one iteration."""
         self.feed.offer(self.join, self._most)
         yield from self.join.step()
 
     def warm_up(self) -> int:
-        """Run into the steady state; return the tuples it took."""
-        if self.point.settings.get("begin") == "empty":  # all that the join knows it has learned itself
+        """Run into the steady state; return the number of tuples offered."""
+        if self.point.settings.get("begin") == "empty":  # the join learns everything itself
             while self.feed.offered < self.point.settings["warm_tuples"]:
                 self._discard()
         elif self.simulated:
@@ -195,7 +195,7 @@ class Run:
                 for _ in range(_FIRST_TURNS):
                     self._discard()
                 if isinstance(self.join, FrontStage):
-                    self._window()  # until what is cached and what waits suit each other
+                    self._window()  # until the cache and the queue fit together
             else:
                 self._turn_over()
         else:
@@ -210,21 +210,21 @@ class Run:
         return self.feed.offered
 
     def _fill_queue(self, others: Sides) -> None:
-        """Let tuples that no cache answers enter until the first ones leave: a scanning join's queue is full then."""
+        """Add tuples that no cache answers until the first ones leave: then the queue of a scanning join is full."""
         assert self.sides.blankable is not None
         self.feed = Feed(others)
         self.sides.blankable.blank = True
         while self.join.stats.evicted == 0:
-            # few at a time: what is left of this other stream in the stream buffers would be measured too
+            # few at a time: tuples of this stream that stay in the stream buffers would be measured too
             if arrived(self.join) < _PORTION:
                 self.feed.offer(self.join, _PORTION)
             for _ in self.join.step():
                 pass
         self.sides.blankable.blank = False
-        # other tuples than those that wait: a cache would know the keys it meets again
+        # continue after the waiting tuples: a cache would recognize keys that it sees again
         self.feed = Feed(self.sides, self.feed.offered)
         held, rounds = -1, 0
-        # behind a cache, until the stream buffer there is full: while it fills, more of the stream passes the cache
+        # behind a cache, run until its stream buffer is full: while it fills, more of the stream passes the cache
         while arrived(self.join) > 1.01 * held and rounds < _MOST_ROUNDS:
             held, rounds, before = arrived(self.join), rounds + 1, self.join.stats
             while not self._far_enough(self.join.stats.since(before), 2 * self.point.passes, self.point.probes):
@@ -233,7 +233,7 @@ class Run:
                 break
 
     def _turn_over(self) -> None:
-        """Read as much as all of R, some times over, unless that takes too many look-ups."""
+        """Read all of R ``warm_passes`` times, unless that needs too many look-ups."""
         probes = int(max(1.0, self.point.warm_passes) * self.point.probes)
         while not self._far_enough(self.join.stats, self.point.warm_passes, probes):
             self._discard()
@@ -243,7 +243,7 @@ class Run:
             pass
 
     def windows(self) -> Iterator[Window]:
-        """Measure window after window; on a real machine some more if others used it: those least disturbed count."""
+        """Measure the windows. On a real machine, repeat disturbed ones; the least disturbed windows count."""
         count, taken = self.point.windows, [self._window() for _ in range(self.point.windows)]
         if not self.simulated:
             most, began = count * (1 + _MOST_SPOILT), time.perf_counter()
@@ -266,7 +266,7 @@ class Run:
             if self._complete(done, time.perf_counter() - began):
                 break
         if self.simulated and self.join.scans:
-            # those of the tuples that leave in the window: the pages that pass by in it may have many more, or fewer
+            # results of the tuples that leave in the window: the pages read in it may have many more, or fewer
             done = dataclasses.replace(done, rows_out=round(done.rows_done * self.sides.partners))
         if self.simulated:
             return Window(done, self.seconds(done))
@@ -282,7 +282,7 @@ class Run:
         return self._far_enough(done, self.point.passes, self.point.probes)
 
     def _came_round(self, done: JoinStatistics) -> bool:
-        """Whether this turn has brought the join where it was when the window began: pages are not equally popular."""
+        """Whether this iteration completed a pass or a join phase: pages are not equally popular."""
         if isinstance(self.join, Ssij):
             rounds = self.join.join_phases - self._phases
         elif self.join.scans:
@@ -293,19 +293,19 @@ class Run:
         return rounds > 0
 
     def _far_enough(self, done: JoinStatistics, passes: float, probes: int) -> bool:
-        if not self.join.waits:  # no state, and a read for each tuple
+        if not self.join.waits:  # no state, and one read per tuple
             return done.reads >= _ONE_BY_ONE
         if isinstance(self.join, Ssij):
-            # join phases, beyond those there had been when the counting began
+            # join phases since the window began
             return self.join.join_phases - self._phases >= math.ceil(passes) or done.rows_done >= probes
         return done.pages_read >= passes * self.sides.relation.page_count or done.probes >= probes
 
     def seconds(self, done: JoinStatistics) -> float:
-        """Return what the simulated machine takes for something done."""
+        """Return the seconds that the simulated machine needs for these counts."""
         return simulated_seconds(self.join.overlap, done, done.io_seconds, self.constants)
 
     def counting(self, windows: Sequence[Window]) -> tuple[list[float], float | None]:
-        """Return the rates of windows, and the model's, if results were counted and not put together."""
+        """Return the rates of windows, and the model's rate, with results counted but not materialized."""
         constants = dataclasses.replace(self.constants, emit=0.0)
         rates = [self._rate(window, 1.0, constants) for window in windows]
         return rates, self.predicted(setting_of(self.sides, constants))
@@ -323,12 +323,12 @@ class Run:
         return {name: value for name, value in self.options.items() if name != "threads"}
 
     def predicted(self, setting: Setting | None = None) -> float | None:
-        """Return the rate that the cost model gives for what was run; in another setting, if one is given."""
+        """Return the cost model's rate for this run, or for another setting."""
         return predicted_rate(self.point.algorithm, setting or self.setting, self.memory, self.options)
 
 
 def predicted_rate(algorithm: str, setting: Setting, memory: int, options: Mapping[str, Any]) -> float | None:
-    """Return the rate that the cost model gives for a join with these options; None if there is no model of it."""
+    """Return the cost model's rate for a join with these options; None if there is no model."""
     options = {name: value for name, value in options.items() if name != "threads"}
     if algorithm not in modelled() or options.get("replacement") == "lru":
         return None
@@ -338,8 +338,8 @@ def predicted_rate(algorithm: str, setting: Setting, memory: int, options: Mappi
 
 
 def best_options(point: Point, setting: Setting) -> dict[str, Any]:
-    """Return the options at which the cost model expects the highest rate, those of the point being given."""
-    # one join may be given what suits another
+    """Return the options with the highest rate by the cost model. The point's own options stay fixed."""
+    # a join can be given the options that suit another join
     costs = costs_of(point.settings.get("tuned_as", point.algorithm))
     known = costs.choices(setting, point.memory)
     fixed = {name: value for name, value in point.options.items() if name in (*known, *_OF_THE_MODEL)}
