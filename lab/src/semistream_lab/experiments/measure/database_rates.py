@@ -68,7 +68,7 @@ def join_rate(point: Point, directory: Path) -> Record:
         except (DatabaseError, BrokenProcessPool) as error:
             if killed := _killed(group):
                 raise DatabaseError(
-                    f"{system} needs more memory than its limit of {format_bytes(most)} (a pool of "
+                    f"{system} needs more memory than the {format_bytes(most)} of its limit (a pool of "
                     f"{format_bytes(point.settings['pool'])} and the rest): the system killed {killed} of its processes"
                 ) from error
             raise

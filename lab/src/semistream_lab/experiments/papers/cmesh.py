@@ -105,7 +105,7 @@ def _cache_size(size: Size) -> list[Experiment]:
     low = 0.01 * workload.nbytes
     budgets = size.pick([0.01, 0.025, 0.05], [0.02, 0.1], [0.01, 0.1])
     axis = Axis("share of the memory given to the cache H_R [%]", format="~g")
-    begun = f"R {workload.rows / 1e6:g} M, begun as the model expects"
+    begun = f"R {workload.rows / 1e6:g} M, starts as the model expects"
     samples = [Sample("CMESHJOIN", 100 * share, cmesh(size, workload, low, share), facet=begun) for share in shares]
     if size.simulated:
         samples += _begun_empty(size)
@@ -116,7 +116,7 @@ def _cache_size(size: Size) -> list[Experiment]:
             x=axis, y=RATE, samples=tuple(samples),
             claims=(
                 Claim("The model is within a few percent of the measurement.", "close match (no number)", close_match),
-                Claim("Our own model is within 5 % of the measurement.", "not said there", model_within(0.05),
+                Claim("Our own model is within 5 % of the measurement.", "not in the paper", model_within(0.05),
                       standing="beside"),
                 Claim("The best cache size is where the model's derivative is zero.", "root of the first derivative",
                       derivative_optimum),
@@ -141,7 +141,7 @@ def _cache_size(size: Size) -> list[Experiment]:
     ]  # fmt: skip
 
 
-EMPTY = "R 0.4 M, begun empty"
+EMPTY = "R 0.4 M, starts empty"
 
 
 def _begun_empty(size: Size) -> list[Sample]:

@@ -212,7 +212,7 @@ def _rates(size: Size) -> list[Experiment]:
                         ("INLJ", "INLJ", index_formula),
                     )
                 ),
-                Claim("Our own models are within 5 % of the measurement.", "not said there", model_within(0.05),
+                Claim("Our own models are within 5 % of the measurement.", "not in the paper", model_within(0.05),
                       standing="beside"),
             ),
             notes=f"{_BYTES} The paper's formulas are judged, with κ = 1.36. The lines are our models, which derive "

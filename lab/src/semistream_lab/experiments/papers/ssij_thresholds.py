@@ -117,7 +117,7 @@ def experiments(size: Size) -> list[Experiment]:
                 Claim("Throughput is poor at small maxScan and rises.", "rises", _rises_at_first(IN_PROPORTION)),
                 Claim("Very long reads make it fall.", "falls at the end",
                       ends_below("SSIJ", facet=IN_PROPORTION, because=_own_buffer)),
-                *((Claim("With the paper's own seek it rises, too.", "not said there", _rises_at_first(PAPERS_SEEK),
+                *((Claim("With the paper's own seek it rises, too.", "not in the paper", _rises_at_first(PAPERS_SEEK),
                          standing="beside"),) if size.simulated else ()),
             ),
             notes=f"{LESS} {_TWO_SEEKS}" if size.published else "",

@@ -265,7 +265,7 @@ def _tuned(size: Size) -> list[Experiment]:
             claims=(
                 Claim("The predicted cost of X-HYBRIDJOIN is close to the measured one.", "closely resembles",
                       lambda outcome: by_its_formulas(outcome, 0.05), impossible=VARIANCES),
-                Claim("Our own model is within 5 % of the measurement.", "not said there",
+                Claim("Our own model is within 5 % of the measurement.", "not in the paper",
                       model_within(0.05, because=model_noise), standing="beside"),
             ),
             notes=notes, taken=(disk_buffer(size),),

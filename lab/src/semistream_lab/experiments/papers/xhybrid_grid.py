@@ -37,7 +37,7 @@ def experiments(size: Size) -> list[Experiment]:
         return as_published(made, NODE, **PAPERS_WAY, pinned_pages=pages)
 
     middle_pinned, middle_swappable = pinned[-3 if len(pinned) > 4 else -2], swappable[-2]
-    ours = Claim("Our own model is within 5 % of the measurement.", "not said there",
+    ours = Claim("Our own model is within 5 % of the measurement.", "not in the paper",
                  model_within(0.05, because=model_noise), standing="beside")  # fmt: skip
     setup = f"R {workload.rows / 1e6:g} M tuples, memory {memory / 1e6:g} MB, skew 1; 172 bytes for a waiting tuple."
     return [
