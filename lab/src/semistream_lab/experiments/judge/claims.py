@@ -110,7 +110,7 @@ def above(
         if most is not least:
             text += f", {most[2]} {_times(most[1])} at {most[3]}"
         if missed:
-            text = f"fails at {len(missed)} of {len(ratios)} places; {text}"
+            text = f"not met at {len(missed)} of {len(ratios)} places; {text}"
         elif tied:
             text += f"; {tied[0]} is nowhere above by more than the intervals"
         elif least[1] < factor:

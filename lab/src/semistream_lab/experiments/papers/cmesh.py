@@ -342,7 +342,7 @@ def _other_data(size: Size) -> list[Experiment]:
                 Claim("CMESHJOIN is above MESHJOIN on weather reports at all memories.", "above",
                       **both_settings(above, *pair, because=one_distribution)),
             ),
-            notes="The published reports are not available offline; generated to their shape (sizes, key range).",
+            notes="The published reports are not available offline; these have the same shape (sizes, key range).",
             taken=(_CACHE,), modelled=False,
         ),
     ]  # fmt: skip

@@ -39,7 +39,7 @@ def experiments(size: Size) -> list[Experiment]:
     middle_pinned, middle_swappable = pinned[-3 if len(pinned) > 4 else -2], swappable[-2]
     ours = Claim("Our own model is within 5 % of the measurement.", "not in the paper",
                  model_within(0.05, because=model_noise), standing="beside")  # fmt: skip
-    setup = f"R {workload.rows / 1e6:g} M tuples, memory {memory / 1e6:g} MB, skew 1; 172 bytes for a waiting tuple."
+    setup = f"R {workload.rows / 1e6:g} M tuples, memory {memory / 1e6:g} MB, skew 1; 172 bytes per waiting tuple."
     return [
         Experiment(
             id="xhybrid-4", paper=PAPER, figure="Figure 4", title="Both parts of the disk buffer",

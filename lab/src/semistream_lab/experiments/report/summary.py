@@ -61,11 +61,11 @@ def _paper(name: str, rows: Sequence[Row]) -> str:
 def _short(measured: str) -> str:
     """Return the beginning of what was measured.
 
-    >>> _short("fails at 1 of 3 places; A, as published : B, as published 0.98 at 0.5; 3 times")
+    >>> _short("not met at 1 of 3 places; A, as published : B, as published 0.98 at 0.5; 3 times")
     'A : B 0.98 at 0.5'
     """
     parts = [part.strip() for part in measured.replace(AS_PUBLISHED, "").split(";")]
-    first = next((part for part in parts if not part.startswith("fails at")), parts[0])
+    first = next((part for part in parts if not part.startswith("not met at")), parts[0])
     first = first.split(" (")[0]
     return first if len(first) <= _MOST_LETTERS else f"{first[:_MOST_LETTERS].rsplit(' ', 1)[0]} …"
 

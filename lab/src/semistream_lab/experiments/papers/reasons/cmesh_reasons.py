@@ -118,9 +118,9 @@ def no_skew(outcome: Outcome) -> str:
         share = FrontStageGain(point.workload.rows, point.workload.nbytes * found.x / 100, 1.0, 180).best_share
         cached = share * found.x / 100 * point.workload.row_bytes / (point.workload.row_bytes + 8)
         parts.append(
-            f"with {found.x:g} % memory, {share:.0%} of it caches {cached:.2%} of the customers. Whichever they are, "
-            f"they place {1.5 * cached:.2%} of the orders ({found.record['hit_ratio']:.2%} were answered), which gives "
-            f"{(1.0 - share) / (1.0 - 1.5 * cached):.2f}× at best"
+            f"with {found.x:g} % memory, {share:.0%} of it caches {cached:.2%} of the customers, who place "
+            f"{1.5 * cached:.2%} of the orders whichever they are ({found.record['hit_ratio']:.2%} were answered), "
+            f"which gives {(1.0 - share) / (1.0 - 1.5 * cached):.2f}× at best"
         )
     even = (point.workload.row_bytes + 8) / point.workload.row_bytes / 1.5
     return (
