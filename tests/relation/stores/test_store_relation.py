@@ -154,7 +154,7 @@ def test_a_store_that_stays_away_is_said(s3: S3Server, monkeypatch: pytest.Monke
     with Relation.build(master(2000), R, key="id", page_size=512) as relation:
         s3.fault = lambda method, key: 500
         frames = relation.frames(2)
-        with pytest.raises(StoreUnavailableError, match=r"could not be read, also when tried again.*look whether"):
+        with pytest.raises(StoreUnavailableError, match=r"could not be read, even after retries.*check that"):
             relation.read(np.array([1, 9]), frames)
         assert not frames.any()
         for part in ("manifest", ".index", "bucket"):  # nothing is said to be damaged
@@ -194,7 +194,7 @@ def test_what_is_wrong_is_said_with_the_remedy(s3: S3Server, monkeypatch: pytest
     with pytest.raises(StorageError, match="conditional puts"):
         updates.delete(R, pa.array([1]))
     assert [one.number for one in updates.history(R)] == [1]
-    for wrong, why in {"s3://bucket": "a path of its own", "webhdfs://n/r": "s3://, .*gs://", "s3://a:b@c/r": "creden",
+    for wrong, why in {"s3://bucket": "its own path", "webhdfs://n/r": "s3://, .*gs://", "s3://a:b@c/r": "creden",
                        "s3://bucket/../r": "'..'"}.items():  # fmt: skip
         with pytest.raises(UnsupportedPathError, match=why) as raised:
             Relation.open(wrong)

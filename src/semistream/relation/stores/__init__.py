@@ -1,1 +1,1 @@
-"""Object stores: objects by key, read in ranges, put if absent, listed, deleted; and a local tier of what was read."""
+"""Object stores (range reads, conditional puts, lists, deletions), and a local tier that caches what was read."""

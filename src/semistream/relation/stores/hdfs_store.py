@@ -1,7 +1,7 @@
 """HDFS as an object store, through `hdfs-native`, which needs neither Java nor Hadoop on this machine.
 
-Files are objects. What is there is never written over by us, so a file is known by its time and size. Put if absent is
-a file written aside and renamed: of renames to one name, the name node lets one be done.
+Files are objects. We never overwrite a file, so its time and size identify its content. To put a file if absent, it is
+written under a temporary name and renamed: of several renames to one name, the name node lets only one succeed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KEPT_OPEN = 64
 class HdfsStore(ObjectStore):
     """The files of a name node, or name service.
 
-    Who asks is said by the environment: ``HADOOP_USER_NAME``, or Kerberos; ``HADOOP_CONF_DIR`` leads to settings.
+    The environment identifies the user, by ``HADOOP_USER_NAME`` or Kerberos. ``HADOOP_CONF_DIR`` holds the settings.
     """
 
     at_once = 1
@@ -47,7 +47,7 @@ class HdfsStore(ObjectStore):
             client = hdfs_native.Client(address)
         except Exception as error:
             raise StorageError(
-                f"{address} cannot be opened: {_said(error)}; look at the address, HADOOP_CONF_DIR and Kerberos"
+                f"{address} cannot be opened: {_said(error)}; check the address, HADOOP_CONF_DIR and Kerberos"
             ) from None
         super().__init__(address, client)
         self._options = hdfs_native.WriteOptions
@@ -71,7 +71,7 @@ class HdfsStore(ObjectStore):
         with self._said(key, "read"):
             found = self._client.get_file_info(_path(key))
         if found.isdir:
-            raise FileNotFoundError(errno.ENOENT, "no such file, but a directory", self._place(key))
+            raise FileNotFoundError(errno.ENOENT, "not a file but a directory", self._place(key))
         return _status(found)
 
     def entries(self, prefix: str) -> tuple[list[ObjectStatus], list[str]]:
@@ -91,7 +91,7 @@ class HdfsStore(ObjectStore):
             self._move(aside, key, overwrite=False)
         except FileExistsError:
             return self._is(key, content)
-        except (FileNotFoundError, StoreUnavailableError):  # it may have been done, and the answer lost
+        except (FileNotFoundError, StoreUnavailableError):  # the rename may have succeeded, and the reply been lost
             if self._is(key, content):
                 return True
             raise
@@ -120,7 +120,7 @@ class HdfsStore(ObjectStore):
     # -- inside -------------------------------------------------------------------------------------------
 
     def _move(self, aside: str, key: str, *, overwrite: bool) -> None:
-        """Give a file that was written aside its name, or remove it."""
+        """Rename a temporary file to its final name, or remove it on failure."""
         try:
             with self._said(key, "written"):
                 self._client.rename(aside, _path(key), overwrite)
@@ -129,7 +129,7 @@ class HdfsStore(ObjectStore):
             raise
 
     def _discard(self, aside: str) -> None:
-        with contextlib.suppress(Exception):  # why it is to go is worth telling; vacuum will find it
+        with contextlib.suppress(Exception):  # the original error matters more; vacuum will remove the file
             self._client.delete(aside)
 
     def _is(self, key: str, content: bytes) -> bool:
@@ -138,7 +138,7 @@ class HdfsStore(ObjectStore):
         return False
 
     def _reader(self, key: str) -> Any:
-        """Return an open file; those used last are kept open, as the name node is asked where its blocks are."""
+        """Return an open file. Recently used files stay open, because opening asks the name node for the blocks."""
         with self._opening:
             file = self._readers.pop(key, None) or self._client.read(_path(key))
             self._readers[key] = file
@@ -147,7 +147,7 @@ class HdfsStore(ObjectStore):
             return file
 
     def _written_aside(self, key: str, parts: Any) -> str:
-        """Write a file beside its place, whole; return its path."""
+        """Write a complete file under a temporary name next to its place; return its path."""
         folder = f"{_path(key).rpartition('/')[0]}/{_ASIDE}"
         aside = f"{folder}/{os.urandom(12).hex()}"
         try:
@@ -169,25 +169,25 @@ class HdfsStore(ObjectStore):
                 found = list(self._client.list_status(_path(prefix), recursive))
         except FileNotFoundError:
             return []
-        # of a file, it is the list
+        # For a file, the list contains the file itself.
         return [one for one in found if _key(one.path) != prefix and f"/{_ASIDE}/" not in one.path]
 
     @contextlib.contextmanager
     def _said(self, key: str, done: str) -> Iterator[None]:
-        """Make an error of HDFS one for people."""
+        """Turn an error of HDFS into an error with a remedy."""
         try:
             yield
         except FileNotFoundError:
             raise FileNotFoundError(errno.ENOENT, "no such file", self._place(key)) from None
         except FileExistsError:
-            raise FileExistsError(errno.EEXIST, "the file is there already", self._place(key)) from None
+            raise FileExistsError(errno.EEXIST, "the file already exists", self._place(key)) from None
         except StorageError:
             raise
         except Exception as error:
             if _FORBIDDEN in str(error) or isinstance(error, PermissionError):
                 raise self._forbidden(key, done, error) from None
             raise StoreUnavailableError(
-                f"{self._place(key)} could not be {done}: {_said(error)}; look whether name node and data nodes "
+                f"{self._place(key)} could not be {done}: {_said(error)}; check that the name node and data nodes "
                 "can be reached from here", number=errno.EIO, path=self._place(key),
             ) from None  # fmt: skip
 

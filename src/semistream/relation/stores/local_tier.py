@@ -1,11 +1,11 @@
-"""The local tier: what came from a store, kept on this machine's disk within a number of bytes, for all its processes.
+"""The local tier: a cache on the local disk, within a byte budget, shared by all processes, of data from a store.
 
-Mirrors of objects of pages (`mirror`), and small objects whole. Who adds to it holds its lock; who reads from it does
-not. While there is room, all that comes is kept. From then on a page is kept only if it was asked for more often than
-those that are there, or a stream that asks for everything now and then would have the disk write all the time, for
-pages that are worth no more than the ones they replace. Room is made by a clock's hand, which goes around all pages of
-all mirrors and gives back those that are asked for less than is usual; mirrors of old versions, and of relations that
-nobody joins any more, go whole.
+It holds mirrors of page objects (`mirror`), and complete copies of small objects. A process that adds data holds the
+tier's lock; a reader does not. While there is room, everything fetched is kept. After that, a page is kept only if it
+was requested more often than the cached pages. Otherwise a stream that requests every page now and then would write to
+the disk all the time, for pages that are worth no more than the pages they replace. Eviction uses the clock algorithm:
+a hand goes around the pages of all mirrors and evicts pages that are requested less often than average. Mirrors of old
+versions, and of relations that are no longer joined, are evicted completely.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ __all__ = ["NO_ROOM", "LocalTier", "local_tier"]
 
 _DIGEST = 16
 _PATIENCE = 0.002
-"""Seconds that who brings a page waits to keep it; who evicts holds the lock for longer."""
+"""Seconds that a reader waits for the lock to keep a page. Eviction holds the lock for longer."""
 _LEAST = 1 << 20
 _IDLE_WHOLE = 3600.0
 _LOOK_EVERY = 0.02
 NO_ROOM = errno.ENOSPC, errno.EDQUOT
 _FULL, _FREED = 15 / 16, 7 / 8
-"""Pages are evicted when the tier is so full, until it is no fuller than that; any page is kept up to there."""
+"""Shares of the budget. Eviction starts above the first and stops at the second. Below the second, any page is kept."""
 
 
 def local_tier(given: int | float | str | None, of: int) -> LocalTier | None:
-    """Return the tier that was asked for: by argument, or by ``$SEMISTREAM_LOCAL``; None if none was.
+    """Return the tier requested by the argument or by ``$SEMISTREAM_LOCAL``; None if none was requested.
 
-    ``of`` is the size of the relation, of which ``"25%"`` is a share. It is in ``$SEMISTREAM_LOCAL_DIR``, or where the
-    user's caches are.
+    ``of`` is the size of the relation, to which a share such as ``"25%"`` refers. The tier is in
+    ``$SEMISTREAM_LOCAL_DIR``, or in the user's cache directory.
     """
     asked = given if given is not None else os.environ.get("SEMISTREAM_LOCAL") or None
     if asked is None:
         return None
     budget = parse_bytes(asked, of=of)
     if budget < _LEAST:
-        raise ValueError(f"a local tier of {budget:,} B is too small to be of use; give at least {_LEAST:,} B, or none")
+        raise ValueError(f"a local tier of {budget:,} B is too small to be useful; give at least {_LEAST:,} B, or none")
     return LocalTier(_root(), budget)
 
 
@@ -69,7 +69,7 @@ def _root() -> Path:
 
 
 class LocalTier:
-    """A directory with mirrors, and at most ``budget`` bytes in it; any number of processes may have it open."""
+    """A directory of mirrors, of at most ``budget`` bytes. Any number of processes may have it open."""
 
     def __init__(self, root: Path, budget: int) -> None:
         self.root, self.budget = root, budget
@@ -79,12 +79,12 @@ class LocalTier:
             self._lock = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StorageError(
-                f"the local tier {root} cannot be written ({error.strerror}); set SEMISTREAM_LOCAL_DIR to a directory "
-                "that can, or do without a tier (local=None)", number=error.errno, path=root,
+                f"the local tier {root} cannot be written ({error.strerror}); set SEMISTREAM_LOCAL_DIR to a writable "
+                "directory, or do without a tier (local=None)", number=error.errno, path=root,
             ) from error  # fmt: skip
         weakref.finalize(self, os.close, self._lock)
         self.full = False
-        """Whether the disk had no room; then nothing more is kept."""
+        """Whether the disk was full. If so, nothing more is kept."""
         try:
             with self.locked():
                 self._note(self._measured())
@@ -99,7 +99,7 @@ class LocalTier:
 
     @property
     def used(self) -> int:
-        """Bytes of the disk that all of it takes: what the lock's file says, which who adds or evicts keeps right."""
+        """Bytes on disk of the whole tier. The lock file stores the number; additions and evictions update it."""
         return int.from_bytes(os.pread(self._lock, 8, 0), "little")
 
     @property
@@ -111,11 +111,11 @@ class LocalTier:
         os.pwrite(self._lock, max(0, used).to_bytes(8, "little"), 0)
 
     def check(self) -> None:
-        """Raise if the disk cannot hold the budget, or cannot give back what is evicted."""
+        """Raise if the disk cannot hold the budget, or cannot free evicted parts of files."""
         free = shutil.disk_usage(self.root).free
         if free < self.budget - self.used:
             raise StorageError(
-                f"a local tier of {format_bytes(self.budget)} was asked for in {self.root}, which holds "
+                f"a local tier of {format_bytes(self.budget)} does not fit into {self.root}, which holds "
                 f"{format_bytes(self.used)} and has {format_bytes(free)} free; give less, make room, or set "
                 "SEMISTREAM_LOCAL_DIR to a directory on a larger disk", number=errno.ENOSPC, path=self.root,
             )  # fmt: skip
@@ -127,7 +127,7 @@ class LocalTier:
                 punch(file.fileno(), 0, 4096)
         except OSError as error:
             raise StorageError(
-                f"the file system of {self.root} cannot give back parts of a file ({error.strerror}), which a local "
+                f"the file system of {self.root} cannot free parts of a file ({error.strerror}), which a local "
                 "tier needs; set SEMISTREAM_LOCAL_DIR to a directory on ext4, xfs or btrfs",
                 number=error.errno, path=self.root,
             ) from error  # fmt: skip
@@ -143,15 +143,15 @@ class LocalTier:
             return mirror
 
     def has_room(self, more: int) -> bool:
-        """Say whether anything is kept that comes: the disk is not full, nor is the tier nearly."""
+        """Return whether every fetched page is kept: neither the disk nor the tier is nearly full."""
         return not self.full and self.used + more <= self.budget * _FREED
 
     def worth(self, mirror: Mirror, pages: Ints) -> Bools:
-        """Say which pages are to be kept where there is no room: those that are asked for often."""
+        """Return which pages to keep when there is no room: pages that are requested often."""
         return np.zeros(pages.size, np.bool_) if self.full else mirror.worth(pages)
 
     def keep(self, mirror: Mirror, first: int, frames: Bytes) -> bool:
-        """Keep a run of pages if there is room, and tell. Nobody waits for room: it is made in the background."""
+        """Keep a run of pages and return True, or return False if there is no room. Eviction runs in the background."""
         if self.full or not self._has_room(frames.nbytes):
             return False
         with self.locked(patience=_PATIENCE) as mine:
@@ -162,12 +162,12 @@ class LocalTier:
             except OSError as error:
                 if error.errno not in (*NO_ROOM, errno.EIO, errno.EROFS):
                     raise
-                self.full = True  # the store has it all the same
+                self.full = True  # from now on, pages come from the store
                 return False
         return True
 
     def whole(self, place: StorePath, status: ObjectStatus) -> bytes:
-        """Return a small object, from here or from the store."""
+        """Return a small object, from the tier or from the store."""
         file = self._folder(place, status) / place.name
         with contextlib.suppress(OSError):
             found = file.read_bytes()
@@ -189,7 +189,7 @@ class LocalTier:
 
     @contextlib.contextmanager
     def locked(self, patience: float | None = None) -> Iterator[bool]:
-        """Hold the tier's lock, against threads and processes; or tell that it is not to be had within ``patience``."""
+        """Hold the tier's lock against threads and processes; yield False if it is not free within ``patience``."""
         if not self._thread.acquire(timeout=-1 if patience is None else patience):
             yield False
             return
@@ -206,15 +206,15 @@ class LocalTier:
             self._thread.release()
 
     def _has_room(self, more: int) -> bool:
-        """Say whether more fits; if the tier is nearly full, begin to make room."""
+        """Return whether ``more`` bytes fit. If the tier is nearly full, start eviction."""
         used = self.used + more
         late = time.monotonic() > self._next_look
         if used > self.budget * _FULL and late and self._evicting.acquire(blocking=False):
-            self._next_look = time.monotonic() + _LOOK_EVERY  # another process may be at it
+            self._next_look = time.monotonic() + _LOOK_EVERY  # another process may be evicting
             goal = int(self.budget * _FREED)
 
             def work() -> None:
-                with contextlib.suppress(OSError):  # the disk will be heard of where something is read or kept
+                with contextlib.suppress(OSError):  # a later read or write will report the disk's error
                     self._evict(goal)
                 self._evicting.release()
 
@@ -222,7 +222,7 @@ class LocalTier:
         return used <= self.budget
 
     def _evict(self, goal: int) -> None:
-        """Evict until no more than ``goal`` bytes are used, a segment at a time; one process does it, for all."""
+        """Evict segment by segment until at most ``goal`` bytes are used. One process does it for all."""
         with open(self.root / "hand", "a+b") as hand:
             try:
                 fcntl.flock(hand, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -235,7 +235,7 @@ class LocalTier:
             name, at = _position(hand.fileno())
             start = next((number for number, folder in enumerate(folders) if folder.name >= name), 0)
             at = at if folders and folders[start].name == name else 0
-            # three times around: the first only takes what is asked for less than is usual
+            # Three laps: the first evicts only pages that are requested less often than average.
             for number, folder in enumerate((folders[start:] + folders[:start]) * 3):
                 going, lap = True, number // len(folders)
                 while going and self.used > goal:
@@ -249,7 +249,7 @@ class LocalTier:
                 at = 0
 
     def _swept(self, folder: Path, begin: int, lap: int) -> tuple[int, int, bool]:
-        """Let the hand go on in one mirror; return what was freed, where it is, and whether it can go on there."""
+        """Advance the hand in one mirror; return the bytes freed, the hand's page, and whether more pages follow."""
         name = next((file.name for file in folder.iterdir() if file.name != EXTENTS), None)
         pages = (folder / EXTENTS).stat().st_size
         if name is None or pages == 0:
@@ -262,7 +262,7 @@ class LocalTier:
             mirror.close()
 
     def _drop_idle(self) -> None:
-        """Remove small objects that nobody asked for lately, and mirrors that are empty and nobody has open."""
+        """Remove small objects that were not requested lately, and empty mirrors that no process has open."""
         for folder in [one for one in self.root.iterdir() if one.is_dir()]:
             with contextlib.suppress(OSError):
                 if not (folder / EXTENTS).exists():
@@ -309,7 +309,7 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def _position(hand: int) -> tuple[str, int]:
-    """Return where the clock's hand was left: a mirror and a page."""
+    """Return the saved position of the clock's hand: a mirror and a page."""
     try:
         name, at = json.loads(os.pread(hand, 1000, 0))
         return str(name), int(at)

@@ -1,15 +1,15 @@
-"""The mirror of an object on this machine's disk: a sparse file of its size, and for each page whether it is there.
+"""The mirror of an object on the local disk: a sparse file of the same size, and for each page whether it is present.
 
 ::
 
     <tier>/<hash of the object's identity>/
-        shard-0000-….pages     the pages that are there in their places, holes elsewhere
-        extents                a byte a page: 1 if it is there, and twice how often it was asked for lately
+        shard-0000-….pages     present pages in their places, holes elsewhere
+        extents                one byte per page: 1 if it is present, plus twice its recent number of requests
 
-A page is marked after it was written, so a process that is killed leaves a page that is not marked. Whatever else goes
-wrong, a page that another process takes away meanwhile or a loss of power, the page's own checksum tells, which is
-looked at on every read: then the store is asked. Mirrors are never of another object: the store's mark of the contents
-is in their name.
+A page is marked after it was written, so a killed process leaves an unmarked page. Every other failure, such as an
+eviction by another process or a power failure, is detected by the page's checksum, which is verified on every read.
+The page is then fetched from the store. A mirror never belongs to another object: its name includes the store's mark
+of the content.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EXTENTS = "extents"
 THERE = np.uint8(1)
 _MOST_ASKED = 127
 _AGE = 8
-"""A page that was asked for twice as often as others is so until each was asked for as often as this, on average."""
+"""Average requests per page after which all request counts are halved."""
 _LOOK_EVERY = 0.25
 _IDLE = 600.0
 _BLOCK = 4096
@@ -46,7 +46,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def punch(descriptor: int, offset: int, size: int) -> None:
-    """Give a part of a file back to the file system; it reads as zeros from then on."""
+    """Free a part of a file in the file system. It reads as zeros from then on."""
     done = _libc.fallocate(descriptor, _KEEP_SIZE_PUNCH_HOLE, ctypes.c_long(offset), ctypes.c_long(size))
     if done != 0:
         number = ctypes.get_errno()
@@ -54,14 +54,14 @@ def punch(descriptor: int, offset: int, size: int) -> None:
 
 
 class Mirror:
-    """A mirror, open; while it is, nobody removes it.
+    """An open mirror. No process removes it while it is open.
 
     Parameters
     ----------
     folder
-        Its directory. Made if it is not there.
+        Its directory. Created if missing.
     name, pages, page_bytes
-        Name of the object, and what is in it.
+        Name of the object, its number of pages, and the bytes of a page.
     """
 
     def __init__(self, folder: Path, name: str, pages: int, page_bytes: int) -> None:
@@ -75,11 +75,11 @@ class Mirror:
         try:
             self._data = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             sizes = os.fstat(self._data).st_size, os.fstat(self._extents).st_size
-            if sizes != (pages * page_bytes, max(1, pages)):  # somebody was at it: nothing of it is known
+            if sizes != (pages * page_bytes, max(1, pages)):  # changed from outside: treat all pages as missing
                 os.ftruncate(self._extents, 0)
                 os.ftruncate(self._extents, max(1, pages))
                 os.ftruncate(self._data, pages * page_bytes)
-            # a mark that the disk has no room for would be the end of this process
+            # Allocate the marks now: writing a mark to a full disk through the mapping would kill this process.
             os.posix_fallocate(self._extents, 0, max(1, pages))
         except OSError:
             self.close()
@@ -90,7 +90,7 @@ class Mirror:
         self._clearly_more, self._next_look = 0.0, 0.0
 
     def there(self, pages: Ints) -> Bools:
-        """Say which pages are there, and note that all of them were asked for."""
+        """Return which pages are present, and count a request for each of them."""
         state = self.state[pages]
         self.state[pages] = np.where(state < 2 * _MOST_ASKED, state + np.uint8(2), state)
         self._asked += len(pages)
@@ -101,10 +101,10 @@ class Mirror:
         return found
 
     def worth(self, pages: Ints) -> Bools:
-        """Say which pages were asked for clearly more often than those that are there.
+        """Return which pages were requested clearly more often than the present pages.
 
-        Of pages that are asked for evenly, some always were a little more often lately, and next time others: by chance
-        a count is rarely three deviations, of Poisson's law, above what is usual.
+        If pages are requested evenly, some always have slightly higher counts by chance, and others next time. A count
+        is rarely three standard deviations (of a Poisson distribution) above the mean by chance, so that is the limit.
         """
         if time.monotonic() > self._next_look:
             usual = self._usual_count()
@@ -113,18 +113,18 @@ class Mirror:
         return better
 
     def _usual_count(self) -> float:
-        """Return how often pages that are there were asked for, on average."""
+        """Return the average number of requests of the present pages."""
         there = self.state[self.state & THERE != 0]
         return float((there >> 1).mean()) if there.size else 0.0
 
     def put(self, first: int, frames: Bytes) -> int:
-        """Keep a run of pages; return by how many bytes the mirror has grown. The tier is locked meanwhile."""
+        """Keep a run of pages; return by how many bytes the mirror has grown. The caller holds the tier's lock."""
         before = self.nbytes
         offset, rest = first * self.page_bytes, frames.reshape(-1).data
         while rest.nbytes:
             done = os.pwrite(self._data, rest, offset)
             offset, rest = offset + done, rest[done:]
-        # or the first direct read of it would wait for the disk
+        # Start writing to disk now. Otherwise the first direct read of the pages would wait for it.
         _libc.sync_file_range(
             self._data, ctypes.c_long(first * self.page_bytes), ctypes.c_long(frames.nbytes), _START_WRITING
         )
@@ -132,21 +132,21 @@ class Mirror:
         return self.nbytes - before
 
     def forget(self, pages: Ints) -> None:
-        """Take pages for missing."""
+        """Mark pages as missing."""
         self.state[pages] &= ~THERE
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the disk that it takes."""
+        """Bytes of the mirror on disk."""
         return os.fstat(self._data).st_blocks * 512
 
     def sweep(self, begin: int, lap: int) -> tuple[int, int]:
-        """Let the clock's hand go on from page ``begin`` to the end of the first segment in which something is evicted.
+        """Advance the clock's hand from page ``begin`` to the end of the first segment in which something is evicted.
 
-        Evicted are pages that were asked for less often than is usual, on a later ``lap`` others too. To give back part
-        of a file takes milliseconds, however much it is. So a segment is given back whole, and its other pages are
-        written again; a segment that has few to evict is left for the next time. Where the hand has been, what was
-        asked counts less. Returns the bytes freed, and the page to go on from. The tier is locked meanwhile.
+        It evicts pages that were requested less often than average, and on a later ``lap`` other pages too. To free
+        part of a file takes milliseconds, whatever its size. So a whole segment is freed, and its other pages are
+        written again. A segment with few pages to evict is left for the next time. The hand lowers the request counts
+        that it passes. Returns the bytes freed, and the page to continue from. The caller holds the tier's lock.
         """
         unit = _BLOCK // math.gcd(self.page_bytes, _BLOCK)
         step = max(1, _SEGMENT // (unit * self.page_bytes)) * unit
@@ -160,7 +160,7 @@ class Mirror:
                 continue
             before, width = self.nbytes, self.page_bytes
             contents = [(first + int(page), os.pread(self._data, width, (first + int(page)) * width)) for page in kept]
-            # before the hole: who reads meanwhile finds a wrong checksum, and asks
+            # Unmark before punching the hole: a concurrent reader finds a wrong checksum and fetches from the store.
             self.state[first : first + step] &= ~THERE
             punch(self._data, first * width, len(state) * width)
             for page, content in contents:
@@ -170,7 +170,7 @@ class Mirror:
         return 0, self.state.size
 
     def is_idle(self) -> bool:
-        """Whether nobody else has it open, nor had lately: of an old version, or of a relation that is not joined."""
+        """Whether no other process has it open or had it open lately, as for an old version or an unused relation."""
         if time.time() - self.opened_at < _IDLE:
             return False
         try:
@@ -182,11 +182,11 @@ class Mirror:
 
     @property
     def opened_at(self) -> float:
-        """When somebody last opened it to read, as `note_opened` was told."""
+        """When the mirror was last opened for reading, as recorded by `note_opened`."""
         return os.fstat(self._data).st_atime
 
     def note_opened(self) -> None:
-        """Note that somebody reads from it."""
+        """Record that the mirror is being read."""
         os.utime(self._data, (time.time(), os.fstat(self._data).st_mtime))
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ class Mirror:
 
 
 def _make(folder: Path, name: str, pages: int, page_bytes: int) -> None:
-    """Make an empty mirror, wholly, unless there is one."""
+    """Create an empty mirror atomically, unless there is one."""
     if (folder / EXTENTS).exists():
         return
     made = folder.with_name(f".{os.urandom(8).hex()}")
@@ -207,7 +207,7 @@ def _make(folder: Path, name: str, pages: int, page_bytes: int) -> None:
         for file, size in ((name, pages * page_bytes), (EXTENTS, max(1, pages))):
             with open(made / file, "wb") as opened:
                 opened.truncate(size)
-        with contextlib.suppress(OSError):  # another was first
+        with contextlib.suppress(OSError):  # another process was first
             os.rename(made, folder)
     finally:
         for file in (name, EXTENTS):

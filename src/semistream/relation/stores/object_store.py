@@ -1,7 +1,7 @@
-"""An object store, as far as a relation needs one: ranges, whole objects, puts, puts if absent, lists, deletions.
+"""The operations of an object store that a relation needs: reads, range reads, puts, puts if absent, lists, deletes.
 
-The seam between R and stores. `obstore` does the requests, and repeats what fails for a moment; credentials are what
-the environment or the instance has, and are in nothing that is said, written or pickled.
+This is the seam between R and stores. `obstore` sends the requests and retries temporary failures. Credentials come
+from the environment or the instance. They never appear in messages, files or pickles.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["MAKERS", "SCHEMES", "ObjectStatus", "ObjectStore", "StoreUnavailableError", "open_store"]
 
 SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "az", "hdfs": "hdfs", "memory": "memory"}
-"""What addresses begin with, and the name that each store has in them here."""
+"""Schemes of addresses, and the name of the store that each refers to."""
 _PATIENCE = timedelta(seconds=60)
 _PART_BYTES = 8 << 20
 _TIMEOUT = timedelta(seconds=30)
@@ -35,18 +35,18 @@ _FORBIDDEN = re.compile(r"40[13] (Forbidden|Unauthorized)")
 
 
 class StoreUnavailableError(StorageError):
-    """A store that does not answer, or answers with errors, for longer than requests are repeated."""
+    """A store does not answer, or answers with errors, for longer than requests are retried."""
 
 
 @dataclass(frozen=True)
 class ObjectStatus:
-    """What a store says of an object; has the names of ``os.stat_result``."""
+    """The status of an object in a store, with the attribute names of ``os.stat_result``."""
 
     key: str
     st_size: int
     st_mtime: float
     mark: str
-    """The store's own mark of these contents: ETag or version."""
+    """The store's own mark of the content: ETag or version."""
     st_mode: int = 0o100644
 
     @property
@@ -56,19 +56,19 @@ class ObjectStatus:
 
     @property
     def identity(self) -> str:
-        """What no other contents under this key have."""
+        """A text that identifies this content among all contents of the key."""
         return f"{self.mark or self.st_mtime_ns} {self.st_size}"
 
 
 class ObjectStore:
-    """A bucket, or container; made by `open_store`.
+    """A bucket or container, opened by `open_store`.
 
-    Every call is a request or a few, and waits for its answer. What is missing raises `FileNotFoundError`, all else
-    `StorageError`.
+    Every call sends one request or a few, and waits for the reply. A missing object raises `FileNotFoundError`; every
+    other failure raises `StorageError`.
     """
 
     at_once = 10
-    """Parts of an object that one call of `read_ranges` asks for at the same time: so many `obstore` does."""
+    """Ranges that one call of `read_ranges` requests concurrently, which is the limit of `obstore`."""
 
     def __init__(self, address: str, client: Any) -> None:
         self.address = address
@@ -82,18 +82,18 @@ class ObjectStore:
             return bytes(_obstore().get(self._client, key).bytes())
 
     def read_range(self, key: str, start: int, length: int) -> memoryview:
-        """Return a part of an object, which is shorter if the object ends."""
+        """Return a range of an object; it is shorter if the object ends before."""
         with self._told(key, "read"):
             return memoryview(_obstore().get_range(self._client, key, start=start, length=length))
 
     def read_ranges(self, key: str, starts: Sequence[int], lengths: Sequence[int]) -> list[memoryview]:
-        """Return parts of an object, each by a request of its own: for the processor, far cheaper than one by one."""
+        """Return ranges of an object, one request each. This needs far less CPU time than single calls."""
         with self._told(key, "read"):
             found = _obstore().get_ranges(self._client, key, starts=starts, lengths=lengths, coalesce=0)
             return [memoryview(one) for one in found]
 
     def status(self, key: str) -> ObjectStatus:
-        """Return what is known of an object."""
+        """Return the status of an object."""
         with self._told(key, "read"):
             return _status(_obstore().head(self._client, key))
 
@@ -110,14 +110,14 @@ class ObjectStore:
             return [_status(one) for part in listed for one in part]
 
     def put(self, key: str, content: bytes | memoryview) -> None:
-        """Make an object, in place of what had its key."""
+        """Write an object, replacing any object of that key."""
         with self._told(key, "written"):
             _obstore().put(self._client, key, content, chunk_size=_PART_BYTES, mode="overwrite")
 
     def put_if_absent(self, key: str, content: bytes) -> bool:
-        """Make an object unless its key is taken, and tell; one that is there with the same contents is ours.
+        """Write an object unless its key is taken; return whether it is ours. An object of equal content is ours.
 
-        An answer can be lost and the request sent again: then it is our own object that is there.
+        A reply can get lost and the request be sent again. Then the existing object is our own.
         """
         try:
             with self._told(key, "written"):
@@ -133,24 +133,24 @@ class ObjectStore:
         return True
 
     def upload(self, key: str, file: Path) -> None:
-        """Make an object of a file, in parts, many at once."""
+        """Write a file as an object, in many parts concurrently."""
         with self._told(key, "written"):
             _obstore().put(self._client, key, file, chunk_size=_PART_BYTES)
 
     def delete(self, key: str) -> None:
-        """Remove an object; one that is not there is no fault."""
+        """Remove an object. A missing object is not an error."""
         with contextlib.suppress(FileNotFoundError), self._told(key, "removed"):
             _obstore().delete(self._client, key)
 
     def remove_unfinished(self, prefix: str, before: float) -> list[str]:
-        """Remove what was being written below a prefix before a time and never got its name; return those keys.
+        """Remove unfinished objects below a prefix that were started before a time; return their keys.
 
-        In most stores nothing of it can be seen, and rules of the bucket remove it.
+        In most stores unfinished objects are invisible, and rules of the bucket remove them.
         """
         return []
 
     def require_conditional(self, prefix: str) -> None:
-        """Raise unless objects below ``prefix`` can be written, and put only if absent: asked once in a process."""
+        """Raise unless objects below ``prefix`` can be written and put if absent. Tested once per process."""
         if self._conditional:
             return
         probe = f"{prefix}/.probe-{os.urandom(8).hex()}"
@@ -161,14 +161,14 @@ class ObjectStore:
                 self.delete(probe)
         if not refused:
             raise StorageError(
-                f"{self.address} writes over an object that was to be made only if absent, so two writers could both "
-                "win; use a store with conditional puts (If-None-Match), such as S3, GCS, Azure or a recent MinIO"
+                f"{self.address} overwrites an object that was to be written only if absent, so two writers could both "
+                "commit; use a store with conditional puts (If-None-Match), such as S3, GCS, Azure or a recent MinIO"
             )
         self._conditional = True
 
     @contextlib.contextmanager
     def _told(self, key: str, done: str) -> Iterator[None]:
-        """Make an error of the store one for people, without what may be secret."""
+        """Turn an error of the store into an error with a remedy, without secrets."""
         from obstore import exceptions
 
         try:
@@ -178,7 +178,7 @@ class ObjectStore:
                 raise self._no_bucket(key) from None
             raise FileNotFoundError(errno.ENOENT, "no such object", self._place(key)) from None
         except exceptions.AlreadyExistsError:
-            raise FileExistsError(errno.EEXIST, "the object is there already", self._place(key)) from None
+            raise FileExistsError(errno.EEXIST, "the object already exists", self._place(key)) from None
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
             raise self._forbidden(key, done, error) from None
         except exceptions.NotSupportedError as error:
@@ -187,26 +187,26 @@ class ObjectStore:
                 "conditional puts", number=errno.EOPNOTSUPP, path=self._place(key),
             ) from None  # fmt: skip
         except exceptions.BaseError as error:
-            if _NO_BUCKET.search(str(error)):  # lists fail without a kind of their own
+            if _NO_BUCKET.search(str(error)):  # a failed list has no error class of its own
                 raise self._no_bucket(key) from None
             if _FORBIDDEN.search(str(error)):
                 raise self._forbidden(key, done, error) from None
             raise StoreUnavailableError(
-                f"{self._place(key)} could not be {done}, also when tried again: {_said(error)}; look whether the "
-                "store can be reached from here, and for the endpoint, region and credentials in the environment",
+                f"{self._place(key)} could not be {done}, even after retries: {_said(error)}; check that the store "
+                "can be reached from here, and the endpoint, region and credentials in the environment",
                 number=errno.EIO, path=self._place(key),
             ) from None  # fmt: skip
 
     def _no_bucket(self, key: str) -> StorageError:
         return StorageError(
-            f"{self.address} is not there: no such bucket; make it, or correct the address",
+            f"{self.address} does not exist: no such bucket; create it, or correct the address",
             number=errno.ENOENT, path=self._place(key),
         )  # fmt: skip
 
     def _forbidden(self, key: str, done: str, error: Exception) -> StorageError:
         return StorageError(
             f"{self._place(key)} could not be {done}: the store does not permit it ({_said(error)}); give this "
-            "process credentials that may (environment variables, or the role of the instance)",
+            "process credentials that permit it (environment variables, or the role of the instance)",
             number=errno.EACCES, path=self._place(key),
         )  # fmt: skip
 
@@ -218,7 +218,7 @@ class ObjectStore:
 
 
 MAKERS: dict[str, Callable[[str], ObjectStore]] = {}
-"""Who opens a store that `obstore` does not know, by its name."""
+"""Functions that open stores which `obstore` does not support, by name."""
 _opened: dict[str, ObjectStore] = {}
 _opening = threading.Lock()
 
@@ -230,15 +230,15 @@ def _forget() -> None:
         del _opened[address]
 
 
-os.register_at_fork(after_in_child=_forget)  # connections are the parent's
+os.register_at_fork(after_in_child=_forget)  # connections belong to the parent
 
 
 def open_store(scheme: str, bucket: str) -> ObjectStore:
-    """Return a store, the same one for the same address; nothing is asked of it yet."""
+    """Return a store, the same object for the same address. No request is sent yet."""
     kind = SCHEMES.get(scheme.lower())
     address = f"{kind}://{bucket}"
     if kind is None:
-        raise UnsupportedPathError(f"{scheme}:// is no store that is known here; there are {', '.join(SCHEMES)}")
+        raise UnsupportedPathError(f"{scheme}:// is not a supported store; the stores are {', '.join(SCHEMES)}")
     with _opening:
         if address not in _opened:
             own = MAKERS.get(kind)
@@ -252,7 +252,7 @@ def _client(kind: str, bucket: str) -> Any:
         return store.MemoryStore()
     more: dict[str, Any] = {}
     if kind == "s3" and os.environ.get("AWS_ENDPOINT_URL", os.environ.get("AWS_ENDPOINT", "")).startswith("http://"):
-        more["allow_http"] = True  # whoever writes http:// means it
+        more["allow_http"] = True  # an explicit http:// address is intended
     try:
         return store.from_url(
             f"{kind}://{bucket}", client_options={"timeout": _TIMEOUT, **more},
@@ -260,7 +260,7 @@ def _client(kind: str, bucket: str) -> Any:
         )  # fmt: skip
     except Exception as error:
         raise StorageError(
-            f"{kind}://{bucket} cannot be opened: {_said(error)}; look at the store's variables in the environment"
+            f"{kind}://{bucket} cannot be opened: {_said(error)}; check the store's environment variables"
         ) from None
 
 
@@ -279,6 +279,6 @@ def _status(found: obstore.ObjectMeta) -> ObjectStatus:
 
 
 def _said(error: Exception) -> str:
-    """Return the first line of what a store says, without queries, in which signatures are, and without its XML."""
+    """Return the first line of a store's message, without XML and without queries, which may contain signatures."""
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     return _SECRETS.sub("", first)[:300]

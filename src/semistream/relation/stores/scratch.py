@@ -1,4 +1,4 @@
-"""Files are made on this machine, and brought to the store when they are whole."""
+"""A local directory in which files are written, before they are uploaded to the store."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _AT_ONCE = 4
 
 @contextlib.contextmanager
 def workplace(place: Place) -> Iterator[Path]:
-    """Give the directory in which files of a relation are made: its own, or one for scratch if it is in a store.
+    """Yield the directory to write files of a relation to: its own, or a scratch directory if it is in a store.
 
-    Scratch is below ``$SEMISTREAM_SCRATCH``, or where temporary files are, and takes as much room as the files.
+    The scratch directory is in ``$SEMISTREAM_SCRATCH`` or the directory for temporary files. It needs room for all
+    files.
     """
     if isinstance(place, Path):
         yield place
@@ -31,15 +32,15 @@ def workplace(place: Place) -> Iterator[Path]:
         folder = tempfile.TemporaryDirectory(prefix="semistream-upload-", dir=root, ignore_cleanup_errors=True)
     except OSError as error:
         raise StorageError(
-            f"files for {place} are made in {root or tempfile.gettempdir()} first, and it cannot be written "
-            f"({error.strerror}); set SEMISTREAM_SCRATCH to a directory that can", number=error.errno,
+            f"files for {place} are first written to {root or tempfile.gettempdir()}, which is not writable "
+            f"({error.strerror}); set SEMISTREAM_SCRATCH to a writable directory", number=error.errno,
         ) from error  # fmt: skip
     with folder:
         yield Path(folder.name)
 
 
 def publish(made: Path, place: Place, names: Iterable[str]) -> None:
-    """Bring files from where they were made to the store, and remove them here; nothing if they are there already."""
+    """Upload files from the scratch directory to the store, and remove them locally. Do nothing without a store."""
     if isinstance(place, Path):
         return
 

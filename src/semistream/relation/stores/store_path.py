@@ -1,4 +1,4 @@
-"""The place of a relation, or of one of its files, in an object store: as a `Path`, as far as that goes."""
+"""The place of a relation, or of one of its files, in an object store, with an interface similar to `Path`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from semistream.relation.stores.object_store import MAKERS, SCHEMES, ObjectStatu
 __all__ = ["ListedPath", "Place", "StorePath", "names_in", "place_of"]
 
 MAKERS["hdfs"] = HdfsStore
-# One slash after the scheme, too: that is what Path makes of two.
+# Accept one slash after the scheme too, because Path reduces two slashes to one.
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+([^/]+)/*(.*)")
 
 
 class StorePath:
-    """A key of a store, or the prefix of keys: what methods of `Path` of the same names do.
+    """A key of a store, or a prefix of keys. Methods do the same as those of `Path` with the same names.
 
-    Pickled as its address: whoever loads it has credentials of its own.
+    It is pickled as its address: a process that loads it uses its own credentials.
 
     >>> place = place_of("memory://bucket/r")
     >>> place / "manifest-00000001.json", (place / "x").exists()
@@ -44,19 +44,19 @@ class StorePath:
 
     @property
     def parent(self) -> StorePath:
-        """What this is directly below."""
+        """The path without the last part."""
         return StorePath(self.store, self.key.rpartition("/")[0])
 
     def with_name(self, name: str) -> StorePath:
-        """Return this with another last part."""
+        """Return the path with another last part."""
         return self.parent / name
 
     def absolute(self) -> StorePath:
-        """Return this."""
+        """Return the path itself."""
         return self
 
     def stat(self) -> ObjectStatus:
-        """Ask what the object is."""
+        """Return the status of the object."""
         return self.store.status(self.key)
 
     def read_bytes(self) -> bytes:
@@ -80,7 +80,7 @@ class StorePath:
         return any(self.store.entries(self.key))
 
     def exists(self) -> bool:
-        """Whether there is an object of this key, or one below."""
+        """Whether there is an object of this key, or an object below it."""
         return self.is_file() or self.is_dir()
 
     def entries(self) -> dict[str, ObjectStatus]:
@@ -111,9 +111,9 @@ class StorePath:
 
 
 class ListedPath(StorePath):
-    """A place whose objects were listed: what was said of them is not asked again.
+    """A place whose objects were listed. Their status is not requested again.
 
-    Small objects below it are read by ``read``, such as that of a local tier.
+    Small objects below it are read with ``read``, such as the method of a local tier.
     """
 
     __slots__ = ("_listed", "_read", "_status")
@@ -147,15 +147,15 @@ Place = Path | StorePath
 
 
 def place_of(path: str | os.PathLike[str], what: str = "relation") -> Place:
-    """Return the directory or the place in a store that is meant, or raise for any other address.
+    """Return the directory, or the place in a store, of an address; raise for any other address.
 
     Parameters
     ----------
     path
-        A path, ``file:///path``, or ``s3://``, ``gs://``, ``az://``, ``hdfs://`` or ``memory://`` with a bucket, or
-        name node, and a path in it.
+        A path, ``file:///path``, or ``s3://``, ``gs://``, ``az://``, ``hdfs://`` or ``memory://`` with a bucket or
+        name node and a path in it.
     what
-        What it is the place of, for the message.
+        What the place is used for, for error messages.
     """
     if isinstance(path, StorePath):
         return path
@@ -172,17 +172,17 @@ def place_of(path: str | os.PathLike[str], what: str = "relation") -> Place:
         )
     if found is None or not found[3].strip("/"):
         raise UnsupportedPathError(
-            f"{what} {_without_user(text)!r} is a bucket; a relation needs a path of its own in it, such as "
+            f"{what} {_without_user(text)!r} is a bucket; a relation needs its own path in the bucket, such as "
             f"{scheme}://bucket/products"
         )
     if "@" in found[2]:
         raise UnsupportedPathError(
-            f"{what} {_without_user(text)!r} had credentials in it; give those by the environment, and only the "
-            "bucket here: an address is written to logs and plans"
+            f"{what} {_without_user(text)!r} contains credentials; give them in the environment, and only the "
+            "bucket here: addresses are written to logs and plans"
         )
     key = re.sub("/+", "/", found[3].strip("/"))
     if ".." in key.split("/") or "." in key.split("/"):
-        raise UnsupportedPathError(f"{what} {text!r} has '.' or '..' in it, which keys of a store cannot have")
+        raise UnsupportedPathError(f"{what} {text!r} contains '.' or '..', which keys of a store cannot have")
     return StorePath(open_store(scheme, found[2]), key)
 
 
