@@ -213,7 +213,7 @@ def test_a_writer_on_another_machine_is_believed_for_a_day(path, monkeypatch):
     assert semistream.vacuum(path, older_than=-1) == []
     os.utime(lease, (time.time() - 90_000,) * 2)
     assert semistream.vacuum(path, older_than=1e9) == [orphan.name]
-    with pytest.raises(CommitConflictError, match="taken for dead"):
+    with pytest.raises(CommitConflictError, match="considered dead"):
         writer.commit(following)
     writer.__exit__(None, None, None)
     assert manifests.versions(path) == [1]
@@ -296,7 +296,7 @@ def test_a_writer_that_is_never_first_gives_up_in_time(path, monkeypatch):
         tries += 1
         raise CommitConflictError("another was first")
 
-    with pytest.raises(CommitConflictError, match=r"others changed .* \d+ times in .* let fewer write"):
+    with pytest.raises(CommitConflictError, match=r"other writers changed .* \d+ times in .* let fewer write"):
         until_first(path, late, patience=0.5)
     assert 6 <= tries <= 8, "pauses are 10 ms, 20 ms, ..., or down to half of that"
     assert 0.5 < now < 1.5

@@ -1,1 +1,1 @@
-"""Versions of R: who writes, who reads, which stay and which go."""
+"""Versions of R: writers, readers, pins, and which versions are kept or removed."""

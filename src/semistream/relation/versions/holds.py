@@ -1,10 +1,10 @@
-"""Who reads a version: a shared lock on its manifest, for as long as the relation is open.
+"""Protects a version from removal while it is read: a shared lock on its manifest while the relation is open.
 
-Nothing is written for it, so a relation that may only be read can be held too, and the system lets go of the lock of a
-process that ends in whatever way. `vacuum` removes a version only under an exclusive lock, which it does not wait for.
+The lock writes nothing, so a read-only relation can be held too. The system releases the lock when the process ends,
+in whatever way. `vacuum` removes a version only under an exclusive lock, for which it does not wait.
 
-A store has no locks, and a file system may have none or keep them on each machine apart; there `vacuum` leaves
-readers the time that its ``older_than`` says, counted from when their version ceased to be the newest.
+A store has no locks, and a file system may have no locks, or locks that are local to each machine. There `vacuum`
+gives readers the time ``older_than``, counted from when their version was superseded.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Hold:
         self._descriptor = descriptor
 
     def close(self) -> None:
-        """Let go."""
+        """Release the lock."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -51,7 +51,7 @@ class Hold:
 
 
 def hold(path: Place, version: int) -> Hold | None:
-    """Hold a version that is there, so that it stays; None if it is gone or just being removed."""
+    """Hold a version so that it is not removed; return None if it was removed or is being removed."""
     if isinstance(path, StorePath):
         return Hold(-1)
     return _locked(path / manifests.name_of(version), os.O_RDONLY, fcntl.LOCK_SH)
@@ -65,20 +65,20 @@ def hold_manifest(path: Place, version: int | None = None) -> tuple[Manifest, Ho
         if held is not None:
             return manifest, held
         if version is not None:
-            time.sleep(_PAUSE)  # `vacuum` has it, and may find that it is needed
-        # otherwise superseded and removed since it was listed: there is a newer one
+            time.sleep(_PAUSE)  # `vacuum` has locked it, and may still find that it is needed
+        # Otherwise it was superseded and removed after it was listed, and there is a newer version.
     if version is not None:
-        raise NotARelationError(f"version {version} of {path} is just being removed; open the newest")
-    raise NotARelationError(f"versions of {path} come and go too fast to open one; open it when fewer write to it")
+        raise NotARelationError(f"version {version} of {path} is being removed; open the newest")
+    raise NotARelationError(f"versions of {path} are replaced too fast to open one; open it when fewer write to it")
 
 
 def lock(path: Place, version: int) -> Hold | None:
-    """Take a version that nobody holds, to remove it; None if somebody does, or it is gone."""
+    """Lock a version to remove it; return None if a reader holds it or it was removed."""
     if isinstance(path, StorePath):
         return Hold(-1)
     file = path / manifests.name_of(version)
     try:
-        return _locked(file, os.O_RDWR, fcntl.LOCK_EX)  # over NFS an exclusive lock needs a file open for writing
+        return _locked(file, os.O_RDWR, fcntl.LOCK_EX)  # on NFS an exclusive lock requires a file open for writing
     except PermissionError:
         return _locked(file, os.O_RDONLY, fcntl.LOCK_EX)
 

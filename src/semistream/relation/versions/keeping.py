@@ -1,4 +1,4 @@
-"""What keeps old versions: for people who wonder why `vacuum` left them."""
+"""Explains why `vacuum` kept old versions."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["kept_because"]
 def kept_because(
     path: str | os.PathLike[str], *, keep: Collection[int] = (), older_than: float = 3600.0
 ) -> dict[int, str]:
-    """Return why each version is still there; see `vacuum` for the parameters."""
+    """Return why each version is kept. The parameters are those of `vacuum`."""
     place = place_of(path)
-    if not isinstance(place, Path):  # in an object store nobody holds a lock that could be seen
+    if not isinstance(place, Path):  # an object store has no locks to inspect
         return {}
     path = place
     numbers = manifests.versions(path)
@@ -35,19 +35,19 @@ def kept_because(
         if following == 0:
             reasons[number] = "it is the newest"
         elif number in keep:
-            reasons[number] = "you keep it"
+            reasons[number] = "keep lists it"
         elif number in pinned:
-            reasons[number] = f"a micro-batch of query {pinned[number]} read it, and may be done again"
+            reasons[number] = f"a micro-batch of query {pinned[number]} read it, and may be replayed"
         elif floors and number >= min(floors):
-            reasons[number] = "a writer that is at work began with it, or before"
+            reasons[number] = "an active writer began at this version or an earlier one"
         elif (held := holds.lock(path, number)) is None:
-            reasons[number] = "somebody has it open"
+            reasons[number] = "a process has it open"
         else:
             held.close()
             with contextlib.suppress(FileNotFoundError):
                 age = now - (path / manifests.name_of(following)).stat().st_mtime
                 if age <= older_than:
-                    reasons[number] = f"it was the newest {age / 60:.0f} minutes ago; --older-than 0 lets it go"
+                    reasons[number] = f"it was the newest {age / 60:.0f} minutes ago; --older-than 0 removes it"
             reasons.setdefault(number, "nothing: the next vacuum removes it")
     return reasons
 

@@ -1,4 +1,4 @@
-"""What a lease says: who writes, where, and since which version."""
+"""The content of a lease: the writer, its machine, and the version from which it began."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["SILENT_MACHINE", "WRITERS", "Lease", "named_after", "this_machine"]
 
 WRITERS = ".writers"
 SILENT_MACHINE = 86_400.0
-"""Seconds without a sign of life after which a writer on another machine is taken for dead."""
+"""Seconds without a heartbeat after which a writer on another machine is considered dead."""
 
 
 @dataclass(frozen=True)
 class Lease:
-    """A writer that is registered."""
+    """A registered writer."""
 
     file: Place
     run: str
@@ -28,13 +28,13 @@ class Lease:
 
 
 def named_after(path: Place, floor: int) -> set[str]:
-    """Return the names of all files of versions after ``floor``."""
+    """Return the names of all files that versions after ``floor`` list."""
     numbers = (number for number in manifests.versions(path) if number > floor)
     return {name for number in numbers for shard in manifests.load(path, number).shards for name in shard.files}
 
 
 def this_machine() -> dict[str, str]:
-    """Return what tells this machine, and this start of it, from others."""
+    """Return what identifies this machine and its current boot."""
 
     def text(file: str) -> str:
         with contextlib.suppress(OSError):

@@ -1,26 +1,26 @@
-"""Who writes to a relation: each writer registers before its first file, so that `vacuum` knows what is rubbish.
+"""Leases of the writers to a relation. Each writer registers before its first file, so `vacuum` can identify leftovers.
 
 ::
 
     relation/.writers/
-        3f2a…              a lease: locked (flock) while its writer lives; says where it runs, and since which version
+        3f2a…              a lease: locked (flock) while its writer lives; holds its machine and its first version
         3f2a….committing   the same, while its manifest is linked into place
-        3f2a….dead         of a writer that is gone, until `vacuum` has removed what it left
+        3f2a….dead         the lease of a dead writer, until `vacuum` has removed its leftovers
 
-The name of a lease is part of the names of all files that its writer makes, a Spark job's tasks on other machines
-included, so nothing need be listed and no clock be asked whose file is whose.
+The name of a lease is part of the names of all files of its writer, including files that tasks of a Spark job write on
+other machines. So the owner of a file is known without a list and without a clock.
 
-Two promises follow, from the order in which things are done:
+The order of operations gives two guarantees:
 
-* A file is there only after its writer's lease, and the lease goes only after the manifest is there or the file is
-  gone. So a file that was seen before leases were looked at, and manifests after them, is rubbish if neither knows it.
-* A writer notes the newest version *before* it registers, and `vacuum` leaves alone that version and all after it. So
-  the number after the one that a writer read is taken for good once another has it, and linking a manifest is
+* A file exists only after its writer's lease exists. The lease is removed only after the manifest exists or the file is
+  removed. So list files first, then leases, then manifests: a file known to neither leases nor manifests is a leftover.
+* A writer reads the newest version *before* it registers, and `vacuum` keeps that version and all later ones. So the
+  next version number, once another writer has used it, never becomes free again, and linking a manifest is
   compare-and-swap.
 
-A lease is dead if its lock is free and its process was of this start of this machine. Of another machine it must have
-given no sign of life for a day, as locks may not reach from machine to machine; should that writer wake up again, it
-finds its lease taken away, and does not commit: both sides rename it, and only one of them can.
+A lease is dead if its lock is free and its process belongs to the current boot of this machine. A lease of another
+machine is dead after a day without a heartbeat, because locks may not work across machines. If that writer wakes up
+again, it finds its lease taken away and does not commit: both sides rename the lease, and only one of them succeeds.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ __all__ = ["WRITERS", "Lease", "Writer", "leases", "made_by"]
 
 _HEARTBEAT = 60.0
 _SILENT_RESTART = 900.0
-"""The same for one on this machine before it was started anew."""
+"""Seconds without a heartbeat after which a writer from an earlier boot of this machine is considered dead."""
 _LEASE = re.compile(r"([0-9a-f]{16})(\.committing|\.dead)?")
 _MADE = re.compile(r"(?:shard-\d+|\.sorting|\.manifest|\.repair)-([0-9a-f]+)\b.*")
 
 
 def made_by(name: str) -> str | None:
-    """Return the writer that made a file, or None if the name is not that of a file a writer makes.
+    """Return the writer of a file, or None if the name is not of a file that a writer makes.
 
     >>> made_by("shard-0003-3f2a5d0c11e2a9b4-17.pages")
     '3f2a5d0c11e2a9b4'
@@ -63,20 +63,20 @@ def made_by(name: str) -> str | None:
 
 
 class Writer:
-    """One try at a new version. Use as a context manager around all that is written.
+    """One attempt at a new version. Use it as a context manager around everything that is written.
 
-    Whatever was written and is in no version is removed in the end, after an error as after `commit`.
+    On exit, files that were written and that no version lists are removed, after an error and after `commit`.
 
     Parameters
     ----------
     path
-        The relation's directory, which is there.
+        The relation's directory, which must exist.
     """
 
     def __init__(self, path: Place) -> None:
         self.path = path
         self.floor = 0
-        """The newest version before this writer began; it and all after it stay as long as the writer lives."""
+        """The newest version before this writer began. It and all later versions are kept while the writer lives."""
         self.run = ""
         """Part of the names of all files of this writer."""
         self._lease: Path | None = None
@@ -91,13 +91,13 @@ class Writer:
             return self
         folder = self.path / WRITERS
         while self._lease is None:
-            files.make_directory_unflushed(folder)  # who needs it does not survive a crash either
+            files.make_directory_unflushed(folder)  # its users do not survive a crash either
             self.floor = manifests.latest(self.path) or 0
             self.run = os.urandom(8).hex()
             temporary = folder / f".{self.run}"
             self._file = files.create(temporary)
             try:
-                if _try_lock(self._file.fileno()) is False:  # taken for a leftover, just now
+                if _try_lock(self._file.fileno()) is False:  # just considered a leftover by `vacuum`
                     raise FileNotFoundError
                 self._file.write(json.dumps({"floor": self.floor, **this_machine(), "process": os.getpid()}).encode())
                 self._file.sync()
@@ -122,7 +122,7 @@ class Writer:
             )
 
     def commit(self, manifest: Manifest) -> None:
-        """Make ``manifest`` the newest version, or raise `CommitConflictError` if another one is."""
+        """Make ``manifest`` the newest version, or raise `CommitConflictError` if another writer was first."""
         if self._stored is not None:
             self._stored.about_to_commit()
             manifests.commit(self.path, manifest, self.run)
@@ -137,7 +137,7 @@ class Writer:
                 files.rename(self._lease, committing)
             except FileNotFoundError:
                 raise CommitConflictError(
-                    f"this writer to {self.path} gave no sign of life for a day and was taken for dead, so its files "
+                    f"this writer to {self.path} had no heartbeat for a day and was considered dead, so its files "
                     "were removed; write again"
                 ) from None
             self._lease = committing
@@ -153,7 +153,7 @@ class Writer:
         assert self._lease is not None
         assert self._file is not None
         try:
-            # What cannot be removed, `vacuum` removes: the lease stays, and is dead.
+            # The lease stays and is dead, so `vacuum` removes what could not be removed here.
             with contextlib.suppress(OSError, NotARelationError):
                 self._remove_unnamed()
                 files.remove(self._lease)
@@ -161,7 +161,7 @@ class Writer:
             self._file.close()
 
     def _remove_unnamed(self) -> None:
-        """Remove what is in no version; asked of the disk, as an error may have come after the commit."""
+        """Remove files that no version lists. Read versions from disk, as an error may have followed the commit."""
         made = [name for name in names_in(self.path) if made_by(name) == self.run]
         if not made:
             return
@@ -178,10 +178,10 @@ class Writer:
 
 
 def leases(path: Place, now: float, older_than: float) -> list[Lease]:
-    """Return all writers; those that are dead can commit no more.
+    """Return all writers. Dead writers can no longer commit.
 
-    ``now`` is by the file system's clock; what is left of writers that died while they registered is removed if
-    ``older_than`` so many seconds.
+    ``now`` is the time of the file system's clock. Leftovers of writers that died while they registered are removed
+    after ``older_than`` seconds.
     """
     if isinstance(path, StorePath):
         return leases_in_store(path, now)
@@ -196,7 +196,7 @@ def leases(path: Place, now: float, older_than: float) -> list[Lease]:
             with contextlib.suppress(FileNotFoundError):
                 _remove_unfinished(file, now - older_than)
         elif match := _LEASE.fullmatch(name):
-            with contextlib.suppress(FileNotFoundError):  # ended, or about to commit: looked at again below
+            with contextlib.suppress(FileNotFoundError):  # ended, or about to commit: checked again below
                 found.append(_judged(file, match[1], match[2] == ".dead", now))
                 continue
             committing = file.with_name(f"{match[1]}.committing")
@@ -206,7 +206,7 @@ def leases(path: Place, now: float, older_than: float) -> list[Lease]:
 
 
 def _remove_unfinished(file: Path, since: float) -> None:
-    """Remove a lease that was not registered; one whose writer is about to is made anew by it."""
+    """Remove a lease that was never registered. If its writer is about to register, the writer creates it again."""
     descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
     try:
         if os.fstat(descriptor).st_mtime < since and _try_lock(descriptor) is not False:
@@ -246,7 +246,7 @@ def _is_dead(descriptor: int, record: dict[str, object], silent: float) -> bool:
 
 
 def _try_lock(descriptor: int) -> bool | None:
-    """Lock a file, and tell whether nobody else has; None if the file system has no locks."""
+    """Try to lock a file; return False if another process holds the lock, None if the file system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,13 +1,13 @@
-"""Which micro-batch a task is of, if all that it knows is the time of that batch.
+"""Finds the micro-batch of a task that knows only the time of its batch.
 
-A task of a streaming query knows the query and the batch, unless the query's ``foreachBatch`` started it from a thread
-of its own, or over Spark Connect. The time of the batch, which its replays have too, is in the plan and reaches all
-tasks. So the first task of a batch notes for that time by which name the batch has its pin, and all others go by that.
+A task of a streaming query knows the query and the batch, unless the query's ``foreachBatch`` started it from its own
+thread, or over Spark Connect. The time of the batch is in the plan and reaches all tasks; replays have the same time.
+So the first task of a batch records, for that time, the name under which the batch is pinned. All other tasks use it.
 
 ::
 
     .pins/moments/m1794767337481-<join>   "aef94f3e-… 12"     pin of batch 12 of that query
-                                          "at-<join> 1794…"   a thread came first: a name made of the time
+                                          "at-<join> 1794…"   a thread was first: a name derived from the time
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def name_of_batch(
     Parameters
     ----------
     places
-        Directories of pins, the one to write to last; notes are looked for in all.
+        Directories of pins. Notes are searched in all of them and written to the last.
     join
-        What tells joins apart that may run at one moment: letters and digits.
+        Identifies a join among those that may run at the same time: letters and digits.
     moment
         The time of the micro-batch, in milliseconds.
     query, batch
-        Spark's, if the task knows them.
+        Spark's query id and batch id, if the task knows them.
     """
     if query is not None and batch is not None and any((place / query / f"{batch:012d}").is_file() for place in places):
         return query, batch
@@ -61,12 +61,12 @@ def name_of_batch(
 
 
 def keep_under(places: Sequence[Place], found: tuple[str, int], own: tuple[str, int]) -> None:
-    """Have a pin under a query's own name too, so that it stays as long as that query needs it."""
+    """Store a pin under the query's own name too, so that it is kept as long as the query needs it."""
     for place in places:
         pin, kept = place / found[0] / f"{found[1]:012d}", place / own[0] / f"{own[1]:012d}"
         if found == own:
             continue
-        with contextlib.suppress(OSError):  # there already, or no room: the note is what counts
+        with contextlib.suppress(OSError):  # it exists, or there is no room: only the note is essential
             if isinstance(pin, StorePath):
                 files.put_if_absent(kept, pin.read_bytes())
             elif pin.exists() and isinstance(kept, Path):
@@ -79,7 +79,7 @@ def _read(note: Place) -> tuple[str, int] | None:
         found = _NOTE.fullmatch(note.read_text(errors="replace"))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    if found is None:  # what a power failure leaves of a note that was not flushed: no batch ended with it
+    if found is None:  # left by a power failure before the note was flushed: no batch ended with it
         with contextlib.suppress(OSError):
             files.remove(note)
         return None
@@ -87,7 +87,7 @@ def _read(note: Place) -> tuple[str, int] | None:
 
 
 def _write(note: Place, name: tuple[str, int]) -> bool:
-    """Note a name unless another task was first, and tell."""
+    """Record a name; return False if another task was first."""
     try:
         files.make_directory_unflushed(note.parent)
     except (FileExistsError, FileNotFoundError):  # the directory above was removed as idle
@@ -96,7 +96,7 @@ def _write(note: Place, name: tuple[str, int]) -> bool:
 
 
 def _sweep(place: Place) -> None:
-    """Remove notes of batches whose pins have been forgotten."""
+    """Remove notes of batches whose pins have been removed."""
     folder = place / MOMENTS
     for name in [name for name in names_in(folder) if name.startswith("m")]:
         note = folder / name

@@ -1,12 +1,12 @@
-"""Which version of R a micro-batch reads: chosen once, recorded before any row is read, and read again by a replay.
+"""Pins the version of R that a micro-batch reads: chosen once, recorded before any row is read, reused by a replay.
 
-The first task of a batch that comes to a relation records the newest version under the query and batch; a file is
-linked into place, which only one can do, so all tasks and all replays of that batch read the same. It holds the version
-meanwhile, so `vacuum` either sees the pin or leaves the version alone.
+The first task of a batch that opens a relation records the newest version under the query and batch. It links a file
+into place, which only one task can do, so all tasks and all replays of the batch read the same version. It holds the
+version meanwhile, so `vacuum` either sees the pin or keeps the version.
 
-Linking is at once and survives the end of any process. Flushing to the disk, for when the power fails, takes many times
-as long as a small micro-batch, and is done meanwhile: the task that recorded the version waits for it at its end, so
-no batch is over before its version is on the disk.
+Linking is atomic and survives the end of any process. Flushing to disk, against a power failure, takes many times
+longer than a small micro-batch, so it runs in the background. The task that recorded the version waits for it at its
+end, so no batch ends before its version is on disk.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ __all__ = ["KEPT_PINS", "SHARED", "Pin", "forget_idle", "pin_version", "pinned_v
 
 PINS = ".pins"
 KEPT_PINS = 16
-"""Pins of this many batches of a query are kept. Spark replays only what it had not committed: the last batch."""
+"""Batches of a query whose pins are kept. Spark replays only the last batch, which it had not committed."""
 SHARED = "at-"
-"""How names begin under which batches of several queries are pinned, by their time in milliseconds; see `moments`."""
+"""Prefix of names under which batches of several queries are pinned by their time in milliseconds; see `moments`."""
 _SHARED_KEPT = 86_400_000
 _SHARED_SWEEP = 64
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -50,13 +50,13 @@ class Pin:
     _flushing: Future[None] | None = None
 
     def wait(self) -> None:
-        """Wait until the pin is on the disk, if this process has recorded it."""
+        """Wait until the pin is on disk, if this process has recorded it."""
         if self._flushing is not None:
             self._flushing.result()
 
 
 def version_for(path: Place, query: str, batch: int, *, elsewhere: Path | None = None) -> int:
-    """Return the version of the relation at ``path`` that a micro-batch reads, pinning it if nobody has.
+    """Return the version of the relation at ``path`` that a micro-batch reads. Pin it if it is not pinned yet.
 
     Parameters
     ----------
@@ -65,8 +65,8 @@ def version_for(path: Place, query: str, batch: int, *, elsewhere: Path | None =
     query, batch
         Spark's query id, which survives restarts from a checkpoint, and batch id.
     elsewhere
-        A directory for pins if the relation's may not be written to, such as one in the query's checkpoint. `vacuum`
-        does not see pins there: whoever writes to the relation keeps versions for such readers.
+        A directory for pins if the relation is read-only, such as one in the query's checkpoint. `vacuum` does not see
+        these pins, so writers to the relation must keep versions for such readers.
     """
     pin = pin_version(path, query, batch, elsewhere=elsewhere)
     pin.wait()
@@ -74,12 +74,12 @@ def version_for(path: Place, query: str, batch: int, *, elsewhere: Path | None =
 
 
 def pin_version(path: Place, query: str, batch: int, *, elsewhere: Path | None = None) -> Pin:
-    """Do as `version_for`, without waiting for the disk: that is left to the caller, before its batch ends."""
+    """Do the same as `version_for`, without waiting for the disk. The caller must wait before its batch ends."""
     if not _SAFE.fullmatch(query):
-        raise ValueError(f"a query id of letters, digits and dashes was expected, not {query!r}")
+        raise ValueError(f"a query id must consist of letters, digits and dashes, not {query!r}")
     name = Path(query, f"{batch:012d}")
     if elsewhere is not None and (version := _read(elsewhere / name)) is not None:
-        return Pin(version)  # also if the relation may be written to by now
+        return Pin(version)  # even if the relation has become writable
     try:
         return _pinned(path, path / PINS / name)
     except StorageError as error:
@@ -93,7 +93,7 @@ def _pinned(path: Place, pin: Place) -> Pin:
     while (version := _read(pin)) is None:
         newest = manifests.latest(path)
         if newest is None:
-            raise NotARelationError(f"there is no relation at {path} any more; restore it, and the query goes on")
+            raise NotARelationError(f"there is no longer a relation at {path}; restore it, and the query continues")
         held = holds.hold(path, newest)
         if held is None:  # superseded and removed meanwhile
             continue
@@ -105,7 +105,7 @@ def _pinned(path: Place, pin: Place) -> Pin:
 
 
 def pinned_versions(path: Place) -> set[int]:
-    """Return the versions that some query may still have to read again: those of each one's last pins."""
+    """Return the versions that a query may have to read again: those of each query's last pins."""
     found = set()
     for pin in _pins_below(path):
         with contextlib.suppress(FileNotFoundError):
@@ -115,7 +115,7 @@ def pinned_versions(path: Place) -> set[int]:
 
 
 def forget_idle(path: Place, *, idle_days: float, now: float, older_than: float) -> None:
-    """Remove pins of queries that have not run for ``idle_days``, and what tasks that were killed left of others."""
+    """Remove pins of queries that have not run for ``idle_days``, and leftovers of killed tasks of other queries."""
     if isinstance(path, StorePath):
         _forget_idle_in_store(path, now - idle_days * 86_400)
         return
@@ -125,20 +125,20 @@ def forget_idle(path: Place, *, idle_days: float, now: float, older_than: float)
 
 
 def _forget_query_if_idle(query: Path, *, idle_days: float, now: float, older_than: float) -> None:
-    last = query.stat().st_mtime  # of a directory just made, where a task is about to link its first pin
+    last = query.stat().st_mtime  # a new directory, in which a task is about to link its first pin
     seen = []
     for pin in query.iterdir():
         with contextlib.suppress(FileNotFoundError):
             written = pin.stat().st_mtime
             last = max(last, written)
             if pin.name.startswith(".") and now - written > older_than:
-                files.remove(pin)  # a task that was not killed but slow makes it anew
+                files.remove(pin)  # a task that is only slow creates it again
             else:
                 seen.append(pin)
     if now - last > idle_days * 86_400:
         for pin in seen:
             files.remove(pin)
-        files.remove_empty_directory(query)  # a pin that came meanwhile stays
+        files.remove_empty_directory(query)  # fails if a pin was added meanwhile
 
 
 def _pins_below(path: Place) -> list[Place]:
@@ -160,8 +160,8 @@ def _forget_idle_in_store(path: StorePath, since: float) -> None:
 def _number(pin: Place, text: bytes) -> int:
     if not text.isdigit() or len(text) > 18:
         raise PinError(
-            f"the pin {pin} is damaged: it holds {text[:20]!r} instead of the number of a version; write the number "
-            "there that the query's last progress has, or remove the file if its micro-batch had not begun"
+            f"the pin {pin} is damaged: it holds {text[:20]!r} instead of a version number; write the version of the "
+            "query's last progress to it, or remove the file if its micro-batch had not begun"
         )
     return int(text)
 
@@ -179,14 +179,14 @@ def _read(pin: Place) -> int | None:
 
 
 def _remove_empty(pin: Path) -> None:
-    """Remove a name without contents: what a power failure leaves of a pin not flushed, with which no batch ended.
+    """Remove an empty pin, left by a power failure before the pin was flushed. No batch ended with it.
 
-    Under a lock, or two tasks that see it would remove each other's new pin.
+    This needs a lock. Otherwise two tasks that see the pin would remove each other's new pin.
     """
     with contextlib.suppress(FileNotFoundError):
         descriptor = os.open(pin.parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            with contextlib.suppress(OSError):  # no locks there: as good as can be
+            with contextlib.suppress(OSError):  # the file system has no locks: continue without
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             if pin.stat().st_size == 0:
                 files.remove(pin)
@@ -195,7 +195,7 @@ def _remove_empty(pin: Path) -> None:
 
 
 def _write(pin: Place, version: int) -> list[Path] | None:
-    """Record a version unless another task was first; then return directories to flush that are above the pin's."""
+    """Record a version and return the directories above the pin's to flush; return None if another task was first."""
     try:
         above = files.make_directory_unflushed(pin.parent)
     except (FileExistsError, FileNotFoundError):  # the directory above was removed as idle
@@ -204,11 +204,11 @@ def _write(pin: Place, version: int) -> list[Path] | None:
 
 
 def _flush(pin: Place, above: Sequence[Path]) -> None:
-    """Put a pin on the disk, and remove those that no replay can need."""
+    """Flush a pin to disk, and remove pins that no replay can need."""
     if isinstance(pin, StorePath):
         _forget_old(pin)
         return
-    with contextlib.suppress(FileNotFoundError):  # old already, and removed
+    with contextlib.suppress(FileNotFoundError):  # already old, and removed
         with files.edit(pin) as file:
             file.sync()
         for directory in (pin.parent, *reversed(above)):
@@ -235,10 +235,10 @@ def _forget_old(newest: Place) -> None:
     folder = newest.parent
     names = sorted(name for name in names_in(folder) if name[0].isdigit())
     if not folder.name.startswith(SHARED):
-        # a query that was put back to an earlier batch needs its pins, however many there are of later ones
+        # A query that was reset to an earlier batch needs its pins, however many later pins there are.
         old = [name for name in names if name <= newest.name][:-KEPT_PINS]
     elif (now := int(newest.name)) % _SHARED_SWEEP == 0:
-        # by age: a query with many batches must not push out the pin of one with few
+        # By age: a query with many batches must not displace the pin of a query with few.
         old = [name for name in names if now - int(name) > _SHARED_KEPT]
     else:
         old = []

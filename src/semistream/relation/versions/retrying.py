@@ -1,4 +1,4 @@
-"""What a writer does that was not first: wait a little, and work its version out anew on the newest."""
+"""Retries a commit that lost to another writer: wait briefly, then compute the version again from the newest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from semistream.core.errors import CommitConflictError
 __all__ = ["PATIENCE", "until_first"]
 
 PATIENCE = 600.0
-"""Seconds after which a writer gives up that others are always ahead of."""
+"""Seconds after which a writer gives up if other writers always commit first."""
 _TRIES = 3
 _LONGEST_PAUSE = 5.0
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def until_first(path: object, work: Callable[[], T], *, patience: float = PATIENCE) -> T:
-    """Do ``work`` until no other writer was first; pauses between tries grow, and are of random length."""
+    """Repeat ``work`` until no other writer commits first. Pauses between attempts grow, and their length is random."""
     begun = time.monotonic()
     pause, tries = 0.01, 0
     while True:
@@ -31,8 +31,8 @@ def until_first(path: object, work: Callable[[], T], *, patience: float = PATIEN
             spent = time.monotonic() - begun
             if spent > patience and tries >= _TRIES:
                 raise CommitConflictError(
-                    f"others changed {path} before this writer could, {tries} times in {spent:,.0f} s; let fewer "
-                    "write at once, or put their changes together"
+                    f"other writers changed {path} before this one could, {tries} times in {spent:,.0f} s; let fewer "
+                    "write at the same time, or combine their changes"
                 ) from conflict
         time.sleep(random.uniform(pause / 2, pause))
         pause = min(2 * pause, _LONGEST_PAUSE)

@@ -1,13 +1,13 @@
-"""Leases of writers to a relation in a store, where nothing can be locked or renamed.
+"""Leases of writers to a relation in a store, which has no locks and no renames.
 
 ::
 
     .writers/3f2a…         a lease: written again every minute, while its writer lives
     .writers/3f2a….fate    "committing" or "dead", put if absent: by the writer before it commits, or by a `vacuum` that
-                           takes it for dead; only one of them can
+                           considers it dead; only one of them succeeds
 
-A writer is dead if its process is gone, which is known on its own machine, or if it gave no sign of life for a day by
-the store's clock. The fate of a dead one is kept for a week, so that it finds it should it wake up.
+A writer is dead if its process has ended, which only its own machine can tell, or if it had no heartbeat for a day by
+the store's clock. The fate of a dead writer is kept for a week, so that the writer finds it if it wakes up.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RUN = re.compile(r"[0-9a-f]{16}")
 
 
 class StoreLease:
-    """A lease of this process; as a context manager it ends its signs of life."""
+    """A lease of this process. As a context manager, it stops the heartbeat on exit."""
 
     def __init__(self, path: StorePath) -> None:
         path.store.require_conditional(f"{path.key}/{WRITERS}")
@@ -50,20 +50,20 @@ class StoreLease:
         threading.Thread(target=self._beat, name="writer's lease", daemon=True).start()
 
     def about_to_commit(self) -> None:
-        """Make sure that nobody has taken this writer for dead, nor will."""
+        """Ensure that no `vacuum` has considered this writer dead, or will."""
         if self._committing:
             return
         if not files.put_if_absent(self._fate, b"committing") or not self._lease.is_file():
             raise CommitConflictError(
-                f"this writer to {self._path} gave no sign of life for a day and was taken for dead, so its files were "
+                f"this writer to {self._path} had no heartbeat for a day and was considered dead, so its files were "
                 "removed; write again"
             )
         self._committing = True
 
     def give_up(self) -> None:
-        """Remove the lease, when nothing is left that is in no version."""
+        """Remove the lease, after all files that no version lists are removed."""
         self._ended.set()
-        with self._beating:  # or a last sign of life might bring it back
+        with self._beating:  # otherwise a last heartbeat might write it again
             files.remove(self._lease)
         if self._committing:
             files.remove(self._fate)
@@ -77,13 +77,13 @@ class StoreLease:
     def _beat(self) -> None:
         while not self._ended.wait(_HEARTBEAT):
             with contextlib.suppress(StorageError), self._beating:
-                if self._ended.is_set() or not self._lease.is_file():  # given up, or taken for dead
+                if self._ended.is_set() or not self._lease.is_file():  # given up, or considered dead
                     return
                 files.write_file(self._lease, self._record)
 
 
 def leases_in_store(path: StorePath, now: float) -> list[Lease]:
-    """Return all writers; those that are dead can commit no more. ``now`` is by the store's clock."""
+    """Return all writers. Dead writers can no longer commit. ``now`` is the time of the store's clock."""
     found = (path / WRITERS).entries()
     for name, status in found.items():
         run = name.partition(".")[0]
@@ -105,13 +105,13 @@ def _judged(file: StorePath, status: ObjectStatus, now: float) -> Lease | None:
     if dead:
         fate = file.with_name(f"{file.name}.fate")
         with contextlib.suppress(FileNotFoundError):
-            # one that is about to commit has woken up, unless that is long ago, or its process is gone
+            # A writer about to commit is alive, unless that was long ago or its process has ended.
             dead = files.put_if_absent(fate, b"dead") or _is_gone(record) or now - fate.stat().st_mtime > SILENT_MACHINE
     return Lease(file, file.name, floor, alive=not dead)
 
 
 def _this_process() -> dict[str, str]:
-    """Return what tells this process from all others; an empty text is not known."""
+    """Return what identifies this process. An empty text means unknown."""
     space = ""
     with contextlib.suppress(OSError):
         space = os.readlink("/proc/self/ns/pid")
@@ -119,7 +119,7 @@ def _this_process() -> dict[str, str]:
 
 
 def _is_gone(record: dict[str, object]) -> bool:
-    """Whether a process was of this machine, and is there no more."""
+    """Whether a process ran on this machine and has ended."""
     here = _this_process()
     alike = all(here[name] and record.get(name) == here[name] for name in ("host", "boot", "space"))
     return alike and record.get("started") != _started(str(record.get("process")))

@@ -1,7 +1,7 @@
-"""Vacuum: versions that nobody needs, and what writers that are gone have left behind.
+"""Vacuum removes versions that are no longer needed, and leftovers of dead writers.
 
-In this order, on which safety rests (see `leases` and `holds`): list files, then versions, then writers, then read
-manifests; lock what is to go, and only then ask which versions are pinned.
+Safety depends on this order (see `leases` and `holds`): list files, then versions, then writers. Lock the versions to
+remove. Only then check which versions are pinned, and read the manifests of the others.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from semistream.relation.versions.leases import WRITERS, Lease, leases, made_by
 __all__ = ["vacuum"]
 
 _UNNAMED = re.compile(r"\.sorting-.*|\.[0-9a-f]{16}")
-"""What earlier releases left, whose files do not say who made them."""
+"""Leftovers of earlier releases, whose names do not identify the writer."""
 _DAY = 86_400.0
-"""Seconds for which something may be in the middle of being written."""
+"""Seconds. An unfinished object of a store may still be written for this long."""
 
 
 def vacuum(
@@ -37,10 +37,10 @@ def vacuum(
     older_than: float = 3600.0,
     idle_days: float = 30.0,
 ) -> list[str]:
-    """Remove versions that nobody needs, and files that no version names; return the names of what was removed.
+    """Remove versions that are no longer needed, and files that no version lists; return the names of removed files.
 
-    The newest version always stays, and so do versions that somebody has open, that a query's micro-batch is pinned to,
-    and all since the start of a writer that is still at work. What writers that were killed have left goes at once.
+    The newest version is always kept. So are versions that are open, versions that a query's micro-batch is pinned to,
+    and all versions since the start of an active writer. Leftovers of killed writers are removed immediately.
 
     Parameters
     ----------
@@ -49,10 +49,10 @@ def vacuum(
     keep
         Versions to keep for other reasons.
     older_than
-        Seconds. A version that was still the newest then is left alone, as it may be just about to be opened by
-        somebody who cannot be seen: on a file system whose locks do not reach from machine to machine.
+        Seconds. A version that was the newest within this time is kept. A reader on another machine may have it open
+        or be about to open it, and locks do not work across machines on every file system.
     idle_days
-        A streaming query that has not run for so many days will not come back, and what it was pinned to may go.
+        Days. A streaming query that has not run for this long is considered abandoned, and its pins are removed.
     """
     path = place_of(path)
     listed = names_in(path) if path.is_dir() else []
@@ -69,11 +69,11 @@ def vacuum(
             stack.callback(held.close)
         pins.forget_idle(path, idle_days=idle_days, now=now, older_than=older_than)
         gone = sorted(locked.keys() - pins.pinned_versions(path))
-        # read before anything is removed: what a damaged one names is not known, and nothing may go
+        # Read manifests before anything is removed: if one is damaged, its files are unknown, so nothing is removed.
         named = _named(path, set(manifests.versions(path)) - set(gone))
         removed += [name for name in map(manifests.name_of, gone) if files.remove(path / name)]
         if removed:
-            files.sync_directory(path)  # or a crash could bring back a manifest without its files
+            files.sync_directory(path)  # otherwise a crash could bring back a manifest without its files
     alive = {lease.run for lease in writers if lease.alive}
     dead = {lease.run for lease in writers if not lease.alive}
     for name in listed:
@@ -95,13 +95,13 @@ def vacuum(
 
 
 def _unneeded(path: Place, numbers: Sequence[int], keep: set[int], writers: Sequence[Lease], since: float) -> list[int]:
-    """Return versions that no writer needs and that were not the newest any more at ``since``."""
+    """Return versions that no writer needs and that were superseded before ``since``."""
     floor = min((lease.floor for lease in writers if lease.alive), default=None)
     found = []
     for number, following in itertools.pairwise(numbers):
         if number in keep or (floor is not None and number >= floor):
             continue
-        with contextlib.suppress(FileNotFoundError):  # another one vacuums
+        with contextlib.suppress(FileNotFoundError):  # another vacuum is running
             if (path / manifests.name_of(following)).stat().st_mtime < since:
                 found.append(number)
     return found
@@ -114,12 +114,12 @@ def _named(path: Place, numbers: Iterable[int]) -> set[str]:
             names.update(name for shard in manifests.load(path, number).shards for name in shard.files)
         except NotARelationError as error:
             if number in manifests.versions(path):
-                raise NotARelationError(f"nothing was removed, as it is not known what is needed: {error}") from error
+                raise NotARelationError(f"nothing was removed, because a manifest cannot be read: {error}") from error
     return names
 
 
 def _clock(path: Place) -> float:
-    """Return the time by the clock that stamps files there, which need not be this machine's."""
+    """Return the time by the clock of the file system or store, which may differ from this machine's."""
     probe = path / WRITERS / f".{os.urandom(8).hex()}"
     if isinstance(probe, StorePath):
         files.write_file(probe, b"")
@@ -134,5 +134,5 @@ def _clock(path: Place) -> float:
     except StorageError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        return time.time()  # no room even for that: just when vacuum is wanted
+        return time.time()  # the disk is full, and vacuum is needed most
     return now

@@ -1,4 +1,4 @@
-"""Which versions of R there are."""
+"""The list of versions of R."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Version:
     rows: int
     pages: int
     changed_pages: int
-    """Pages in files of their own since the last build or `compact`; each costs scans a seek."""
+    """Pages changed since the last build or `compact`. They are in separate files, so each costs a scan one seek."""
     committed: float
     """Seconds since the epoch."""
     operation: str | None = None
-    """What made it: build, upsert, delete, compact or repair; None if the version does not say."""
+    """What created it: build, upsert, delete, compact or repair; None if the version does not record it."""
 
 
 def history(path: str | os.PathLike[str]) -> list[Version]:
-    """Return all versions that can still be opened, the oldest first. See also `Relation.history`."""
+    """Return all versions that can still be opened, oldest first. See also `Relation.history`."""
     path = place_of(path)
     numbers = manifests.versions(path)
     if not numbers:
