@@ -3,7 +3,11 @@
 A request occupies adjacent frames, directly after those of the previous request. Pages are handed over in the order of
 their requests. So the device is busy until the last page is requested, and a search sees pages in order. Everything
 here is compiled, for kernels that request pages and search them in one loop. The state of a ring is in arrays, so a
-kernel can return and be entered again with requests in flight.
+kernel can return and be entered again with requests in flight. `read_pages` is the loop for callers that want all pages
+in memory first.
+
+Requests go through Linux's native asynchronous I/O (``io_submit``, ``io_getevents``), which needs ``O_DIRECT``: on a
+buffered file ``io_submit`` blocks.
 """
 
 from __future__ import annotations
@@ -16,11 +20,22 @@ from numpy.typing import NDArray
 from semistream.core.arrays import Ints
 from semistream.core.compiled import Int, inner_kernel, kernel
 from semistream.relation.devices.system_calls import EINTR, EIO, IO_GETEVENTS, IO_SUBMIT, error_place, system
-from semistream.relation.devices.transfers import BAD_CHECKSUM, DONE, ENDED, FAILED, NO_QUEUE, SECTOR, first_bad_frame
+from semistream.relation.devices.transfers import (
+    BAD_CHECKSUM,
+    DONE,
+    ENDED,
+    FAILED,
+    NO_QUEUE,
+    NO_SUCH_PAGE,
+    SECTOR,
+    first_absent,
+    first_bad_frame,
+    run_length,
+)
 
 __all__ = [
     "FIRST", "FRAME", "IN_FLIGHT", "LAST", "LENGTH", "OUTCOME", "PAGE", "PREPARED", "Places", "Ring",
-    "arrive", "ask", "drain", "is_right", "oldest", "place_of", "release", "room_for", "submit",
+    "arrive", "ask", "drain", "is_right", "oldest", "place_of", "read_pages", "release", "room_for", "submit",
 ]  # fmt: skip
 
 Words = NDArray[np.uint64]
@@ -247,3 +262,87 @@ def drain(ring: Ring) -> None:
     """Wait for requests in flight: they write into memory that will be reused."""
     while ring.state[IN_FLIGHT] > 0:
         arrive(ring)
+
+
+@kernel
+def read_pages(
+    queue: int,
+    files: NDArray[np.int32],
+    starts: Ints,
+    seeds: Words,
+    pages: Ints,
+    frames: Words,
+    most: int,
+    depth: int,
+    window: int,
+    verify: bool,
+    control: Words,
+    pointers: Words,
+    events: Ints,
+    requests: Ints,
+    state: Ints,
+    report: Ints,
+) -> int:
+    """Read each page into the frame of the same index, through a new ring over these frames; return an outcome.
+
+    Free slots of the queue are filled *before* arrived pages are checked, so device and processor work in parallel.
+
+    Parameters
+    ----------
+    queue
+        The context that ``io_setup`` returned. No other thread may use it during the call.
+    files, starts, seeds
+        As in `semistream.relation.devices.transfers.read_simple`.
+    pages
+        Places of the pages in the files.
+    most
+        Maximum pages of a request.
+    depth, window
+        Maximum requests, and bytes, in flight. With too many bytes, long requests all complete together, and no read is
+        left that checking could overlap with.
+    verify
+        False only to measure what checking costs.
+    control, pointers, events, requests, state
+        Memory for the system's request descriptors and for the state of the ring.
+    report
+        Receives three numbers, as in `semistream.relation.devices.transfers`: index, error number, runs.
+    """
+    at: Int = np.int64(0)  # as an int, Numba would compile all that takes it for the constant 0 as well
+    absent = first_absent(pages, at, pages.size, starts[-1])
+    if absent >= 0:
+        report[0] = absent
+        return NO_SUCH_PAGE
+    nothing = np.zeros(1, np.int64)
+    as_they_are = Places(nothing, nothing, nothing[:0], nothing[:0])
+    ring = Ring(files, starts, seeds, as_they_are, frames, control, pointers, events, requests, state)
+    s, r, count = state, requests, pages.size
+    s[:] = 0
+    s[QUEUE], s[CONTROL], s[POINTERS] = queue, control.ctypes.data, pointers.ctypes.data
+    s[EVENTS], s[FRAMES], s[BEHIND] = events.ctypes.data, frames.ctypes.data, -1
+    page_bytes, slots = frames.shape[1] * 8, control.shape[0]
+    while s[OUTCOME] == DONE:
+        while at < count and s[IN_FLIGHT] + s[PREPARED] < depth and s[LAST] - s[FIRST] < slots:
+            file_end = starts[_count_below(starts, pages[at] + 1)]
+            length = run_length(pages, at, count, most, file_end)
+            if at > s[PAGES] and (at - s[PAGES] + length) * page_bytes > window:
+                break
+            ask(ring, pages[at], pages[at], length, 0)
+            at += length
+        submit(ring)
+        slot = oldest(ring)
+        if slot >= 0:
+            if not verify or is_right(ring, slot):
+                release(ring)
+        elif s[IN_FLIGHT] > 0:
+            arrive(ring)
+        elif at == count:
+            break
+    while s[IN_FLIGHT] > 0:  # the device still writes into memory that the caller may free
+        arrive(ring)
+    outcome = s[OUTCOME]
+    if outcome == BAD_CHECKSUM:
+        report[0] = r[FRAME, s[CULPRIT]] + s[REASON]
+    elif outcome != DONE:
+        report[0], report[1] = r[FRAME, s[CULPRIT]] + r[ARRIVED, s[CULPRIT]] // page_bytes, s[REASON]
+    report[2] = s[RUNS]
+    return int(outcome)

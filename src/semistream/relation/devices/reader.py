@@ -1,7 +1,7 @@
 """Keeps requests in flight through kernel queues, threads or readahead, for any number of reading threads.
 
 A device reads its files with a `PageReader`, which owns the state that belongs to the running process. The loops
-themselves are compiled: `semistream.relation.devices.transfers`.
+themselves are compiled: `semistream.relation.devices.page_ring`, `semistream.relation.devices.transfers`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from semistream.core.arrays import Ints
 from semistream.core.compiled import frozen
 from semistream.relation.devices import transfers
 from semistream.relation.devices.device import DeviceError, Frames
-from semistream.relation.devices.page_ring import Places
+from semistream.relation.devices.page_ring import Places, read_pages
 from semistream.relation.devices.request_queue import LONGEST_REQUEST, SHORTEST_REQUEST, Queue, keep_queue, take_queue
 from semistream.relation.devices.ring_reader import RingReader
 
@@ -29,9 +29,9 @@ __all__ = ["Method", "PageReader"]
 Method = Literal["queue", "threads", "readahead"]
 """How requests are kept in flight: see `semistream.relation.devices.file_device.FileDevice`."""
 
-_RING = 4
-"""Requests in flight of a ring, relative to those of a call: a ring has one reader, which would otherwise use several
-threads."""
+_SLOTS = 4
+"""Slots of a queue, relative to the requests that a call keeps in flight. A ring releases requests in order, so a late
+request must not block others. A join that reads through a ring uses all slots; otherwise it would use threads."""
 LONG_REQUESTS = 3
 """Requests of the longest size that must be in flight to keep a device busy."""
 
@@ -44,7 +44,6 @@ class _Process:
         self.condition = threading.Condition()
         self.reading = 0
         self.idle_queues: list[Queue] = []
-        self.idle_rings: list[Queue] = []
         self.workers: ThreadPoolExecutor | None = None
 
 
@@ -79,7 +78,7 @@ class PageReader:
         request_bytes: int | None = None,
     ) -> None:
         self.depth = depth
-        self._ring_depth = min(_RING * depth, 1024)
+        self._queue_depth = min(_SLOTS * depth, 1024)
         self._descriptors = list(descriptors)
         self._files = frozen(np.array(descriptors, np.int32))
         self._starts = frozen(starts)
@@ -91,7 +90,7 @@ class PageReader:
         self.method: Method = method or self._best()
 
     def _best(self) -> Method:
-        queue = self._take_queue(self._process.idle_queues, self.depth)
+        queue = self._take_queue()
         if queue is None:
             return "threads"
         self._process.idle_queues.append(queue)
@@ -127,10 +126,10 @@ class PageReader:
         """
         if self.method != "queue":
             return None
-        idle = self._process.idle_rings
-        queue = self._take_queue(idle, self._ring_depth)
+        queue = self._take_queue()
         if queue is None:
             return None
+        idle = self._process.idle_queues
         return RingReader(queue, self._files, self._starts, self._seeds, frames, places, idle)
 
     def transfer(
@@ -164,25 +163,23 @@ class PageReader:
     def _queued(
         self, ids: Ints, words: NDArray[np.uint64], most: int, depth: int, window: int, verify: bool, report: Ints
     ) -> int:
-        process = self._process
-        queue = self._take_queue(process.idle_queues, self.depth)
+        queue = self._take_queue()
         if queue is None:
             return transfers.NO_QUEUE
-        outcome = transfers.read_queued(
+        outcome = read_pages(
             queue.handle, self._files, self._starts, self._seeds, ids, words, most, depth, window, verify,
-            queue.control, queue.pointers, queue.events, queue.slots, report,
+            queue.control, queue.pointers, queue.events, queue.requests, queue.state, report,
         )  # fmt: skip
         if outcome == transfers.NO_QUEUE:
             queue.destroy()
         else:
-            process.idle_queues.append(queue)
+            self._process.idle_queues.append(queue)
         return outcome
 
-    @staticmethod
-    def _take_queue(idle: list[Queue], depth: int) -> Queue | None:
+    def _take_queue(self) -> Queue | None:
         with contextlib.suppress(IndexError):
-            return idle.pop()  # a list's pop and append need no lock
-        return take_queue(depth)
+            return self._process.idle_queues.pop()  # a list's pop and append need no lock
+        return take_queue(self._queue_depth)
 
     def _threaded(self, ids: Ints, words: NDArray[np.uint64], most: int, depth: int, verify: bool, report: Ints) -> int:
         shares = min(depth, len(ids))
@@ -217,13 +214,10 @@ class PageReader:
             self._closed = True
             process.condition.wait_for(lambda: process.reading == 0)
             queues, process.idle_queues = process.idle_queues, []
-            rings, process.idle_rings = process.idle_rings, []
             workers, process.workers = process.workers, None
             while self._descriptors:
                 os.close(self._descriptors.pop())
         for queue in queues:
-            keep_queue(self.depth, queue)
-        for queue in rings:
-            keep_queue(self._ring_depth, queue)
+            keep_queue(self._queue_depth, queue)
         if workers is not None:
             workers.shutdown()

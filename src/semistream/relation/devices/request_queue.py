@@ -9,6 +9,7 @@ import threading
 import numpy as np
 
 from semistream.relation.devices import system_calls
+from semistream.relation.devices.page_ring import REQUEST_WORDS, STATE_WORDS
 
 __all__ = ["LONGEST_REQUEST", "SHORTEST_REQUEST", "Queue", "keep_queue", "take_queue"]
 
@@ -31,7 +32,8 @@ class Queue:
         self.control = np.zeros((depth, 8), np.uint64)
         self.pointers = np.zeros(depth, np.uint64)
         self.events = np.zeros((depth, 4), np.int64)
-        self.slots = np.zeros((7, depth), np.int64)
+        self.requests = np.zeros((REQUEST_WORDS, depth), np.int64)
+        self.state = np.zeros(STATE_WORDS, np.int64)
 
     def destroy(self) -> None:
         """Return the context to the kernel; waits for requests in flight."""
