@@ -1,1 +1,1 @@
-"""SSIJ, and the structures that only it has."""
+"""SSIJ, and the structures that only it uses."""

@@ -1,9 +1,9 @@
-"""Frames that pages of R and stream tuples share: whoever needs memory takes a frame, whoever is done gives it back.
+"""Frames that pages of R and stream tuples share: each takes a frame when it needs memory, and frees it when done.
 
-One block of memory is cut into frames of a page each. A frame holds a cached page, or a piece of a *log*: records that
-are appended one after another, walked in that order, and given up together. Which frame is what changes all the time,
-so memory moves between pages and tuples without being allocated or copied (SSIJ §IV-A). Records lie at multiples of
-eight bytes and never cross a frame; an *address* is their place in the block, in words of eight bytes.
+One block of memory is divided into frames of a page each. A frame holds a cached page, or a part of a *log*: records
+that are appended, read in this order, and freed together. The use of a frame changes constantly, so memory moves
+between pages and tuples without being allocated or copied (SSIJ §IV-A). Records begin at multiples of eight bytes and
+never cross a frame boundary. An *address* is a record's position in the block, in words of eight bytes.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Pool(NamedTuple):
     state: Ints
 
 
-# Kernels take the arrays they need, not the whole pool: looking an array up in a tuple counts references, and inside a
-# loop that costs more than what is done with it.
+# Kernels take the arrays that they need, not the whole pool: getting an array from a tuple counts references, which in
+# a loop costs more than the work itself.
 
 
 @inner_kernel
@@ -52,7 +52,7 @@ def frames_left(state: Ints) -> Int:
 
 @inner_kernel
 def fits(used: Slots, state: Ints, log: Ints, size: Int) -> bool:
-    """Say whether a record of ``size`` bytes fits into the last frame of a log."""
+    """Return whether a record of ``size`` bytes fits into the last frame of a log."""
     fitting: bool = log[FRAMES] > 0 and used[log[BACK]] + size <= state[BYTES]
     return fitting
 
@@ -61,7 +61,7 @@ def fits(used: Slots, state: Ints, log: Ints, size: Int) -> bool:
 def reserve_bytes(free: Slots, after: Slots, used: Slots, state: Ints, log: Ints, size: Int, spare: Int) -> Int:
     """Make room for a record of ``size`` bytes at the end of a log; return its first byte.
 
-    Returns -1 if that takes a frame and there are no more than ``spare`` to take.
+    Returns -1 if this needs a new frame and at most ``spare`` frames are left.
     """
     if not fits(used, state, log, size):
         if frames_left(state) <= spare:
@@ -87,14 +87,14 @@ def reserve_bytes(free: Slots, after: Slots, used: Slots, state: Ints, log: Ints
 
 @inner_kernel
 def reserve(free: Slots, after: Slots, used: Slots, state: Ints, log: Ints, size: Int, spare: Int) -> Int:
-    """Make room as `reserve_bytes` does, for a multiple of eight bytes; return the record's address, or -1."""
+    """Same as `reserve_bytes`, for a multiple of eight bytes; return the record's address, or -1."""
     address: Int = reserve_bytes(free, after, used, state, log, size, spare) >> 3
     return address
 
 
 @inner_kernel
 def walk(after: Slots, used: Slots, frame: Int, offset: Int) -> tuple[Int, Int]:
-    """Return frame and offset of the record at a place, which may be past the end of its frame; -1 is the end."""
+    """Return frame and offset of the record at a position, which may be past the end of its frame; -1 is the end."""
     while frame >= 0 and offset >= used[frame]:
         frame = np.int64(after[frame])
         offset = np.int64(0)
@@ -103,7 +103,7 @@ def walk(after: Slots, used: Slots, frame: Int, offset: Int) -> tuple[Int, Int]:
 
 @inner_kernel
 def free_up_to(free: Slots, after: Slots, state: Ints, log: Ints, frame: Int) -> None:
-    """Give the frames of a log back, from its front up to, and not including, ``frame`` (-1: all)."""
+    """Free the frames of a log from its front up to ``frame``, which is not freed (-1: free all)."""
     front = log[FRONT] if log[FRAMES] > 0 else np.int64(-1)
     while front != frame:
         free[state[FREE]] = front
@@ -122,25 +122,25 @@ def _clear(free: Slots, after: Slots, state: Ints, log: Ints) -> None:
 
 
 class FramePool:
-    """A block of frames and who has them.
+    """A block of frames and their owners.
 
     Parameters
     ----------
     frames
-        One frame a row, from `Device.allocate`, so that pages can be read into them.
+        One frame per array row, from `Device.allocate`, so that pages can be read into them.
     log_limit
-        Frames that logs may hold together; by default all of them.
+        Maximum frames that logs hold together; by default all.
 
     Notes
     -----
-    Holds the frames and `bytes_per_frame` for each. Taking a frame, and giving one back, takes constant time: free
-    frames are a stack. Nothing here reads from R.
+    Holds the frames and `bytes_per_frame` for each. A frame is taken or freed in constant time: free frames are a
+    stack. This class does not read from R.
     """
 
     bytes_per_frame = 12
-    """What a frame costs beside its own bytes."""
+    """Bytes of a frame in addition to its page."""
     most_bytes = (1 << 34) - (1 << 20)
-    """Addresses are 31 bits wide, and a few are taken."""
+    """Maximum bytes of a pool: addresses have 31 bits, and a few values are reserved."""
 
     def __init__(self, frames: Bytes, log_limit: int | None = None) -> None:
         self.frames = frames
@@ -161,40 +161,40 @@ class FramePool:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays, lent frames left out."""
+        """Bytes of all arrays, without lent frames."""
         bookkeeping = self.arrays.free.nbytes + self.arrays.after.nbytes + self.arrays.used.nbytes
         return int((self.count - self.lent) * self.frame_bytes + bookkeeping)
 
     @property
     def free(self) -> int:
-        """Frames that nobody has."""
+        """Number of free frames."""
         return int(self.arrays.state[FREE])
 
     @property
     def logged(self) -> int:
-        """Frames that logs have."""
+        """Number of frames that logs hold."""
         return int(self.arrays.state[LOGGED])
 
     @property
     def left_for_logs(self) -> int:
-        """Frames that logs may still take."""
+        """Number of frames that logs may still take."""
         return int(frames_left(self.arrays.state))
 
     @property
     def lent(self) -> int:
-        """Frames whose memory was given to something else."""
+        """Number of frames whose memory was lent to other parts of the budget."""
         return self._lent.size
 
     def limit_logs(self, frames: int) -> None:
-        """Let logs hold so many frames together at most, from now on; what they hold already stays. Constant time."""
+        """Set the maximum frames that logs hold together; frames that they already hold stay. Constant time."""
         self.arrays.state[LIMIT] = frames
 
     def lend(self, count: int) -> None:
-        """Give the memory of ``count`` free frames back to the system, so that something else can have it.
+        """Return the memory of ``count`` free frames to the system, so that it can be used for something else.
 
-        Takes ``n log n`` for n frames, and a system call for each run of them.
+        Takes ``n log n`` time for n frames, and one system call per run of adjacent frames.
         """
-        assert 0 <= count <= self.free, f"{count} frames asked for, {self.free} are free"
+        assert 0 <= count <= self.free, f"{count} frames requested, {self.free} are free"
         state, free = self.arrays.state, self.arrays.free
         taken = np.sort(free[state[FREE] - count : state[FREE]])
         state[FREE] -= count
@@ -204,14 +204,14 @@ class FramePool:
                 _discard(self.frames, int(run[0]), int(run[-1]) + 1)
 
     def take_back(self, count: int) -> None:
-        """Have ``count`` lent frames back: time in all that are lent; their memory comes when they are written to."""
+        """Take ``count`` lent frames back, in time linear in all lent frames; writing allocates memory."""
         state = self.arrays.state
         self.arrays.free[state[FREE] : state[FREE] + count] = self._lent[:count]
         state[FREE] += count
         self._lent = self._lent[count:]
 
     def check(self, logs: list[FrameLog], others: Slots) -> None:
-        """Assert that every frame is free, lent, in one of the logs, or among ``others``; ``n log n`` for n frames."""
+        """Assert that every frame is free, lent, in one of the logs, or in ``others``; ``n log n`` for n frames."""
         held = [self.arrays.free[: self.free], self._lent, others, *(log.frames() for log in logs)]
         everyone = np.sort(np.concatenate(held))
         assert np.array_equal(everyone, np.arange(self.count)), f"{everyone.size} frames accounted for of {self.count}"
@@ -221,8 +221,9 @@ class FramePool:
 class FrameLog:
     """Records in frames of a pool, appended at the back.
 
-    Holds five numbers beside its frames. To append takes constant time; to walk, time in what is passed. A frame is
-    used up to where the next record does not fit, so up to one record's length of it is left empty.
+    Holds five numbers in addition to its frames. Appending takes constant time; walking takes time linear in the
+    records that it passes. A frame is filled until the next record does not fit, so less than one record's length of it
+    remains empty.
     """
 
     def __init__(self, pool: FramePool) -> None:
@@ -233,7 +234,7 @@ class FrameLog:
         return int(self.state[COUNT])
 
     def frames(self) -> Slots:
-        """Return the frames of the log, in order; a step of Python for each, so for checks."""
+        """Return the frames of the log, in order; loops in Python, so only for checks."""
         frames = np.empty(int(self.state[FRAMES]), np.int32)
         frame = int(self.state[FRONT])
         for i in range(frames.size):
@@ -242,13 +243,13 @@ class FrameLog:
         return frames
 
     def clear(self) -> None:
-        """Give all records up: time in the frames, not in the records."""
+        """Free all records, in time linear in the frames, not in the records."""
         pool = self.pool.arrays
         _clear(pool.free, pool.after, pool.state, self.state)
 
 
 def _discard(frames: Bytes, first: int, last: int) -> None:
-    """Drop the memory behind some frames; they read as zeros until they are written again."""
+    """Release the memory of some frames; they read as zeros until they are written again."""
     owner: object = frames
     while isinstance(owner, np.ndarray):
         block, owner = owner, owner.base

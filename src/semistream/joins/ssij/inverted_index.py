@@ -1,7 +1,7 @@
-"""The inverted index of SSIJ: for each page of R that is wanted, the tuples that wait for it.
+"""The inverted index of SSIJ: for each wanted page of R, the tuples that wait for it.
 
-A wanted page has an entry, a waiting tuple a node for each page it waits for; both lie in logs of frames, so that what
-waits takes memory away from cached pages, and gives it back.
+A wanted page has an entry, and a waiting tuple has a node for each page that it waits for. Both are in logs of frames,
+so waiting tuples take memory from cached pages, and return it.
 
 ::
 
@@ -9,13 +9,13 @@ waits takes memory away from cached pages, and gives it back.
     node      0  u32 tuple's address                | 4  u32 node before
     follower  0  u32 follower before, in units of four bytes | 4  the tuple's row, padded to 4
 
-Tuples of the same key wait for the same pages. Only the first of them, the leader, has a record and nodes; the others
-follow it, with no more than their row. So if R has many rows of a key, on several pages, what a waiting tuple takes
-does not grow with their number.
+Tuples of the same key wait for the same pages. Only the first of them, the leader, has a record and nodes. The others
+follow it and store only their row. So if R has many rows of a key, on several pages, the memory of a follower does not
+grow with the number of pages.
 
-Two compiled passes do the joining: `serve_cached`, over stream tuples whose page is in memory or not (Algorithm 1,
+Two compiled passes perform the join: `serve_cached`, over stream tuples whose page is in memory or not (Algorithm 1,
 lines 3 to 20), and `serve_waiting`, over pages just read (Algorithm 2, line 10). Both stop when the room for pairs is
-used up, and go on where they stopped.
+used up, and continue where they stopped.
 """
 
 from __future__ import annotations
@@ -50,42 +50,42 @@ __all__ = ["InvertedIndex", "Served"]
 
 
 class Served(NamedTuple):
-    """What a pass did."""
+    """Result of a pass."""
 
     status: int
     pairs: int
     alone: int
-    """Tuples that have met all of their pages and no partner."""
+    """Tuples that were joined with all of their pages and have no match."""
     hits: int
-    """Tuples that left, served by cached pages alone."""
+    """Tuples that left and needed only cached pages."""
     finished: int
     """Tuples that left."""
     waiting: int
-    """Tuples put into the stream buffer."""
+    """Tuples added to the stream buffer."""
     probes: int
     late: int
     """Tuples that left after their deadline."""
 
 
 class InvertedIndex:
-    """Stream tuples that wait (the stream buffer), and what they wait for.
+    """Waiting stream tuples (the stream buffer), and the pages that they wait for.
 
     Parameters
     ----------
     pool
-        Where memory comes from; which pages are cached, whoever calls says.
+        The frames for all data. The caller passes which pages are cached.
     shape
         Layout of the stream's tuples.
     stride, ordered
-        Of R's pages: bytes of a row, and whether its rows are in the order of their keys.
+        Of R's pages: bytes of a row, and whether rows are ordered by key.
     unique
-        Whether R has one row a key. Tuples then share little, and none looks for another to follow, except beside it.
+        Whether R has one row per key. Then tuples share little, and a tuple only follows its direct predecessor.
 
     Notes
     -----
-    Holds 16 bytes a wanted page; a tuple that leads its record (`TupleShape.size_of`) and 8 bytes for each page it
-    waits for; a tuple that follows its row and 4 bytes, padded to 4. All of it lies in frames of the pool. Nothing
-    here reads from R: pages come in memory.
+    Holds 16 bytes per wanted page; for a leader its record (`TupleShape.size_of`) and 8 bytes per page that it waits
+    for; for a follower its row and 4 bytes, padded to 4. All of it is in frames of the pool. This class does not read
+    from R: pages are passed in memory.
     """
 
     def __init__(self, pool: FramePool, shape: TupleShape, stride: int, ordered: bool, unique: bool) -> None:
@@ -98,25 +98,25 @@ class InvertedIndex:
         self._entries = FrameLog(pool)
         self.buffer = TupleLog(pool, shape)
         self._followers = FrameLog(pool)
-        # kernels get them as rows of one array
+        # Kernels take the states as rows of one array.
         self._states = np.stack([log.state for log in self.logs])
         for row, log in enumerate(self.logs):
             log.state = self._states[row]
         self.earliest = np.array([np.inf])
-        """The first deadline of the tuples that wait."""
+        """The earliest deadline of the waiting tuples."""
 
     def __len__(self) -> int:
-        """Return the number of tuples that wait."""
+        """Return the number of waiting tuples."""
         return len(self.buffer) + len(self._followers)
 
     @property
     def wanted(self) -> int:
-        """Pages that tuples wait for."""
+        """Number of pages that tuples wait for."""
         return len(self._entries)
 
     @property
     def logs(self) -> list[FrameLog]:
-        """The logs that hold it all."""
+        """The logs that hold all data."""
         return [self.buffer, self._nodes, self._entries, self._followers]
 
     def serve_cached(
@@ -132,9 +132,9 @@ class InvertedIndex:
     ) -> Served:
         """Join tuples with cached pages, and let them wait for the others.
 
-        For each tuple and page of its span, beside a step a pair: a binary search in a page that is
-        cached, or a node in the list of one that is not, for which up to `SEARCHED` of the list are looked at. Tuples
-        in the order of their keys save searches, and follow one another.
+        Costs one step per pair. In addition, for each tuple and page of its span: a binary search in a cached page, or
+        a node in the list of a page that is not cached, after checking up to `SEARCHED` tuples of the list. Tuples
+        ordered by key need fewer searches, and follow one another.
 
         Parameters
         ----------
@@ -143,11 +143,11 @@ class InvertedIndex:
         tuples, spans
             Addresses of the tuples, and the pages of each (`Spans`).
         now
-            What deadlines are compared with.
+            The time to compare deadlines with.
         cursor
-            `start` to begin with; moved.
+            `start` for the first call; updated.
         pairs, alone
-            Filled with the pairs found, and with tuples that have no partner.
+            Filled with the pairs found, and with tuples that have no match.
         """
         return Served(
             *passes.serve_cached(
@@ -159,13 +159,13 @@ class InvertedIndex:
     def serve_waiting(
         self, cache: Cache, pages: Ints, frames: Bytes, now: float, cursor: Ints, pairs: Pairs, copies: Bytes
     ) -> Served:
-        """Join pages just read with the tuples that wait for them; others among them are passed over.
+        """Join pages just read with the tuples that wait for them; pages that no tuple waits for are skipped.
 
-        A binary search for each leader in the list of a page, a step for each pair, and a copy of each row of R that
-        has one; followers of a leader cost a step a pair.
+        Costs a binary search per leader in the list of a page, one step per pair, also for followers, and a copy of
+        each matched row of R.
 
-        Pairs of several calls may be gathered, since R's rows are copied to ``copies``: ``pairs`` of what is returned
-        counts all of them. `next_pages` moves the cursor on to other pages, `next_pairs` forgets the pairs.
+        R's rows are copied to ``copies``, so pairs of several calls can be collected: ``pairs`` of the result counts
+        all of them. `next_pages` moves the cursor to other pages; `next_pairs` discards the pairs.
         """
         return Served(
             *passes.serve_waiting(
@@ -191,57 +191,57 @@ class InvertedIndex:
 
     @staticmethod
     def next_pairs(cursor: Ints) -> None:
-        """Begin to gather pairs anew."""
+        """Discard the collected pairs."""
         cursor[[W_PAIRS, W_BYTES, W_LAST]] = 0, 0, -1
 
     def utilities(self, cache: Cache, pages: Ints | Slots, utility: Scores) -> Scores:
-        """Return how many tuples wait for each page, a step a page; ``utility`` is what they are written to."""
+        """Return how many tuples wait for each page, in one step per page; the result is written to ``utility``."""
         lists.list_utilities(self.pool.arrays, cache.place, pages, utility)
         return utility[: pages.size]
 
     def tally(self, cache: Cache, prefix: int, shift: int, counts: Ints) -> None:
-        """Count wanted pages by some bits of their utility, a step a page; see `PageCache.decide`."""
+        """Count wanted pages by some bits of their utility, in one step per page; see `PageCache.decide`."""
         lists.tally_utilities(self.pool.arrays, cache.place, self._entries.state, prefix, shift, counts)
 
     @staticmethod
     def pages_went(cursor: Ints) -> None:
-        """Amid `serve_cached`: tuples to come may have to wait for pages that the leader found cached."""
+        """Record, during `serve_cached`, that pages were evicted: later tuples may wait for pages that a leader had."""
         cursor[LEADER] = PAGES_WENT
 
     def suspend(self, cursor: Ints) -> None:
-        """Before a join phase amid `serve_cached`: the tuple at hand will not have met all of its pages by its end."""
+        """Mark, before a join phase during `serve_cached`, that the current tuple will still need more pages."""
         if cursor[RECORD] >= 0:
             self.pool.arrays.halves[2 * cursor[RECORD]] |= np.uint32(PARTIAL)
 
     def resume(self, cursor: Ints) -> None:
-        """After that join phase, before `clear`: the tuple at hand will be put into the buffer again, if need be."""
+        """Restore the cursor after that join phase, before `clear`: the current tuple is added to the buffer again."""
         if cursor[RECORD] >= 0:
             matched = self.pool.arrays.halves[2 * cursor[RECORD]] & np.uint32(MATCHED)
             cursor[HAS_MATCHED] |= np.int64(matched > 0)
             cursor[RECORD] = -1
 
     def unmatched(self, place: Ints, most: int) -> Ints:
-        """Return where the rows of tuples begin that met no partner; ``place`` is `begin` at first and is moved.
+        """Return the starts of the rows of tuples without a match; ``place`` is `begin` at first, and is updated.
 
-        Up to ``most`` at a time, none at the end; in all, a step for each leader and each tuple found.
+        Returns up to ``most`` per call, none at the end. In total, one step per leader and per tuple found.
         """
         return lists.list_unmatched(self.pool.arrays, self.shape.array, place, most)
 
     def begin(self) -> Ints:
-        """Return the place of the first tuple, for `unmatched`."""
+        """Return the position of the first tuple, for `unmatched`."""
         state = self.buffer.state
         return np.array([state[FRONT] if len(self.buffer) else -1, state[OFFSET], -1], np.int64)
 
     def clear(self) -> None:
-        """Flush the stream buffer, all of whose tuples were joined: time in its frames, not in its tuples."""
+        """Empty the stream buffer after all its tuples were joined, in time linear in its frames, not in its tuples."""
         for log in self.logs:
             log.clear()
         self.earliest[0] = np.inf
 
     def check(self, cache: Cache) -> None:
-        """Assert that every wanted page leads to its tuples, and every tuple waits for as many pages as it says.
+        """Assert that every wanted page leads to its tuples, and that each tuple's count of pages is right.
 
-        Steps of Python for each page of R and each tuple of each list.
+        Loops in Python over the pages of R and the tuples of each list.
         """
         self.buffer.check()
         halves = self.pool.arrays.halves
@@ -267,7 +267,7 @@ class InvertedIndex:
         assert sum(map(self._following, records)) == len(self._followers), "a follower has no leader"
 
     def _following(self, record: int) -> int:
-        """Return how many tuples follow one."""
+        """Return how many tuples follow this one."""
         halves, count = self.pool.arrays.halves, 0
         follower = int(halves[2 * record + 1])
         while follower != int(NONE):

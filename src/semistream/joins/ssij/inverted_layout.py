@@ -1,6 +1,6 @@
-"""Numbers that the inverted index of SSIJ, its kernels and those who call them agree on; `inverted_index` draws it.
+"""Constants shared by the inverted index of SSIJ, its kernels and their callers; `inverted_index` shows the layout.
 
-A pass has a *cursor*, an array that says how far it has come, so that it can stop anywhere and go on.
+A pass has a *cursor*, an array with its position, so that it can stop anywhere and continue.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ NONE = np.uint32(0xFFFFFFFF)
 
 # Places in a cursor of `serve_cached`: tuple, span, page within it, row within the page or -1; the tuple's record in
 # the stream buffer, -1 if it has none, -2 if it follows another; whether it has matched, whether a cached page was
-# used; the record that tuples of the same key may follow, -1 if none, -2 if pages went while the tuple was at them.
+# used; the record that tuples of the same key may follow, -1 if none, -2 if pages were evicted during this tuple.
 TUPLE, SPAN, PAGE, ROW, RECORD, HAS_MATCHED, HAS_HIT, LEADER = 0, 1, 2, 3, 4, 5, 6, 7
 # Places in a cursor of `serve_waiting`: page, node or -1, row or -1, whether the tuple has matched; pairs and bytes of
-# rows gathered so far, and where the row gathered last was read; which of the followers is next, or -1.
+# rows collected so far, and where the last collected row was read; the next follower, or -1.
 W_PAGE, W_NODE, W_ROW, W_MATCHED, W_PAIRS, W_BYTES, W_LAST, W_MEMBER = 0, 1, 2, 3, 4, 5, 6, 7
 
 FOLLOWS, PAGES_WENT = -2, -2
 SEARCHED = 8
-"""Tuples of a page's list that are looked at for one with the same key."""
+"""Maximum tuples of a page's list that are checked for the same key."""
 
 
 class Pairs(NamedTuple):
-    """Room for pairs: the row of the stream tuple, by its first byte; R's, by its start among the pages, key and flags.
+    """Buffers for pairs: first byte of the stream tuple's row; start, key and flags of R's row in the pages.
 
-    ``kept`` is where R's row was copied to, if it has to outlive its page.
+    ``kept`` is the position of the copy of R's row, if it must outlive its page.
     """
 
     tuple_at: Ints
@@ -47,6 +47,6 @@ class Pairs(NamedTuple):
 
     @classmethod
     def empty(cls, cap: int) -> Pairs:
-        """Return room for ``cap`` pairs."""
+        """Return buffers for ``cap`` pairs."""
         numbers = np.empty((4, cap), np.int64)
         return cls(numbers[0], numbers[1], numbers[2], numbers[3], np.empty(cap, np.uint8))

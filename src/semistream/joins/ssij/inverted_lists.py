@@ -1,6 +1,6 @@
-"""The lists of SSIJ's inverted index: tuples are put into them, and found, counted and listed there.
+"""The lists of SSIJ's inverted index: kernels that add tuples, and that find, count and list them.
 
-How they lie in memory, `inverted_index` says. They are given up all at once, by clearing the logs they are in.
+`inverted_index` describes their layout in memory. All lists are freed together, by clearing their logs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["follow", "list_unmatched", "list_utilities", "row_length", "tally_ut
 
 @inner_kernel
 def row_length(flat: Bytes, start: Int) -> Int:
-    """Return the length of a row of varying length, which it begins with."""
+    """Return the length of a variable-length row, which is its first field."""
     length: Int = np.int64(flat[start]) | np.int64(flat[start + 1]) << 8
     length |= np.int64(flat[start + 2]) << 16 | np.int64(flat[start + 3]) << 24
     return length
@@ -61,7 +61,7 @@ def wait(
     record: Int,
     page: Int,
 ) -> tuple[int, Int]:
-    """Let a tuple wait for a page; return DONE or what is lacking, and the tuple's record in the stream buffer."""
+    """Let a tuple wait for a page; return DONE or NO_ROOM, and the tuple's record in the stream buffer."""
     new = place[page] == ABSENT
     needed = 0 if fits(used, state, nodes, NODE_BYTES) else 1
     if record < 0 and not fits(used, state, buffer, size):
@@ -106,7 +106,7 @@ def follow(
     source: Int,
     leader: Int,
 ) -> int:
-    """Let a tuple wait along with another of the same key; return DONE or NO_ROOM."""
+    """Let a tuple wait together with another of the same key; return DONE or NO_ROOM."""
     row = (source + shape[HEAD]) * 8
     length = shape[STRIDE] if shape[STRIDE] > 0 else row_length(flat, row)
     at = reserve_bytes(free, after, used, state, followers, (LINK_BYTES + length + 3) >> 2 << 2, 0)
@@ -143,7 +143,8 @@ def waiting_alike(
                     page = first[at] + i
                     if place[page_order[page] if page_order.size > 0 else page] < 0:
                         lacking += 1
-            # pages only go until the next join phase: it waits for as many, or for fewer if some have gone since
+            # Until the next join phase pages are only evicted: the other tuple waits for the same number of pages, or
+            # for fewer if some were evicted since.
             return record if np.int64(halves[2 * record]) // ONE_PAGE == lacking else np.int64(-1)
         node = halves[2 * node + 1]
         steps += 1
@@ -152,9 +153,9 @@ def waiting_alike(
 
 @kernel
 def list_unmatched(pool: Pool, shape: Ints, place: Ints, most: int) -> Ints:
-    """Return rows of tuples without a match, from ``place`` on, which is moved; the partial one is not finished yet.
+    """Return rows of tuples without a match, starting at ``place``, which is updated; skips the partial tuple.
 
-    ``place`` is the frame and offset of a record, and the follower that is next, or -1.
+    ``place`` is the frame and offset of a record, and the next follower, or -1.
     """
     halves, after, used, frame_bytes = pool.halves, pool.after, pool.used, pool.state[BYTES]
     found = np.empty(most, np.int64)
@@ -193,9 +194,9 @@ def list_utilities(pool: Pool, place: Slots, pages: Ints | Slots, utility: Score
 
 @kernel
 def tally_utilities(pool: Pool, place: Slots, entries: Ints, prefix: int, shift: int, tally: Ints) -> None:
-    """Count wanted pages by eight bits of their utility, a float, above ``shift``; all bits before are ``prefix``.
+    """Count wanted pages by eight bits of their utility, a float, above ``shift``; all higher bits are ``prefix``.
 
-    After a phase that failed, entries are left of pages that were read before: nobody wants these.
+    After a failed phase, entries of pages that were already read remain. These pages are not wanted, and not counted.
     """
     halves, after, used, frame_bytes = pool.halves, pool.after, pool.used, pool.state[BYTES]
     utility = np.empty(1, np.float32)

@@ -1,4 +1,4 @@
-"""The two compiled passes that join: tuples with cached pages, and pages just read with the tuples that wait."""
+"""The two compiled passes that join: tuples with cached pages, and pages just read with waiting tuples."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ def serve_cached(
     pair_tuple, pair_start, pair_key, pair_flag = pairs.tuple_at, pairs.start, pairs.key, pairs.flag
     high_at, due_at, frame_bytes, cap = shape[HIGH], shape[DUE], state[BYTES], pair_tuple.size
     row_at = shape[HEAD] * 8
-    # a follower has neither an end of its range nor a deadline of its own
+    # A follower stores neither the end of a range nor a deadline.
     alike = high_at == 0 and due_at == 0
     found, lonely, hits, finished, waiting, probes, late = 0, 0, 0, 0, 0, 0, 0
     status = DONE
     at, span, page_at, row = cursor[TUPLE], cursor[SPAN], cursor[PAGE], cursor[ROW]
     record, matched, hit, leader = cursor[RECORD], cursor[HAS_MATCHED], cursor[HAS_HIT], cursor[LEADER]
-    begin = np.int64(-1)  # the row at which the last look-up of a key found its first page
+    begin = np.int64(-1)  # row that the last look-up of this key found in its first page
     while at < tuples.size and status == DONE:
         source = tuples[at]
         low = words[source + 1]

@@ -1,14 +1,15 @@
-"""Cached pages of R, in frames of a pool that stream tuples use too (SSIJ §IV-C).
+"""Cached pages of R, in frames of a pool that stream tuples also use (SSIJ §IV-C).
 
-For every page of R there is one number: the frame that holds it, that nobody wants it, or where the list of tuples that
-wait for it begins (`InvertedIndex`). Every cached page has a score, and the page of least score goes first:
+Every page of R has one number: the frame that holds it, a mark that it is neither cached nor wanted, or the position of
+its list of waiting tuples (`InvertedIndex`). Every cached page has a score, and the page with the lowest score is
+evicted first:
 
 utility
-    Score: stream tuples that the page was joined with since the last join phase. Before pages are read their utility is
-    known too, since tuples wait for them; so which pages stay is decided once, up front: of all cached and wanted
-    pages those of largest utility, as many as there is memory for.
+    Score: number of stream tuples that the page was joined with since the last join phase. The utility of a page that
+    is about to be read is also known, because tuples wait for it. So it is decided once, before reading, which pages
+    stay: the cached and wanted pages with the highest utility that fit into memory.
 lru
-    Score: when the page was last used. Pages just read are the most recent, and push out pages that serve more.
+    Score: time of the last use. Pages just read are the most recent, and evict pages that serve more tuples.
 none
     Nothing is cached.
 """
@@ -29,11 +30,12 @@ __all__ = ["ABSENT", "Cache", "PageCache", "Replacement", "Tally", "Verdict", "t
 Replacement = Literal["utility", "lru", "none"]
 
 ABSENT = -1
-"""Place of a page that is not cached and not wanted; below that, ``WANTED - address`` of its entry."""
+"""Place of a page that is neither cached nor wanted. The place of a wanted page is ``WANTED`` minus the address of its
+entry."""
 WANTED = -2
 
-# Places in the state: pages cached, pages at most, a counter of uses, whether scores are times of use; the next frame
-# of the ring to be replaced, and frames in the ring.
+# Places in the state: pages cached, maximum pages, a counter of uses, whether scores are times of use; the next frame
+# of the ring to replace, and frames in the ring.
 HELD, MOST, TICK, BY_TIME, NEXT, IN_RING = 0, 1, 2, 3, 4, 5
 
 
@@ -43,16 +45,16 @@ class Cache(NamedTuple):
     place: Slots  # of each page of R
     page: Slots  # of each frame: the page in it, or -1
     score: Scores  # of each frame
-    ring: Slots  # frames to be replaced, in this order
+    ring: Slots  # frames to replace, in this order
     state: Ints
 
 
 Tally: TypeAlias = Callable[[Cache, int, int, Ints], None]
-"""Adds to 256 counters how many wanted pages have each value of the eight bits above a shift, by those before them."""
+"""Adds wanted pages to 256 counters, one for each value of the eight bits above a shift, for given higher bits."""
 
 
 class Verdict(NamedTuple):
-    """Which wanted pages stay: those of more utility than ``threshold``, and so many of exactly that much."""
+    """Which wanted pages stay: all with a utility above ``threshold``, and ``ties`` pages with exactly this utility."""
 
     threshold: float
     ties: Ints
@@ -92,11 +94,11 @@ def _take_frame(pool: Pool, cache: Cache) -> Int:
             state[IN_RING] += 1
         return frame
     if state[BY_TIME] and state[NEXT] == state[IN_RING]:
-        state[NEXT] = 0  # the longest unused are now the first that this phase has read
+        state[NEXT] = 0  # least recently used are now the pages that this phase read first
     while state[NEXT] < state[IN_RING]:
         frame = cache.ring[state[NEXT]]
         state[NEXT] += 1
-        if cache.page[frame] >= 0:  # else it has made way for stream tuples meanwhile
+        if cache.page[frame] >= 0:  # otherwise its page was evicted for stream tuples meanwhile
             cache.place[cache.page[frame]] = ABSENT
             return frame
     return -1
@@ -106,7 +108,7 @@ def _take_frame(pool: Pool, cache: Cache) -> Int:
 def _settle(
     pool: Pool, cache: Cache, pages: Ints, read: Bytes, utility: Scores, threshold: float, ties: Ints
 ) -> tuple[int, int]:
-    """Keep or drop pages that were read and joined; return how many were kept and how many nobody had wanted."""
+    """Keep or drop pages that were read and joined; return how many were kept and how many were not wanted."""
     kept, between = 0, 0
     place, size, flat = cache.place, pool.state[BYTES], read.reshape(-1)
     for i in range(pages.size):
@@ -133,7 +135,7 @@ def _settle(
 
 @kernel
 def list_wanted(place: Slots, begin: int, wanted: Slots) -> int:
-    """Write the pages that tuples wait for into ``wanted``, ascending from ``begin`` on; return how many found room."""
+    """Write the pages that tuples wait for into ``wanted``, ascending from ``begin``; return how many were written."""
     count = 0
     for page in range(begin, place.size):
         if count == wanted.size:
@@ -146,7 +148,7 @@ def list_wanted(place: Slots, begin: int, wanted: Slots) -> int:
 
 @kernel
 def _tally(cache: Cache, prefix: int, shift: int, counts: Ints) -> None:
-    """Count cached pages by eight bits of their score above ``shift``; all bits before are ``prefix``."""
+    """Count cached pages by eight bits of their score above ``shift``; all higher bits are ``prefix``."""
     bits = cache.score.view(np.uint32)
     for frame in range(bits.size):
         pattern = np.int64(bits[frame])
@@ -155,9 +157,9 @@ def _tally(cache: Cache, prefix: int, shift: int, counts: Ints) -> None:
 
 
 def _largest(cache: Cache, tally: Tally, room: int) -> tuple[np.float32, int]:
-    """Return the least of the ``room`` largest utilities, cached and wanted, and how many of them are that small.
+    """Return the lowest of the ``room`` highest utilities, cached and wanted, and how many of them have this value.
 
-    Floats that are not negative are ordered as their bits are, so these are found eight at a time.
+    Non-negative floats have the same order as their bits, so the value is found eight bits at a time.
     """
     prefix = 0
     for shift in (24, 16, 8, 0):
@@ -172,7 +174,7 @@ def _largest(cache: Cache, tally: Tally, room: int) -> tuple[np.float32, int]:
 
 
 class PageCache:
-    """Pages in memory, by score.
+    """Pages in memory, evicted by score.
 
     Parameters
     ----------
@@ -183,12 +185,12 @@ class PageCache:
     replacement
         ``"utility"``, ``"lru"`` or ``"none"``; see the module's description.
     limit
-        Pages at most; by default as many as there are frames.
+        Maximum pages; by default the number of frames.
 
     Notes
     -----
-    Holds `bytes_per_frame` for each frame and `bytes_per_page` for each page of R; pages lie in frames of the pool.
-    Whether a page is cached, and where, is one look into an array. Nothing here reads from R.
+    Holds `bytes_per_frame` for each frame and `bytes_per_page` for each page of R; the pages are in frames of the pool.
+    Looking up a page reads one array element. This class does not read from R.
     """
 
     bytes_per_frame = 12
@@ -211,11 +213,11 @@ class PageCache:
         )
         self._share = 1.0
         self.evictions = 0
-        """Pages that made way for stream tuples."""
+        """Pages that were evicted for stream tuples."""
         self.kept = 0
         """Pages that were kept after they were read."""
         self.between = 0
-        """Pages read only because they lay between wanted ones."""
+        """Pages that were read only because they are between wanted ones."""
 
     def __len__(self) -> int:
         """Return the number of pages cached."""
@@ -223,20 +225,20 @@ class PageCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays, frames left out: they are the pool's."""
+        """Bytes of the arrays, without the frames, which belong to the pool."""
         return sum(array.nbytes for array in self.arrays[:-1])
 
     def frames(self) -> Slots:
-        """Return the frames that hold pages; time in all frames."""
+        """Return the frames that hold pages, in time linear in all frames."""
         return np.flatnonzero(self.arrays.page >= 0).astype(np.int32)
 
     def tick(self) -> None:
-        """Let time go on, as far as `"lru"` can tell it; uses are counted anew if a join phase is over."""
+        """Advance the time for `"lru"`; after a join phase, restart counting uses."""
         self.count_anew()
         self.arrays.state[TICK] += 1
 
     def evict(self, count: int) -> int:
-        """Let the pages of least score go, up to ``count``; return how many went. Time in all frames."""
+        """Evict up to ``count`` pages, lowest score first; return how many. Takes time linear in all frames."""
         frames = self.frames()
         if count < frames.size:
             frames = frames[np.argpartition(self.arrays.score[frames], count)[:count]]
@@ -245,28 +247,28 @@ class PageCache:
         return int(frames.size)
 
     def forget(self, pages: Ints) -> None:
-        """Let pages go that are not what they were, as after an update of R; those not cached are passed over."""
+        """Evict pages that have changed, for example after an update of R; pages that are not cached are skipped."""
         place = self.arrays.place[np.unique(pages[pages < self.arrays.place.size])]
         _evict(self.pool.arrays, self.arrays, place[place >= 0])
 
     def limit(self, pages: int) -> None:
-        """Hold so many pages at most from now on; of those that are too many, the least go. Time in all frames."""
+        """Set the maximum number of pages, and evict the excess. Takes time linear in all frames."""
         if self.replacement != "none":
             self.arrays.state[MOST] = pages
             self.evict(max(0, len(self) - pages))
 
     def resize(self, pages: int) -> None:
-        """Follow R when it has more pages."""
+        """Make room for more pages of R."""
         more = np.full(max(0, pages - self.arrays.place.size), ABSENT, np.int32)
         self.arrays = self.arrays._replace(place=np.concatenate([self.arrays.place, more]))
 
     def decide(self, wanted: int, tally: Tally) -> Verdict:
-        """Decide, before anything is read, which cached pages are to be replaced and which wanted ones to be kept.
+        """Decide, before anything is read, which cached pages to replace and which wanted pages to keep.
 
-        The utility of a ``wanted`` page, which is going to be read, is the tuples that wait for it (ToKeep and
-        ToRemove, Algorithm 2, line 1). Cached pages of equal utility stay: they need not be copied. Time in the number
-        of frames and of wanted pages, which are counted four times and not listed; with ``"lru"``, cached pages are
-        sorted.
+        The utility of a wanted page, which is about to be read, is the number of tuples that wait for it (ToKeep and
+        ToRemove, Algorithm 2, line 1). Cached pages of equal utility stay, because they need not be copied. Takes time
+        linear in the frames and in the ``wanted`` pages, which are counted four times and not listed. With ``"lru"``,
+        cached pages are sorted.
         """
         self.count_anew()
         state, frames = self.arrays.state, self.frames()
@@ -291,24 +293,24 @@ class PageCache:
         self.arrays.state[IN_RING] = frames.size
 
     def settle(self, pages: Ints, read: Bytes, utility: Scores, verdict: Verdict) -> None:
-        """Keep or drop pages ``read``, all of whose tuples were joined, as was decided.
+        """Keep or drop pages ``read``, all of whose tuples were joined, as decided.
 
-        Pages that nobody wanted are dropped at once. A copy of each page that is kept, constant time for each other.
+        Pages that were not wanted are dropped. Each page that is kept is copied; the others take constant time.
         """
         kept, between = _settle(self.pool.arrays, self.arrays, pages, read, utility, verdict.threshold, verdict.ties)
         self.kept += kept
         self.between += between
 
     def age(self, share: float) -> None:
-        """Keep a share of each page's utility for the time to come; 0 clears it, as the paper does.
+        """Keep a share of each page's utility after a join phase; 0 clears it, as the paper does.
 
-        Not before pages are used again: those that make way for tuples which came in the join phase are the least of
-        it, as in the paper, where they go while it lasts (§IV-C).
+        This takes effect when pages are used again. Until then, tuples that arrived during the join phase evict the
+        pages with the lowest utility of that phase, as in the paper, which evicts them during the phase (§IV-C).
         """
         self._share = share
 
     def count_anew(self) -> None:
-        """Let `age` have its effect: time in all frames if it was called since the last time, else none."""
+        """Apply `age`, in time linear in all frames, if it was called since the last time."""
         if self._share < 1.0 and not self.arrays.state[BY_TIME]:
             np.multiply(self.arrays.score, np.float32(self._share), out=self.arrays.score)
         self._share = 1.0

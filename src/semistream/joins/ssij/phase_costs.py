@@ -1,8 +1,8 @@
-"""What a join phase will cost, so that it begins early enough for the deadlines of its tuples (SSIJ §IV-F).
+"""Estimates the cost of a join phase, so that it begins early enough for the deadlines of its tuples (SSIJ §IV-F).
 
-At first each wanted page is taken to cost a random read. After some phases over about as many pages, what counts is the
-worst that one of them has cost, and some more: the next one may cost more than any before it, and tuples that come just
-before it begins bring pages of their own.
+At first each wanted page is assumed to cost a random read. After some phases with about the same number of pages, the
+estimate is the highest cost of one of them, plus a margin: the next phase may cost more than any before, and tuples
+that arrive just before it begins add pages.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import math
 
 __all__ = ["PhaseCosts"]
 
-_STEPS_AN_OCTAVE = 4
-_MARGIN = 1.15
+_STEPS_AN_OCTAVE = 4  # classes of phases per doubling of pages
+_MARGIN = 1.15  # estimates are higher than the worst observation by this factor
 _SURE = 4
-"""Phases of a similar size after which the worst of them is a guide: one or two may have been cheap by chance."""
+"""Phases of a similar size after which the worst of them is trusted: one or two may have been cheap by chance."""
 
 
 class PhaseCosts:
@@ -25,7 +25,7 @@ class PhaseCosts:
     seek, transfer
         Seconds of a seek, and of the transfer of one page.
     page_count, max_scan
-        Pages of R, and of the longest run: no read plan costs more than all of R in such runs.
+        Pages of R, and of the longest run: no read plan costs more than reading all of R in such runs.
 
     Examples
     --------
@@ -39,9 +39,9 @@ class PhaseCosts:
 
     Notes
     -----
-    Numbers of pages are similar if they differ by less than a fifth (a quarter of an octave). Within that, the worst
-    cost and the worst cost a page are both kept, and the estimate is the larger of what they say, and 15 % more. Both
-    calls take constant time; held are three numbers for each class of phases seen, four classes an octave.
+    Phases with similar numbers of pages (within a quarter of an octave, less than a fifth) form a class. For each class
+    the highest cost and the highest cost per page are kept; the estimate is the larger result of the two, plus 15 %.
+    Both methods take constant time. Three numbers are kept for each observed class, with four classes per octave.
     """
 
     def __init__(self, *, seek: float, transfer: float, page_count: int, max_scan: int) -> None:
@@ -60,7 +60,7 @@ class PhaseCosts:
         return _MARGIN * worst
 
     def observe(self, pages: int, seconds: float) -> None:
-        """Remember what a join phase has cost."""
+        """Record the cost of a join phase."""
         if pages > 0:
             phases, cost, cost_a_page = self._worst.get(self._class(pages), (0, 0.0, 0.0))
             self._worst[self._class(pages)] = phases + 1, max(cost, seconds), max(cost_a_page, seconds / pages)

@@ -1,4 +1,4 @@
-"""Pages of a read plan, as many at a time as there are frames to read them into."""
+"""Reads the pages of read plans, at most one buffer of frames at a time."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class ReadBuffer:
     relation
         R.
     frames
-        The buffer, a page a row.
+        The buffer, one page per array row.
     buffers
-        1; or 2, so that a thread reads the next pages into one half while those in the other are joined.
+        1; or 2, so that a thread reads the next pages into one half while the pages in the other are joined.
 
     Notes
     -----
-    Holds 8 bytes a frame beside the frames.
+    Holds 8 bytes per frame in addition to the frames.
     """
 
     def __init__(self, relation: Relation, frames: Bytes, buffers: int) -> None:
         self.most = len(frames) // buffers
-        """Pages that come at a time."""
+        """Maximum pages per read."""
         self._relation = relation
         listed = np.empty(len(frames), np.int64)
         self._buffers = [
@@ -47,8 +47,8 @@ class ReadBuffer:
     def pages(self, plans: Iterator[ReadPlan]) -> Iterator[tuple[Ints, Bytes]]:
         """Yield the pages of some plans, some runs at a time: their ids, and a frame for each.
 
-        Each page of a plan is read once, one call of `Relation.read` for up to `most` of them; a plan is asked for when
-        the one before is used up. What was yielded holds until the next is asked for.
+        Each page of a plan is read once, with one call of `Relation.read` for up to `most` pages. A plan is requested
+        when the previous one is used up. A yielded result is valid until the next is requested.
         """
         coming: deque[tuple[Ints, Bytes, Future[None] | None]] = deque()
         lists = self._lists(plans)
@@ -66,7 +66,7 @@ class ReadBuffer:
             yield pages, frames
 
     def _lists(self, plans: Iterator[ReadPlan]) -> Iterator[tuple[Ints, Bytes]]:
-        """Yield pages to be read together, and frames for them, of one buffer after the other."""
+        """Yield pages to read together, and frames for them, alternating between the buffers."""
         buffers = itertools.cycle(self._buffers)
         for plan in plans:
             at = 0

@@ -1,4 +1,4 @@
-"""SSIJ, the semi-streaming index join (§IV): tuples in batches, pages by utility, reads by an optimal plan."""
+"""SSIJ, the semi-streaming index join (§IV): batches of tuples, pages cached by utility, reads by an optimal plan."""
 
 from __future__ import annotations
 
@@ -35,53 +35,53 @@ __all__ = ["Ssij"]
 
 
 class Ssij(Join):
-    """Stream tuples meet cached pages at once, and wait together for the pages that have to be read.
+    """Joins stream tuples with cached pages immediately; the others wait together for pages that must be read.
 
-    *Pending*: tuples gather in the input buffer. *Online*: a batch of them is sorted and walked through the index;
-    those whose pages are cached are joined and leave, the others go to the stream buffer, in the lists of the pages
-    they wait for. *Join*: the wanted pages are read by the cheapest plan of runs, each meets the tuples of its list,
-    and stays cached if it serves more tuples than others do. Cached pages, both buffers and the lists share one
-    block of memory: tuples that need room push out the pages of least utility, and pages return when tuples have left.
+    *Pending*: tuples collect in the input buffer. *Online*: a batch of them is sorted and looked up in the index.
+    Tuples whose pages are cached are joined and leave. The others go to the stream buffer, in the lists of the pages
+    that they wait for. *Join*: the wanted pages are read by the cheapest plan of runs. Each is joined with the tuples
+    of its list, and stays cached if it serves more tuples than other pages. Cached pages, both buffers and the lists
+    share one block of memory: tuples evict the pages of lowest utility, and pages use the room that tuples leave.
 
     Parameters
     ----------
     input_tuples
-        Tuples that gather before they are looked up (``IB_thresh``). By default 250 k, or what a tenth of the memory
-        holds. More makes the walk through the index and the cache cheaper, and tuples wait longer.
+        Tuples that collect before they are looked up (``IB_thresh``). By default 250 k, or what a tenth of the memory
+        holds. A higher value makes look-ups in index and cache cheaper, but tuples wait longer.
     buffer_tuples
         Waiting tuples that start a join phase (``SB_thresh``). By default 1 M, 400 k if memory is about one percent of
-        R or less, or what half of the memory holds. More share the reads; fewer pages are cached.
+        R or less, or what half of the memory holds. With more, more tuples share a read, but fewer pages are cached.
     input_limit
-        Tuples that `offer` takes before a turn is due; by default ``input_tuples``. More lets bursts in, at the expense
-        of cached pages.
+        Tuples that `offer` accepts before an iteration is due; by default ``input_tuples``. A higher value accepts
+        bursts, at the expense of cached pages.
     max_scan
-        Pages read in one run at most, those nobody wants included; by default 200. If given, the read buffer holds one.
+        Maximum pages of a run, including unwanted ones; by default 200. If given, the read buffer holds a whole run.
     replacement
-        ``"utility"``; or the paper's comparators ``"lru"`` and ``"none"``, which caches nothing.
+        ``"utility"``; or, for comparison with the paper, ``"lru"`` or ``"none"``, which caches nothing.
     cache_share
         None lets memory move between pages and tuples. A share, such as the paper's 0.2, 0.5 and 0.7, fixes the split.
     utility_kept
-        Share of a page's utility that it takes into the time after a join phase. 0 is the paper's: chance says which
-        pages make way for the next tuples. More estimates a steady stream better, and follows a moving one later.
+        Share of a page's utility that it keeps after a join phase. 0 is the paper's: then chance decides which pages
+        are evicted for the next tuples. More estimates a steady stream better, but follows a changing one later.
     plan
         ``"optimal"`` or ``"greedy"``.
     read_ahead
-        Whether the next pages are read, by a thread, while the last ones are joined.
+        Whether a thread reads the next pages while the previous ones are joined.
     deadline
-        None; or seconds after its offer by which each tuple is to leave; or the name of a stream column with the
-        moment (see `deadlines_of`), NULL meaning none.
+        None; or seconds after its offer by which each tuple should leave; or the name of a stream column with the
+        deadline (see `deadlines_of`), where NULL means none.
     clock
-        What deadlines are measured with; for a simulated device, its virtual clock.
+        The clock for deadlines; for a simulated device, its virtual clock.
 
     Notes
     -----
-    With deadlines, somebody must call `step` at `due` at the latest. `missed_deadlines` counts those that left later.
+    With deadlines, the caller must call `step` at `due` at the latest. `missed_deadlines` counts tuples that left late.
 
-    Departures from the paper. A batch is sorted and looked up in bounded portions. Pages are read into buffers of
-    their own, several runs at once and the next while these are joined, and copied to be kept; the read plan takes
-    linear time. A join phase begins as soon as memory is short, and a tuple that waits for more pages than fit is taken
-    through several. When deadlines press, all tuples of the input buffer are looked up, by deadline, as long as the
-    join phase still ends in time; the paper takes only those that would expire during it, and others soon after do.
+    Differences from the paper. A batch is sorted and looked up in bounded portions. Pages are read into separate
+    buffers, several runs together, the next while these are joined, and copied if they are kept. The read plan takes
+    linear time. A join phase begins as soon as memory is short, and a tuple that waits for more pages than fit takes
+    part in several. If a deadline is near, all tuples of the input buffer are looked up, by deadline, while the join
+    phase still ends in time. The paper looks up only tuples that would expire during it; others expire soon after.
 
     Examples
     --------
@@ -129,7 +129,7 @@ class Ssij(Join):
         self._greedy = plan == "greedy"
         self._utility_kept = utility_kept
         self._deadlines = Deadlines(deadline, clock)
-        # virtual time goes by while pages are read, and must not do so behind the join's back
+        # On a simulated device reading advances the virtual clock, which must happen in the join's own thread.
         ahead = read_ahead and not relation.device.simulated
         self._options = MemoryOptions(
             input_tuples, buffer_tuples, input_limit, max_scan, replacement, cache_share, read_ahead=ahead
@@ -138,8 +138,8 @@ class Ssij(Join):
         self._begun, self._early_begun = 0, 0
         self._updates: deque[tuple[Any, Any, Future[Change]]] = deque()
         self._early: deque[pa.RecordBatch] = deque()
-        self._rest: Iterator[pa.RecordBatch] = iter(())  # of a join phase that an update began,
-        self._unfinished = False  # and whether it is not at its end
+        self._rest: Iterator[pa.RecordBatch] = iter(())  # remaining results of a join phase that an update started
+        self._unfinished = False  # whether this join phase is not finished
         super().__init__(relation, **common)
 
     def _minimum(self) -> int:
@@ -160,11 +160,11 @@ class Ssij(Join):
         if codec.variable or codec.stride > memory.largest_row:
             self._largest_row = memory.largest_row
 
-    # -- what can be seen of it ---------------------------------------------------------------------------
+    # -- state and counters -------------------------------------------------------------------------------
 
     @property
     def due(self) -> float | None:
-        """The moment by which `step` must be called for all tuples to meet their deadlines; None if any time."""
+        """The time by which `step` must be called so that all tuples meet their deadlines; None if there is none."""
         return self._schedule.due if self._bound else None
 
     @property
@@ -179,12 +179,12 @@ class Ssij(Join):
 
     @property
     def early_phases(self) -> int:
-        """Those with fewer tuples than the threshold: memory was short, a deadline pressed, or no more came."""
+        """Join phases with fewer tuples than the threshold: short memory, a near deadline, or the end of the stream."""
         return self._early_begun
 
     @property
     def input_tuples(self) -> int:
-        """Tuples that gather before they are looked up."""
+        """Tuples that collect before they are looked up."""
         return self._memory.thresholds.input_tuples
 
     @property
@@ -194,14 +194,14 @@ class Ssij(Join):
 
     @property
     def frames(self) -> int:
-        """Frames of a page each that cached pages and tuples share."""
+        """Frames, of one page each, that cached pages and tuples share."""
         return self._memory.frames
 
     def caches(self, pages: Ints) -> Bools:
-        """Say of each page whether it is in memory."""
+        """Return for each page whether it is in memory."""
         return self._memory.cache.arrays.place[pages] >= 0
 
-    # -- pending: tuples come in --------------------------------------------------------------------------
+    # -- pending: tuples arrive ---------------------------------------------------------------------------
 
     def _absorb(self) -> None:
         memory, limit = self._memory, self._memory.thresholds.input_limit
@@ -214,9 +214,9 @@ class Ssij(Join):
                     return
 
     def _take_in(self, part: Tuples) -> int:
-        """Append tuples to the input buffer, cached pages making room; return how many."""
+        """Append tuples to the input buffer, evicting cached pages if needed; return how many were appended."""
         memory, schedule, rows = self._memory, self._schedule, self.stream_codec.encode(part.batch)
-        if self._phase is Phase.PENDING:  # amid a phase, pages stay where they are
+        if self._phase is Phase.PENDING:  # during other phases no page may be evicted here
             memory.make_room(memory.frames_for(memory.shape.sizes(rows.lengths)) + memory.spare)
         highs = self.condition.highs(part.batch, part.keys) if memory.shape.ranged else None
         dues = self._deadlines.of(part.batch) if schedule.timed else None
@@ -226,12 +226,12 @@ class Ssij(Join):
             schedule.came(part.keys[:count], (part.keys if highs is None else highs)[:count], dues[:count])
         return count
 
-    # -- one turn -----------------------------------------------------------------------------------------
+    # -- one iteration ------------------------------------------------------------------------------------
 
     def _step(self) -> Iterator[pa.RecordBatch]:
         while self._early:
             yield self._early.popleft()
-        with suppress(SemistreamError, OSError):  # a read may have failed; the phase below reads again, and tells
+        with suppress(SemistreamError, OSError):  # a read may have failed; the phase below reads again, and raises
             yield from self._rest
         if self._updates or self._unfinished:
             yield from self._results_of(Phase.JOIN)
@@ -244,24 +244,24 @@ class Ssij(Join):
 
     def _turn(self) -> Iterator[pa.RecordBatch]:
         if not self._bound:
-            self._install_updates()  # no tuple has come yet that has to see R as it was
+            self._install_updates()  # no tuple has arrived yet that must see the old R
         yield from super()._turn()
 
     def _results_of(self, phase: Phase) -> Iterator[pa.RecordBatch]:
-        """Run a phase, and make results of those who leave."""
-        with closing(self._run(phase)) as events:  # whatever happens to the results, the phase is over then
+        """Run a phase, and yield the results of tuples that leave."""
+        with closing(self._run(phase)) as events:  # also ends the phase if the caller stops early
             for event in events:
                 if isinstance(event, Met):
                     yield from self._joined(*event[:-1], seen=event.found)
                 elif isinstance(event, Alone):
                     yield from self._without_partner(event.stream)
                 elif self._on_match is not None:
-                    # those of a key together: tuples of several batches wait for a page
+                    # Sort by key: tuples of several batches wait for a page, and pairs of a key must be adjacent.
                     order = np.argsort(event.keys, kind="stable")
                     self._on_match(event.keys[order], event.data, event.starts[order], event.flags[order])
 
     def _run(self, phase: Phase, cursor: Ints | None = None) -> Generator[Found | Met | Alone]:
-        """Run a phase, and join phases amid it where memory is short; ``cursor`` is that of the look-up around one."""
+        """Run a phase, and join phases within it if memory is short; ``cursor`` is that of the surrounding look-up."""
         if phase is Phase.JOIN:
             if (waiting := len(self._memory.index)) == 0:
                 return
@@ -280,10 +280,10 @@ class Ssij(Join):
     # -- updates of R (§IV-E) -----------------------------------------------------------------------------
 
     def update(self, upserts: Any = None, deletes: Any = None) -> Future[Change]:
-        """Have R changed between two turns; see `Relation.apply`. May be called from any thread.
+        """Update R between two iterations; see `Relation.apply`. May be called from any thread.
 
-        The next turn first runs a join phase, so that tuples that were looked up see R as it was; all others see R as
-        it will be. The future is done when the update is installed, or holds the reason why it could not be.
+        The next iteration first runs a join phase, so that tuples that were already looked up see the old R; all others
+        see the new R. The future is done when the update is installed, or holds the error if it failed.
         """
         done: Future[Change] = Future()
         self._updates.append((upserts, deletes, done))
@@ -294,18 +294,18 @@ class Ssij(Join):
             upserts, deletes, done = self._updates.popleft()
             try:
                 done.set_result(self.relation.apply(upserts, deletes))
-            except Exception as error:  # the stream goes on; whoever wants the update is told
+            except Exception as error:  # the stream continues; the caller of update() gets the error
                 done.set_exception(error)
 
     @property
     def amid_turn(self) -> bool:
-        return self._phase is not Phase.PENDING  # its own updates come between the phases of a turn
+        return self._phase is not Phase.PENDING  # own updates are installed between the phases of an iteration
 
     def before_update(self, patch: Patch, undo: list[Undo]) -> None:
-        """Serve the tuples that wait with R as it is; results come with the next turn, or are too many: refused."""
+        """Join waiting tuples with the old R; the next iteration returns the results. Refuse if they are too large."""
         lacking = sum(size - part.bytes for part, size in self._growth(patch)) - self.budget.free
         if (too_little := self._memory.lacking_for(lacking)) > 0:
-            raise self._too_large(too_little, patch)  # too few frames for tuples to come in, wait and leave
+            raise self._too_large(too_little, patch)  # too few frames for tuples to arrive, wait and leave
         room, self._result_bytes = self._result_bytes, self._result_bytes // 2
         self._rest, self._unfinished = self._results_of(Phase.JOIN), True
         try:
@@ -325,13 +325,13 @@ class Ssij(Join):
         return [*super()._growth(patch), (page_map, max(page_map.bytes, wanted))]
 
     def _give_up(self, lacking: int, patch: Patch) -> Undo:
-        """Lend frames; the tuples that wait for pages have left by now, others may have taken too many."""
+        """Lend frames. Tuples that waited for pages have left by now; tuples in the input buffer may need too many."""
         if (undo := self._memory.lend_for_update(self.budget.free + lacking)) is None:
             raise self._must_drain(self.pending)
         return undo
 
     def after_update(self, change: Change) -> None:
-        """Forget cached pages that are not what they were."""
+        """Evict cached pages that have changed."""
         self._memory.cache.forget(change.pages)
         self._memory.follow_relation()
 
@@ -339,7 +339,7 @@ class Ssij(Join):
 
     @property
     def pending(self) -> int:
-        """Stream tuples that were offered and have not left, and updates that are not installed."""
+        """Stream tuples that were offered and have not left, plus updates to install and result batches to return."""
         return super().pending + len(self._updates) + len(self._early)
 
     @property

@@ -1,4 +1,4 @@
-"""How the memory of SSIJ is divided (§IV-A), reckoned in one place: for the join, and for its cost model."""
+"""How the memory of SSIJ is divided (§IV-A). The join and its cost model share this computation."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ __all__ = ["READ_EXTRA", "MemoryOptions", "SsijLayout", "Thresholds", "least_par
 _INPUT_TUPLES = 250_000
 _BUFFER_TUPLES = 1_000_000
 _BUFFER_TUPLES_OF_LITTLE = 400_000
-"""The paper's thresholds (Table II); the last one with memory of one percent of R."""
+"""The paper's thresholds in tuples (Table II); the last one is for memory of one percent of R."""
 
-_LEAST_FRAMES = 6
-_LEAST_PORTION = 16
-_MOST_PORTION = 1 << 16
+_LEAST_FRAMES = 6  # minimum frames for tuples to arrive, wait and leave
+_LEAST_PORTION = 16  # minimum tuples looked up together
+_MOST_PORTION = 1 << 16  # maximum tuples looked up together, in addition to the minimum
 _PORTION_BYTES = 72
-"""A tuple that is looked up: address, key, order, ends of its range, its span, and copies of these on the way."""
-_MOST_READ = 512
+"""Bytes of a tuple during its look-up: address, key, order, ends of its range, its span, and temporary copies."""
+_MOST_READ = 512  # maximum frames of the read buffer, unless max_scan needs more
 _WORTHWHILE_CALL = 2.5e-4
 _MOST_READ_PART = 4
-"""A call is to take so many seconds, if the read buffer for two takes no more than such a part of the memory."""
+"""A read call should take this many seconds, if the read buffer for two calls needs at most 1/4 of the memory."""
 _MAX_SCAN = 200
-"""The paper's longest run (Table II), where it is not said; a longer one takes memory only if it is."""
-_MOST_COPIES = 1 << 21
+"""Default pages of the longest run, from the paper (Table II). Only a value set by the user gets extra memory."""
+_MOST_COPIES = 1 << 21  # maximum bytes for copies of matched rows, in addition to one frame
 _MOST_PLANNED = 1 << 16
-"""Wanted pages of a read plan: with more it is hardly any better."""
+"""Maximum wanted pages of a read plan: with more it hardly improves."""
 _TALLY_BYTES = 256 * 8
-"""Counters of pages by their utility."""
+"""Bytes of the counters of pages by utility."""
 FRAME_EXTRA = FramePool.bytes_per_frame + PageCache.bytes_per_frame + 4
-"""What a frame costs beside its bytes; 4 for its utility among all utilities."""
+"""Bytes of a frame in addition to its page; 4 for its utility in a list of all utilities."""
 _RUN_BYTES = 12
-"""Of the read plan, for each page of the longest run."""
+"""Bytes of the read plan for each page of the longest run."""
 READ_EXTRA = 12
-"""What a frame of the read buffer costs beside its bytes."""
+"""Bytes of a frame of the read buffer in addition to its page."""
 
 
 @dataclass(frozen=True)
 class MemoryOptions:
-    """What a user may say about the memory; `Ssij` describes each."""
+    """The user's settings for the memory; `Ssij` describes each."""
 
     input_tuples: int | None = None
     buffer_tuples: int | None = None
@@ -66,12 +66,12 @@ class MemoryOptions:
 
     @property
     def least_frames(self) -> int:
-        """How many frames there must be for tuples to come in, wait and leave."""
+        """Minimum number of frames for tuples to arrive, wait and leave."""
         return math.ceil(_LEAST_FRAMES / (1.0 - (self.cache_share or 0.0)))
 
 
 def least_parts(frame: int, options: MemoryOptions) -> int:
-    """Return the least bytes of all parts but the page map, with frames of ``frame`` bytes."""
+    """Return the minimum bytes of all parts except the page map, with frames of ``frame`` bytes."""
     return (
         options.least_frames * (frame + FRAME_EXTRA)
         + (frame + READ_EXTRA)
@@ -88,25 +88,25 @@ class SsijLayout(NamedTuple):
     frame: int
     """Bytes of a frame."""
     portion: int
-    """Tuples looked up at once."""
+    """Tuples looked up together."""
     read: int
     """Frames of the read buffer."""
     buffers: int
-    """Parts of the read buffer: with two, pages are read into the one while those in the other are joined."""
+    """Parts of the read buffer: with two, pages are read into one while the pages in the other are joined."""
     copies: int
     """Bytes for copies of matched rows."""
     scan: int
     """Pages of the longest run."""
     planned: int
-    """Wanted pages that a read plan has room for."""
+    """Maximum wanted pages of a read plan."""
     frames: int
     """Frames that cached pages, both buffers and the inverted index share."""
 
     @classmethod
     def of(cls, free: int, frame: int, page_count: int, options: MemoryOptions, transfer: float = 1.0) -> SsijLayout:
-        """Divide ``free`` bytes, which are at least `least_parts`; the map of R's pages is not among them.
+        """Divide ``free`` bytes, which are at least `least_parts`; they do not include the page map.
 
-        A page takes ``transfer`` seconds: where that is little, a call costs as much as many pages, and brings more.
+        A page takes ``transfer`` seconds. If this is short, a call costs as much as many pages, and reads more of them.
         """
         spare = free - least_parts(frame, options)
         portion = _LEAST_PORTION + min(spare // 16 // _PORTION_BYTES, _MOST_PORTION)
@@ -115,7 +115,7 @@ class SsijLayout(NamedTuple):
         read = 1 + min(max(spare // 16 // each, worthwhile), _MOST_READ, max(page_count - 1, 0))
         buffers = 2 if options.read_ahead and read >= 4 else 1
         if options.max_scan is not None:
-            # a run has to fit as a whole, so who wants longer ones takes the memory from pages and tuples
+            # The read buffer must hold a whole run, so longer runs take memory from pages and tuples.
             most = 1 + spare // 2 // each
             read = max(read, min(options.max_scan * buffers, most, page_count))
         copies = frame + min(spare // 32, _MOST_COPIES)
@@ -126,7 +126,7 @@ class SsijLayout(NamedTuple):
         return first._replace(frames=min(left // (frame + FRAME_EXTRA), FramePool.most_bytes // frame))
 
     def parts(self) -> dict[str, int]:
-        """Return the bytes of each part, by the name it has in the budget."""
+        """Return the bytes of each part, by its name in the budget."""
         return {
             "look-up": self.portion * _PORTION_BYTES,
             "read buffer": self.read * (self.frame + READ_EXTRA),
@@ -137,27 +137,27 @@ class SsijLayout(NamedTuple):
 
 
 class Thresholds(NamedTuple):
-    """How many tuples make a phase begin."""
+    """Numbers of tuples at which phases begin."""
 
     input_tuples: int
-    """Of the input buffer: an online phase."""
+    """Tuples in the input buffer that start an online phase."""
     buffer_tuples: int
-    """Of those that wait: a join phase."""
+    """Waiting tuples that start a join phase."""
     input_limit: int
-    """Tuples that the input buffer takes."""
+    """Maximum tuples of the input buffer."""
 
     @classmethod
     def of(cls, options: MemoryOptions, room: int, record: int, *, little: bool) -> Thresholds:
-        """Use the paper's thresholds, or less: a tenth of the memory for the one buffer, half of it for the other.
+        """Use the paper's thresholds, or less: at most a tenth of the memory for input, half for waiting tuples.
 
         Parameters
         ----------
         options
-            What the user has said goes first.
+            The user's settings, which have precedence.
         room, record
-            Bytes that tuples may have, and of a tuple in a buffer.
+            Bytes available for tuples, and bytes of a tuple in a buffer.
         little
-            Whether memory is about one percent of R, or less.
+            Whether memory is at most about one percent of R.
         """
         waiting = record + NODE_BYTES + ENTRY_BYTES
         paper = _BUFFER_TUPLES_OF_LITTLE if little else _BUFFER_TUPLES

@@ -27,16 +27,16 @@ __all__ = ["SsijMemory"]
 
 
 class SsijMemory:
-    """What SSIJ holds, and how its parts grow and shrink; it takes all of the budget that is free.
+    """The memory of SSIJ, and how its parts grow and shrink; it uses all of the budget that is free.
 
     Parameters
     ----------
     relation, budget
-        R, and what the memory is taken from.
+        R, and the budget.
     options
-        How the user wants it divided.
+        The user's settings.
     shape, row_bytes
-        Layout of the stream's tuples, and how long a row is expected to be.
+        Layout of the stream's tuples, and expected bytes of a row.
     pair_bytes
         Bytes already reserved for pairs.
     """
@@ -67,10 +67,10 @@ class SsijMemory:
         block = relation.frames(layout.read + layout.frames)
         self.read_buffer = ReadBuffer(relation, block[: layout.read], layout.buffers)
         self.copies = np.empty(layout.copies, np.uint8)
-        """R's rows that outlive their pages until they are emitted."""
+        """Copies of R's rows, which outlive their pages until the results are returned."""
         self.pool = FramePool(block[layout.read :])
         self.cache = PageCache(self.pool, relation.page_count, options.replacement)
-        # Many runs are in flight at once, and the plan weighs what a seek then costs; a deadline can rely on less.
+        # Many runs are in flight together, so the plan uses the cost of a queued seek. Deadlines assume a single seek.
         self.planner = ReadPlanner(
             layout.planned, seek=self.profile.queued_seek_seconds, transfer=self.profile.transfer_seconds,
             max_scan=layout.scan,
@@ -79,8 +79,8 @@ class SsijMemory:
         self.input = TupleLog(self.pool, shape)
         """The input buffer: tuples not looked up yet."""
         self.index = InvertedIndex(self.pool, shape, relation.layout.stride, relation.clustered, relation.unique)
-        """The stream buffer, and what its tuples wait for."""
-        # pairs with cached pages and with pages just read are not gathered at the same time
+        """The stream buffer, and the pages that its tuples wait for."""
+        # Pairs with cached pages and pairs with pages just read share the buffers: they are never collected together.
         self.pairs = Pairs.empty(max(1, pair_bytes // PAIR_BYTES))
         self._share_frames()
 
@@ -88,30 +88,30 @@ class SsijMemory:
         try:
             return self._relation.device.profile
         except CorruptPageError:
-            # whoever needs that page will be told; the plan only needs to know about what reads cost
+            # The damaged page raises when it is needed. The plan only needs approximate costs of reads.
             return DeviceProfile(1e-4, 1e-5, 5e4, 8e8, 16, True)
 
     def _share_frames(self) -> None:
-        """Divide the frames that are here between pages and tuples, anew whenever some were lent or have come back."""
+        """Divide the available frames between pages and tuples; called again after frames were lent or returned."""
         frames = for_tuples = self.frames
         if self._options.cache_share is not None:
             for_tuples -= int(frames * self._options.cache_share)
             self.pool.limit_logs(for_tuples)
             self.cache.limit(frames - for_tuples)
         self.spare = max(3, frames // 16)
-        """Frames that tuples which come in leave free, for those that go on to wait."""
+        """Frames that arriving tuples leave free for tuples that must wait."""
         little = self._budget.total <= 0.015 * self._relation.nbytes
         room = for_tuples * self.pool.frame_bytes
         self.thresholds = Thresholds.of(self._options, room, self._record, little=little)
 
     @property
     def frames(self) -> int:
-        """Frames that pages and tuples share now, those lent left out."""
+        """Frames that pages and tuples share now, without lent ones."""
         return self.pool.count - self.pool.lent
 
     @property
     def portion(self) -> int:
-        """Tuples looked up at once."""
+        """Tuples looked up together."""
         return self._layout.portion
 
     @property
@@ -122,25 +122,25 @@ class SsijMemory:
     # -- between pages and tuples -------------------------------------------------------------------------
 
     def frames_for(self, sizes: Ints) -> int:
-        """Return how many frames records of these sizes may need."""
+        """Return an upper bound of the frames that records of these sizes need."""
         largest = int(sizes.max(initial=8))
         return 1 + math.ceil(int(sizes.sum()) / (8 + max(0, self.pool.frame_bytes - largest)))
 
     def make_room(self, frames: int) -> None:
-        """Let pages of least utility go until ``frames`` are free for tuples, or no page is left that may go.
+        """Evict pages, lowest utility first, until ``frames`` frames are free for tuples or no page may be evicted.
 
-        Takes time in the number of frames if pages go, else none; reads nothing.
+        Takes time linear in the frames if pages are evicted, else constant time; reads nothing.
         """
         lacking = frames - self.pool.left_for_logs
         if lacking > 0 and self._options.cache_share is None:
             self.cache.evict(lacking)
 
     def give_way(self, tuples: int) -> bool:
-        """Let some pages go for ``tuples`` that may have to wait; say whether any frame came free."""
+        """Evict some pages for ``tuples`` tuples that may have to wait; return whether any frame was freed."""
         if self._options.cache_share is not None or len(self.cache) == 0:
             return False
         expected = tuples * (self._record + 16)
-        # not all of them will have to wait: pages go a few at a time
+        # Not all tuples will have to wait: evict a few pages at a time.
         some = min(3 + expected // self.pool.frame_bytes, max(3, len(self.cache) // 32))
         self.cache.evict(some)
         return True
@@ -148,7 +148,7 @@ class SsijMemory:
     # -- between frames and the rest of the budget --------------------------------------------------------
 
     def lend(self, size: int) -> bool:
-        """Turn frames, emptied of pages if need be, into ``size`` free bytes of the budget; say whether it worked."""
+        """Lend frames, evicting pages if needed, until ``size`` bytes of the budget are free; False if it fails."""
         frames = math.ceil(max(0, size - self._budget.free) / self.pool.frame_bytes)
         if frames == 0:
             return True
@@ -164,14 +164,14 @@ class SsijMemory:
         return True
 
     def lend_for_update(self, size: int) -> Undo | None:
-        """Lend frames as `lend` does; return what takes them back, or None if it did not work."""
+        """Lend frames as `lend` does; return a function that takes them back, or None if it failed."""
         lent = self.pool.lent
         if not self.lend(size):
             return None
         return partial(self._take_back, self.pool.lent - lent)
 
     def _take_back(self, most: int | None = None) -> None:
-        """Have lent frames back, as far as the budget has room again."""
+        """Take lent frames back, up to the free bytes of the budget."""
         frames = min(self.pool.lent, self._budget.free // self.pool.frame_bytes)
         if (frames := frames if most is None else min(frames, most)) > 0:
             self.pool.take_back(frames)
@@ -179,22 +179,23 @@ class SsijMemory:
             self._share_frames()
 
     def lacking_for(self, size: int) -> int:
-        """Return how many bytes more the memory must have had to lend ``size`` and go on; 0 if it can."""
+        """Return how many more bytes the memory would need to lend ``size`` bytes and continue; 0 if it has enough."""
         left = self.frames - math.ceil(max(0, size) / self.pool.frame_bytes)
         return max(0, self._options.least_frames - left) * (self.pool.frame_bytes + FRAME_EXTRA)
 
     def follow_relation(self) -> None:
-        """Keep up with an R that has changed, for which memory was taken before."""
+        """Adapt to a changed R, for which memory was already reserved."""
         self.cache.resize(self._relation.page_count)
         self._take_back()
 
     # -- inspection ---------------------------------------------------------------------------------------
 
     def plans(self, *, greedily: bool) -> Iterator[ReadPlan]:
-        """Yield read plans for the pages that tuples wait for, from the first to the last: time in R's pages.
+        """Yield read plans for the pages that tuples wait for, ascending, in time linear in R's pages.
 
-        A plan has room for some of them, and its last run is planned again with those behind it. So it is nearly as
-        good as one for all, and what it takes does not grow with R. It holds until the next is asked for.
+        A plan covers a part of them. Its last run is planned again together with the pages that follow. So the plans
+        are nearly as good as one plan for all pages, and their memory does not grow with R. A plan is valid until the
+        next is requested.
         """
         planner, begin = self.planner, 0
         while count := list_wanted(self.cache.arrays.place, begin, planner.pages):
@@ -206,9 +207,9 @@ class SsijMemory:
             yield plan
 
     def check(self, *, amid: bool = False) -> None:
-        """Assert the invariants of all that lies in the block, and that each frame has one owner.
+        """Assert the invariants of all parts in the block, and that each frame has one owner.
 
-        ``amid`` a join phase, tuples are in the index that some of their pages have met.
+        ``amid`` means during a join phase, when tuples in the index have already been joined with some of their pages.
         """
         self.cache.check()
         if not amid:

@@ -1,7 +1,7 @@
 """The two phases of SSIJ in which tuples leave: online (Algorithm 1) and join (Algorithm 2).
 
-A phase yields who leaves, and with whom, and `Ssij` makes results of it. What was yielded holds until the next is asked
-for.
+A phase yields tuples that leave, with their matches, and `Ssij` makes results of them. A yielded event is valid until
+the next is requested.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Alone", "Event", "Found", "JoinPhase", "Met", "OnlinePhase", "Short"
 
 
 class Found(NamedTuple):
-    """Pairs just found, R's rows still on their pages; the tuples leave later."""
+    """Pairs just found, with R's rows still in their pages; the tuples leave later."""
 
     keys: Ints
     data: Bytes
@@ -37,7 +37,7 @@ class Found(NamedTuple):
 
 
 class Met(NamedTuple):
-    """Tuples that leave beside rows of R; a tuple comes once for each."""
+    """Tuples that leave with rows of R; a tuple appears once per row."""
 
     keys: Ints
     stream: Leaving
@@ -45,36 +45,36 @@ class Met(NamedTuple):
     starts: Ints
     flags: Bytes
     found: bool
-    """Whether there was a `Found` of these pairs."""
+    """Whether these pairs were already reported by a `Found`."""
 
 
 class Alone(NamedTuple):
-    """Tuples that have met all of their pages, and leave without a partner."""
+    """Tuples that were joined with all of their pages, and leave without a match."""
 
     stream: Leaving
 
 
 class Short(NamedTuple):
-    """Memory is short for tuples that have to wait: a join phase must make room before the next event is asked for."""
+    """Memory is short for waiting tuples: a join phase must make room before the next event is requested."""
 
     cursor: Ints
-    """Of the look-up that it comes amid."""
+    """Cursor of the look-up that was interrupted."""
 
 
 Event: TypeAlias = Found | Met | Alone | Short
 
 
 class _Working:
-    """What both phases use, and how they count.
+    """What both phases share.
 
     Parameters
     ----------
     relation, memory
-        R, and where all lies.
+        R, and the memory of the join.
     schedule
-        Has the clock, and is told who has been looked up and what a join phase has cost.
+        Has the clock; learns which tuples were looked up, and the cost of join phases.
     stats
-        Where it is counted.
+        The counters.
     """
 
     def __init__(self, relation: Relation, memory: SsijMemory, schedule: SsijSchedule, stats: JoinStatistics) -> None:
@@ -92,7 +92,7 @@ class _Working:
         self._schedule.late += served.late
 
     def _held(self, starts: Ints) -> Leaving:
-        """Let tuples leave whose rows start at these bytes of the pool."""
+        """Return the tuples whose rows start at these bytes of the pool, ready to leave."""
         flat, codec = self._memory.pool.arrays.flat, self._memory.shape.codec
         return Leaving(
             starts.size, codec.sizes_at(flat, starts), lambda begin, end: codec.decode(flat, starts[begin:end])
@@ -100,10 +100,10 @@ class _Working:
 
 
 class OnlinePhase(_Working):
-    """Look up, join what is cached, let the rest wait.
+    """Look tuples up, join them with cached pages, and let the others wait.
 
-    Takes ``n log n`` for n tuples of a portion, and the steps of a binary search for each cached page that one of them
-    meets; reads nothing.
+    Takes ``n log n`` time for the n tuples of a portion, and a binary search for each cached page of a tuple; reads
+    nothing.
     """
 
     def run(self) -> Iterator[Event]:
@@ -124,7 +124,7 @@ class OnlinePhase(_Working):
                 break
 
     def _look_up(self, tuples: Ints) -> Iterator[Event]:
-        """Sort tuples by key, walk them through the index, and serve them as far as pages are cached."""
+        """Sort tuples by key, look them up in the index, and join them with cached pages."""
         memory, cache, index = self._memory, self._memory.cache, self._memory.index
         words = memory.pool.arrays.words
         tuples = tuples[np.argsort(words[tuples + 1])]
@@ -153,24 +153,24 @@ class OnlinePhase(_Working):
                 yield Short(cursor)
 
     def _met(self, count: int) -> Met:
-        """Return pairs of tuples with rows of cached pages; they are in key order."""
+        """Return pairs of tuples with rows of cached pages, ordered by key."""
         pairs, data = self._memory.pairs, self._memory.pool.arrays.flat
         stream = self._held(pairs.tuple_at[:count])
         return Met(pairs.key[:count], stream, data, pairs.start[:count], pairs.flag[:count], found=False)
 
 
 class JoinPhase(_Working):
-    """Read what is wanted and serve those who wait.
+    """Read the wanted pages and join them with the waiting tuples.
 
-    Takes a step for each page of R to list the wanted ones, reads each of these once and those that lie between where
-    that is cheaper than a seek, and holds what `SsijMemory` has reserved.
+    Takes one step per page of R to list the wanted ones. Reads each of these once, and pages between them where this is
+    cheaper than a seek. Uses only memory that `SsijMemory` has reserved.
 
     Parameters
     ----------
     greedy
         Whether the read plan is the greedy one.
     utility_kept
-        Share of a page's utility that it takes into the time after the phase.
+        Share of a page's utility that it keeps after the phase.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class JoinPhase(_Working):
         self._utility_kept = utility_kept
 
     def run(self, cursor: Ints | None = None) -> Iterator[Event]:
-        """Serve all waiting tuples; ``cursor`` is that of the look-up that ran out of memory, if one did."""
+        """Join all waiting tuples; ``cursor`` is that of the look-up that ran out of memory, if any."""
         memory, schedule, cache, index = self._memory, self._schedule, self._memory.cache, self._memory.index
         began = schedule.now()
         if cursor is not None:
@@ -200,17 +200,17 @@ class JoinPhase(_Working):
         try:
             yield from self._serve(plans, verdict, gathered)
         except SemistreamError:
-            yield from self._met(gathered)  # they count as served; the others wait on, for another phase
+            yield from self._met(gathered)  # these count as joined; the others wait for another phase
             raise
         yield from self._met(gathered)
         yield from self._flush(cursor)
         cache.age(self._utility_kept)
-        if cursor is not None:  # the look-up goes on
+        if cursor is not None:  # the look-up continues
             cache.count_anew()
         schedule.observe(wanted, schedule.now() - began)
 
     def _serve(self, plans: Iterator[ReadPlan], verdict: Verdict, gathered: Ints) -> Iterator[Found | Met]:
-        """Join the tuples that wait with the pages of their plans."""
+        """Join the waiting tuples with the pages of the plans."""
         memory, schedule, cache, index = self._memory, self._schedule, self._memory.cache, self._memory.index
         for pages, frames in memory.read_buffer.pages(plans):
             utility = index.utilities(cache.arrays, pages, memory.read_utilities)
@@ -234,7 +234,7 @@ class JoinPhase(_Working):
         return Found(pairs.key[begin:end], frames.reshape(-1), pairs.start[begin:end], pairs.flag[begin:end])
 
     def _met(self, gathered: Ints) -> Iterator[Met]:
-        """Yield pairs of waiting tuples with copies of R's rows, if there are any, and gather anew."""
+        """Yield the collected pairs of waiting tuples and copies of R's rows, if any, and start a new collection."""
         count, pairs = int(gathered[W_PAIRS]), self._memory.pairs
         self._memory.index.next_pairs(gathered)
         if count:
@@ -243,7 +243,7 @@ class JoinPhase(_Working):
             yield Met(pairs.key[:count], stream, copies, pairs.kept[:count], pairs.flag[:count], found=True)
 
     def _flush(self, cursor: Ints | None) -> Iterator[Alone]:
-        """Empty the stream buffer; tuples in it without a match have met all of their pages."""
+        """Empty the stream buffer; its tuples without a match have been joined with all of their pages."""
         index = self._memory.index
         place = index.begin()
         while (lonely := index.unmatched(place, self._memory.portion)).size:

@@ -23,27 +23,27 @@ __all__ = ["Deadlines", "Phase", "SsijSchedule"]
 
 
 _MOST_OFFERS = 64
-"""Moments of offers that are told apart while their tuples find no room."""
+"""Maximum offers whose times are stored separately while their tuples wait outside of the input buffer."""
 
 
 class Phase(Enum):
-    """What SSIJ is doing."""
+    """The phases of SSIJ."""
 
-    PENDING = "tuples gather, and cached pages may make way for them"
-    ONLINE = "tuples are looked up; those whose pages are cached leave, the others wait"
-    JOIN = "wanted pages are read and meet the tuples that wait for them"
+    PENDING = "tuples collect, and cached pages may be evicted for them"
+    ONLINE = "tuples are looked up; tuples whose pages are cached leave, the others wait"
+    JOIN = "wanted pages are read and joined with the tuples that wait for them"
 
 
 class Deadlines:
-    """When tuples are to leave.
+    """The deadlines of tuples.
 
     Parameters
     ----------
     deadline
-        None; or seconds after its offer by which each tuple is to leave; or the name of a stream column with the
-        moment (see `deadlines_of`), NULL meaning none.
+        None; or seconds after its offer by which each tuple should leave; or the name of a stream column with the
+        deadline (see `deadlines_of`), where NULL means none.
     clock
-        What deadlines are measured with; the machine's if None.
+        The clock for deadlines; the machine's if None.
     """
 
     def __init__(self, deadline: float | str | None, clock: Clock | None) -> None:
@@ -51,11 +51,11 @@ class Deadlines:
             raise ValueError(f"deadline must be a positive number of seconds or the name of a column, not {deadline}")
         self._deadline = deadline
         self.clock: Clock = clock if clock is not None else RealClock()
-        self._offers: deque[tuple[int, float]] = deque()  # of those not taken in: how many, and when they came
+        self._offers: deque[tuple[int, float]] = deque()  # tuples outside of the input buffer: count and arrival time
         self._outside = 0
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise unless a stream of ``schema`` has deadlines where they are said to be."""
+        """Raise unless a stream of ``schema`` has a valid deadline column, if one is set."""
         if isinstance(self._deadline, str):
             check_deadline(schema, self._deadline)
 
@@ -65,17 +65,17 @@ class Deadlines:
         return self._deadline is not None
 
     def offered(self, outside: int) -> None:
-        """Note when tuples came: so many are outside of the input buffer now, and those not counted yet are new."""
+        """Record arrival times: ``outside`` tuples are outside of the input buffer, and the increase arrived now."""
         if outside > self._outside and not isinstance(self._deadline, str):
             size, moment = outside - self._outside, self.clock.now()
-            if len(self._offers) == _MOST_OFFERS:  # they count as come with those before, so none leaves too late
+            if len(self._offers) == _MOST_OFFERS:  # use the earlier time of the last offer, so that none leaves late
                 before, moment = self._offers.pop()
                 size += before
             self._offers.append((size, moment))
         self._outside = outside
 
     def taken_in(self, count: int) -> None:
-        """Note that the first ``count`` tuples are in the input buffer: time in the offers they came with."""
+        """Record that the first ``count`` tuples are in the input buffer, in time linear in their offers."""
         self._outside -= count
         while count > 0 and self._offers:
             size, moment = self._offers.popleft()
@@ -84,7 +84,7 @@ class Deadlines:
             count -= size
 
     def of(self, batch: pa.RecordBatch) -> Floats:
-        """Return the moment by which each tuple is to leave; they are the first of those outside."""
+        """Return the deadline of each tuple; they are the first tuples outside of the input buffer."""
         if not isinstance(self._deadline, str):
             dues = np.full(batch.num_rows, np.inf)
             begin = 0
@@ -97,19 +97,19 @@ class Deadlines:
 
 
 class SsijSchedule:
-    """Decides which phases a turn has.
+    """Decides which phases an iteration has.
 
-    A deadline is met if the join phase that ends with it begins in time; how long a phase takes is estimated from the
-    pages it will want and what phases like it have cost.
+    To meet a deadline, a join phase must begin early enough. The time of a phase is estimated from the pages that it
+    will read and the cost of similar phases.
 
     Parameters
     ----------
     relation, memory
-        R, and the buffers that are looked at.
+        R, and the buffers.
     deadlines
-        When tuples are to leave.
+        The deadlines of tuples.
     stream, stats
-        Tuples that came and are not in the input buffer yet; the share of cached pages is expected to stay as it is.
+        Tuples that are not in the input buffer yet; counters, whose hit ratio is expected to stay as it is.
     """
 
     def __init__(
@@ -138,41 +138,41 @@ class SsijSchedule:
         )  # fmt: skip
 
     def now(self) -> float:
-        """Return the time that deadlines are compared with."""
+        """Return the current time of the clock for deadlines."""
         return self._clock.now()
 
-    # -- what it is told ----------------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------------------
 
     def offered(self) -> None:
-        """Note when the tuples came that are new in the stream buffer."""
+        """Record the arrival time of tuples that are new in the stream buffer."""
         if self.timed:
             self._deadlines.offered(len(self._stream))
 
     def came(self, lows: Ints, highs: Ints, dues: Floats) -> None:
-        """Reckon with tuples that were put into the input buffer: what they ask for, and when they are to leave."""
+        """Count the pages and deadlines of tuples that were added to the input buffer."""
         self._deadlines.taken_in(lows.size)
         if lows.size:
             self._input_pages += int(locate_spans(self._relation, lows, highs).length.sum())
             self._input_due = min(self._input_due, float(dues.min()))
 
     def looked_up(self, pages: int) -> None:
-        """Reckon no more with tuples that asked for so many pages: what they wait for is known."""
+        """Subtract the pages of tuples that were looked up: the pages that they wait for are known now."""
         self._input_pages = max(0, self._input_pages - pages)
 
     def went_on(self) -> None:
-        """Look who is in the input buffer now that the tuples looked up are not."""
+        """Update the earliest deadline of the input buffer after tuples were looked up."""
         self._input_due = self._memory.input.due_bounds()[0]
         if len(self._memory.input) == 0:
             self._input_pages = 0
 
     def observe(self, pages: int, seconds: float) -> None:
-        """Remember what a join phase has cost."""
+        """Record the cost of a join phase."""
         self._costs.observe(pages, seconds)
 
-    # -- what it decides ----------------------------------------------------------------------------------
+    # -- decisions ----------------------------------------------------------------------------------------
 
     def turn(self, closing: bool) -> Iterator[Phase]:
-        """Yield the phases of a turn, each decided when the one before is over; ``closing``: no more tuples come."""
+        """Yield the phases of an iteration, each decided after the previous one; ``closing``: the stream has ended."""
         if self._waiting_press(closing):
             yield Phase.JOIN
         if self._online_is_due(closing):
@@ -182,16 +182,16 @@ class SsijSchedule:
 
     @property
     def join_cannot_wait(self) -> bool:
-        """Whether enough tuples wait, or a deadline of theirs presses."""
+        """Whether enough tuples wait, or a deadline of one of them is near."""
         return len(self._memory.index) >= self._memory.thresholds.buffer_tuples or self._is_at(self._join_due())
 
     @property
     def due(self) -> float | None:
-        """The moment at which a turn must begin for all tuples to meet their deadlines; None if any time."""
+        """The time at which an iteration must begin so that all tuples meet their deadlines; None if there is none."""
         return min((moment for moment in (self._online_due(), self._join_due()) if moment is not None), default=None)
 
     def _online_is_due(self, closing: bool) -> bool:
-        """Whether a batch has gathered, no more can, no more will, or a deadline presses."""
+        """Return whether a batch is complete, the buffer is full, the stream has ended, or a deadline is near."""
         gathered = len(self._memory.input)
         if gathered == 0:
             return False
@@ -199,7 +199,7 @@ class SsijSchedule:
         return full or closing or self._is_at(self._online_due())
 
     def _waiting_press(self, closing: bool) -> bool:
-        """Whether the pages that the next tuples are likely to bring would make those late that wait."""
+        """Return whether waiting tuples would be late if the next tuples added the pages that they are expected to."""
         index = self._memory.index
         if not self.timed or len(index) == 0:
             return False
@@ -211,10 +211,10 @@ class SsijSchedule:
         return self._is_at(float(index.earliest[0]) - self._costs.estimate(pages))
 
     def _join_is_due(self, closing: bool) -> bool:
-        """Whether enough tuples wait, no more will, or a deadline presses."""
+        """Return whether enough tuples wait, no more can be added, or a deadline is near."""
         if len(self._memory.index) == 0:
             return False
-        # nothing more comes, or nothing more fits into what the waiting tuples have left
+        # The stream has ended, or no more tuples fit into the memory that the waiting tuples leave.
         last = len(self._memory.input) == 0 and (closing or len(self._stream) > 0)
         return last or self.join_cannot_wait
 

@@ -4,11 +4,11 @@ A record is
 
 ::
 
-    0  u32 state: bit 0 MATCHED, bit 1 PARTIAL, bit 2 TAKEN, the others pages it still waits for
-    4  u32 the last tuple that waits along with it
+    0  u32 state: bit 0 MATCHED, bit 1 PARTIAL, bit 2 TAKEN, other bits: number of pages that it still waits for
+    4  u32 the last tuple that follows it
     8  i64 key64, or the low end of its range
     .  i64 high end of its range         only in range joins
-    .  f64 deadline                      only where tuples have one
+    .  f64 deadline                      only if tuples have one
     .  the row, padded to 8              as `RowCodec` writes it
 """
 
@@ -42,7 +42,7 @@ __all__ = ["MATCHED", "ONE_PAGE", "PARTIAL", "TAKEN", "TupleLog", "TupleShape", 
 
 MATCHED, PARTIAL, TAKEN, ONE_PAGE = 1, 2, 4, 8
 
-# Places in a shape: words before the row, word of high end and deadline (0: none), bytes of a fixed row (0: varies).
+# Places in a shape: words before the row, word of high end and deadline (0: none), bytes of a fixed row (0: variable).
 HEAD, HIGH, DUE, STRIDE = 0, 1, 2, 3
 
 
@@ -54,7 +54,7 @@ class TupleShape:
     codec
         Codec of the stream's rows.
     ranged
-        Whether tuples ask for a range of keys.
+        Whether tuples request a range of keys.
     timed
         Whether tuples have a deadline.
     """
@@ -81,7 +81,7 @@ class TupleShape:
 
     @property
     def row_at(self) -> int:
-        """Bytes from a record's begin to its row."""
+        """Offset of the row in a record, in bytes."""
         return int(self.array[HEAD]) * 8
 
     def sizes(self, lengths: Ints) -> Ints:
@@ -94,7 +94,7 @@ def record_bytes(halves: Halves, shape: Ints, at: Int) -> Int:
     """Return the bytes of the record at an address."""
     length: Int = shape[STRIDE]
     if length == 0:
-        length = np.int64(halves[2 * (at + shape[HEAD])])  # a row of varying length begins with it
+        length = np.int64(halves[2 * (at + shape[HEAD])])  # a variable-length row begins with its length
     size: Int = (shape[HEAD] * 8 + length + 7) >> 3 << 3
     return size
 
@@ -188,7 +188,7 @@ def _due_bounds(pool: Pool, log: Ints, shape: Ints) -> tuple[float, float]:
 
 @kernel
 def _take_due(pool: Pool, log: Ints, shape: Ints, moment: float, most: int) -> Ints:
-    """Mark up to ``most`` records with deadlines up to ``moment``, those before it first; return their addresses."""
+    """Mark up to ``most`` records with deadlines up to ``moment``, earlier ones first; return their addresses."""
     halves, reals, after, used, frame_bytes = pool.halves, pool.reals, pool.after, pool.used, pool.state[BYTES]
     taken = np.empty(min(most, log[COUNT]), np.int64)
     count = 0
@@ -208,10 +208,10 @@ def _take_due(pool: Pool, log: Ints, shape: Ints, moment: float, most: int) -> I
 
 @kernel
 def _compact(pool: Pool, log: Ints, shape: Ints) -> None:
-    """Close the gaps that marked records leave.
+    """Remove marked records and close the gaps.
 
-    Records keep their order and none crosses a frame, so what is written never overtakes what is read: dropping
-    records can only let the others move towards the front.
+    Records keep their order and none crosses a frame boundary. So writing never overtakes reading: dropping records
+    only moves the others towards the front.
     """
     words, halves, after, used, frame_bytes = pool.words, pool.halves, pool.after, pool.used, pool.state[BYTES]
     frame, offset = log[FRONT], log[OFFSET]
@@ -238,7 +238,7 @@ def _compact(pool: Pool, log: Ints, shape: Ints) -> None:
     if kept == 0:
         free_up_to(pool.free, after, pool.state, log, np.int64(-1))
         return
-    # cut off the frames after the last one written
+    # Free the frames after the last one written.
     rest = np.zeros(log.size, np.int64)
     rest[FRONT], rest[FRAMES] = after[to_frame], log[FRAMES]
     if rest[FRONT] >= 0:
@@ -250,10 +250,10 @@ def _compact(pool: Pool, log: Ints, shape: Ints) -> None:
 
 
 class TupleLog(FrameLog):
-    """Stream tuples in the order they came in.
+    """Stream tuples in order of arrival.
 
-    Holds records (`TupleShape.size_of` bytes each) in frames of the pool. All calls take time in the tuples that they
-    pass, in compiled code; those about deadlines pass all of them.
+    Holds records (`TupleShape.size_of` bytes each) in frames of the pool. All methods take time linear in the tuples
+    that they pass, in compiled code; methods about deadlines pass all tuples.
     """
 
     def __init__(self, pool: FramePool, shape: TupleShape) -> None:
@@ -261,7 +261,7 @@ class TupleLog(FrameLog):
         self.shape = shape
 
     def append(self, lows: Ints, highs: Ints | None, dues: Floats | None, rows: Rows, spare: int) -> int:
-        """Append copies of tuples while frames are to be had, ``spare`` being left; return how many."""
+        """Append copies of tuples while more than ``spare`` frames are left; return how many were appended."""
         if int(self.shape.sizes(rows.lengths).max(initial=0)) > self.pool.frame_bytes:
             raise SemistreamError(
                 f"a tuple of {int(rows.lengths.max()):,} B does not fit into a frame of {self.pool.frame_bytes:,} B; "
@@ -280,14 +280,14 @@ class TupleLog(FrameLog):
         return _front(self.pool.arrays, self.state, self.shape.array, most)
 
     def drop_front(self, count: int) -> None:
-        """Give the first ``count`` tuples up."""
+        """Remove the first ``count`` tuples."""
         _drop_front(self.pool.arrays, self.state, self.shape.array, count)
 
     def take_most_urgent(self, most: int) -> Ints:
-        """Mark the tuples with the earliest deadlines, up to ``most``; `drop_taken` gives them up.
+        """Mark up to ``most`` tuples with the earliest deadlines; `drop_taken` removes them.
 
-        Passes all tuples once for each halving of the time between deadlines, some 50 at most; takes no memory but for
-        the addresses that it returns.
+        A bisection of the time between deadlines passes all tuples once per step, at most about 50 times. Allocates
+        only the addresses that it returns.
         """
         if len(self) == 0:
             return np.empty(0, np.int64)
@@ -295,24 +295,24 @@ class TupleLog(FrameLog):
         if self._due_by(high) < most:
             high = np.inf
         elif most < len(self):
-            # halve until the moment by which `most` tuples are due is found, as far as floats tell moments apart
+            # Bisect to find the time by which `most` tuples are due, to the precision of floats.
             while low < (middle := low + (high - low) / 2) < high:
                 low, high = (middle, high) if self._due_by(middle) < most else (low, middle)
         return _take_due(self.pool.arrays, self.state, self.shape.array, high, most)
 
     def drop_taken(self) -> None:
-        """Give the marked tuples up and close the gaps; the others move, so their addresses change."""
+        """Remove the marked tuples and close the gaps; the others move, so their addresses change."""
         _compact(self.pool.arrays, self.state, self.shape.array)
 
     def _due_by(self, moment: float) -> int:
         return _count_due(self.pool.arrays, self.state, self.shape.array, moment)
 
     def due_bounds(self) -> tuple[float, float]:
-        """Return the earliest deadline, and the latest of those that are not infinite."""
+        """Return the earliest deadline and the latest finite deadline."""
         return _due_bounds(self.pool.arrays, self.state, self.shape.array)
 
     def check(self) -> None:
-        """Assert that walking the log meets as many tuples as are counted, within the frames it has."""
+        """Assert that the log contains the counted number of tuples, all within its frames."""
         addresses = self.front(len(self))
         assert addresses.size == len(self)
         frames = set(self.frames().tolist())
