@@ -29,16 +29,16 @@ class Tiny(Join):
     title = "one page at a time"
     waits = False
 
-    def _minimum(self):
+    def least_bytes(self):
         return self.relation.device.frame_bytes
 
-    def _open(self):
-        self.lookup = PageLookup(self.relation, 1, share=True, cap=self._cap)
+    def open_parts(self):
+        self.lookup = PageLookup(self.relation, 1, share=True, cap=self.pairs_at_once)
         self.budget.reserve("disk buffer", self.lookup.nbytes)
 
-    def _step(self):
-        for part in self._stream.take(self._cap):
-            yield from self._looked_up(part, self.lookup)
+    def turn(self):
+        for part in self.stream.take(self.pairs_at_once):
+            yield from self.looked_up(part, self.lookup)
 
 
 class Forgetful(Tiny):
@@ -47,9 +47,9 @@ class Forgetful(Tiny):
     id = "forgetful"
     title = "one tuple a turn is lost"
 
-    def _step(self):
-        for part in self._stream.take(self._cap):
-            yield from self._looked_up(type(part)(part.keys[1:], part.batch.slice(1)), self.lookup)
+    def turn(self):
+        for part in self.stream.take(self.pairs_at_once):
+            yield from self.looked_up(type(part)(part.keys[1:], part.batch.slice(1)), self.lookup)
 '''
 
 COSTS = '''
@@ -65,7 +65,7 @@ class TinyCosts(DiskCosts):
     def serve(self, setting, memory, keys, **options):
         parts = common_memory(setting, memory, index=True)
         if parts.free < setting.frame_bytes:
-            raise self._too_small(setting, parts, setting.frame_bytes)
+            raise self.too_small(setting, parts, setting.frame_bytes)
         parts.give("disk buffer", setting.frame_bytes)
         return Served(
             parts, options, probes=1.0, reads=1.0, pages=1.0, seek=setting.seek_with(1), turns=1.0,

@@ -239,7 +239,7 @@ def test_ssij_never_turns_for_ever_after_updates(tmp_path: Path, algorithm: str)
 def test_a_join_that_gets_nowhere_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     join = semistream.create("hybridjoin", relation_of(tmp_path / "r"), on="id", how="inner", memory="1MB")
     join.offer(batch(range(10)))
-    monkeypatch.setattr(join, "_step", lambda: iter(()))
+    monkeypatch.setattr(join, "turn", lambda: iter(()))
     with pytest.raises(StalledJoinError, match="10 tuples"):
         list(join.drain())
 

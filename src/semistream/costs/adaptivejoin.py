@@ -98,7 +98,7 @@ class AdaptiveJoinCosts(DiskCosts):
         least = self.least(setting)
         spare = parts.free - least
         if spare < 0:
-            raise self._too_small(setting, parts, least)
+            raise self.too_small(setting, parts, least)
         frames = PageFetch.frames_for(spare, frame, setting.pages, setting.transfer)
         wanted = LEAST_KEYS + PageFetch.wanted_for(spare)
         results = parts.parts["matches"] + parts.parts["results"]

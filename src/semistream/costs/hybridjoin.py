@@ -87,7 +87,7 @@ class HybridJoinCosts(DiskCosts):
         pages = partition_pages or 1
         least = HybridJoinCosts.least(self, setting, partition_pages=pages)
         if least > parts.free:
-            raise self._too_small(setting, parts, least)
+            raise self.too_small(setting, parts, least)
         frames = min(in_flight, max(1, share // (pages * setting.frame_bytes))) * pages
         parts.give("disk buffer", frames * setting.frame_bytes)
         return frames
@@ -96,7 +96,7 @@ class HybridJoinCosts(DiskCosts):
         """Give all that is left to the stream table; return its capacity."""
         capacity = (parts.free - StreamTable.fixed_bytes()) // setting.waiting_bytes
         if capacity < 1:
-            raise self._too_small(setting, parts, setting.waiting_bytes + StreamTable.fixed_bytes())
+            raise self.too_small(setting, parts, setting.waiting_bytes + StreamTable.fixed_bytes())
         parts.give("stream table", capacity * setting.waiting_bytes + StreamTable.fixed_bytes())
         return capacity
 

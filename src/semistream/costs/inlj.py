@@ -38,7 +38,7 @@ class InljCosts(DiskCosts):
         parts = common_memory(setting, memory, index=True)
         frames = max(1, min(in_flight, parts.free // setting.frame_bytes))
         if parts.free < setting.frame_bytes:
-            raise self._too_small(setting, parts, setting.frame_bytes)
+            raise self.too_small(setting, parts, setting.frame_bytes)
         parts.give("disk buffer", frames * setting.frame_bytes)
         buffered = parts.inbox / setting.buffered_bytes
         if setting.lent.lending is Lending.NOTHING:

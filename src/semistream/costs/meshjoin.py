@@ -81,7 +81,7 @@ class MeshJoinCosts(DiskCosts):
             least = _scan(setting).least(memory.free)
             b = min(max(self._default(setting, memory.free, seek_pages), least), setting.pages)
         if _scan(setting).needed(b) > memory.free:
-            raise self._too_small(setting, memory, _scan(setting).needed(b))
+            raise self.too_small(setting, memory, _scan(setting).needed(b))
         memory.give("disk buffer", b * setting.frame_bytes)
         capacity = (memory.free - StreamTable.fixed_bytes()) // setting.waiting_bytes
         memory.give("stream table", capacity * setting.waiting_bytes + StreamTable.fixed_bytes())

@@ -48,7 +48,7 @@ class PartitionedJoinCosts(DiskCosts):
         parts = common_memory(setting, memory, index=True)
         layout = _layout(setting)
         if parts.free < (least := layout.least(partition_pages)):
-            raise self._too_small(setting, parts, least)
+            raise self.too_small(setting, parts, least)
         pages, count = layout.split(parts.free, partition_pages, in_flight)
         parts.give("disk buffer", count * pages * layout.frame_bytes)
         parts.give("INLJ page", layout.frame_bytes)

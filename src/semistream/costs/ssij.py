@@ -197,7 +197,7 @@ class SsijCosts(DiskCosts):
         )  # fmt: skip
         page_map = parts.give("page map", setting.pages * PageCache.bytes_per_page)
         if parts.free < (least := least_parts(frame, options)):
-            raise self._too_small(setting, parts, least + page_map)
+            raise self.too_small(setting, parts, least + page_map)
         layout = SsijLayout.of(parts.free, frame, setting.pages, options)
         for name, size in layout.parts().items():
             parts.give(name, size)

@@ -56,7 +56,7 @@ class XHybridJoinCosts(HybridJoinCosts):
         )
         spare = whole - least
         if spare < 0:
-            raise self._too_small(setting, parts, least)
+            raise self.too_small(setting, parts, least)
         frames = self.give_disk_buffer(setting, parts, partition_pages, in_flight, min(spare, int(whole * disk_share)))
         spare -= (frames - (partition_pages or 1)) * setting.frame_bytes
         pinned = pinned_pages

@@ -46,14 +46,14 @@ class HybridJoin(OldestFirstJoin):
     place = 50
     calibrated = True
 
-    def _open(self) -> None:
+    def open_parts(self) -> None:
         self._open_disk_buffer(self._disk_bytes())
         self._open_table(self.budget.free)
 
-    def _absorb(self) -> None:
+    def absorb(self) -> None:
         self._admit(self.table.free)
 
-    def _step(self) -> Iterator[pa.RecordBatch]:
-        self._absorb()
+    def turn(self) -> Iterator[pa.RecordBatch]:
+        self.absorb()
         yield from self._serve_oldest()
-        self._absorb()
+        self.absorb()

@@ -45,32 +45,32 @@ class Inlj(Join):
         self._in_flight = in_flight
         super().__init__(relation, **common)
 
-    def _minimum(self) -> int:
+    def least_bytes(self) -> int:
         return self.relation.device.frame_bytes
 
-    def _open(self) -> None:
+    def open_parts(self) -> None:
         frames = max(1, min(self._in_flight, self.budget.free // self.relation.device.frame_bytes))
-        self._lookup = PageLookup(self.relation, frames, share=False, cap=self._cap)
+        self._lookup = PageLookup(self.relation, frames, share=False, cap=self.pairs_at_once)
         self._disk_part = self.budget.reserve("disk buffer", self._lookup.nbytes)
 
-    def _give_up(self, lacking: int, patch: Patch) -> Undo:
+    def give_up(self, lacking: int, patch: Patch) -> Undo:
         """Read fewer pages at once."""
         lookup, frame = self._lookup, self.relation.device.frame_bytes
         frames = (lookup.nbytes - lacking) // frame
         if frames < 1:
-            raise self._too_large(lacking - (lookup.nbytes - frame), patch)
+            raise self.too_large(lacking - (lookup.nbytes - frame), patch)
 
         def undo() -> None:
             self._lookup = lookup
             self._disk_part.resize(lookup.nbytes)
 
-        self._lookup = PageLookup(self.relation, frames, share=False, cap=self._cap)
+        self._lookup = PageLookup(self.relation, frames, share=False, cap=self.pairs_at_once)
         self._disk_part.resize(self._lookup.nbytes)
         return undo
 
-    def _step(self) -> Iterator[pa.RecordBatch]:
-        for part in self._stream.take(self._cap):
+    def turn(self) -> Iterator[pa.RecordBatch]:
+        for part in self.stream.take(self.pairs_at_once):
             # in key order, so that equal keys are next to each other for who watches the matches
             order = np.argsort(part.keys, kind="stable")
             part = Tuples(part.keys[order], take_rows(part.batch, order))
-            yield from self._looked_up(part, self._lookup)
+            yield from self.looked_up(part, self._lookup)

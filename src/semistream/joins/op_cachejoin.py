@@ -14,8 +14,8 @@ import pyarrow as pa
 from semistream.core.arrays import Bytes, Ints
 from semistream.joins.families.oldest_first import OldestFirstJoin, OldestFirstView, partitions
 from semistream.joins.families.parallel_front import ParallelFrontStage
+from semistream.joins.interface.contract import Overlap
 from semistream.joins.interface.following import Undo
-from semistream.joins.interface.traits import Overlap
 from semistream.relation.changes.patch import Patch
 from semistream.relation.relation import Relation
 
@@ -54,10 +54,10 @@ class TwoBufferJoin(OldestFirstJoin):
         self._threads = threads
         super().__init__(relation, **options)
 
-    def _minimum(self) -> int:
-        return super()._minimum() + (self._partition_pages or 1) * self.relation.device.frame_bytes
+    def least_bytes(self) -> int:
+        return super().least_bytes() + (self._partition_pages or 1) * self.relation.device.frame_bytes
 
-    def _open(self) -> None:
+    def open_parts(self) -> None:
         self._open_disk_buffer(self._disk_bytes())
         half = len(self._frames) // 2
         if half == 0:  # the least memory: the second page comes from the table's share
@@ -72,11 +72,11 @@ class TwoBufferJoin(OldestFirstJoin):
         self._loaders = ThreadPoolExecutor(2, thread_name_prefix="loader")
         self._open_table(self.budget.free)
 
-    def _absorb(self) -> None:
+    def absorb(self) -> None:
         self._admit(self.table.free)
 
-    def _step(self) -> Iterator[pa.RecordBatch]:
-        self._absorb()
+    def turn(self) -> Iterator[pa.RecordBatch]:
+        self.absorb()
         for buffer in self._buffers:
             if buffer.load is None and not self._start(buffer):
                 break  # the front of the queue needs more than a buffer: let the other one run empty
@@ -91,7 +91,7 @@ class TwoBufferJoin(OldestFirstJoin):
                 assert load is not None
                 load.result()
                 yield from self._serve(buffer)
-                self._absorb()
+                self.absorb()
 
     def _start(self, buffer: _DiskBuffer) -> bool:
         """Choose keys whose partitions fit into the buffer, and let its loader read them."""

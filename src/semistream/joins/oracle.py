@@ -31,7 +31,7 @@ class Oracle(Join):
     conditions = ("equal", "between")
     _coming: tuple[Bytes, Ints, Bytes, Ints] | None = None
 
-    def _minimum(self) -> int:
+    def least_bytes(self) -> int:
         return 0
 
     def _check_minimum(self) -> None:
@@ -42,7 +42,7 @@ class Oracle(Join):
         needed = 3 * frames + 64 * rows + 2 * index_bytes + (1 << 25)
         self.budget.total = max(self.budget.total, needed)
 
-    def _open(self) -> None:
+    def open_parts(self) -> None:
         self._held = self.budget.reserve("relation", 0)
         self._hold(self._loaded(self.relation.overlay))
 
@@ -75,24 +75,24 @@ class Oracle(Join):
         self._data, self._keys, self._flags, self._starts = loaded
         self._held.resize(sum(array.nbytes for array in loaded))
 
-    def _step(self) -> Iterator[pa.RecordBatch]:
-        for part in self._stream.take(self._cap):
+    def turn(self) -> Iterator[pa.RecordBatch]:
+        for part in self.stream.take(self.pairs_at_once):
             low = np.searchsorted(self._keys, part.keys, side="left")
             high = self.condition.highs(part.batch, part.keys)
             count = np.maximum(np.searchsorted(self._keys, high, side="right") - low, 0)
             ends = np.cumsum(count)
-            begin, tuples = 0, self._rows_of(part.batch)
+            begin, tuples = 0, self.rows_of(part.batch)
             while begin < len(part.keys):
                 before = ends[begin - 1] if begin else 0
-                end = max(begin + 1, int(np.searchsorted(ends, before + self._cap, side="right")))
+                end = max(begin + 1, int(np.searchsorted(ends, before + self.pairs_at_once, side="right")))
                 here = count[begin:end]
                 stream = np.repeat(np.arange(begin, end), here)
                 offset = np.arange(stream.size) - np.repeat(np.cumsum(here) - here, here)
                 rows = np.repeat(low[begin:end], here) + offset
                 leaving = tuples.at(stream)
-                yield from self._joined(self._keys[rows], leaving, self._data, self._starts[rows], self._flags[rows])
+                yield from self.joined(self._keys[rows], leaving, self._data, self._starts[rows], self._flags[rows])
                 begin = end
-            self._stats.probes += len(part.keys)
-            self._stats.rows_done += len(part.keys)
-            self._stats.cache_hits += len(part.keys)
-            yield from self._without_partner(tuples.at(np.flatnonzero(count == 0)))
+            self.tally.probes += len(part.keys)
+            self.tally.rows_done += len(part.keys)
+            self.tally.cache_hits += len(part.keys)
+            yield from self.without_partner(tuples.at(np.flatnonzero(count == 0)))

@@ -135,7 +135,7 @@ class PartitionedJoin(HoldingJoin[WaitBuffer]):
 
     # -- memory -------------------------------------------------------------------------------------------
 
-    def _minimum(self) -> int:
+    def least_bytes(self) -> int:
         return self._layout().least(self._partition_pages)
 
     def _layout(self) -> PartitionLayout:
@@ -143,36 +143,36 @@ class PartitionedJoin(HoldingJoin[WaitBuffer]):
 
     def _tuple_bytes(self) -> int:
         if not hasattr(self, "stream_codec"):
-            return int(self._row_bytes) + WaitBuffer.bytes_beside_row
-        return WaitBuffer.bytes_per_tuple(self.stream_codec, self._row_bytes)
+            return int(self.row_bytes) + WaitBuffer.bytes_beside_row
+        return WaitBuffer.bytes_per_tuple(self.stream_codec, self.row_bytes)
 
     def _fixed_bytes(self) -> int:
         return WaitBuffer.fixed_bytes(self.table.nowhere)
 
-    def _open(self) -> None:
+    def open_parts(self) -> None:
         layout = self._layout()
         self._pages, count = layout.split(self.budget.free, self._partition_pages, self._in_flight)
         self._frames = self.relation.frames(count * self._pages)
         self.budget.reserve("disk buffer", self._frames.nbytes)
-        self._lookup = PageLookup(self.relation, 1, share=False, cap=self._cap)
+        self._lookup = PageLookup(self.relation, 1, share=False, cap=self.pairs_at_once)
         self.budget.reserve("INLJ page", self._lookup.nbytes)
         places = layout.places(self._pages)
         capacity = layout.capacity(self.budget.free, self._pages)
-        self.table = WaitBuffer(self.stream_codec, capacity, places, self._partition_tuples, self._row_bytes)
+        self.table = WaitBuffer(self.stream_codec, capacity, places, self._partition_tuples, self.row_bytes)
         self._table_part = self.budget.reserve("wait buffer", self.table.nbytes)
         self._limit_rows()
 
     # -- the loop -----------------------------------------------------------------------------------------
 
-    def _absorb(self) -> None:
+    def absorb(self) -> None:
         """Send the tuples that came to the places of their partitions."""
-        if self._serving or len(self._stream) < self._few:
+        if self._serving or len(self.stream) < self._few:
             return
-        for part in self._stream.take(self.table.free):
+        for part in self.stream.take(self.table.free):
             count = self.table.insert(part.keys, self._places(part.keys), part.batch)
-            self._stats.appended += count
+            self.tally.appended += count
             if count < len(part.keys):
-                self._stream.put_back(Tuples(part.keys[count:], part.batch.slice(count)))
+                self.stream.put_back(Tuples(part.keys[count:], part.batch.slice(count)))
                 break
 
     def _places(self, keys: Ints) -> Ints:
@@ -186,12 +186,12 @@ class PartitionedJoin(HoldingJoin[WaitBuffer]):
             places[found[last >= self.table.nowhere]] = self.table.beyond
         return places
 
-    def _step(self) -> Iterator[pa.RecordBatch]:
-        if len(self._stream) < self._few and self.table.free:
-            for part in self._stream.take(self._few):
+    def turn(self) -> Iterator[pa.RecordBatch]:
+        if len(self.stream) < self._few and self.table.free:
+            for part in self.stream.take(self._few):
                 self.table.pass_by(len(part.keys))
-                yield from self._looked_up(part, self._lookup)
-        self._absorb()
+                yield from self.looked_up(part, self._lookup)
+        self.absorb()
         self._serving = True
         try:
             yield from self._leave(self.table.take(np.array([self.table.nowhere]))[0])
@@ -201,25 +201,25 @@ class PartitionedJoin(HoldingJoin[WaitBuffer]):
                 yield from self._serve(chosen)
         finally:
             self._serving = False
-        self._absorb()
+        self.absorb()
 
     def _look_up_beyond(self) -> Iterator[pa.RecordBatch]:
         """Serve tuples that need pages past the last partition through the index."""
         slots = self.table.take(np.array([self.table.beyond]))[0]
-        for begin, end in portions(slots.size, self.table.sizes(slots), self._result_bytes):
+        for begin, end in portions(slots.size, self.table.sizes(slots), self.result_bytes):
             part = slots[begin:end]
-            yield from self._looked_up(Tuples(self.table.keys_of(part), self.table.rows(part)), self._lookup)
-        self._stats.evicted += slots.size
+            yield from self.looked_up(Tuples(self.table.keys_of(part), self.table.rows(part)), self._lookup)
+        self.tally.evicted += slots.size
         self.table.release(slots)
 
     def _choose(self) -> Ints:
         """Return the partitions to read now."""
         most = len(self._frames) // self._pages
-        if self._closing:
+        if self.closing:
             chosen = self.table.next_in_order(self._next_partition, most)
             self._next_partition = int(chosen[-1]) + 1 if chosen.size else 0
             return chosen
-        if len(self._stream) or not self.table.free:
+        if len(self.stream) or not self.table.free:
             return self.table.fullest(most)
         if self.table.ripe_partitions:
             return self.table.fullest(most, self.table.ripe)
@@ -239,7 +239,7 @@ class PartitionedJoin(HoldingJoin[WaitBuffer]):
             taken = np.concatenate([taken, halfway[here]])
             owner = np.concatenate([owner, np.searchsorted(partitions, next_of[here])])
             slots_left, next_left = [halfway[~here]], [next_of[~here]]
-            portion = max(1, self._cap // self._pages)
+            portion = max(1, self.pairs_at_once // self._pages)
             for begin in range(0, taken.size, portion):
                 slots, place = taken[begin : begin + portion], owner[begin : begin + portion]
                 finished = np.zeros(slots.size, dtype=bool)
@@ -249,7 +249,7 @@ class PartitionedJoin(HoldingJoin[WaitBuffer]):
                     chosen = slots[at]
                     self.table.mark(chosen)
                     keys, stream = self.table.keys_of(chosen), self._held(chosen)
-                    yield from self._joined(keys, stream, frames.reshape(-1), starts, flags)
+                    yield from self.joined(keys, stream, frames.reshape(-1), starts, flags)
                 finished |= ~self.table.matched(slots)  # the first partition of a key has a row of it, or R has none
                 following = self._following(slots[~finished], partitions[place[~finished]])
                 more = np.zeros(slots.size, dtype=bool)
@@ -271,10 +271,10 @@ class PartitionedJoin(HoldingJoin[WaitBuffer]):
             inside = frame_of < len(frames)
             who, frame_of = who[inside], frame_of[inside]
         wanted, at = keys[who], 0
-        self._stats.probes += wanted.size
+        self.tally.probes += wanted.size
         while at < wanted.size:
             found, starts, flags, at = find_rows(
-                frames, relation.layout.stride, relation.clustered, wanted, frame_of, at, self._cap
+                frames, relation.layout.stride, relation.clustered, wanted, frame_of, at, self.pairs_at_once
             )
             if found.size:
                 yield who[found], starts, flags
@@ -293,9 +293,9 @@ class PartitionedJoin(HoldingJoin[WaitBuffer]):
 
     def _leave(self, slots: Slots) -> Iterator[pa.RecordBatch]:
         """Let tuples that were taken out go, those without a partner as ``how`` says."""
-        yield from self._without_partner(self._held(slots[~self.table.matched(slots)]))
-        self._stats.rows_done += slots.size
-        self._stats.evicted += slots.size
+        yield from self.without_partner(self._held(slots[~self.table.matched(slots)]))
+        self.tally.rows_done += slots.size
+        self.tally.evicted += slots.size
         self.table.release(slots)
 
     # -- updates of R -------------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ class PartitionedJoin(HoldingJoin[WaitBuffer]):
     @property
     def longest_wait(self) -> int:
         """Most stream tuples that came after a tuple before it left, or until now if it still waits."""
-        return self.table.longest_wait if self._bound else 0
+        return self.table.longest_wait if self.bound else 0
 
-    def _check(self) -> None:
+    def check_parts(self) -> None:
         self.table.check()

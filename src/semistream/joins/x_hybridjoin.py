@@ -108,14 +108,14 @@ class XHybridJoin(OldestFirstJoin):
         self._miss_share = 1.0
         super().__init__(relation, **options)
 
-    def _minimum(self) -> int:
+    def least_bytes(self) -> int:
         least = 1 if self._pinned_pages is None else self._pinned_pages
         counters = 0 if self._by_frequency else 4
-        return super()._minimum() + PinnedLayout.of(self.relation).bytes_for(least) + counters
+        return super().least_bytes() + PinnedLayout.of(self.relation).bytes_for(least) + counters
 
-    def _open(self) -> None:
+    def open_parts(self) -> None:
         relation = self.relation
-        spare = self.budget.free - self._minimum()
+        spare = self.budget.free - self.least_bytes()
         whole = self.budget.free
         spare -= self._open_disk_buffer(min(spare, int(whole * self._disk_share)))
         pages = self._pinned_pages
@@ -140,38 +140,38 @@ class XHybridJoin(OldestFirstJoin):
         depth = np.concatenate([np.arange(size) for size in np.diff(bases)])
         return np.sort(np.argsort(depth, kind="stable")[:count])
 
-    def _absorb(self) -> None:
+    def absorb(self) -> None:
         if self.scans_pinned:  # the table fills up before a turn, however much comes
             self._admit(self.table.free)
 
-    def _step(self) -> Iterator[pa.RecordBatch]:
+    def turn(self) -> Iterator[pa.RecordBatch]:
         if self.scans_pinned:
             self._admit(self.table.free)
             yield from self._serve_all_of_pinned()
             yield from self._serve_oldest()
             return
-        crowded = 2 * self._stream.nbytes > self._stream.limit
+        crowded = 2 * self.stream.nbytes > self.stream.limit
         yield from self._serve_pinned()
-        if crowded and not len(self._stream) and self.table.free and not self._closing:
+        if crowded and not len(self.stream) and self.table.free and not self.closing:
             return  # the stream buffer was what kept tuples out: let them come in before the disk is asked
         yield from self._serve_oldest()
 
     def _serve_pinned(self) -> Iterator[pa.RecordBatch]:
         """Match the non-swappable part with the tuples that came, and let the others in (lines 4 to 14)."""
-        while len(self._stream) and self.table.free:
+        while len(self.stream) and self.table.free:
             # as many as leave so many that do not match as ``H_S`` has room for
-            for part in self._stream.take(min(_PORTION, int(self.table.free / self._miss_share))):
-                rows = self._rows_of(part.batch)
-                held, matches = self.pinned.look_up(part.keys, self._cap)
+            for part in self.stream.take(min(_PORTION, int(self.table.free / self._miss_share))):
+                rows = self.rows_of(part.batch)
+                held, matches = self.pinned.look_up(part.keys, self.pairs_at_once)
                 for match in matches:
                     if self._on_match is not None:
                         match = _by_key(match)
                     stream = rows.at(match.positions)
-                    yield from self._joined(match.keys, stream, match.data, match.starts, match.flags)
+                    yield from self.joined(match.keys, stream, match.data, match.starts, match.flags)
                 hits = int(np.count_nonzero(held))
-                self._stats.probes += held.size
-                self._stats.cache_hits += hits
-                self._stats.rows_done += hits
+                self.tally.probes += held.size
+                self.tally.cache_hits += hits
+                self.tally.rows_done += hits
                 self.pinned.pass_time(held.size)
                 weight = held.size / (held.size + _PORTION)
                 self._miss_share += weight * (max(1.0 - hits / held.size, 0.05) - self._miss_share)
@@ -188,7 +188,7 @@ class XHybridJoin(OldestFirstJoin):
                 for slots, starts, flags in self._probed(frames, np.empty(0, np.int64), leave=True):
                     yield from self._joined_slots(slots, frames, starts, flags)
                     gone = self.table.leaving(slots, flags)
-                    self._stats.cache_hits += gone.size
+                    self.tally.cache_hits += gone.size
                     self._let_go(gone)
         finally:
             self._serving = False
@@ -198,8 +198,8 @@ class XHybridJoin(OldestFirstJoin):
         if others.size < len(part.keys):
             part = Tuples(part.keys[others], take_rows(part.batch, others))
         count = self.table.insert(part.keys, part.batch)
-        self._stats.appended += count
-        self._stream.put_back(Tuples(part.keys[count:], part.batch.slice(count)))
+        self.tally.appended += count
+        self.stream.put_back(Tuples(part.keys[count:], part.batch.slice(count)))
         return count == len(part.keys)
 
     def _fetched(self, pages: Ints) -> Iterator[tuple[Ints, Bytes]]:
@@ -221,7 +221,7 @@ class XHybridJoin(OldestFirstJoin):
     def _served(self, pages: Ints, frames: Bytes, met: Ints) -> None:
         if not self._by_frequency:
             self.pinned.consider(pages, frames, met)
-            self._stats.recorded += int(met.sum())
+            self.tally.recorded += int(met.sum())
 
     def after_update(self, change: Change) -> None:
         """Let pinned pages go that were changed."""
@@ -230,8 +230,8 @@ class XHybridJoin(OldestFirstJoin):
     def view(self) -> OldestFirstView:
         return dataclasses.replace(super().view(), pinned_for_good=self.pinned.capacity if self._by_frequency else None)
 
-    def _check(self) -> None:
-        super()._check()
+    def check_parts(self) -> None:
+        super().check_parts()
         self.pinned.check()
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from semistream.core.units import parse_bytes
 from semistream.costs import Constants, Operations, Setting, costs_of, simulated_seconds
 from semistream.joins import algorithms, create, find
-from semistream.joins.interface.traits import Overlap
+from semistream.joins.interface.contract import Overlap
 from semistream.relation.relation import Relation
 
 __all__ = ["factor_of", "measure_joins", "priced"]

@@ -205,7 +205,7 @@ class FrontCosts(Costs):
         wished = self._default_share(setting, room) if cache_share is None else cache_share
         held = cached_tuples(room, wished, self._least_behind(setting, **options), u, setting.rows)
         if held * u + HotTuples.fixed_bytes() >= room:
-            raise self._too_small(setting, parts, self._least(setting, **options))
+            raise self.too_small(setting, parts, self._least(setting, **options))
         parts.give("front stage", held * u + HotTuples.fixed_bytes())
         parts.give("join behind", parts.free)
         served = self._behind(setting, parts, keys.top(held / setting.rows_per_key), **options)

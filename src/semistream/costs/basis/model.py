@@ -179,7 +179,7 @@ class Costs(ABC):
             dict(details),
         )  # fmt: skip
 
-    def _too_small(self, setting: Setting, memory: Memory, needed: float) -> BudgetTooSmallError:
+    def too_small(self, setting: Setting, memory: Memory, needed: float) -> BudgetTooSmallError:
         """Return the error for a budget of which ``needed`` bytes more than are free were wanted."""
         others = sum(size for name, size in memory.parts.items() if name not in _COMMON)
         minimum = least_budget(int(others + needed) + 1, setting.lent.lending)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from semistream.costs.basis.constants import Constants
-from semistream.joins.interface.traits import Overlap
+from semistream.joins.interface.contract import Overlap
 
 __all__ = ["Counts", "Operations", "simulated_seconds"]
 

@@ -109,24 +109,24 @@ class AdaptiveJoin(Join):
         self._on_loan = False
         super().__init__(relation, condition=condition, **common)
 
-    def _minimum(self) -> int:
+    def least_bytes(self) -> int:
         return least_memory(self.relation, ranged=self._options.ranged)
 
-    def _open(self) -> None:
+    def open_parts(self) -> None:
         relation = self.relation
         assert self.schema is not None
         self._schedule.check(self.schema)
         self._memory = memory = AdaptiveMemory(
-            relation, self._options, self.budget, self._inbox, self._updates_part, self.schema, self._row_bytes,
-            self._cap * PAIR_BYTES + self._result_bytes,
+            relation, self._options, self.budget, self._inbox, self._updates_part, self.schema, self.row_bytes,
+            self.pairs_at_once * PAIR_BYTES + self.result_bytes,
         )  # fmt: skip
         self._window, self._arena = memory.window, memory.arena
-        self._finder, self._follower = RowFinder(memory, self._stats), StreamFollower(memory)
+        self._finder, self._follower = RowFinder(memory, self.tally), StreamFollower(memory)
         fields = [] if self._options.ranged else self.condition.fields  # a range join decodes results from pages
         self._gather = RowGather(relation.codec, [field.name for field in fields])
         self._gather_key = RowGather(relation.codec, [] if relation.key.exact else list(relation.key.names))
-        row = memory.stored_row_bytes + self._row_bytes
-        self._most_results = max(1, min(self._cap, _MOST_RESULTS, int(_MOST_RESULT_BYTES / row)))
+        row = memory.stored_row_bytes + self.row_bytes
+        self._most_results = max(1, min(self.pairs_at_once, _MOST_RESULTS, int(_MOST_RESULT_BYTES / row)))
 
     # -- state and counters -------------------------------------------------------------------------------
 
@@ -156,7 +156,7 @@ class AdaptiveJoin(Join):
 
     def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         self._check_usable()
-        if not self._bound:
+        if not self.bound:
             self.bind(batch.schema, batch)
         self._on_loan = batch.schema == self.schema  # otherwise the batch is cast, which copies it
         self._follower.piece_came()
@@ -164,16 +164,16 @@ class AdaptiveJoin(Join):
             yield from super().feed(batch)
             progress = Progress(self)
             while not self._window.keep():
-                self._more_coming = True  # tuples must not wait: there is no room for them
+                self.more_coming = True  # tuples must not wait: there is no room for them
                 yield from self.step()
                 progress.turned()
         finally:
-            self._on_loan = self._more_coming = False
+            self._on_loan = self.more_coming = False
             self._memory.own_lent()
 
     def drain(self) -> Iterator[pa.RecordBatch]:
         yield from super().drain()
-        if self._bound:
+        if self.bound:
             self._follower.drained()
 
     def _offer(self, batch: pa.RecordBatch) -> int:
@@ -199,19 +199,19 @@ class AdaptiveJoin(Join):
                 self._window.refused = True
                 return 0
             batch, valid = batch.slice(0, count), valid[:count]
-            self._stats.cache_hits += hits
+            self.tally.cache_hits += hits
         self._window.append(batch, self._schedule.came(batch), lent=lent)
         null = count - int(np.count_nonzero(valid))
-        self._stats.rows_in += count
-        self._stats.null_keys += null
-        self._stats.probes += count - null
+        self.tally.rows_in += count
+        self.tally.null_keys += null
+        self.tally.probes += count - null
         return count
 
     # -- one iteration ------------------------------------------------------------------------------------
 
-    def _step(self) -> Iterator[pa.RecordBatch]:
+    def turn(self) -> Iterator[pa.RecordBatch]:
         schedule, window = self._schedule, self._window
-        if len(window) == 0 or (not (self._closing or self._more_coming) and schedule.may_wait(window)):
+        if len(window) == 0 or (not (self.closing or self.more_coming) and schedule.may_wait(window)):
             return
         began, tuples = schedule.clock.now(), len(window)
         if schedule.shed_late(window):
@@ -221,7 +221,7 @@ class AdaptiveJoin(Join):
             schedule.took(schedule.clock.now() - began, tuples, window)
             return
         if self._memory.should_hold_all():
-            self._stats.cache_hits += self._memory.hold_all()
+            self.tally.cache_hits += self._memory.hold_all()
         count, keys = self._finder.pin()
         distinct, missing = self._arena.pinned[0], self._arena.unknown().size
         try:
@@ -249,13 +249,13 @@ class AdaptiveJoin(Join):
         served = numbers != SHED
         shed = int(numbers.size - np.count_nonzero(served))
         self._schedule.shed += shed
-        self._stats.rows_done += shed
+        self.tally.rows_done += shed
         return keep_rows(batch, served), numbers[served]
 
     def _serve_alone(self) -> Iterator[pa.RecordBatch]:
         """Join the first tuple, whose rows do not fit into the arena, page by page."""
         batch, _, due = self._window.take(1)
-        yield from self._looked_up(Tuples(self.condition.lows(batch)[0], batch), self._single)
+        yield from self.looked_up(Tuples(self.condition.lows(batch)[0], batch), self._single)
         self._schedule.left(batch, due)
 
     # -- results ------------------------------------------------------------------------------------------
@@ -264,18 +264,18 @@ class AdaptiveJoin(Join):
         rows, alone, several = self._arena.first_rows(numbers)
         if not self.relation.key.exact and alone < numbers.size:
             alone += self._part_strangers(batch, numbers, rows)
-        self._stats.rows_done += numbers.size
+        self.tally.rows_done += numbers.size
         if alone and (self.how == "inner" or self._apart):
             there = rows >= 0
-            yield from self._without_partner(self._rows_of(batch).at(np.flatnonzero(~there)))
+            yield from self.without_partner(self.rows_of(batch).at(np.flatnonzero(~there)))
             batch, numbers, rows = keep_rows(batch, there), numbers[there], rows[there]
         else:
-            self._stats.unmatched += alone
+            self.tally.unmatched += alone
             if alone and self.missing is not None:
                 self.missing.add(keep_rows(batch, rows < 0), self.on)
         if numbers.size == 0:
             return
-        stream = self._rows_of(batch)
+        stream = self.rows_of(batch)
         if several == 0:
             yield from self._beside(stream.all(), rows)
             return
@@ -289,19 +289,19 @@ class AdaptiveJoin(Join):
         low, _ = self.condition.lows(batch)
         high = self.condition.highs(batch, low)
         served = np.flatnonzero(numbers >= 0)
-        rows, matched = self._rows_of(batch), np.zeros(numbers.size, np.bool_)
-        frames = self._memory.fetch.frames
-        for positions, keys, starts, flags in sweep(self.relation, low[served], high[served], frames, self._cap):
+        rows, matched = self.rows_of(batch), np.zeros(numbers.size, np.bool_)
+        frames, most = self._memory.fetch.frames, self.pairs_at_once
+        for positions, keys, starts, flags in sweep(self.relation, low[served], high[served], frames, most):
             positions = served[positions]
             matched[positions] = True
-            yield from self._joined(keys, rows.at(positions), frames.reshape(-1), starts, flags)
-        self._stats.rows_done += batch.num_rows
-        yield from self._without_partner(rows.at(np.flatnonzero(~matched)))
+            yield from self.joined(keys, rows.at(positions), frames.reshape(-1), starts, flags)
+        self.tally.rows_done += batch.num_rows
+        yield from self.without_partner(rows.at(np.flatnonzero(~matched)))
 
     def _beside(self, stream: Leaving, rows: Slots) -> Iterator[pa.RecordBatch]:
         """Yield tuples joined with one row of R each; columns of R are NULL if there is none."""
         sizes = stream.sizes + self._arena.sizes(rows) + self._blank_bytes
-        for begin, end in portions(stream.rows, sizes, self._result_bytes):
+        for begin, end in portions(stream.rows, sizes, self.result_bytes):
             yield from self._made(
                 begin, end, lambda begin, end: [self._result(stream.some(begin, end), rows[begin:end])]
             )
@@ -324,27 +324,27 @@ class AdaptiveJoin(Join):
 
     def after_update(self, change: Change) -> None:
         """Forget the changed keys; they are read again for waiting tuples."""
-        if self._bound:
+        if self.bound:
             self._arena.unique = self.relation.unique
             self._finder.forget(change.keys)
 
     def forget_rows(self, keys: Ints) -> None:
         self._finder.forget(keys)
 
-    def _give_up(self, lacking: int, patch: Patch) -> Undo:
+    def give_up(self, lacking: int, patch: Patch) -> Undo:
         """Release memory: shorten the window and the arena, or else start over with fewer keys and frames as well."""
         if self._options.arrays is not None:  # an arena in files keeps its size
-            raise self._too_large(lacking, patch)
-        return self._memory.lend(lacking) or self._start_over(patch)
+            raise self.too_large(lacking, patch)
+        return self._memory.lend(lacking) or self.start_over(patch)
 
-    def _drop_parts(self) -> None:
-        del self._memory, self._window, self._arena, self._finder, self._follower, self._single, self._stream
+    def drop_parts(self) -> None:
+        del self._memory, self._window, self._arena, self._finder, self._follower, self._single, self.stream
 
     # -- inside -------------------------------------------------------------------------------------------
 
     @property
-    def _waiting(self) -> int:
-        return len(self._window) if self._bound else 0
+    def waiting(self) -> int:
+        return len(self._window) if self.bound else 0
 
-    def _check(self) -> None:
+    def check_parts(self) -> None:
         self._memory.check()

@@ -93,14 +93,14 @@ class CyclicJoin(WaitingJoin):
     def _partition(self) -> int:
         """Return the pages of a partition where they are not given; the free memory is for it and the table."""
 
-    def _minimum(self) -> int:
+    def least_bytes(self) -> int:
         scan = self._scan()
         return scan.needed(self._given_pages if self._given_pages is not None else scan.thriftiest())
 
     def _scan(self) -> Scan:
         return Scan(self.relation.page_count, self.relation.device.frame_bytes, self._tuple_bytes())
 
-    def _open(self) -> None:
+    def open_parts(self) -> None:
         pages = self._given_pages
         if pages is None:
             pages = min(max(self._partition(), self._scan().least(self.budget.free)), max(1, self.relation.page_count))
@@ -114,12 +114,12 @@ class CyclicJoin(WaitingJoin):
         self._forming = 0
         self._next_page = 0
 
-    def _absorb(self) -> None:
+    def absorb(self) -> None:
         self._forming += self._admit(max(0, self._w - self._forming))
 
-    def _step(self) -> Iterator[pa.RecordBatch]:
-        self._absorb()
-        if self._forming < self._w and not self._closing and not len(self._stream):
+    def turn(self) -> Iterator[pa.RecordBatch]:
+        self.absorb()
+        if self._forming < self._w and not self.closing and not len(self.stream):
             return  # MESHJOIN waits for its w tuples before it reads, unless long rows leave no room for w
         if len(self.table) == 0:
             return
@@ -169,7 +169,7 @@ class CyclicJoin(WaitingJoin):
             **vars(super().view()), disk_pages=len(self._frames), turns=self._turns, tuples_a_turn=self._w
         )
 
-    def _check(self) -> None:
-        super()._check()
+    def check_parts(self) -> None:
+        super().check_parts()
         assert sum(self._queue) + self._forming == len(self.table), "queue partitions do not add up"
         assert len(self._queue) <= self._turns

@@ -125,11 +125,11 @@ class FrontStage(Join):
         super().tell_found(name)
         self.inner.tell_found(name)
 
-    def _minimum(self) -> int:
+    def least_bytes(self) -> int:
         return self._behind_minimum() + least_cache(self._cached_bytes())
 
     def _behind_minimum(self) -> int:
-        return self.inner.least_memory(getattr(self, "stream_codec", None), self._row_bytes, self.lends)
+        return self.inner.least_memory(getattr(self, "stream_codec", None), self.row_bytes, self.lends)
 
     def _cached_bytes(self) -> int:
         return HotTuples.bytes_per_tuple(self.relation.codec, self._stored_row_bytes())
@@ -145,7 +145,7 @@ class FrontStage(Join):
         long = 0 if self.relation.device.simulated else self.inner.memory_of_long_turns()
         return max(min(self.share, 1.0 - long / max(1, self.budget.free)), min(self.share, LEAST_SHARE))
 
-    def _open(self) -> None:
+    def open_parts(self) -> None:
         rows, row_bytes = self._capacity()
         layout = f"{HotTuples.FORMAT}; {rows} rows of {row_bytes} B; {self.relation.codec.schema}"
         arrays = in_memory if self._arrays is None else self._arrays(layout)
@@ -156,10 +156,10 @@ class FrontStage(Join):
         self._behind_part = self.budget.reserve("join behind", self.budget.free)
         assert self.schema is not None
         self.inner.stand_behind(
-            self.schema, memory=self._behind_part.bytes, row_bytes=self._row_bytes,
+            self.schema, memory=self._behind_part.bytes, row_bytes=self.row_bytes,
             observer=_seen_by(weakref.ref(self)), lent=self._lend(),
         )  # fmt: skip
-        self._largest_row = self.inner.largest_row
+        self.largest_row = self.inner.largest_row
 
     def _capacity(self) -> tuple[int, float]:
         """Return how many tuples ``H_R`` holds, of how many bytes; if others take it over, of about as many.
@@ -177,25 +177,25 @@ class FrontStage(Join):
 
     def _lend(self) -> Lent:
         """Return what the join behind uses of this stage's memory."""
-        results = (self._cap, self._result_bytes) if self.lends is Lending.ALL else None
-        return Lent(self._stream.room, self._single, results)
+        results = (self.pairs_at_once, self.result_bytes) if self.lends is Lending.ALL else None
+        return Lent(self.stream.room, self._single, results)
 
-    def _step(self) -> Iterator[pa.RecordBatch]:
+    def turn(self) -> Iterator[pa.RecordBatch]:
         self.inner.closing = self.closing
-        came = len(self._stream) > 0
+        came = len(self.stream) > 0
         for part in self._arrivals():
             hits, missed = self._probe(part)
             yield from hits
             yield from self._hand_on(missed)
         # tuples that wait to come in behind leave less room to those that come here, at last to none
-        crowded = 2 * self.inner.arrived_bytes > self._stream.limit or not came
-        if crowded or not (self._more_coming or len(self._stream)):
+        crowded = 2 * self.inner.arrived_bytes > self.stream.limit or not came
+        if crowded or not (self.more_coming or len(self.stream)):
             yield from self.inner.step()
 
     def _arrivals(self) -> Iterator[Tuples]:
         """Yield the tuples that came, as many at once as made a batch of results the last time."""
         left = PORTION
-        while left > 0 and (part := next(self._stream.take(min(left, self._portion)), None)) is not None:
+        while left > 0 and (part := next(self.stream.take(min(left, self._portion)), None)) is not None:
             left -= len(part.keys)
             yield part
 
@@ -206,29 +206,29 @@ class FrontStage(Join):
         fit into a batch of results, or one tuple's: tuples that would make more are put back.
         """
         held, positions, slots = self.cache.look_up(part.keys)
-        stream = self._rows_of(part.batch).at(positions)
+        stream = self.rows_of(part.batch).at(positions)
         sizes = stream.sizes + self.cache.sizes(slots)
-        pairs = next((end for _, end in portions(positions.size, sizes, self._result_bytes)), 0)
+        pairs = next((end for _, end in portions(positions.size, sizes, self.result_bytes)), 0)
         if pairs == positions.size:
             self._portion = min(2 * self._portion, PORTION)
             results: Iterable[pa.RecordBatch] = (
-                list(self._joined(part.keys[positions], stream, *self.cache.rows(slots))) if pairs else ()
+                list(self.joined(part.keys[positions], stream, *self.cache.rows(slots))) if pairs else ()
             )
         else:
             # as many tuples as have all of their pairs among the first ones, but at least the first hit
             last = max(int(positions[pairs]), int(positions[0]) + 1)
             self._portion = max(1, last)
             pairs = int(np.searchsorted(positions, last))
-            self._stream.put_back(Tuples(part.keys[last:], part.batch.slice(last)))
+            self.stream.put_back(Tuples(part.keys[last:], part.batch.slice(last)))
             held, positions = held[:last], positions[:pairs]
             data, starts, flags = self.cache.rows(slots[:pairs], copied=True)
             part = Tuples(part.keys[:last], part.batch.slice(0, last))
-            results = self._joined(part.keys[positions], self._rows_of(part.batch).at(positions), data, starts, flags)
-        self._stats.probes += held.size
+            results = self.joined(part.keys[positions], self.rows_of(part.batch).at(positions), data, starts, flags)
+        self.tally.probes += held.size
         hits = int(np.count_nonzero(held))
-        self._stats.recorded += hits
-        self._stats.cache_hits += hits
-        self._stats.rows_done += hits
+        self.tally.recorded += hits
+        self.tally.cache_hits += hits
+        self.tally.rows_done += hits
         if hits == 0:
             return results, part
         missed = np.flatnonzero(~held)
@@ -274,12 +274,12 @@ class FrontStage(Join):
             try:
                 self._agreed = self.inner.prepare_update(patch)
             except UpdateTooLargeError as refusal:
-                undo.append(self._give_up(refusal.lacking, patch))
+                undo.append(self.give_up(refusal.lacking, patch))
             else:
                 undo.append(self._agreed.cancel)
                 return
 
-    def _give_up(self, lacking: int, patch: Patch) -> Undo:
+    def give_up(self, lacking: int, patch: Patch) -> Undo:
         """Make ``H_R`` smaller for the join behind; it begins empty."""
         cache, each = self.cache, self._cached_bytes()
         size = max(cache.nbytes - lacking - cache.nbytes // 8, least_cache(each))
@@ -288,7 +288,7 @@ class FrontStage(Join):
             self.relation.codec, rows, self._stored_row_bytes(), aging=self._aging
         )  # fmt: skip
         if smaller is None or cache.nbytes - smaller.nbytes < lacking:
-            raise self._too_large(lacking - (0 if smaller is None else max(0, cache.nbytes - smaller.nbytes)), patch)
+            raise self.too_large(lacking - (0 if smaller is None else max(0, cache.nbytes - smaller.nbytes)), patch)
         self._move_memory(smaller)
         return partial(self._move_memory, cache)
 
@@ -314,11 +314,11 @@ class FrontStage(Join):
         return 0  # the join behind counts it
 
     def work(self) -> tuple[object, ...]:
-        return (*super().work(), *(self.inner.work() if self._bound else ()))
+        return (*super().work(), *(self.inner.work() if self.bound else ()))
 
     @property
-    def _waiting(self) -> int:
-        return self.inner.pending if self._bound else 0
+    def waiting(self) -> int:
+        return self.inner.pending if self.bound else 0
 
     @property
     def stats(self) -> JoinStatistics:
@@ -333,7 +333,7 @@ class FrontStage(Join):
         assert isinstance(self.inner, WaitingJoin), f"no tuples wait in {self.inner.id} as they are offered"
         self.inner.let_wait(batch)
 
-    def _check(self) -> None:
+    def check_parts(self) -> None:
         self.cache.check()
         self.inner.check()
 

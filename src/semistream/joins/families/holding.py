@@ -79,20 +79,20 @@ class HoldingJoin(Join, Generic[T]):
     def _limit_rows(self) -> None:
         """Let rows not wait that would push out too many others: they are served through the index at once."""
         if self.stream_codec.variable:
-            self._largest_row = max(self.table.largest_row // 4, int(self._row_bytes))
+            self.largest_row = max(self.table.largest_row // 4, int(self.row_bytes))
 
-    def _give_up(self, lacking: int, patch: Patch) -> Undo:
+    def give_up(self, lacking: int, patch: Patch) -> Undo:
         """Let the tuples wait in a smaller table."""
         table, fixed = self.table, self._fixed_bytes()
         least = fixed + self._least_tuples(patch) * self._tuple_bytes()
         if table.nbytes - lacking < least:
-            raise self._too_large(lacking - max(0, table.nbytes - least), patch)
+            raise self.too_large(lacking - max(0, table.nbytes - least), patch)
         # somewhat less than must be, so that the next update need not do it again
         capacity = (max(least, table.nbytes - lacking - table.nbytes // 16) - fixed) // self._tuple_bytes()
         if capacity < len(table) or (smaller := table.resized(capacity)) is None:
-            raise self._must_drain(len(table))
-        if self._largest_row is not None and smaller.largest_row < self._largest_row:
-            raise self._too_large(lacking, patch)
+            raise self.must_drain(len(table))
+        if self.largest_row is not None and smaller.largest_row < self.largest_row:
+            raise self.too_large(lacking, patch)
 
         def undo() -> None:
             self.table = table
@@ -103,5 +103,5 @@ class HoldingJoin(Join, Generic[T]):
         return undo
 
     @property
-    def _waiting(self) -> int:
-        return len(self.table) if self._bound else 0
+    def waiting(self) -> int:
+        return len(self.table) if self.bound else 0

@@ -106,7 +106,7 @@ class OldestFirstJoin(WaitingJoin):
         self._density = 0.0
         super().__init__(relation, **common)
 
-    def _minimum(self) -> int:
+    def least_bytes(self) -> int:
         return (self._partition_pages or 1) * self.relation.device.frame_bytes + self._table_minimum(LEAST_TUPLES)
 
     def view(self) -> OldestFirstView:
@@ -155,7 +155,7 @@ class OldestFirstJoin(WaitingJoin):
                     met += np.bincount(starts // frames.shape[1], minlength=chunk.size)
                 self._served(chunk, frames, met)
                 useful += int(np.count_nonzero(met))
-            self._stats.pages_useful += useful
+            self.tally.pages_useful += useful
             if pages.size > asked_for:
                 self._measure(useful - asked_for, pages.size - asked_for)
             # those of the oldest keys that R does not have, or has in several pages, all of which were here

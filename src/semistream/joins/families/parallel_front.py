@@ -22,11 +22,11 @@ import pyarrow as pa
 from semistream.core.arguments import check_between
 from semistream.core.arrays import Bytes, Ints
 from semistream.joins.families.front_stage import FrontStage
+from semistream.joins.interface.contract import Overlap
 from semistream.joins.interface.following import Undo
 from semistream.joins.interface.progress import Progress
 from semistream.joins.interface.stage_behind import Lent
 from semistream.joins.interface.stream_buffer import Room, Tuples
-from semistream.joins.interface.traits import Overlap
 from semistream.joins.shares import LEAST_BETWEEN, Lending, parts_between
 from semistream.relation.changes.overlay import Change
 from semistream.relation.changes.patch import Patch
@@ -84,17 +84,17 @@ class ParallelFrontStage(FrontStage):
             options["threads"] = threads
         super().__init__(relation, **options)
 
-    def _minimum(self) -> int:
-        return super()._minimum() + LEAST_BETWEEN
+    def least_bytes(self) -> int:
+        return super().least_bytes() + LEAST_BETWEEN
 
-    def _open(self) -> None:
+    def open_parts(self) -> None:
         self._results_limit, self._buffer_limit = parts_between(
-            self.budget.total, self.budget.free, super()._minimum(), self._buffer_share
+            self.budget.total, self.budget.free, super().least_bytes(), self._buffer_share
         )
         self.budget.reserve("results ahead", self._results_limit)
         self.budget.reserve("intermediate buffer", self._buffer_limit)
         self._size_of_result = BatchBytes(self.output_schema)
-        super()._open()
+        super().open_parts()
         self._progress = Progress(self.inner)
 
     def _lend(self) -> Lent:
@@ -103,7 +103,7 @@ class ParallelFrontStage(FrontStage):
 
     # -- stream probing, in the caller's thread -----------------------------------------------------------
 
-    def _step(self) -> Iterator[pa.RecordBatch]:
+    def turn(self) -> Iterator[pa.RecordBatch]:
         self.inner.closing = self.closing
         for part in self._arrivals():
             with self._cache_lock:
@@ -111,7 +111,7 @@ class ParallelFrontStage(FrontStage):
             yield from hits
             yield from self._buffer(missed)
         # with nothing more to probe, wait for the other phase; otherwise take what it has ready
-        yield from self._collect(wait=not (self._more_coming or len(self._stream)))
+        yield from self._collect(wait=not (self.more_coming or len(self.stream)))
 
     def _buffer(self, part: Tuples) -> Iterator[pa.RecordBatch]:
         """Put misses into ``I_B``; while it is full, stream probing stops and results are taken."""
@@ -119,7 +119,7 @@ class ParallelFrontStage(FrontStage):
             with self._changed:
                 # a tuple on its way from the one to the other counts in both meanwhile
                 room = self._buffer_limit - self._between_bytes - self._arrived_bytes
-                count = self._stream.within(part.batch, room)
+                count = self.stream.within(part.batch, room)
                 if count < len(part.keys) and 2 * room < self._buffer_limit:
                     count = 0  # many small pieces would cost both threads more than a short wait
                 if count:
@@ -151,7 +151,7 @@ class ParallelFrontStage(FrontStage):
         self._between.append((part, size))
         self._between_bytes += size
         self._behind_rows += len(part.keys)
-        self._stats.buffered += len(part.keys)
+        self.tally.buffered += len(part.keys)
         self._start_worker()
 
     def _start_worker(self) -> None:
@@ -285,10 +285,10 @@ class ParallelFrontStage(FrontStage):
     # -- inside -------------------------------------------------------------------------------------------
 
     def _bytes(self, part: Tuples) -> int:
-        return self._stream.size_of(part.batch)
+        return self.stream.size_of(part.batch)
 
     @property
-    def _waiting(self) -> int:
+    def waiting(self) -> int:
         with self._changed:
             return self._behind_rows + len(self._results)
 
@@ -298,7 +298,7 @@ class ParallelFrontStage(FrontStage):
             with self._changed:
                 self._behind_rows += batch.num_rows
 
-    def _check(self) -> None:
+    def check_parts(self) -> None:
         with self._turn_lock, self._changed, self._cache_lock:
             self.cache.check()
             if self._phase is None:

@@ -24,8 +24,8 @@ class WaitingJoin(HoldingJoin[StreamTable]):
     def _tuple_bytes(self) -> int:
         """Return what one waiting tuple costs."""
         if not hasattr(self, "stream_codec"):
-            return int(self._row_bytes) + StreamTable.bytes_beside_row
-        return StreamTable.bytes_per_tuple(self.stream_codec, self._row_bytes)
+            return int(self.row_bytes) + StreamTable.bytes_beside_row
+        return StreamTable.bytes_per_tuple(self.stream_codec, self.row_bytes)
 
     def _fixed_bytes(self) -> int:
         return StreamTable.fixed_bytes()
@@ -37,7 +37,7 @@ class WaitingJoin(HoldingJoin[StreamTable]):
         """Reserve ``size`` bytes and make a stream table that fits into them."""
         capacity = max(1, (size - StreamTable.fixed_bytes()) // self._tuple_bytes())
         self._table_part = self.budget.reserve("stream table", self._table_minimum(capacity))
-        self.table = StreamTable(self.stream_codec, capacity, self._row_bytes)
+        self.table = StreamTable(self.stream_codec, capacity, self.row_bytes)
         self._table_part.resize(self.table.nbytes)
         self._limit_rows()
 
@@ -46,13 +46,13 @@ class WaitingJoin(HoldingJoin[StreamTable]):
         if self._serving:
             return 0
         admitted = 0
-        for part in self._stream.take(min(most, self.table.free)):
+        for part in self.stream.take(min(most, self.table.free)):
             count = self.table.insert(part.keys, part.batch)
             admitted += count
             if count < len(part.keys):
-                self._stream.put_back(type(part)(part.keys[count:], part.batch.slice(count)))
+                self.stream.put_back(type(part)(part.keys[count:], part.batch.slice(count)))
                 break
-        self._stats.appended += admitted
+        self.tally.appended += admitted
         return admitted
 
     def _probed(
@@ -62,24 +62,24 @@ class WaitingJoin(HoldingJoin[StreamTable]):
         cursor = np.array([0, 0, -1], np.int64)
         while cursor[0] < len(frames):
             slots, starts, flags, probes = self.table.probe(
-                frames, self.relation.layout.stride, cursor, self._cap, wanted=wanted, leave=leave
+                frames, self.relation.layout.stride, cursor, self.pairs_at_once, wanted=wanted, leave=leave
             )
-            self._stats.probes += probes
+            self.tally.probes += probes
             if slots.size:
                 yield slots, starts, flags
 
     def _joined_slots(self, slots: Slots, frames: Bytes, starts: Ints, flags: Bytes) -> Iterator[pa.RecordBatch]:
-        yield from self._joined(self.table.keys_of(slots), self._held(slots), frames.reshape(-1), starts, flags)
+        yield from self.joined(self.table.keys_of(slots), self._held(slots), frames.reshape(-1), starts, flags)
 
     def _leave(self, slots: Slots, matched: NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
         """Let tuples that were removed from the table go, those without a partner as ``how`` says."""
-        yield from self._without_partner(self._held(slots[~matched]))
+        yield from self.without_partner(self._held(slots[~matched]))
         self._let_go(slots)
 
     def _let_go(self, slots: Slots) -> None:
         """Free the slots of tuples that were removed from the table and have been emitted."""
-        self._stats.rows_done += slots.size
-        self._stats.evicted += slots.size
+        self.tally.rows_done += slots.size
+        self.tally.evicted += slots.size
         self.table.release(slots)
 
     def let_wait(self, batch: pa.RecordBatch) -> None:
@@ -91,5 +91,5 @@ class WaitingJoin(HoldingJoin[StreamTable]):
             batch = batch.slice(taken)
         self._admit(self.table.free)
 
-    def _check(self) -> None:
+    def check_parts(self) -> None:
         self.table.check()

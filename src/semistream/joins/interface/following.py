@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 from semistream.core.arrays import Ints
-from semistream.core.budget import MemoryBudget, Reservation
+from semistream.core.budget import Reservation
 from semistream.core.errors import BrokenJoinError, UpdateRefusedError, UpdateTooLargeError
 from semistream.core.units import format_bytes
+from semistream.joins.interface.contract import Algorithm
 from semistream.relation.changes.overlay import Change
-from semistream.relation.relation import Relation
 
 if TYPE_CHECKING:
     from semistream.relation.changes.patch import Patch
@@ -22,17 +22,13 @@ __all__ = ["FollowsUpdates", "JoinAgreement", "Undo"]
 Undo = Callable[[], None]
 
 
-class FollowsUpdates:
+class FollowsUpdates(Algorithm):
     """The part of a join that listens to its relation.
 
     An algorithm adds `before_update`, where it may refuse, and `after_update`, where it forgets what has changed; and
-    `_give_up`, if some of its memory can go to R.
+    `give_up`, if some of its memory can go to R.
     """
 
-    id: ClassVar[str]
-    relation: Relation
-    budget: MemoryBudget
-    _bound: bool
     _updates_part: Reservation
     _index_bytes: int
     """Of R's index when the memory was taken; what it grows by counts as an update."""
@@ -92,7 +88,7 @@ class FollowsUpdates:
         parts = self._growth(patch)
         lacking = sum(size - part.bytes for part, size in parts) - self.budget.free
         if lacking > 0:
-            undo.append(self._give_up(lacking, patch))
+            undo.append(self.give_up(lacking, patch))
             parts = self._growth(patch)  # the memory may have been taken again
         for part, size in parts:
             undo.append(partial(part.resize, part.bytes))
@@ -117,11 +113,11 @@ class FollowsUpdates:
         """Return what takes another size with an update, and which."""
         return [(self._updates_part, self._update_bytes(patch.overlay.nbytes, patch.index_bytes))]
 
-    def _give_up(self, lacking: int, patch: Patch) -> Undo:
+    def give_up(self, lacking: int, patch: Patch) -> Undo:
         """Do with ``lacking`` bytes less from now on; return what takes it back. Raises if that is too little."""
-        raise self._too_large(lacking, patch)
+        raise self.too_large(lacking, patch)
 
-    def _too_large(self, lacking: int, patch: Patch) -> UpdateTooLargeError:
+    def too_large(self, lacking: int, patch: Patch) -> UpdateTooLargeError:
         return UpdateTooLargeError(
             f"with this update R holds {format_bytes(patch.nbytes)} in memory, changed pages and index, for which "
             f"{self.id} with memory of {self.budget.total:,} B has {lacking:,} B too little; give the join "
@@ -129,7 +125,7 @@ class FollowsUpdates:
             lacking,
         )
 
-    def _must_drain(self, waiting: int) -> UpdateRefusedError:
+    def must_drain(self, waiting: int) -> UpdateRefusedError:
         return UpdateRefusedError(
             f"{self.id} holds {waiting:,} tuples in memory that the update needs; drain the join, then update R"
         )

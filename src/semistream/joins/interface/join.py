@@ -1,16 +1,14 @@
 """What every semi-stream join has in common: keys in, results out, nothing held that is not in the budget.
 
-An algorithm's file holds what its paper adds: `_minimum` (the least memory it can run with), `_open` (take the
-memory), `_step` (one turn of the paper's loop) and `_waiting` (tuples it still holds).
+An algorithm's file holds what its paper adds; `semistream.joins.interface.contract` says what that is.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +18,7 @@ from semistream.core.arguments import listed
 from semistream.core.arrays import Ints
 from semistream.core.budget import MemoryBudget
 from semistream.core.compiled import frozen
-from semistream.core.errors import BudgetTooSmallError, UnsupportedJoinError
+from semistream.core.errors import UnsupportedJoinError
 from semistream.core.statistics import JoinStatistics
 from semistream.core.units import format_bytes, is_share, memory_bytes
 from semistream.joins.interface.conditions import ConditionName, condition_for
@@ -31,7 +29,6 @@ from semistream.joins.interface.progress import Progress
 from semistream.joins.interface.results import Results
 from semistream.joins.interface.stage_behind import StageBehind
 from semistream.joins.interface.stream_buffer import Tuples
-from semistream.joins.interface.traits import Traits
 from semistream.joins.interface.view import View
 from semistream.relation.relation import Relation
 from semistream.relation.rows.fitting import fit, null_array
@@ -44,7 +41,7 @@ __all__ = ["How", "Join"]
 How = Literal["inner", "left"]
 
 
-class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
+class Join(FollowsUpdates, Results, StageBehind, MemoryNeeds):
     """A join of a stream with a relation, exact, within a memory budget.
 
     A small state machine: `offer` puts stream tuples into the stream buffer, `step` runs one turn of the
@@ -75,9 +72,6 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
         Those of R's columns that the result is to have, by default all. Others are not even decoded.
     """
 
-    conditions: ClassVar[tuple[ConditionName, ...]] = ("equal",)
-    """What the algorithm can join on."""
-
     def __init__(
         self,
         relation: Relation,
@@ -104,33 +98,15 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
         self.budget, self._may_grow = MemoryBudget(given), is_share(memory)
         self.schema = schema
         self.prefix, self.suffix = prefix, suffix
-        self._row_bytes = 2.0  # until the stream is known: no row is shorter
-        self._more_coming = False
-        self._bound = False
+        self.row_bytes = 2.0  # until the stream is known: no row is shorter
+        self.bound = False
         self._index_bytes = relation.index_bytes
         self._counters = relation.counters
-        self._stats = JoinStatistics()
+        self.tally = JoinStatistics()
         if schema is not None:
             self.bind(schema)
         elif memory is not None:
             self._check_minimum()  # all that can be known before the stream's rows are
-
-    # -- what an algorithm adds, beside `_minimum` and `_open` -----------------------------------------------
-
-    @abstractmethod
-    def _step(self) -> Iterator[pa.RecordBatch]:
-        """Run one turn of the loop. While the join is drained, a turn must make progress."""
-
-    def _absorb(self) -> None:
-        """Move tuples from the stream buffer to where they wait, if the algorithm does so between turns."""
-
-    @property
-    def _waiting(self) -> int:
-        """Stream tuples the algorithm holds."""
-        return 0
-
-    def _check(self) -> None:
-        """Assert the invariants of the algorithm's own state."""
 
     # -- the interface ------------------------------------------------------------------------------------
 
@@ -143,30 +119,34 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
         self.relation.subscribe(self)
 
     def _take_memory(self, schema: pa.Schema, sample: pa.RecordBatch | None, row_bytes: float | None) -> None:
+        self._know_stream(schema, row_bytes)
+        self._check_minimum()
+        if self.stream_codec.variable:
+            self._expect_rows(self.row_bytes, self._typical_row(sample) if row_bytes is None else row_bytes)
+        self._blank_bytes = sum(null_array(1, field.type).nbytes for field in self.condition.fields)
+        self._take_parts(self._update_bytes_now())
+        self.bound = True
+
+    def _know_stream(self, schema: pa.Schema, row_bytes: float | None) -> None:
+        """Check the stream's schema, and note what depends on it, before any memory is taken."""
         self.condition.check(schema)
         self.schema = schema
         joined = output_schema(schema, self.condition.fields, self.suffix, prefix=self.prefix)
         self.output_schema = self._with_found(joined)
         self.stream_codec = RowCodec(schema)
-        self._row_bytes = float(self.stream_codec.stride)
+        self.row_bytes = float(self.stream_codec.stride)
         if self.stream_codec.variable:
-            self._row_bytes += 16.0 if row_bytes is None else min(16.0, row_bytes - self._row_bytes)
+            self.row_bytes += 16.0 if row_bytes is None else min(16.0, row_bytes - self.row_bytes)
         self._index_bytes = self.relation.index_bytes
-        self._check_minimum()
-        if self.stream_codec.variable:
-            self._expect_rows(self._row_bytes, self._typical_row(sample) if row_bytes is None else row_bytes)
-        self._blank_bytes = sum(null_array(1, field.type).nbytes for field in self.condition.fields)
-        self._take_parts(self._update_bytes_now())
-        self._bound = True
 
     @classmethod
     def minimum_memory(cls, relation: Relation, schema: pa.Schema, **options: object) -> int:
         """Return the smallest budget that this algorithm accepts for a stream of ``schema``."""
-        try:
-            cls(relation, memory=1, schema=schema, **options)  # type: ignore[arg-type]
-        except BudgetTooSmallError as error:
-            return error.minimum
-        return 1
+        if not cls.bounded:
+            return 1
+        join = cls(relation, memory=None, **options)  # type: ignore[arg-type]
+        join._know_stream(schema, None)
+        return join.least_memory()
 
     def offer(self, batch: pa.RecordBatch) -> int:
         """Put stream tuples into the stream buffer; return how many were taken, counted from the first.
@@ -175,7 +155,7 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
         """
         began = time.perf_counter()
         self._check_usable()
-        if not self._bound:
+        if not self.bound:
             self.bind(batch.schema, batch)
         if batch.schema != self.schema:
             batch = fit(batch, self.schema)
@@ -184,11 +164,11 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
             while taken < batch.num_rows and (more := self._offer(batch.slice(taken))):
                 taken += more
                 with self._to_its_end():
-                    self._absorb()
+                    self.absorb()
         except RowLimitError:
             if taken == 0:  # otherwise the row is refused when it is the first of what is offered
                 raise
-        self._stats.busy_seconds += time.perf_counter() - began
+        self.tally.busy_seconds += time.perf_counter() - began
         return taken
 
     def step(self) -> Iterator[pa.RecordBatch]:
@@ -196,19 +176,19 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
         disk for one, the join serves nothing any more.
         """
         self._check_usable()
-        self._stats.steps += 1
-        turn = self._turn()
+        self.tally.steps += 1
+        turn = self._whole_turn()
         self._in_turn = True
         try:
             with self._to_its_end():
                 while True:
                     began = time.perf_counter()
                     result = next(turn, None)
-                    self._stats.busy_seconds += time.perf_counter() - began
+                    self.tally.busy_seconds += time.perf_counter() - began
                     if result is None:
                         return
                     if result.num_rows:
-                        self._stats.rows_out += result.num_rows
+                        self.tally.rows_out += result.num_rows
                         yield result
         finally:
             self._in_turn = False
@@ -216,14 +196,14 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
     def drain(self) -> Iterator[pa.RecordBatch]:
         """Step until no tuple waits. The join can go on afterwards: a micro-batch ends this way."""
         self._check_usable()
-        self._closing = True
+        self.closing = True
         progress = Progress(self)
         try:
             while self.pending:
                 yield from self.step()
                 progress.turned()
         finally:
-            self._closing = False
+            self.closing = False
 
     def process(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Join a whole stream: results come as they are found, and all are out at the end."""
@@ -240,62 +220,62 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
         while at < batch.num_rows:
             at += self.offer(batch.slice(at))
             if at < batch.num_rows:
-                self._more_coming = True
+                self.more_coming = True
                 try:
                     yield from self.step()
                 finally:
-                    self._more_coming = False
+                    self.more_coming = False
                 progress.turned()
 
     @property
     def pending(self) -> int:
         """Stream tuples that were offered and have not left."""
-        return self._waiting + (self._stream.held if self._bound else 0)
+        return self.waiting + (self.stream.held if self.bound else 0)
 
     @property
     def stats(self) -> JoinStatistics:
         """What the join did so far."""
         read = self.relation.counters - self._counters
         return dataclasses.replace(
-            self._stats,
+            self.tally,
             pages_read=read.pages, reads=read.reads, bytes_read=read.bytes, io_seconds=read.seconds,
             store_requests=read.requests, store_bytes=read.fetched_bytes, local_pages=read.local_pages,
         )  # fmt: skip
 
     def view(self) -> View:
         """Show what the join holds, for measuring and testing; ask between turns."""
-        return View(self.arrived, self._waiting, self._stream.limit, self.budget.parts())
+        return View(self.arrived, self.waiting, self.stream.limit, self.budget.parts())
 
     def work(self) -> tuple[object, ...]:
         """Return numbers of which one is another after a turn that led to something."""
-        stats = self._stats
+        stats = self.tally
         done = stats.rows_in, stats.rows_done, stats.rows_out, stats.probes, stats.appended, stats.buffered
         return (*done, self.pending, self.relation.counters.pages)
 
     def check(self) -> None:
         """Assert all invariants, which hold between turns."""
         self.budget.check()
-        if self._bound:
-            self._stream.check()
-            self._check()
+        if self.bound:
+            self.stream.check()
+            self.check_parts()
 
     # -- inside -------------------------------------------------------------------------------------------
 
-    def _turn(self) -> Iterator[pa.RecordBatch]:
-        if self._bound:
+    def _whole_turn(self) -> Iterator[pa.RecordBatch]:
+        if self.bound:
             yield from self._serve_aside()
-            yield from self._step()
+            yield from self.turn()
 
     def _offer(self, batch: pa.RecordBatch) -> int:
-        count = self._stream.fitting(batch)
+        count = self.stream.fitting(batch)
         if count == 0:
-            if self._stream.room.taken:
+            if self.stream.room.taken:
                 return 0
             count = 1  # a row larger than the whole stream buffer is served by itself
             self._check_row(batch.slice(0, 1))
         batch = batch.slice(0, count)
         keys, valid = self.condition.lows(batch)
-        self._stats.rows_in += count
+        self.tally.rows_in += count
         if not valid.all():
             self._put_aside(None, keep_rows(batch, ~valid))
             keys, batch = keys[valid], keep_rows(batch, valid)
@@ -304,14 +284,14 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
             self._put_aside(keys[giant], keep_rows(batch, giant))
             keys, batch = keys[~giant], keep_rows(batch, ~giant)
         if len(keys):
-            self._stream.receive(Tuples(frozen(keys), batch))
+            self.stream.receive(Tuples(frozen(keys), batch))
         return count
 
     def _giants(self, batch: pa.RecordBatch) -> NDArray[np.bool_] | None:
         """Return which rows are too long for the memory of the algorithm, encoded as they would lie there."""
-        codec, largest = self.stream_codec, self._stream.limit - self.stream_codec.blank_bytes
-        if self._largest_row is not None:
-            largest = min(largest, self._largest_row)
+        codec, largest = self.stream_codec, self.stream.limit - self.stream_codec.blank_bytes
+        if self.largest_row is not None:
+            largest = min(largest, self.largest_row)
         if not codec.variable and codec.stride <= largest:
             return None
         lengths = codec.lengths(batch)
@@ -329,18 +309,18 @@ class Join(FollowsUpdates, Traits, Results, StageBehind, MemoryNeeds):
     def _put_aside(self, keys: Ints | None, batch: pa.RecordBatch) -> None:
         """Keep rows that do not go through the algorithm for the next turn: no keys, or too long for its memory."""
         if keys is None:
-            self._stats.null_keys += batch.num_rows
+            self.tally.null_keys += batch.num_rows
             if self.how == "inner":
-                self._stats.rows_done += batch.num_rows
-                self._stats.unmatched += batch.num_rows
+                self.tally.rows_done += batch.num_rows
+                self.tally.unmatched += batch.num_rows
                 return
-        self._stream.put_aside(keys, batch)
+        self.stream.put_aside(keys, batch)
 
     def _serve_aside(self) -> Iterator[pa.RecordBatch]:
         """Let the rows that were put aside leave: without a partner, or each looked up through the index."""
-        for keys, batch in self._stream.take_aside():
+        for keys, batch in self.stream.take_aside():
             if keys is None:
-                self._stats.rows_done += batch.num_rows
-                yield from self._without_partner(self._rows_of(batch).all())
+                self.tally.rows_done += batch.num_rows
+                yield from self.without_partner(self.rows_of(batch).all())
             else:
                 yield from self._looked_up_aside(Tuples(frozen(keys), batch))

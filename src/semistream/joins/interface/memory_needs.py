@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from semistream.core.budget import MemoryBudget, Reservation
+from semistream.core.budget import Reservation
 from semistream.core.errors import BudgetTooSmallError, UpdateRefusedError, UpdateTooLargeError
 from semistream.core.units import format_bytes
+from semistream.joins.interface.contract import Algorithm
 from semistream.joins.interface.following import Undo
 from semistream.joins.interface.stage_behind import Lent
 from semistream.joins.interface.stream_buffer import StreamBuffer
 from semistream.joins.shares import PAIR_BYTES, Lending, common_parts, least_budget
-from semistream.relation.relation import Relation
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.structures.lookup import PageLookup
 
@@ -26,37 +26,18 @@ if TYPE_CHECKING:
 __all__ = ["MemoryNeeds"]
 
 
-class MemoryNeeds(ABC):
-    """The part of a join that knows the smallest budget that will do; an algorithm adds `_minimum`."""
+class MemoryNeeds(Algorithm):
+    """The part of a join that knows the smallest budget that will do; an algorithm adds `least_bytes`."""
 
-    id: ClassVar[str]
-    uses_index: ClassVar[bool]
-    relation: Relation
-    budget: MemoryBudget
     _may_grow: bool
     """Whether the budget is a share of R, which is raised to the least that the join needs."""
-    stream_codec: RowCodec
-    _row_bytes: float
     _index_bytes: int
-    _bound: bool
     _lent: Lent | None
     _updates_part: Reservation
     _inbox: Reservation
-    _stream: StreamBuffer
-    _cap: int
-    """Pairs found at once."""
-    _result_bytes: int
     _single: PageLookup
     _lending = Lending.NOTHING
     """What a stage before this join has for both."""
-
-    @abstractmethod
-    def _minimum(self) -> int:
-        """Return the least bytes the algorithm's own parts can do with, given ``self._row_bytes``."""
-
-    @abstractmethod
-    def _open(self) -> None:
-        """Reserve and allocate, all of ``self.budget.free`` if it helps. The stream's schema is known now."""
 
     @property
     @abstractmethod
@@ -64,11 +45,11 @@ class MemoryNeeds(ABC):
         """Stream tuples that were offered and have not left."""
 
     @abstractmethod
-    def _too_large(self, lacking: int, patch: Patch) -> UpdateTooLargeError:
+    def too_large(self, lacking: int, patch: Patch) -> UpdateTooLargeError:
         """Return the error for an update that leaves too little memory."""
 
     @abstractmethod
-    def _must_drain(self, waiting: int) -> UpdateRefusedError:
+    def must_drain(self, waiting: int) -> UpdateRefusedError:
         """Return the error for an update that needs memory in which tuples wait."""
 
     @abstractmethod
@@ -86,17 +67,17 @@ class MemoryNeeds(ABC):
         A join without memory yet, as a stage before it has made it, may be asked for rows of ``codec`` that take
         ``row_bytes`` on average, and with what that stage will lend it.
         """
-        if lending is not None and not self._bound:
+        if lending is not None and not self.bound:
             self._lending = lending
-        if codec is not None and not self._bound:
+        if codec is not None and not self.bound:
             self.stream_codec = codec
-        if row_bytes is not None and not self._bound:
-            self._row_bytes = row_bytes
+        if row_bytes is not None and not self.bound:
+            self.row_bytes = row_bytes
         return self._least_with(self._update_bytes_now())
 
     def _least_with(self, update_bytes: int) -> int:
         """Return the smallest budget that will do while updates of R take ``update_bytes``."""
-        others = self._minimum() + update_bytes + (self._index_bytes if self.uses_index else 0)
+        others = self.least_bytes() + update_bytes + (self._index_bytes if self.uses_index else 0)
         if self._lending is Lending.NOTHING:
             others += self.relation.device.frame_bytes
         return least_budget(others, self._lending)
@@ -107,28 +88,28 @@ class MemoryNeeds(ABC):
             self.budget.reserve("index", self._index_bytes)
         self._updates_part = self.budget.reserve("updates of R", update_bytes)
         self._take_common_parts()
-        self._open()
+        self.open_parts()
 
-    def _start_over(self, patch: Patch) -> Undo:
+    def start_over(self, patch: Patch) -> Undo:
         """Take the memory as a new join would that finds an update in R; return what takes it back.
 
         What the join has cached is lost. Raises if a new join would have too little memory, or if tuples wait.
         """
         before, after = self._updates_part.bytes, self._update_bytes(patch.overlay.nbytes, patch.index_bytes)
         if (least := self._least_with(after)) > self.budget.total:
-            raise self._too_large(least - self.budget.total, patch)
+            raise self.too_large(least - self.budget.total, patch)
         if self.pending:
-            raise self._must_drain(self.pending)
+            raise self.must_drain(self.pending)
         self._take_again(after)
         return partial(self._take_again, before)
 
     def _take_again(self, update_bytes: int) -> None:
-        self._drop_parts()
+        self.drop_parts()
         self.budget.release()
         self._take_parts(update_bytes)
 
-    def _drop_parts(self) -> None:
-        """Drop all that `_take_parts` has allocated; a join that uses `_start_over` says what that is."""
+    def drop_parts(self) -> None:
+        """Drop all that `_take_parts` has allocated; a join that uses `start_over` says what that is."""
         raise NotImplementedError(f"{self.id} cannot take its memory again")
 
     def memory_of_long_turns(self) -> int:
@@ -138,16 +119,16 @@ class MemoryNeeds(ABC):
     def _take_common_parts(self) -> None:
         """Take what every join has, but for what a stage before it lends."""
         lent, reserve = self._lent, self.budget.reserve
-        inbox, self._cap, self._result_bytes = common_parts(self.budget.total, self._lending)
+        inbox, self.pairs_at_once, self.result_bytes = common_parts(self.budget.total, self._lending)
         self._inbox = reserve("stream buffer", inbox)
-        self._stream = StreamBuffer(self.stream_codec, inbox if lent is None else lent.room)
+        self.stream = StreamBuffer(self.stream_codec, inbox if lent is None else lent.room)
         if lent is None:
             reserve("look-up page", self.relation.device.frame_bytes)
-        reserve("matches", self._cap * PAIR_BYTES)
-        reserve("results", self._result_bytes)
+        reserve("matches", self.pairs_at_once * PAIR_BYTES)
+        reserve("results", self.result_bytes)
         if lent is not None and lent.results is not None:
-            self._cap, self._result_bytes = lent.results
-        self._single = PageLookup(self.relation, 1, share=True, cap=self._cap) if lent is None else lent.lookup
+            self.pairs_at_once, self.result_bytes = lent.results
+        self._single = PageLookup(self.relation, 1, share=True, cap=self.pairs_at_once) if lent is None else lent.lookup
 
     def _update_bytes_now(self) -> int:
         return self._update_bytes(self.relation.overlay.nbytes, self.relation.index_bytes)
@@ -168,7 +149,7 @@ class MemoryNeeds(ABC):
     def _typical_row(self, sample: pa.RecordBatch | None) -> float:
         """Return the bytes of a row, as the first rows tell; a few long ones among them do not count."""
         if sample is None or not sample.num_rows:
-            return self._row_bytes
+            return self.row_bytes
         lengths = self.stream_codec.lengths(sample.slice(0, 1024))
         return float(min(lengths.mean(), 8 * np.median(lengths)))
 
@@ -177,11 +158,11 @@ class MemoryNeeds(ABC):
 
         Whether a budget will do must not depend on which rows come first: longer ones go through the index.
         """
-        self._row_bytes = wished
+        self.row_bytes = wished
         if wished <= least or self.least_memory() <= self.budget.total:
             return
         low, high = least, wished
         while high - low > 1.0:
-            self._row_bytes = (low + high) / 2
-            low, high = (self._row_bytes, high) if self.least_memory() <= self.budget.total else (low, self._row_bytes)
-        self._row_bytes = low
+            self.row_bytes = (low + high) / 2
+            low, high = (self.row_bytes, high) if self.least_memory() <= self.budget.total else (low, self.row_bytes)
+        self.row_bytes = low

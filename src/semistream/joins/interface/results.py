@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from abc import ABC
 from collections.abc import Callable, Iterator
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.core.arrays import Bytes, Ints
-from semistream.core.statistics import JoinStatistics
-from semistream.joins.interface.conditions import Condition
+from semistream.joins.interface.contract import Algorithm
 from semistream.joins.interface.leaving import BatchRows, Leaving, portions
 from semistream.joins.interface.missing_keys import MissingKeys
 from semistream.joins.interface.output import without_partner
 from semistream.joins.interface.stream_buffer import Tuples
 from semistream.relation.pages.page_layout import FIRST
-from semistream.relation.relation import Relation
 from semistream.relation.rows.fitting import null_array
 from semistream.relation.rows.row_cells import RowLimitError
-from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.row_gather import RowGather
 from semistream.relation.rows.selection import keep_rows
 from semistream.structures.lookup import PageLookup
@@ -31,20 +26,11 @@ Observer = Callable[[Ints, Bytes, Ints, Bytes], None]
 """Sees the pairs a join finds: key of each, and data, starts and flags of R's rows."""
 
 
-class Results(ABC):
+class Results(Algorithm):
     """The way out of a join; `Join` has the rest."""
 
-    relation: Relation
-    on: tuple[str, ...]
-    how: str
-    makes_results: ClassVar[bool]
-    condition: Condition
-    stream_codec: RowCodec
     output_schema: pa.Schema
-    _stats: JoinStatistics
     _on_match: Observer | None
-    _result_bytes: int
-    """A batch of results is no larger, unless it is a single row."""
     _decoder: RowGather | None
     """Decodes some of R's columns; None: all of them."""
     _blank_bytes: int
@@ -72,7 +58,7 @@ class Results(ABC):
     def _found_column(self, rows: int, value: bool) -> list[pa.Array]:
         return [] if self._found_as is None else [pa.repeat(pa.scalar(value), rows)]
 
-    def _joined(
+    def joined(
         self, keys: Ints, stream: Leaving, data: Bytes, starts: Ints, flags: Bytes, *, seen: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """Yield stream tuples beside their rows of R, which start at ``starts`` of ``data``.
@@ -82,10 +68,10 @@ class Results(ABC):
         if self._on_match is not None and not seen:
             self._on_match(keys, data, starts, flags)
         if not self.makes_results:
-            self._stats.rows_out += len(keys)
+            self.tally.rows_out += len(keys)
             return
         sizes = stream.sizes + self.relation.codec.sizes_at(data, starts)
-        for begin, end in portions(stream.rows, sizes, self._result_bytes):
+        for begin, end in portions(stream.rows, sizes, self.result_bytes):
             yield from self._made(
                 begin, end,
                 lambda begin, end: self._pairs_of(
@@ -93,9 +79,9 @@ class Results(ABC):
                 ),
             )  # fmt: skip
 
-    def _looked_up(self, part: Tuples, lookup: PageLookup) -> Iterator[pa.RecordBatch]:
+    def looked_up(self, part: Tuples, lookup: PageLookup) -> Iterator[pa.RecordBatch]:
         """Join tuples at once, each through the index."""
-        rows = self._rows_of(part.batch)
+        rows = self.rows_of(part.batch)
         matched = np.zeros(len(part.keys), dtype=bool)
         matches = (
             lookup.match(part.keys)
@@ -104,19 +90,19 @@ class Results(ABC):
         )
         for found in matches:
             matched[found.positions] = True
-            yield from self._joined(found.keys, rows.at(found.positions), found.data, found.starts, found.flags)
-        self._stats.probes += len(part.keys)
-        self._stats.rows_done += len(part.keys)
-        yield from self._without_partner(rows.at(np.flatnonzero(~matched)))
+            yield from self.joined(found.keys, rows.at(found.positions), found.data, found.starts, found.flags)
+        self.tally.probes += len(part.keys)
+        self.tally.rows_done += len(part.keys)
+        yield from self.without_partner(rows.at(np.flatnonzero(~matched)))
 
-    def _without_partner(self, stream: Leaving) -> Iterator[pa.RecordBatch]:
+    def without_partner(self, stream: Leaving) -> Iterator[pa.RecordBatch]:
         """Let tuples that R has no row for leave: dropped, or with NULLs."""
-        self._stats.unmatched += stream.rows
+        self.tally.unmatched += stream.rows
         if self.missing is not None and stream.rows:
-            for begin, end in portions(stream.rows, stream.sizes, self._result_bytes):
+            for begin, end in portions(stream.rows, stream.sizes, self.result_bytes):
                 self.missing.add(stream.some(begin, end), self.on)
         if self.how == "left":
-            for begin, end in portions(stream.rows, stream.sizes + self._blank_bytes, self._result_bytes):
+            for begin, end in portions(stream.rows, stream.sizes + self._blank_bytes, self.result_bytes):
                 yield from self._made(begin, end, lambda begin, end: [self._alone(stream.some(begin, end))])
 
     def _made(self, begin: int, end: int, make: Callable[[int, int], list[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
@@ -142,7 +128,7 @@ class Results(ABC):
                 # Another key with the same hash: R has at most one key of a hash, so these tuples have no
                 # partner at all; each meets exactly one row that is the first of that key.
                 strangers = keep_rows(stream, ~same & (flags & FIRST).astype(bool))
-                self._stats.unmatched += strangers.num_rows
+                self.tally.unmatched += strangers.num_rows
                 if self.missing is not None:
                     self.missing.add(strangers, self.on)
                 if self.how == "left":
@@ -172,5 +158,5 @@ class Results(ABC):
         columns = [*stream.columns, *nulls, *self._found_column(stream.num_rows, False)]
         return pa.RecordBatch.from_arrays(columns, schema=without_partner(self.output_schema))
 
-    def _rows_of(self, batch: pa.RecordBatch) -> BatchRows:
+    def rows_of(self, batch: pa.RecordBatch) -> BatchRows:
         return BatchRows(self.stream_codec, batch)

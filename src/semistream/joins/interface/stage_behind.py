@@ -8,18 +8,17 @@ observer.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import pyarrow as pa
 
 from semistream.core.budget import MemoryBudget
 from semistream.core.errors import UnsupportedJoinError
-from semistream.core.statistics import JoinStatistics
+from semistream.joins.interface.contract import Algorithm
 from semistream.joins.interface.results import Observer
-from semistream.joins.interface.stream_buffer import Room, StreamBuffer, Tuples
+from semistream.joins.interface.stream_buffer import Room, Tuples
 from semistream.joins.shares import Lending
 from semistream.structures.lookup import PageLookup
 
@@ -43,18 +42,10 @@ class Lent:
         return Lending.ARRIVALS if self.results is None else Lending.ALL
 
 
-class StageBehind(ABC):
+class StageBehind(Algorithm):
     """The part of a join that serves a stage before it."""
 
-    id: ClassVar[str]
-    stands_behind: ClassVar[bool]
-    budget: MemoryBudget
-    _stats: JoinStatistics
-    _stream: StreamBuffer
     _single: PageLookup
-    _bound: bool
-    _closing = False
-    _largest_row: int | None = None
     _lent: Lent | None = None
     _lending: Lending
     _on_match: Observer | None = None
@@ -62,14 +53,6 @@ class StageBehind(ABC):
     @abstractmethod
     def _take_memory(self, schema: pa.Schema, sample: pa.RecordBatch | None, row_bytes: float | None) -> None:
         """Fix the stream's schema and take the memory."""
-
-    @abstractmethod
-    def _looked_up(self, part: Tuples, lookup: PageLookup) -> Iterator[pa.RecordBatch]:
-        """Join tuples at once, each through the index."""
-
-    @abstractmethod
-    def _absorb(self) -> None:
-        """Move tuples from the stream buffer to where they wait, if the algorithm does so between turns."""
 
     def stand_behind(
         self, schema: pa.Schema, *, memory: int, row_bytes: float, observer: Observer, lent: Lent | None = None
@@ -92,48 +75,34 @@ class StageBehind(ABC):
         taken = 0
         while taken < len(part.keys):
             rest = part.batch.slice(taken)
-            count = self._stream.fitting(rest)
+            count = self.stream.fitting(rest)
             if count == 0:
                 break
-            self._stream.receive(Tuples(part.keys[taken : taken + count], rest.slice(0, count)))
+            self.stream.receive(Tuples(part.keys[taken : taken + count], rest.slice(0, count)))
             taken += count
-            self._absorb()
-        self._stats.rows_in += taken
+            self.absorb()
+        self.tally.rows_in += taken
         return taken
 
     @property
     def arrived(self) -> int:
         """Tuples in the stream buffer. While there are none, what `hand` does not take is too long for it."""
-        return len(self._stream) if self._bound else 0
+        return len(self.stream) if self.bound else 0
 
     @property
     def done(self) -> int:
         """Tuples that have left."""
-        return self._stats.rows_done
+        return self.tally.rows_done
 
     @property
     def arrived_bytes(self) -> int:
         """Bytes of these tuples."""
-        return self._stream.nbytes if self._bound else 0
+        return self.stream.nbytes if self.bound else 0
 
     def look_up(self, part: Tuples) -> Iterator[pa.RecordBatch]:
         """Join tuples at once, each through the index: those that are too long to be handed over."""
-        yield from self._looked_up(part, self._single)
+        yield from self.looked_up(part, self._single)
 
     def _looked_up_aside(self, part: Tuples) -> Iterator[pa.RecordBatch]:
         """Join tuples that were offered and are too long for the memory of the algorithm."""
         yield from self.look_up(part)
-
-    @property
-    def largest_row(self) -> int | None:
-        """Bytes of the longest row, encoded, that the algorithm can let wait; None if any."""
-        return self._largest_row
-
-    @property
-    def closing(self) -> bool:
-        """Whether nothing more comes for now, so that every turn must let tuples go. The stage before says so."""
-        return self._closing
-
-    @closing.setter
-    def closing(self, closing: bool) -> None:
-        self._closing = closing

@@ -142,35 +142,35 @@ class Ssij(Join):
         self._unfinished = False  # whether this join phase is not finished
         super().__init__(relation, **common)
 
-    def _minimum(self) -> int:
+    def least_bytes(self) -> int:
         page_map = self.relation.page_count * PageCache.bytes_per_page
         return page_map + least_parts(self.relation.device.frame_bytes, self._options)
 
-    def _open(self) -> None:
+    def open_parts(self) -> None:
         codec = self.stream_codec
         self._deadlines.check(codec.schema)
         shape = TupleShape(codec, ranged=self.condition.name == "between", timed=self._deadlines.exist)
         self._memory = memory = SsijMemory(
-            self.relation, self.budget, self._options, shape, self._row_bytes, self._cap * PAIR_BYTES
+            self.relation, self.budget, self._options, shape, self.row_bytes, self.pairs_at_once * PAIR_BYTES
         )
-        self._schedule = SsijSchedule(self.relation, memory, self._deadlines, self._stream, self._stats)
-        parts = self.relation, memory, self._schedule, self._stats
+        self._schedule = SsijSchedule(self.relation, memory, self._deadlines, self.stream, self.tally)
+        parts = self.relation, memory, self._schedule, self.tally
         self._online = OnlinePhase(*parts)
         self._join = JoinPhase(*parts, greedy=self._greedy, utility_kept=self._utility_kept)
         if codec.variable or codec.stride > memory.largest_row:
-            self._largest_row = memory.largest_row
+            self.largest_row = memory.largest_row
 
     # -- state and counters -------------------------------------------------------------------------------
 
     @property
     def due(self) -> float | None:
         """The time by which `step` must be called so that all tuples meet their deadlines; None if there is none."""
-        return self._schedule.due if self._bound else None
+        return self._schedule.due if self.bound else None
 
     @property
     def missed_deadlines(self) -> int:
         """Tuples that left after their deadline."""
-        return self._schedule.late if self._bound else 0
+        return self._schedule.late if self.bound else 0
 
     @property
     def join_phases(self) -> int:
@@ -203,14 +203,14 @@ class Ssij(Join):
 
     # -- pending: tuples arrive ---------------------------------------------------------------------------
 
-    def _absorb(self) -> None:
+    def absorb(self) -> None:
         memory, limit = self._memory, self._memory.thresholds.input_limit
         self._schedule.offered()
-        while len(self._stream) and len(memory.input) < limit:
-            for part in self._stream.take(limit - len(memory.input)):
+        while len(self.stream) and len(memory.input) < limit:
+            for part in self.stream.take(limit - len(memory.input)):
                 count = self._take_in(part)
                 if count < len(part.keys):
-                    self._stream.put_back(Tuples(part.keys[count:], part.batch.slice(count)))
+                    self.stream.put_back(Tuples(part.keys[count:], part.batch.slice(count)))
                     return
 
     def _take_in(self, part: Tuples) -> int:
@@ -221,14 +221,14 @@ class Ssij(Join):
         highs = self.condition.highs(part.batch, part.keys) if memory.shape.ranged else None
         dues = self._deadlines.of(part.batch) if schedule.timed else None
         count = memory.input.append(part.keys, highs, dues, rows, memory.spare)
-        self._stats.buffered += count
+        self.tally.buffered += count
         if dues is not None:
             schedule.came(part.keys[:count], (part.keys if highs is None else highs)[:count], dues[:count])
         return count
 
     # -- one iteration ------------------------------------------------------------------------------------
 
-    def _step(self) -> Iterator[pa.RecordBatch]:
+    def turn(self) -> Iterator[pa.RecordBatch]:
         while self._early:
             yield self._early.popleft()
         with suppress(SemistreamError, OSError):  # a read may have failed; the phase below reads again, and raises
@@ -237,24 +237,24 @@ class Ssij(Join):
             yield from self._results_of(Phase.JOIN)
             self._unfinished = False
             self._install_updates()
-        self._absorb()
-        for phase in self._schedule.turn(self._closing):
+        self.absorb()
+        for phase in self._schedule.turn(self.closing):
             yield from self._results_of(phase)
-            self._absorb()
+            self.absorb()
 
-    def _turn(self) -> Iterator[pa.RecordBatch]:
-        if not self._bound:
+    def _whole_turn(self) -> Iterator[pa.RecordBatch]:
+        if not self.bound:
             self._install_updates()  # no tuple has arrived yet that must see the old R
-        yield from super()._turn()
+        yield from super()._whole_turn()
 
     def _results_of(self, phase: Phase) -> Iterator[pa.RecordBatch]:
         """Run a phase, and yield the results of tuples that leave."""
         with closing(self._run(phase)) as events:  # also ends the phase if the caller stops early
             for event in events:
                 if isinstance(event, Met):
-                    yield from self._joined(*event[:-1], seen=event.found)
+                    yield from self.joined(*event[:-1], seen=event.found)
                 elif isinstance(event, Alone):
-                    yield from self._without_partner(event.stream)
+                    yield from self.without_partner(event.stream)
                 elif self._on_match is not None:
                     # Sort by key: tuples of several batches wait for a page, and pairs of a key must be adjacent.
                     order = np.argsort(event.keys, kind="stable")
@@ -305,8 +305,8 @@ class Ssij(Join):
         """Join waiting tuples with the old R; the next iteration returns the results. Refuse if they are too large."""
         lacking = sum(size - part.bytes for part, size in self._growth(patch)) - self.budget.free
         if (too_little := self._memory.lacking_for(lacking)) > 0:
-            raise self._too_large(too_little, patch)  # too few frames for tuples to arrive, wait and leave
-        room, self._result_bytes = self._result_bytes, self._result_bytes // 2
+            raise self.too_large(too_little, patch)  # too few frames for tuples to arrive, wait and leave
+        room, self.result_bytes = self.result_bytes, self.result_bytes // 2
         self._rest, self._unfinished = self._results_of(Phase.JOIN), True
         try:
             for result in self._rest:
@@ -317,17 +317,17 @@ class Ssij(Join):
                     )
             self._unfinished = False
         finally:
-            self._result_bytes = room
+            self.result_bytes = room
         super().before_update(patch, undo)
 
     def _growth(self, patch: Patch) -> list[tuple[Reservation, int]]:
         page_map, wanted = self._memory.page_map, patch.page_count * PageCache.bytes_per_page
         return [*super()._growth(patch), (page_map, max(page_map.bytes, wanted))]
 
-    def _give_up(self, lacking: int, patch: Patch) -> Undo:
+    def give_up(self, lacking: int, patch: Patch) -> Undo:
         """Lend frames. Tuples that waited for pages have left by now; tuples in the input buffer may need too many."""
         if (undo := self._memory.lend_for_update(self.budget.free + lacking)) is None:
-            raise self._must_drain(self.pending)
+            raise self.must_drain(self.pending)
         return undo
 
     def after_update(self, change: Change) -> None:
@@ -343,8 +343,8 @@ class Ssij(Join):
         return super().pending + len(self._updates) + len(self._early)
 
     @property
-    def _waiting(self) -> int:
-        return len(self._memory.input) + len(self._memory.index) if self._bound else 0
+    def waiting(self) -> int:
+        return len(self._memory.input) + len(self._memory.index) if self.bound else 0
 
-    def _check(self) -> None:
+    def check_parts(self) -> None:
         self._memory.check(amid=self._unfinished)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from semistream.joins.interface.traits import Overlap
+from semistream.joins.interface.contract import Overlap
 from semistream.workloads.keys.zipf import ZipfLaw
 from semistream_lab.experiments.measure.both_sides import key_source, open_sides
 from semistream_lab.experiments.measure.database_rates import join_rate

@@ -18,8 +18,8 @@ from semistream.costs.basis.constants import DEFAULT
 from semistream.costs.basis.front_stage import FrontCosts
 from semistream.joins import find
 from semistream.joins.families.front_stage import FrontStage
+from semistream.joins.interface.contract import Overlap
 from semistream.joins.interface.join import Join
-from semistream.joins.interface.traits import Overlap
 from semistream.joins.ssij.ssij import Ssij
 from semistream.tuner.search import best_split
 from semistream_lab.experiments.measure.both_sides import KEY, Sides, stream_schema
