@@ -25,15 +25,15 @@ from semistream.costs.basis.oldest_first import OldestFirst
 from semistream.costs.basis.popularity import KeyClasses
 from semistream.costs.basis.served import DiskCosts, Served
 from semistream.costs.basis.setting import Setting
-from semistream.joins.families.oldest_first import DISK_SHARE, IN_FLIGHT
+from semistream.joins.families.oldest_first import DISK_SHARE, IN_FLIGHT, DiskLayout
 from semistream.joins.shares import memory_of_long_turns
 from semistream.structures.stream_table import StreamTable
 
-__all__ = ["COSTS", "HybridJoinCosts"]
+__all__ = ["COSTS", "HybridJoinCosts", "disk_layout"]
 
 
 class HybridJoinCosts(DiskCosts):
-    """The disk buffer takes an eighth of the memory at most, the stream table the rest."""
+    """The disk buffer takes `DISK_SHARE` of the memory at most, the stream table the rest; see `DiskLayout`."""
 
     id = "hybridjoin"
     side = OldestFirst
@@ -44,7 +44,8 @@ class HybridJoinCosts(DiskCosts):
         disk_share: float = DISK_SHARE, most: float = math.inf, piece: float = math.inf, **options: Any,
     ) -> Served:  # fmt: skip
         parts = common_memory(setting, memory, index=True)
-        frames = self.give_disk_buffer(setting, parts, partition_pages, in_flight, int(parts.free * disk_share))
+        layout = disk_layout(setting, partition_pages, in_flight, disk_share)
+        frames = self.give_disk_buffer(setting, parts, layout, layout.room(parts.free))
         capacity = self.give_table(setting, parts)
         side = self.side(setting, keys, capacity, frames, partition_pages, seek_pages, most=most, piece=piece)
         return Served(
@@ -66,8 +67,7 @@ class HybridJoinCosts(DiskCosts):
         )  # fmt: skip
 
     def least(self, setting: Setting, **options: Any) -> int:
-        table = 16 * setting.waiting_bytes + StreamTable.fixed_bytes()
-        return (options.get("partition_pages") or 1) * setting.frame_bytes + table
+        return disk_layout(setting, options.get("partition_pages")).least
 
     def memory_of_long_turns(self, setting: Setting) -> int:
         return setting.index_bytes + memory_of_long_turns(setting.pages, setting.frame_bytes, setting.waiting_bytes)
@@ -80,15 +80,11 @@ class HybridJoinCosts(DiskCosts):
         flights = [IN_FLIGHT] if setting.queued_seek < setting.seek else [1, 16, IN_FLIGHT]
         return {"partition_pages": sizes, "in_flight": flights}
 
-    def give_disk_buffer(
-        self, setting: Setting, parts: Memory, partition_pages: int | None, in_flight: int, share: int
-    ) -> int:
-        """Give frames for as many partitions as are wanted and fit into ``share``, at least one; return the pages."""
-        pages = partition_pages or 1
-        least = HybridJoinCosts.least(self, setting, partition_pages=pages)
-        if least > parts.free:
-            raise self.too_small(setting, parts, least)
-        frames = min(in_flight, max(1, share // (pages * setting.frame_bytes))) * pages
+    def give_disk_buffer(self, setting: Setting, parts: Memory, layout: DiskLayout, room: int) -> int:
+        """Give frames for as many partitions as are wanted and fit into ``room``, at least one; return the pages."""
+        if layout.least > parts.free:
+            raise self.too_small(setting, parts, layout.least)
+        frames = layout.frames(room)
         parts.give("disk buffer", frames * setting.frame_bytes)
         return frames
 
@@ -99,6 +95,13 @@ class HybridJoinCosts(DiskCosts):
             raise self.too_small(setting, parts, setting.waiting_bytes + StreamTable.fixed_bytes())
         parts.give("stream table", capacity * setting.waiting_bytes + StreamTable.fixed_bytes())
         return capacity
+
+
+def disk_layout(
+    setting: Setting, partition_pages: int | None = None, in_flight: int = IN_FLIGHT, disk_share: float = DISK_SHARE
+) -> DiskLayout:
+    """Return the split of the memory that the join makes."""
+    return DiskLayout(setting.frame_bytes, setting.waiting_bytes, partition_pages, in_flight, disk_share)
 
 
 def _doubling(most: int) -> list[int]:

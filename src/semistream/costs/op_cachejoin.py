@@ -9,6 +9,7 @@ from semistream.costs.basis.oldest_first import BothEnds
 from semistream.costs.basis.parallel_front import ParallelFrontCosts
 from semistream.costs.basis.setting import Setting
 from semistream.costs.hybridjoin import HybridJoinCosts
+from semistream.joins.families.oldest_first import DiskLayout
 
 __all__ = ["COSTS", "TwoBufferCosts"]
 
@@ -22,10 +23,8 @@ class TwoBufferCosts(HybridJoinCosts):
     def least(self, setting: Setting, **options: Any) -> int:
         return super().least(setting, **options) + (options.get("partition_pages") or 1) * setting.frame_bytes
 
-    def give_disk_buffer(
-        self, setting: Setting, parts: Memory, partition_pages: int | None, in_flight: int, share: int
-    ) -> int:
-        frames = super().give_disk_buffer(setting, parts, partition_pages, in_flight, share)
+    def give_disk_buffer(self, setting: Setting, parts: Memory, layout: DiskLayout, room: int) -> int:
+        frames = super().give_disk_buffer(setting, parts, layout, room)
         if frames == 1:  # there are two buffers all the same
             parts.give("second disk buffer", setting.frame_bytes)
             return 2

@@ -24,7 +24,7 @@ from semistream.costs.basis.oldest_first import OldestFirst
 from semistream.costs.basis.popularity import KeyClasses
 from semistream.costs.basis.served import Served, matched_in_passes
 from semistream.costs.basis.setting import Setting
-from semistream.costs.hybridjoin import HybridJoinCosts
+from semistream.costs.hybridjoin import HybridJoinCosts, disk_layout
 from semistream.joins.families.oldest_first import DISK_SHARE, IN_FLIGHT
 from semistream.structures.pinned_pages import PinnedLayout
 
@@ -57,8 +57,9 @@ class XHybridJoinCosts(HybridJoinCosts):
         spare = whole - least
         if spare < 0:
             raise self.too_small(setting, parts, least)
-        frames = self.give_disk_buffer(setting, parts, partition_pages, in_flight, min(spare, int(whole * disk_share)))
-        spare -= (frames - (partition_pages or 1)) * setting.frame_bytes
+        disk = disk_layout(setting, partition_pages, in_flight, disk_share)
+        frames = self.give_disk_buffer(setting, parts, disk, min(spare, int(whole * disk_share)))
+        spare -= frames * setting.frame_bytes - disk.partition_bytes
         pinned = pinned_pages
         if pinned is None:
             one = layout.bytes_for(1)

@@ -18,8 +18,9 @@ from semistream.joins.families.waiting import WaitingJoin
 from semistream.joins.interface.view import View
 from semistream.joins.shares import memory_of_long_turns
 from semistream.relation.relation import Relation
+from semistream.structures.stream_table import StreamTable
 
-__all__ = ["DISK_SHARE", "IN_FLIGHT", "OldestFirstJoin", "OldestFirstView"]
+__all__ = ["DISK_SHARE", "IN_FLIGHT", "DiskLayout", "OldestFirstJoin", "OldestFirstView"]
 
 
 IN_FLIGHT, DISK_SHARE = 512, 0.4
@@ -46,6 +47,48 @@ def partitions(pages: Ints, width: int, page_count: int) -> tuple[Ints, int]:
                 every[count] = page
                 count += 1
     return every[:count], distinct
+
+
+@dataclass(frozen=True)
+class DiskLayout:
+    """How memory is split between pages and waiting tuples: for the joins and for their cost models.
+
+    Parameters
+    ----------
+    frame_bytes, tuple_bytes
+        Bytes of a page in memory, and of a waiting tuple.
+    partition_pages, in_flight, disk_share
+        See `OldestFirstJoin`.
+    """
+
+    frame_bytes: int
+    tuple_bytes: int
+    partition_pages: int | None = None
+    in_flight: int = IN_FLIGHT
+    disk_share: float = DISK_SHARE
+
+    @property
+    def partition_bytes(self) -> int:
+        """Bytes of a partition: the smallest disk buffer."""
+        return (self.partition_pages or 1) * self.frame_bytes
+
+    @property
+    def least_table(self) -> int:
+        """Bytes of the smallest stream table."""
+        return LEAST_TUPLES * self.tuple_bytes + StreamTable.fixed_bytes()
+
+    @property
+    def least(self) -> int:
+        """Bytes that both need at least."""
+        return self.partition_bytes + self.least_table
+
+    def room(self, free: int) -> int:
+        """Return how many of ``free`` bytes pages may take."""
+        return max(0, min(int(free * self.disk_share), free - self.least_table))
+
+    def frames(self, room: int) -> int:
+        """Return the pages of the disk buffer: as many partitions as are asked for and fit, at least one."""
+        return min(self.in_flight, max(1, room // self.partition_bytes)) * (self.partition_pages or 1)
 
 
 @dataclass(frozen=True)
@@ -107,7 +150,14 @@ class OldestFirstJoin(WaitingJoin):
         super().__init__(relation, **common)
 
     def least_bytes(self) -> int:
-        return (self._partition_pages or 1) * self.relation.device.frame_bytes + self._table_minimum(LEAST_TUPLES)
+        return self._layout.least
+
+    @property
+    def _layout(self) -> DiskLayout:
+        return DiskLayout(
+            self.relation.device.frame_bytes, self._tuple_bytes(), self._partition_pages, self._in_flight,
+            self._disk_share,
+        )  # fmt: skip
 
     def view(self) -> OldestFirstView:
         return OldestFirstView(
@@ -121,20 +171,18 @@ class OldestFirstJoin(WaitingJoin):
 
     def _disk_bytes(self) -> int:
         """Return the bytes that are free for pages."""
-        free = self.budget.free
-        return max(0, min(int(free * self._disk_share), free - self._table_minimum(LEAST_TUPLES)))
+        return self._layout.room(self.budget.free)
 
     def _open_disk_buffer(self, share: int) -> int:
         """Reserve frames for as many partitions as are wanted and fit into ``share`` bytes, at least one.
 
         Returns the bytes of all partitions after the first.
         """
-        partition = (self._partition_pages or 1) * self.relation.device.frame_bytes
-        count = min(self._in_flight, max(1, share // partition))
-        self._frames = self.relation.frames(count * (self._partition_pages or 1))
+        layout = self._layout
+        self._frames = self.relation.frames(layout.frames(share))
         self.budget.reserve("disk buffer", self._frames.nbytes)
         self._widest = max(1, min(len(self._frames), self.relation.page_count, int(_PAGES_A_SEEK * self._seek_pages)))
-        return (count - 1) * partition
+        return self._frames.nbytes - layout.partition_bytes
 
     def _serve_oldest(self) -> Iterator[pa.RecordBatch]:
         """Read the partitions of the oldest keys and serve all tuples that wait for any row of them."""
