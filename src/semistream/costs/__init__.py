@@ -4,6 +4,7 @@
 `Constants`         what operations and reads cost, by name
 `Setting`           R, the stream and the machine
 `Costs`             the model of one algorithm: ``memory``, ``predict``, ``rate``
+`DiskCosts`         what the author of a model derives from; `serve` returns a `Served`
 `simulated_seconds` the price of what a join did; for models and simulated runs alike
 ==================  ========================================================================================
 
@@ -23,19 +24,27 @@ from semistream.core.arguments import nearest
 from semistream.core.errors import SemistreamError
 from semistream.core.plugins import modules_of
 from semistream.costs.basis.constants import Constants, load_constants, save_constants
-from semistream.costs.basis.model import Costs, Prediction
+from semistream.costs.basis.model import Costs, Memory, Prediction, common_memory
+from semistream.costs.basis.popularity import KeyClasses
 from semistream.costs.basis.pricing import Operations, simulated_seconds
+from semistream.costs.basis.served import DiskCosts, Served, matched_in_passes
 from semistream.costs.basis.setting import Setting
 from semistream.joins import algorithms
 
 __all__ = [
     "Constants",
     "Costs",
+    "DiskCosts",
+    "KeyClasses",
+    "Memory",
     "Operations",
     "Prediction",
+    "Served",
     "Setting",
+    "common_memory",
     "costs_of",
     "load_constants",
+    "matched_in_passes",
     "modelled",
     "save_constants",
     "simulated_seconds",

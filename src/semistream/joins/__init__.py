@@ -1,8 +1,9 @@
 """The joins: one file an algorithm, found by themselves.
 
-``semistream.algorithms()`` lists them; `create` makes one by its id. To add one, put a module beside these with a
-`Join` that says its ``id`` and ``title``, and a cost model, by which the tuner knows it, into `semistream.costs`. A
-package of your own names both modules as entry points of ``semistream.joins`` and ``semistream.costs``.
+``semistream.algorithms()`` lists them; `create` makes one by its id. What the author of a join needs is here: `Join` to
+derive from, `Algorithm` for the contract, `PageLookup` and `find_rows` to find rows of R, `Tuples` and `Overlap`.
+``docs/how-to/add-an-algorithm.md`` writes one. A package of your own names its modules as entry points of
+``semistream.joins`` and ``semistream.costs``.
 """
 
 from __future__ import annotations
@@ -15,10 +16,25 @@ from typing import Any
 from semistream.core.arguments import nearest
 from semistream.core.errors import UnknownAlgorithmError
 from semistream.core.plugins import modules_of
+from semistream.joins.interface.contract import Algorithm, Overlap
 from semistream.joins.interface.join import How, Join
+from semistream.joins.interface.stream_buffer import Tuples
+from semistream.relation.pages.page_layout import find_rows
 from semistream.relation.relation import Relation
+from semistream.structures.lookup import PageLookup
 
-__all__ = ["How", "Join", "algorithms", "create", "find"]
+__all__ = [
+    "Algorithm",
+    "How",
+    "Join",
+    "Overlap",
+    "PageLookup",
+    "Tuples",
+    "algorithms",
+    "create",
+    "find",
+    "find_rows",
+]
 
 
 @functools.cache
