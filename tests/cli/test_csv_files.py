@@ -55,9 +55,9 @@ def test_types_of_columns_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no column 'colour'; the columns are id, name"):
         table(tmp_path, "id,name\n1,a\n", "colour=string")
     pa.parquet.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
-    with pytest.raises(InputError, match=r"a\.parquet has types of its own"):
+    with pytest.raises(InputError, match=r"a\.parquet has its own types"):
         InputFiles.find([tmp_path / "a.parquet"], parse_types(["id=string"])).reader()
-    with pytest.raises(InputError, match="--type is of CSV files"):
+    with pytest.raises(InputError, match="--type is for CSV files"):
         find_master(["sqlite:///x.db"], parse_types(["id=string"]), "t")
     # What R knows of columns that a file of keys lacks is no mistake.
     (tmp_path / "keys.csv").write_text("id\n007\n")
@@ -110,7 +110,9 @@ def test_line_ends_within_values(tmp_path: Path) -> None:
 def test_texts_in_another_encoding_are_told_wherever_they_are(tmp_path: Path) -> None:
     late = "id,name\n" + "1,fig\n" * 300_000  # over the first block
     (tmp_path / "a.csv").write_bytes(late.encode() + "2,Käse\n".encode("latin-1"))
-    told = r"column 'name': Row #300002 is not in UTF-8; convert the file, such as by iconv .* --type name=binary$"
+    told = (
+        r"column 'name': Row #300002 is not in UTF-8; convert the file, for example with iconv .* --type name=binary$"
+    )
     for types in ([], ["name=string"]):
         with pytest.raises(InputError, match=told) as caught:
             InputFiles.find([tmp_path / "a.csv"], parse_types(types)).reader().read_all()

@@ -53,7 +53,7 @@ def test_a_file_that_is_right(place: Path) -> None:
     ]
     assert plan.source is not None
     assert plan.source.schema == "sale bigint, product_id bigint, Store bigint, at timestamp"
-    assert "is there already" in str(run(place).exception)
+    assert "exists already" in str(run(place).exception)
 
 
 @pytest.mark.parametrize("column", ["number", "Product", "product_id", "ProductId", "products_number", "number_id"])
@@ -69,7 +69,7 @@ def test_csv_and_keys_that_are_told(place: Path) -> None:
     (place / "sales" / "0.parquet").unlink()
     (place / "sales" / "0.csv").write_text("sale,article,shop,paid\n1,2,1,3.5\n")
     assert "which column of the stream is the key 'id'" in str(run(place).exception)
-    assert "give one for each" in str(run(place, "--on", "article").exception)
+    assert "give one --on per relation" in str(run(place, "--on", "article").exception)
     assert "no column 'artikel'" in str(run(place, "--on", "artikel", "--on", "shop").exception)
     assert not (place / "p.toml").exists()
     assert run(place, "--on", "article", "--on", "shop").exit_code == 0
@@ -152,7 +152,8 @@ def test_a_key_of_several_columns(place: Path) -> None:
     (place / "p.toml").unlink()
     told = str(run(place, "--on", "product_id", "--on", "Store").exception)
     assert (
-        "has 2 columns, store, day, and --on Store names 1; name one column of the stream for each, with comm" in told
+        "has 2 columns, store, day, but --on Store names 1; name one column of the stream for each, separated by comm"
+        in told
     )
     assert run(place, "--on", "product_id", "--on", "place, when").exit_code == 0
     plan = written(place)

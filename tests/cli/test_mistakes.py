@@ -52,12 +52,12 @@ MISTAKES = {
     "build products.csv r --key id --unique": "some of its values have several rows, such as 2",
     "build product.csv r --key id": "there is no file product.csv",
     "build empty.csv r --key id": "empty.csv: it is empty; the first line of a CSV file names its columns",
-    "build ragged.csv r --key id": "Row #3: Expected 2 columns, got 3: 2,kiwi,7; mend that line",
-    "build late.csv r --key id --type id=int64": "invalid value 'two'; mend the value, or take the column as text",
+    "build ragged.csv r --key id": "Row #3: Expected 2 columns, got 3: 2,kiwi,7; correct that line",
+    "build late.csv r --key id --type id=int64": "invalid value 'two'; correct the value, or read the column as text",
     "build latin.csv r --key id": "column 'name' is not in UTF-8; convert the file",
     "vacuum products --older-than -1": "--older-than must be at least 0, not -1",
     "vacuum products --older-than 0 --idle-days nan": "--idle-days must be at least 0, not nan",
-    "vacuum products --older-than 0 --keep 7": "there is no version 7 to keep; there are: 1. Nothing was removed",
+    "vacuum products --older-than 0 --keep 7": "there is no version 7 to keep; available: 1. Nothing was removed",
     "plan --relation-rows 0 --rate 1 --memory 5%": "--relation-rows must be at least 1, not 0",
     "plan --relation-rows 1M --rate 1 --memory 5% --rows-per-key nan": "--rows-per-key must be from 1 to the 1000000",
     "plan --relation-rows 1M --rate 1 --memory 5% --row-bytes 9000": "page of 8,192; give a larger --page-size",
@@ -83,13 +83,13 @@ MISTAKES = {
     "tune products --memory 64MB --sample sales.parquet": "name its key with --on",
     "tune products --memory 64MB --sample sale.parquet": "there is no file sale.parquet",
     "tune products --memory 64MB --algorithm hybridjon": "Did you mean 'hybridjoin'?",
-    "init sales.parquet products --out words.txt": "is there already; give another with --out, or remove it",
+    "init sales.parquet products --out words.txt": "exists already; give another path with --out, or remove it",
     "init sale.parquet products": "there is nothing at sale.parquet",
     "init sales.parquet nothing_in_it": "not a relation; build one with semistream build",
-    "upsert sales.parquet products": "sales.parquet has no column 'id', which it needs; it has sale, product",
+    "upsert sales.parquet products": "sales.parquet has no column 'id', which is needed; it has sale, product",
     "build products.csv r --key id,name": "for a key of several columns, give each by itself",
     "build products.csv r --key id --page-size 3": "--page-size must be a multiple of 512",
-    "build parted.csv r --key id": "its values seem to be parted by ';'. Part them by commas, or by tabs",
+    "build parted.csv r --key id": "its values seem to be separated by ';'. Separate them by commas, or by tabs",
     "vacuum nothing_in_it": "is a directory without a manifest, not a relation; build one with semistream build",
     "history product": "there is no relation at product",
     "plan --relation-rows many --rate 1 --memory 5%": "cannot read 'many' as a number; write 50000, 50k",
@@ -119,15 +119,15 @@ def test_what_the_system_refuses_has_a_remedy(
 
     monkeypatch.setattr(semistream.Relation, "open", refused)
     found = told(capsys, monkeypatch, "head products")
-    assert found == "error: products: permission denied; give another path, or the rights to it"
+    assert found == "error: products: permission denied; give another path, or grant access to it"
 
 
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (PermissionError(13, "Permission denied", 7), "Permission denied; give another path, or the rights to it"),
+        (PermissionError(13, "Permission denied", 7), "Permission denied; give another path, or grant access to it"),
         (OSError(18, "Invalid cross-device link", "a", None, "b"), "a to b: invalid cross-device link"),
-        (OSError(2, "No such file or directory", b"a"), "a: no such file or directory; look at the path again"),
+        (OSError(2, "No such file or directory", b"a"), "a: no such file or directory; check the path"),
     ],
 )
 def test_paths_of_the_systems_errors(error: OSError, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,7 +146,7 @@ def test_a_fault_of_the_program_is_no_traceback_either(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 1
-    assert "a fault of semistream, not yours: KeyError" in capsys.readouterr().err
+    assert "a bug in semistream: KeyError" in capsys.readouterr().err
     monkeypatch.setattr(sys, "argv", ["semistream", "--debug", "head", "products"])
     with pytest.raises(KeyError):
         main()

@@ -45,9 +45,9 @@ format = "console"
 @pytest.mark.parametrize(
     ("trigger", "committed", "told"),
     [
-        ("available now", True, "nothing new: all that the source has was joined before"),
-        ("available now", False, "no rows came"),
-        ("10 seconds", True, "no rows came"),
+        ("available now", True, "nothing new: all rows of the source were joined before"),
+        ("available now", False, "no rows arrived"),
+        ("10 seconds", True, "no rows arrived"),
     ],
 )
 def test_a_query_without_rows_says_no_more_than_is_known(
@@ -72,10 +72,10 @@ def test_a_restart_says_which_batch_it_replays_or_goes_on_with(tmp_path: Path, m
         (tmp_path / part / ".17.crc").touch()
         for number in range(8, 17):
             (tmp_path / part / str(number)).touch()
-    assert list(first_batch_notices(tmp_path)) == ["going on with batch 17 …"]
+    assert list(first_batch_notices(tmp_path)) == ["continuing with batch 17 …"]
     (tmp_path / "offsets" / "17").touch()
     assert list(first_batch_notices(tmp_path)) == [
-        "replaying batch 17: it began before the last stop, and was not committed …"
+        "replaying batch 17: it was started before the last stop, but not committed …"
     ]
     monkeypatch.setattr(run_notices, "_kernels_are_kept", lambda: False)
     assert (

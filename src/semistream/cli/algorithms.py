@@ -1,4 +1,4 @@
-"""``semistream algorithms``: the joins there are."""
+"""``semistream algorithms``: lists the available joins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["algorithm_rows", "algorithms", "markdown_table"]
 
 
 def algorithm_rows() -> list[dict[str, Any]]:
-    """Return what the registry says of each join: id, title, whether it keeps to a budget."""
+    """Return the registry entry of each join: id, title, when to use it, whether it keeps to a memory budget."""
     from semistream.joins import algorithms, find
 
     joins = [find(name) for name in algorithms()]
@@ -28,7 +28,7 @@ def algorithm_rows() -> list[dict[str, Any]]:
 
 
 def markdown_table() -> str:
-    """Return the registry as the README has it; a test keeps the two the same."""
+    """Return the registry as the table in the README; a test keeps the two equal."""
     rows = [f"| `{row['id']}` | {row['title']} |" for row in algorithm_rows()]
     return "\n".join(["| id | what it is |", "|---|---|", *rows])
 

@@ -1,6 +1,6 @@
-"""The commands, and what happens to their errors.
+"""The commands of the command line, and how their errors are shown.
 
-Commands import what they need when they run: ``semistream --help`` must not wait for Numba, let alone a JVM.
+Commands import what they need when they run. ``semistream --help`` must not wait for Numba or for a JVM.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ def _print_version(wanted: bool) -> None:
 def _common(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True),
+        typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks, and what Spark logs.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and Spark's log.")] = False,
 ) -> None:
     debugging.on = debug
 
 
 def main() -> None:
-    """Run the command line. An error is one red message: exit code 2 if a person can put it right, else 1."""
+    """Run the command line. An error is shown as one red message. Exit code 2 if the user can fix it, else 1."""
     first_use.compiling.append(lambda: errors.print(f"[dim]{COMPILING}[/dim]"))
     try:
         app()
-    except KeyboardInterrupt:  # while a JVM starts, for one
+    except KeyboardInterrupt:  # for example while a JVM starts
         errors.print("stopped")
         sys.exit(130)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""A line for each micro-batch of ``semistream run``, as it ends."""
+"""One line per micro-batch of ``semistream run``, printed when the batch ends."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchLines"]
 
-_HEADINGS = f"{'batch':>6} {'rows':>9} {'rows/s':>8} {'left':>8} {'seconds':>9}"
+_HEADINGS = f"{'batch':>6} {'rows':>9} {'rows/s':>8} {'backlog':>8} {'seconds':>9}"
 _DEAD = f" {'dead':>7}"
-_OF_JOIN = f"{'memory':>7} {'pages':>7} {'nobody':>7} {'NULL':>6} {'parked':>7} {'late':>6} {'v':>3}"
+_OF_JOIN = f"{'memory':>7} {'pages':>7} {'no match':>8} {'NULL':>6} {'parked':>7} {'late':>6} {'v':>3}"
 _REPEATED = 30
-"""Lines after which headings come again, on a screen."""
+"""Number of lines after which a terminal shows the headings again."""
 _SECONDS = {"millisecond": 1e-3, "second": 1.0, "minute": 60.0, "hour": 3600.0}
 
 
 class BatchLines(BatchReport):
-    """Prints what a micro-batch did: rows, pace, what the source has left, seconds and, if there is one, the trigger's.
+    """Prints what a micro-batch did: rows, rows per second, backlog of the source, and seconds.
 
-    For each join: how much memory answered, pages read, rows without a partner, rows whose key is NULL, rows parked,
-    parked rows that found their partner in this batch ("late"), and the version of R; and dead letters, if there can
-    be any. A batch without new rows has a line if parked rows were found or given up in it.
-    On a screen these are columns under headings; elsewhere each line says what its numbers are.
+    A batch that took longer than the trigger interval is marked. For each join the line has: the share of rows answered
+    from memory, pages read, rows without a match, rows with a NULL key, parked rows, parked rows that found their match
+    in this batch ("late"), and the version of R. Dead letters are counted if the pipeline can have them. A batch
+    without new rows gets a line only if parked rows were matched or expired in it.
+    A terminal shows columns under headings. Elsewhere each line names its numbers.
     """
 
     def __init__(self, plan: PipelinePlan, console: Console) -> None:
@@ -75,17 +76,17 @@ class BatchLines(BatchReport):
                 continue
             parked = one.get("parked") or {}
             line += (
-                f" │ {_hits(one):>7} {_count(one['pages_read']):>7} {_count(one['unmatched'] - one['null_keys']):>7} "
+                f" │ {_hits(one):>7} {_count(one['pages_read']):>7} {_count(one['unmatched'] - one['null_keys']):>8} "
                 f"{_count(one['null_keys']):>6} {_count(parked.get('waiting')):>7} "
                 f"{_count(parked.get('found_late')):>6} {_version(one):>3}"
             )
         return line
 
     def _sentence(self, batch: Mapping[str, Any]) -> str:
-        late = f", later than every {self._every:g} s" if self._late(batch) else ""
+        late = f", longer than the trigger interval of {self._every:g} s" if self._late(batch) else ""
         line = (
             f"batch {batch['batch']}: {batch['rows']:,} rows, {_count(batch.get('service_rate'))} rows/s, "
-            f"{_left(batch.get('backlog'))} left, {_seconds(batch):.2f} s{late}"
+            f"backlog {_left(batch.get('backlog'))}, {_seconds(batch):.2f} s{late}"
             + (f", {batch.get('dead', 0):,} dead letters" if self._letters else "")
         )
         for name, one in batch["joins"].items():
@@ -94,7 +95,7 @@ class BatchLines(BatchReport):
                 parked = _parked_text(one["parked"]) if one.get("parked") else ""
                 line += (
                     f"; {name}: {_hits(one)} from memory, {one['pages_read']:,} pages read, "
-                    f"{one['unmatched'] - one['null_keys']:,} without a partner{nulls}{parked}, version {_version(one)}"
+                    f"{one['unmatched'] - one['null_keys']:,} without a match{nulls}{parked}, version {_version(one)}"
                 )
         return line
 
@@ -103,7 +104,7 @@ class BatchLines(BatchReport):
 
 
 def _interval(trigger: str | None) -> float | None:
-    """Return the seconds of a trigger such as ``10 seconds``; None if it has none.
+    """Return the interval of a trigger such as ``10 seconds``, in seconds; None if the trigger has no interval.
 
     >>> _interval("10 seconds"), _interval("1 minute"), _interval("available now")
     (10.0, 60.0, None)
@@ -133,13 +134,13 @@ def _left_parking(one: Mapping[str, Any]) -> bool:
 
 
 def _parked_text(parked: Mapping[str, int]) -> str:
-    """Return how many rows wait, and how many stopped waiting in this batch.
+    """Return how many rows are parked, and how many were matched late or expired in this batch.
 
     >>> _parked_text({"waiting": 12, "found_late": 3, "expired": 0})
     ', 12 parked, 3 found late'
     """
     found = f", {parked['found_late']:,} found late" if parked["found_late"] else ""
-    given_up = f", {parked['expired']:,} given up" if parked["expired"] else ""
+    given_up = f", {parked['expired']:,} expired" if parked["expired"] else ""
     return f", {parked['waiting']:,} parked{found}{given_up}"
 
 

@@ -1,4 +1,4 @@
-"""What all commands print with: results to standard output, progress and errors to standard error."""
+"""Output of all commands: results to standard output, progress and errors to standard error."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ errors = Console(stderr=True, highlight=False)
 
 
 def is_expected(error: BaseException) -> bool:
-    """Tell whether an error is a message to the person at the terminal, not a fault of the program."""
+    """Return whether an error is a message to the user, not a bug in semistream."""
     return isinstance(error, SemistreamError | ValueError | OSError) or _from_spark(error)
 
 
@@ -58,50 +58,50 @@ def _from_spark(error: BaseException) -> bool:
 
 
 def print_error(error: BaseException) -> None:
-    """Print one red message. Of what Spark says of a task, our own error is the part to read."""
+    """Print one red message. If Spark reports the failure of a task, only our own error in it is printed."""
     text = str(error) or type(error).__name__
     if _from_spark(error):
         ours = re.search(r"semistream\.[\w.]+Error: (.+)", text)
-        text = ours[1] if ours else f"Spark: {_plain(text)} (all of it: semistream --debug ...)"
+        text = ours[1] if ours else f"Spark: {_plain(text)} (full traceback: semistream --debug ...)"
     elif isinstance(error, OSError) and not isinstance(error, SemistreamError):
         text = _of_the_system(error)
     elif not is_expected(error):
         first = next(iter(text.splitlines()), "")
-        text = f"a fault of semistream, not yours: {type(error).__name__}, {first} (all of it: semistream --debug ...)"
+        text = f"a bug in semistream: {type(error).__name__}, {first} (full traceback: semistream --debug ...)"
     errors.print(Text.assemble(("error: ", "bold red"), (in_own_words(text), "red")), soft_wrap=True)
 
 
 _REMEDIES = {
-    errno.EACCES: "give another path, or the rights to it",
-    errno.EPERM: "give another path, or the rights to it",
+    errno.EACCES: "give another path, or grant access to it",
+    errno.EPERM: "give another path, or grant access to it",
     errno.EROFS: "give another path",
-    errno.ENOENT: "look at the path again",
-    errno.EISDIR: "name a file in it",
+    errno.ENOENT: "check the path",
+    errno.EISDIR: "name a file in this directory",
     errno.ENOTDIR: "give another path",
-    errno.ENOSPC: "make room, or give a path on another disk",
+    errno.ENOSPC: "free space, or give a path on another disk",
     errno.EADDRINUSE: "give another port",
     errno.ECONNREFUSED: "start the server, or give another address",
 }
 
 
 def _of_the_system(error: OSError) -> str:
-    """Return what the system refused, without its number, and what to do.
+    """Return the message of an operating system error without its number, and what to do.
 
     >>> _of_the_system(PermissionError(errno.EACCES, "Permission denied", "/data"))
-    '/data: permission denied; give another path, or the rights to it'
+    '/data: permission denied; give another path, or grant access to it'
     """
     if error.errno is None or error.strerror is None:
         return str(error)
     names = [error.filename, error.filename2]
     named = " to ".join(os.fsdecode(name) for name in names if isinstance(name, str | bytes | os.PathLike))
-    where = f"{named}: " if named else ""  # a file that is open already is a number, which says nothing
+    where = f"{named}: " if named else ""  # for an open file it is a descriptor number, which does not help the user
     remedy = _REMEDIES.get(error.errno)
     told = error.strerror[:1].lower() + error.strerror[1:] if where else error.strerror
     return f"{where}{told}" + (f"; {remedy}" if remedy else "")
 
 
 def _plain(text: str) -> str:
-    """Return what Spark says of a query without its class, numbers and states.
+    """Return Spark's message about a query without error class, query ids and SQLSTATE.
 
     >>> _plain("[STREAM_FAILED] Query [id = 1] terminated with exception: [READ] No file. SQLSTATE: K SQLSTATE: X")
     'No file.'
@@ -115,10 +115,10 @@ def _plain(text: str) -> str:
 
 
 _SPARK_REMEDIES = {
-    "JAVA_GATEWAY_EXITED": "what Java said stands above; [spark] heap may ask for more memory than there is",
-    "FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH": "the file has another type than [source] says: write the "
+    "JAVA_GATEWAY_EXITED": "Java's message is printed above; [spark] heap may be larger than the available memory",
+    "FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH": "the file's type differs from [source]: write the "
     "file's type in schema, and cast it under [source.derive]; or remove files of another type",
-    "FAILED_READ_FILE": "it is damaged, or not what [source] says: remove or mend it, and run this again",
+    "FAILED_READ_FILE": "it is damaged, or does not match [source]: remove or repair it, and run this again",
 }
 
 
@@ -143,7 +143,7 @@ _PHRASES = {
 
 
 def in_own_words(text: str) -> str:
-    """Return a message of the library in the language of the command line.
+    """Return a message of the library with Python arguments replaced by options of the command line.
 
     >>> in_own_words("give another path, or overwrite=True")
     'give another path, or --overwrite'
@@ -154,7 +154,7 @@ def in_own_words(text: str) -> str:
 
 
 class _Debugging:
-    """Whether a person wants to see everything: ``semistream --debug``."""
+    """Whether ``semistream --debug`` was given."""
 
     on = False
 
@@ -163,7 +163,7 @@ debugging = _Debugging()
 
 
 def print_json(value: Any) -> None:
-    """Print JSON for programs: nothing else goes to standard output then."""
+    """Print JSON for programs. The command prints nothing else to standard output."""
     print(json.dumps(value, indent=1))
 
 
@@ -178,7 +178,7 @@ def facts(title: str | None = None) -> Table:
 
 
 def bars_of(title: str, rows: Sequence[tuple[str, float, str]], width: int = 28) -> Table:
-    """Return bars: a label, a length, and the value as text."""
+    """Return a bar chart; each row is a label, a length, and the value as text."""
     table = facts(title)
     most = max((value for _, value, _ in rows), default=0.0) or 1.0
     table.add_column(justify="right")
@@ -190,7 +190,7 @@ def bars_of(title: str, rows: Sequence[tuple[str, float, str]], width: int = 28)
 
 
 class AmountColumn(ProgressColumn):
-    """How much of what, in the task's own unit: ``unit="bytes"`` or a noun."""
+    """Completed and total amount in the task's unit: ``unit="bytes"`` or a noun."""
 
     def render(self, task: Any) -> Text:
         unit = task.fields.get("unit", "")
@@ -203,7 +203,7 @@ class AmountColumn(ProgressColumn):
 
 
 def progress(*, transient: bool = False, console: Console = errors) -> Progress:
-    """Return progress bars, on standard error: a task may have ``unit`` and ``note`` fields."""
+    """Return progress bars on standard error. A task may have the fields ``unit`` and ``note``."""
     return Progress(
         SpinnerColumn(finished_text="[green]✓[/green]"),
         TextColumn("{task.description}", table_column=Column(no_wrap=True)),
@@ -220,7 +220,7 @@ def progress(*, transient: bool = False, console: Console = errors) -> Progress:
 def step(
     bars: Progress, description: str, total: float | None = None, *, unit: str = "", note: str = ""
 ) -> Iterator[TaskID]:
-    """Show a bar for as long as the step takes; it is full when the step has ended well."""
+    """Show a progress bar while the step runs. The bar is full if the step ends without an error."""
     task = bars.add_task(description, total=total, unit=unit, note=note)
     yield task
     shown = bars.tasks[bars.task_ids.index(task)]
@@ -230,7 +230,7 @@ def step(
 
 @contextlib.contextmanager
 def polled(look: Callable[[], None], seconds: float = 0.2) -> Iterator[None]:
-    """Call ``look`` every so often while something runs that reports to nobody, and once more at its end."""
+    """Call ``look`` every ``seconds`` while the block runs, and once more at its end; for work without callbacks."""
     done = threading.Event()
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""Charts that also fit a dark page."""
+"""Dark-mode colours for charts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _COLOURS = {
     "#555555": "#a8b5bf",
     "#2a6f97": "#6cb0d6",
 }
-"""Colours of Vega-Lite and of our charts, and what replaces them on a dark page."""
+"""Colours of Vega-Lite and of our charts, with their replacements on a dark page."""
 
 
 def with_dark_colours(svg: str) -> str:
-    """Return a chart of Vega-Lite with colours for readers who prefer dark pages; its background is transparent then.
+    """Return a Vega-Lite chart with a second set of colours for dark mode, in which its background is transparent.
 
     >>> with_dark_colours('<svg width="9"><rect fill="white"/></svg>')[:68]
     '<svg width="9"><style>@media (prefers-color-scheme: dark) { [fill="w'

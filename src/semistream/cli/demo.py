@@ -1,4 +1,4 @@
-"""``semistream demo``: the whole way once, from master tables to a warehouse that is checked and asked."""
+"""``semistream demo``: the whole process, from master tables to a warehouse that is checked and queried."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ __all__ = ["demo"]
 
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
-    # A JVM that lives for a minute does not win back what its optimising compiler and parallel collector cost.
+    # In a JVM that lives for a minute, the optimising compiler and the parallel collector cost more than they save.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    # With --compare two queries share the cores: first come, first served, the one with the long tasks would have both.
+    # With --compare two queries share the cores. Under FIFO scheduling the query with the longer tasks would use both.
     "spark.scheduler.mode": "FAIR",
 }
 _TITLE = "semistream demo"
 _MASTER = "local[*,4]"
-"""All cores; a task whose worker was killed is done again."""
+"""All cores; a task is tried up to four times, so that one whose worker was killed runs again."""
 
 
 def demo(
@@ -50,52 +50,52 @@ def demo(
         int | None,
         typer.Option(
             help="Products in the master table.",
-            show_default="2,000,000; with --compare 6,000,000, all of which Spark's own join reads",
+            show_default="2,000,000; with --compare 6,000,000, because Spark's own join reads all of them",
         ),
     ] = None,
     sales: Annotated[int, typer.Option(help="Sales in the stream.")] = 60_000,
-    batches: Annotated[int, typer.Option(help="Micro-batches, by stretches of time.")] = 4,
+    batches: Annotated[int, typer.Option(help="Number of micro-batches; each is an interval of time.")] = 4,
     algorithm: Annotated[
         str | None, typer.Option(help="Which join; see: semistream algorithms.", show_default="the best on Spark")
     ] = None,
-    memory: Annotated[str, typer.Option(help="What the join may hold: bytes, or a share of R.")] = "5%",
-    live: Annotated[bool, typer.Option("--live", help="Go on until Ctrl-C, with controls on the live page.")] = False,
+    memory: Annotated[str, typer.Option(help="Memory budget of the join: bytes, or a share of R.")] = "5%",
+    live: Annotated[bool, typer.Option("--live", help="Run until Ctrl-C, with controls on the live page.")] = False,
     compare: Annotated[
-        bool, typer.Option("--compare", help="With --live: run Spark's own join of the same stream beside ours.")
+        bool, typer.Option("--compare", help="With --live: also run Spark's own join of the same stream.")
     ] = False,
     rate: Annotated[
         int | None,
         typer.Option(
-            help="With --live: sales a second.",
+            help="With --live: sales per second.",
             min=1,
-            show_default="10,000; with --compare 3,000, for both joins at once",
+            show_default="10,000; with --compare 3,000, because both joins run",
         ),
     ] = None,
-    port: Annotated[int, typer.Option(help="Port of the live page; 0: any.", min=0, max=65535)] = 0,
+    port: Annotated[int, typer.Option(help="Port of the live page; 0: any free port.", min=0, max=65535)] = 0,
     directory: Annotated[
         Path | None, typer.Option("--dir", help="Work under this directory; default: temporary files.")
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep everything that was made.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep all files.")] = False,
 ) -> None:
     """Load a warehouse from a bursty stream of sales, joined with products, customers and stores on disk.
 
-    Then Spark's own join does the same, to compare speed and every row; and the warehouse is asked five questions.
-    While it runs there is a live page. Exit code 1 if the warehouse is not exactly that of Spark's own join.
+    Then Spark's own join does the same, to compare the speed and every row, and five queries run on the warehouse.
+    A live page is served meanwhile. Exit code 1 if the warehouse differs from the result of Spark's own join.
     """
     from semistream.joins import find
 
-    # What can be wrong is said now, not after a minute.
+    # Check all arguments now, not after a minute.
     if algorithm is not None:
         find(algorithm)
     check_memory(memory)
     if compare and not live:
-        raise ValueError("--compare goes with --live; without it, the demo compares both joins anyway")
+        raise ValueError("--compare needs --live; without --live the demo compares both joins anyway")
     if rate is not None and not live:
-        raise ValueError("--rate is of a stream that goes on: give --live too, or --sales for how many there are")
+        raise ValueError("--rate needs --live; give --live too, or --sales for the number of sales")
     try:
         from semistream.spark.demo.star_schema import ALGORITHM, DemoPlan
     except MissingExtraError as error:
-        raise MissingExtraError(error.package, "demo") from None  # which has Spark, and all else that it shows
+        raise MissingExtraError(error.package, "demo") from None  # this extra includes Spark and all else
     from semistream.spark.monitoring.prometheus import check_port
 
     check_port(port, "the page (--port)")
@@ -103,7 +103,7 @@ def demo(
     if rows is None:
         rows = 3 * DemoPlan.rows if compare else DemoPlan.rows
     plan = DemoPlan(rows=rows, sales=sales, batches=batches, memory=memory, algorithm=algorithm or ALGORITHM)
-    first_use.compiling.clear()  # there is a bar for it
+    first_use.compiling.clear()  # a progress bar shows it
     began = time.perf_counter()
     with _workplace(directory, keep) as place:
         if live:
@@ -122,7 +122,7 @@ def demo(
 
 @contextlib.contextmanager
 def _workplace(directory: Path | None, keep: bool) -> Iterator[Path]:
-    """Make a new directory of our own, so that removing it removes nothing else."""
+    """Create a new directory, so that its removal removes nothing else."""
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix="semistream-demo-", dir=directory)).absolute()
@@ -135,7 +135,7 @@ def _workplace(directory: Path | None, keep: bool) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _started(place: Path) -> Iterator[SparkSession]:
-    """Give a Spark session, and stop it if it was not there before."""
+    """Yield a Spark session, and stop it afterwards if it did not exist before."""
     from pyspark.sql import SparkSession
 
     from semistream.spark import session
@@ -147,13 +147,13 @@ def _started(place: Path) -> Iterator[SparkSession]:
         yield spark
     finally:
         if ours:
-            with contextlib.suppress(Exception):  # interrupted, the JVM may be gone already
+            with contextlib.suppress(Exception):  # after an interrupt the JVM may have ended already
                 spark.stop()
 
 
 @contextlib.contextmanager
 def _page(spark: SparkSession, place: Path, port: int, screen: Console, **more: Any) -> Iterator[Dashboard | None]:
-    """Serve the live page of our query; None without the extra that it needs."""
+    """Serve the live page of our query; None if its extra is not installed."""
     from semistream.spark.demo.star_join import OURS
     from semistream.spark.monitoring.files_left import FilesLeft
     from semistream.spark.monitoring.listening import StatisticsListener
@@ -184,7 +184,7 @@ def _run(plan: DemoPlan, place: Path, port: int) -> tuple[Relation, Outcome]:
         screen = stack.enter_context(own_stderr())
         bars = stack.enter_context(progress(console=screen))
         aside = stack.enter_context(ThreadPoolExecutor(1))
-        # The JVM starts in a process of its own; data and relations are made meanwhile.
+        # The JVM starts in its own process; data and relations are made meanwhile.
         made = aside.submit(_make_data, bars, plan, place, outcome)
         with step(bars, "Starting Spark"):
             spark = stack.enter_context(_started(place))
@@ -222,24 +222,24 @@ def _run_live(plan: DemoPlan, place: Path, port: int, compare: bool, rate: int) 
 
 
 def _make_data(bars: Progress, plan: DemoPlan, place: Path, outcome: Outcome, live: bool = False) -> Relation:
-    """Make master tables, sales unless they come ``live``, and relations; return that of the products."""
+    """Make master tables, relations, and sales unless they are generated ``live``; return the relation of products."""
     from semistream.spark.demo.star_join import build_relations
     from semistream.spark.demo.star_schema import rehearse, write_masters, write_sales
 
-    with step(bars, "Compiling", note="longer the first time"):
+    with step(bars, "Compiling", note="takes longer the first time"):
         rehearse(plan, place)
     with step(bars, "Making master tables", plan.rows, unit="products") as task:
         write_masters(plan, place, lambda made: bars.update(task, advance=made))
     if not live:
         with step(bars, "Making sales", plan.sales, unit="rows") as task:
             outcome.batch_rows = write_sales(plan, place, lambda made: bars.update(task, advance=made))
-    row_bytes = plan.master.row_bytes + 24  # key, flags and lengths beside the values
+    row_bytes = plan.master.row_bytes + 24  # plus key, flags and lengths
     with growing(bars, place / "relations" / "products", lambda: plan.rows * row_bytes, "Building relations"):
         return build_relations(plan, place)
 
 
 def _stream(bars: Progress, plan: DemoPlan, place: Path, outcome: Outcome, rows: DataFrame) -> float:
-    """Load a warehouse: first ours, then that of Spark's own joins; return the sales a second."""
+    """Load a warehouse, first with our joins, then with Spark's own; return the sales per second."""
     from semistream.spark import stream_statistics
     from semistream.spark.demo.star_join import OURS, THEIRS, broadcast_joins, seconds_of, start_into
     from semistream.spark.demo.star_schema import DIMENSIONS
@@ -259,7 +259,7 @@ def _stream(bars: Progress, plan: DemoPlan, place: Path, outcome: Outcome, rows:
             outcome.statistics = {name: stream_statistics(query, name) for name in DIMENSIONS}
         else:
             outcome.broadcast = broadcast_joins(query)
-        # the first micro-batch pays for compiling, here and in the JVM
+        # the first micro-batch includes compilation, here and in the JVM
         sales, seconds = seconds_of(query, after=1 if len(outcome.batch_rows) > 1 else 0)
     return sales / seconds
 
@@ -274,7 +274,7 @@ def _check(bars: Progress, spark: SparkSession, place: Path, outcome: Outcome) -
 def _ask(bars: Progress, place: Path, outcome: Outcome) -> None:
     from semistream.spark.demo.warehouse_questions import ask
 
-    with step(bars, "Asking the warehouse", note="DuckDB"):
+    with step(bars, "Querying the warehouse", note="DuckDB"):
         try:
             outcome.answers = ask(place)
         except MissingExtraError as error:

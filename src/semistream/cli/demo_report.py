@@ -1,4 +1,4 @@
-"""What the demo says at its end."""
+"""The report at the end of the demo."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ __all__ = ["Outcome", "show_differences", "summary", "where_next"]
 
 @dataclass
 class Outcome:
-    """What the demo has found out so far."""
+    """Results of the demo so far."""
 
     batch_rows: list[int] = field(default_factory=list)
     statistics: dict[str, StreamStatistics] = field(default_factory=dict)
     ours: float = 0.0
     theirs: float = 0.0
-    """Sales a second, Spark included, of all micro-batches but the first."""
+    """Sales per second, including Spark's own time, over all micro-batches but the first."""
     broadcast: int = 0
-    """How many of the master tables Spark's own joins broadcast."""
+    """Number of master tables that Spark's own joins broadcast."""
     rows: int = 0
     differing: int = 0
     examples: list[dict[str, Any]] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Outcome:
 
 
 def summary(plan: DemoPlan, relation: Relation, outcome: Outcome, seconds: float) -> Table:
-    """Return what was joined with what, how fast, and whether it is right."""
+    """Return the inputs, the throughput, and whether the result is correct."""
     found = outcome.statistics["products"]
     totals = found.totals
     table = facts()
@@ -51,10 +51,10 @@ def summary(plan: DemoPlan, relation: Relation, outcome: Outcome, seconds: float
     batches = f"{min(outcome.batch_rows):,} to {max(outcome.batch_rows):,}"
     table.add_row("stream", f"{plan.sales:,} sales in {found.batches} micro-batches of {batches}")
     table.add_row("joins", f"{plan.algorithm}, left, with products (Zipf {plan.exponent:g}), customers and stores")
-    table.add_row("warehouse", f"{outcome.rows:,} rows, {totals.unmatched:,} of them of no known product")
+    table.add_row("warehouse", f"{outcome.rows:,} rows, {totals.unmatched:,} of them without a known product")
     reads = f"{totals.pages_read:,} pages, {format_bytes(totals.bytes_read)}"
     if totals.pages_read:
-        reads += f": {totals.rows_done / totals.pages_read:.1f} sales a page"
+        reads += f": {totals.rows_done / totals.pages_read:.1f} sales per page"
     table.add_row("read of products", reads)
     if totals.cache_hits:
         table.add_row("hit ratio", f"{totals.hit_ratio:.1%} of the sales needed no read")
@@ -66,18 +66,20 @@ def summary(plan: DemoPlan, relation: Relation, outcome: Outcome, seconds: float
     if outcome.differing:
         table.add_row("check", f"[bold red]✗ {outcome.differing:,} rows differ from Spark's own join[/bold red]")
     else:
-        table.add_row("check", "[bold green]✓[/bold green] the warehouse is exactly what Spark's own join gives")
+        table.add_row(
+            "check", "[bold green]✓[/bold green] the warehouse equals the result of Spark's own join, row for row"
+        )
     table.add_row(
         "throughput",
         f"{format_count(outcome.ours)} sales/s, from files to the warehouse: three joins in one pass, Spark included",
     )
     table.add_row(
         "Spark's own",
-        f"{format_count(outcome.theirs)} sales/s through its stream-static left joins of the same files, in this run; "
+        f"{format_count(outcome.theirs)} sales/s through stream-static left joins of the same files, in this run; "
         f"{_by_spark(outcome.broadcast)}",
     )
     ratio = outcome.ours / outcome.theirs
-    counted = f"of micro-batches 2 to {found.batches}, after both have warmed up" if found.batches > 1 else ""
+    counted = f"over micro-batches 2 to {found.batches}, after both have warmed up" if found.batches > 1 else ""
     table.add_row(
         "[bold]ratio[/bold]", f"[bold {'green' if ratio >= 1 else 'yellow'}]{ratio:.1f} ×[/] {counted}".rstrip()
     )
@@ -87,15 +89,15 @@ def summary(plan: DemoPlan, relation: Relation, outcome: Outcome, seconds: float
 
 def _by_spark(broadcast: int) -> str:
     if broadcast >= 3:
-        return "all master tables are small enough to be broadcast: give --rows 2000000"
+        return "all master tables are small enough to be broadcast; for a real comparison give --rows 2000000"
     return (
-        f"{broadcast} master tables are small enough to be broadcast, products are shuffled for every micro-batch, "
-        "however few sales it has: with larger ones (--batches, --sales) the ratio is smaller"
+        f"{broadcast} master tables are small enough to be broadcast. All products are shuffled for every micro-batch: "
+        "with larger micro-batches (--batches, --sales) the ratio is smaller"
     )
 
 
 def show_differences(outcome: Outcome) -> None:
-    """Print some rows that differ, if there are any."""
+    """Print examples of rows that differ, if there are any."""
     for row in outcome.examples:
         times = row.pop("surplus")
         errors.print(
@@ -104,16 +106,16 @@ def show_differences(outcome: Outcome) -> None:
 
 
 def where_next(place: Path, keep: bool) -> None:
-    """Print where to look next."""
+    """Print commands to try next."""
     if keep:
         inspected = place / "relations" / "products"
         out.print(f"\nKept in {place}; try: semistream inspect {inspected}", soft_wrap=True, markup=False)
     out.print("\n[bold]Next[/bold]")
     steps = {
-        "semistream demo --live --compare": "turn skew, bursts and memory yourself, on the live page",
-        "semistream build products.csv products --key id": "a relation of your own table",
-        "semistream tune products --memory 5%": "what each join would do with it",
-        "semistream run pipeline.toml --dashboard": "a pipeline of your own; examples/ has some",
+        "semistream demo --live --compare": "change skew, bursts and memory on the live page",
+        "semistream build products.csv products --key id": "build a relation from your own table",
+        "semistream tune products --memory 5%": "predict the throughput of each join",
+        "semistream run pipeline.toml --dashboard": "run your own pipeline; see examples/",
     }
     table = facts()
     for command, told in steps.items():

@@ -1,11 +1,11 @@
-"""Commands that installed packages bring: entry points of the group ``semistream.commands``.
+"""Commands of other installed packages: entry points of the group ``semistream.commands``.
 
 An entry point names a Typer application. Its commands form a group with the name of the entry point::
 
     [project.entry-points."semistream.commands"]
     bench = "semistream_lab.cli.bench:app"
 
-``bench`` and ``experiments`` come with semistream-lab. Where it is not installed, both say what to install.
+``bench`` and ``experiments`` come with semistream-lab. If it is not installed, both commands say what to install.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _LABORATORY = {
     "bench": "Measure this machine (needs semistream-lab).",
     "experiments": "The papers' experiments (needs semistream-lab).",
 }
-"""Commands of semistream-lab, with their help where it is not installed."""
+"""Commands of semistream-lab, with the help text shown if it is not installed."""
 
 
 class MissingCommandError(SemistreamError, ImportError):
-    """A command whose package is not installed, or cannot be imported."""
+    """The package of a command is not installed, or cannot be imported."""
 
 
 def add_found_commands(app: typer.Typer) -> None:
-    """Add the commands of installed packages. One that cannot be imported says so when it is called."""
+    """Add the commands of installed packages. A command that cannot be imported says so when it is called."""
     found = {entry.name: entry for entry in entry_points(group=GROUP)}
     for name, entry in sorted(found.items()):
         try:
             app.add_typer(entry.load(), name=name)
-        except Exception as error:  # of whatever kind: the other commands must not suffer from it
+        except Exception as error:  # of any kind: the other commands must still work
             _add_refusal(app, name, f"From {entry.value}, which cannot be imported.", _broken(entry, error))
     for name, told in _LABORATORY.items():
         if name not in found:

@@ -1,4 +1,4 @@
-"""``semistream init``: a pipeline file, from a look at the stream and at the relations."""
+"""``semistream init``: writes a pipeline file from a sample of the stream and from the relations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FORMATS = {
 
 
 class ScaffoldError(SemistreamError, ValueError):
-    """What a pipeline file cannot be made from."""
+    """A pipeline file cannot be made from the given arguments."""
 
 
 def init(
@@ -45,26 +45,28 @@ def init(
     on: Annotated[
         list[str] | None,
         typer.Option(
-            help="The stream's key column for each relation, in their order; of a key of several columns, their names "
-            "with commas between. By default the columns that are named as the relation's key, or nearly.",
+            help="The stream's key column for each relation, in order of the relations; separate the columns of a "
+            "composite key by commas. By default columns with the same or a similar name as the relation's key.",
             show_default=False,
         ),
     ] = None,
     types: Annotated[
         list[str] | None,
-        typer.Option("--type", help="NAME=TYPE of a CSV column that must not be guessed.", show_default=False),
+        typer.Option("--type", help="NAME=TYPE of a CSV column, instead of a guess.", show_default=False),
     ] = None,
     path: Annotated[Path, typer.Option("--out", help="The file to write.")] = Path("pipeline.toml"),
 ) -> None:
-    """Write a pipeline file to start from: the stream's schema, a join for each relation, a Parquet sink."""
+    """Write a pipeline file to start from: the stream's schema, a join with each relation, a Parquet sink."""
     from semistream.cli.relations.table_files import parse_types
     from semistream.relation.keys.key_casts import column_sql
     from semistream.spark.relations.types import arrow_schema
 
     if path.exists():
-        raise ScaffoldError(f"{path} is there already; give another with --out, or remove it")
+        raise ScaffoldError(f"{path} exists already; give another path with --out, or remove it")
     if on and len(on) != len(relations):
-        raise ScaffoldError(f"there are {len(relations)} relations and {len(on)} --on; give one for each, or none")
+        raise ScaffoldError(
+            f"there are {len(relations)} relations and {len(on)} --on; give one --on per relation, or none"
+        )
     sample, format_ = _sample_of(stream)
     told = parse_types(types or [])
     guessed = _schema_of(sample, format_, told)
@@ -87,7 +89,7 @@ def init(
             f"[yellow]To decide[/yellow]: {escape(part.question)}; {escape(str(path))} has a line for it",
             soft_wrap=True,
         )
-    then = "Decide that, and look it through, then:" if undecided else "Look it through, then:"
+    then = "Decide that and review the file, then:" if undecided else "Review it, then:"
     out.print(f"[green]Wrote[/green] {escape(str(path))}: {count}. {then}", soft_wrap=True)
     out.print(f"  semistream run {path} --check\n  semistream run {path} --dashboard", soft_wrap=True, markup=False)
 
@@ -95,7 +97,9 @@ def init(
 def _sample_of(stream: Path) -> tuple[Path, str]:
     """Return the first file of a stream, and its format."""
     if not stream.exists():
-        raise ScaffoldError(f"there is nothing at {stream}; give a file of the stream, or the directory they come into")
+        raise ScaffoldError(
+            f"there is nothing at {stream}; give a file of the stream, or the directory in which its files arrive"
+        )
     inside = sorted(one for one in stream.rglob("*") if _is_seen(one, stream)) if stream.is_dir() else [stream]
     for one in inside:
         for ending, format_ in _FORMATS.items():
@@ -105,22 +109,22 @@ def _sample_of(stream: Path) -> tuple[Path, str]:
 
 
 def _is_seen(file: Path, folder: Path) -> bool:
-    """Return whether Spark would read a file: it passes over hidden ones."""
+    """Return whether Spark would read a file; it skips hidden files."""
     return file.is_file() and not any(part.startswith(("_", ".")) for part in file.relative_to(folder).parts)
 
 
 def _schema_of(sample: Path, format_: str, types: Mapping[str, pa.DataType]) -> pa.Schema:
-    """Return the columns of a file; of CSV by a guess, but for ``types``."""
+    """Return the columns of a file. The types of CSV columns are guessed, except those in ``types``."""
     if format_ == "json":
         import pyarrow as pa
         import pyarrow.json
 
         if types:
-            raise ScaffoldError(f"--type is of columns in CSV files, and {sample} has types of its own; leave it out")
+            raise ScaffoldError(f"--type is for columns of CSV files, but {sample} has its own types; leave it out")
         try:
             return pyarrow.json.read_json(sample).schema
         except pa.ArrowInvalid as error:
-            raise ScaffoldError(f"cannot read {sample} as a JSON object a line: {error}") from None
+            raise ScaffoldError(f"cannot read {sample} as one JSON object per line: {error}") from None
     from semistream.cli.relations.table_files import InputFiles
 
     return InputFiles.find([sample], types).reader().schema
@@ -129,9 +133,9 @@ def _schema_of(sample: Path, format_: str, types: Mapping[str, pa.DataType]) -> 
 def _with_keys(
     sample: Path, told: Mapping[str, pa.DataType], joins: Sequence[tuple[Path, tuple[str, ...]]], guessed: pa.Schema
 ) -> pa.Schema:
-    """Return the columns of a CSV file whose keys are as the relations have them, as far as the texts allow.
+    """Return the columns of a CSV file, with key columns of the relations' types if the texts can be read so.
 
-    Texts such as 007 are texts in a relation that says so, whatever they look like; and where two relations differ.
+    Texts such as 007 stay text if the relation's key is text. If two relations differ, the column is text.
     """
     import pyarrow as pa
 
@@ -143,7 +147,7 @@ def _with_keys(
             types[name] = column.type if types.get(name, column.type) == column.type else pa.string()
     try:
         return _schema_of(sample, "csv", {**types, **told})
-    except InputError:  # not all of them are such keys
+    except InputError:  # not all values can be read as these types
         texts = {key: kind for key, kind in types.items() if pa.types.is_string(kind)}
         return _schema_of(sample, "csv", {**texts, **told}) if texts else guessed
 
@@ -154,7 +158,7 @@ def _key_columns(relation: Path) -> list[KeyColumn]:
 
     manifest = _manifest(relation)
     columns = [key_column(plain_type(manifest.schema.field(name).type)) for name in manifest.key]
-    return [column for column in columns if column is not None]  # a relation has been built with all of them
+    return [column for column in columns if column is not None]  # never None: the relation was built with this key
 
 
 def _manifest(relation: Path) -> Manifest:
@@ -165,25 +169,25 @@ def _manifest(relation: Path) -> Manifest:
 
 @dataclass(frozen=True)
 class _KeyPart:
-    """A column of a join's key: the stream's, or, where types differ, one that is derived from it."""
+    """A column of a join's key: the stream's column, or one derived from it if the types differ."""
 
     on: str
     cast: KeyCast | None = None
     derived: str = ""
     question: str = ""
-    """What is to be decided, where a cast would make keys of values that are none."""
+    """The question for the user, if a cast would turn values that are not keys into keys."""
 
 
 @dataclass(frozen=True)
 class _Step:
-    """A join to be written."""
+    """A join to be written to the file."""
 
     relation: Path
     parts: tuple[_KeyPart, ...]
 
 
 def _steps(joins: Sequence[tuple[Path, tuple[str, ...]]], schema: pa.Schema) -> list[_Step]:
-    """Return the joins; ``schema`` is the stream's as Spark has it."""
+    """Return the joins; ``schema`` is the stream's schema in Spark."""
     manifests = {relation: _manifest(relation) for relation, _ in joins}
     taken = {name.lower() for name in schema.names}.union(
         *({name.lower() for name in manifest.schema.names} for manifest in manifests.values())
@@ -199,7 +203,7 @@ def _steps(joins: Sequence[tuple[Path, tuple[str, ...]]], schema: pa.Schema) -> 
 
 
 def _key_part(name: str, kind: pa.DataType, relation: Path, key: str, column: KeyColumn, taken: set[str]) -> _KeyPart:
-    """Return how the stream's column ``name`` of type ``kind`` is compared with ``key`` of a relation."""
+    """Return how to compare the stream's column ``name`` of type ``kind`` with ``key`` of a relation."""
     from semistream.relation.keys.key_casts import derived_name, key_cast
 
     if column.accepts(kind):
@@ -209,26 +213,26 @@ def _key_part(name: str, kind: pa.DataType, relation: Path, key: str, column: Ke
     while derived.lower() in taken:
         derived += "_"
     question = (
-        f"{name} is {kind} in the stream, and the key {key} of {relation.name} is {column.type}: not every value is "
-        "such a key, so no cast is made"
+        f"{name} is {kind} in the stream, and the key {key} of {relation.name} is {column.type}: not every value can "
+        "be cast without loss, so no cast is written"
     )
     return _KeyPart(derived if cast.keeps else name, cast, derived, "" if cast.keeps else question)
 
 
 def _asked_for(relation: Path, on: str) -> tuple[str, ...]:
-    """Return the columns that ``--on`` names: one for each of a relation's key."""
+    """Return the columns that ``--on`` names: one for each column of a relation's key."""
     key = _manifest(relation).key
     names = (on,) if len(key) == 1 else tuple(name.strip() for name in on.split(","))
     if len(names) != len(key):
         raise ScaffoldError(
-            f"the key of {relation} has {len(key)} columns, {', '.join(key)}, and --on {on} names {len(names)}; name "
-            "one column of the stream for each, with commas between"
+            f"the key of {relation} has {len(key)} columns, {', '.join(key)}, but --on {on} names {len(names)}; name "
+            "one column of the stream for each, separated by commas"
         )
     return names
 
 
 def _key_of(relation: Path, schema: pa.Schema) -> tuple[str, ...]:
-    """Return the stream's columns that are named as a relation's key, or after the relation and its key."""
+    """Return the stream's columns that have the name of a relation's key, or of the relation and its key."""
     key = _manifest(relation).key
     name = relation.name.lower()
     one = name.removesuffix("s")
@@ -241,8 +245,8 @@ def _key_of(relation: Path, schema: pa.Schema) -> tuple[str, ...]:
         match = next((ours[wish.lower()] for wish in wished if wish.lower() in ours), None)
         if match is None:
             raise ScaffoldError(
-                f"which column of the stream is the key {part!r} of {relation}? Say so with --on"
-                f"{'' if len(key) == 1 else ', for all of ' + ', '.join(key)}: it has {', '.join(schema.names)}"
+                f"which column of the stream is the key {part!r} of {relation}? Name it with --on"
+                f"{'' if len(key) == 1 else ', for all of ' + ', '.join(key)}; the stream has {', '.join(schema.names)}"
             )
         found.append(match)
     return tuple(found)
@@ -254,7 +258,7 @@ def _text(stream: Path, sample: Path, format_: str, columns: str, steps: Sequenc
         "# Made by semistream init. Every key is described in docs/pipeline.md.",
         f"name = {json.dumps(folder.absolute().name)}",
         'checkpoint = "out/checkpoint"',
-        'trigger = "available now"          # or an interval, such as "10 seconds", to go on for ever',
+        'trigger = "available now"          # or an interval, such as "10 seconds", to run until stopped',
         "",
         "[source]",
         f"format = {json.dumps(format_)}",
@@ -273,7 +277,7 @@ def _text(stream: Path, sample: Path, format_: str, columns: str, steps: Sequenc
             "[[join]]",
             f"relation = {json.dumps(str(step.relation.absolute()))}",
             _on(step),
-            'memory = "64MB"                    # semistream tune says what more or less would bring',
+            'memory = "64MB"                    # semistream tune predicts the effect of more or less',
             'on_missing = "null"                # or drop, dead_letter, park',
         ]
     return "\n".join([*lines, "", "[sink]", 'format = "parquet"', 'path = "out/facts"', ""])
@@ -287,17 +291,19 @@ def _on(step: _Step) -> str:
 
 
 def _derived(steps: Sequence[_Step]) -> list[str]:
-    """Return the lines of columns that are keys as the relations have them."""
+    """Return the lines of derived columns: keys cast to the types of the relations."""
     casts = {part.derived: part for step in steps for part in step.parts if part.cast is not None}
     if not casts:
         return []
-    lines = ["", "[source.derive]                       # keys as the relations have them"]
+    lines = ["", "[source.derive]                       # keys cast to the relations' types"]
     for name, part in casts.items():
         assert part.cast is not None
         line = f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(part.cast.sql, ensure_ascii=False)}"
         if part.question:
             lines.append(f"# To decide: {part.question}.")
-            lines.append(f"# If the others may be cut, or find no partner: this line, and on = {json.dumps(name)}.")
+            lines.append(
+                f"# If other values may be truncated or unmatched: use this line, and on = {json.dumps(name)}."
+            )
             line = f"# {line}"
         lines.append(line)
     return lines
@@ -309,7 +315,7 @@ def _as_spark_has(schema: pa.Schema) -> StructType:
 
     from semistream.spark.relations.types import spark_type
 
-    def kind(part: pa.Field) -> pa.DataType:  # a column that is empty so far is of text
+    def kind(part: pa.Field) -> pa.DataType:  # a column that is empty in the sample is text
         return pa.string() if pa.types.is_null(part.type) else part.type
 
     return StructType([StructField(part.name, spark_type(part.name, kind(part))) for part in schema])

@@ -1,4 +1,4 @@
-"""Paths and options that several commands take."""
+"""Paths and options that several commands share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read_path(text: str) -> Path:
 
 
 def read_place(text: str) -> Path:
-    """Return the path of a relation; a place in a store is used like one, and imported only if one is named."""
+    """Return the path of a relation. The module for object stores is imported only if the text is an address."""
     if not is_address(text):
         return read_path(text)
     from semistream.relation.stores.store_path import place_of
@@ -48,8 +48,8 @@ Derive = Annotated[
     list[str] | None,
     typer.Option(
         "--derive",
-        help="NAME=SQL of a column that is worked out, in the place of one of that name or as a new one; repeatable. "
-        "Such as \"price=replace(price, '$', '')::DOUBLE\". DuckDB works it out.",
+        help="NAME=SQL of a computed column. It replaces the column of that name, or is added; repeatable. "
+        "For example: \"price=replace(price, '$', '')::DOUBLE\". DuckDB evaluates it.",
         show_default=False,
     ),
 ]

@@ -1,4 +1,4 @@
-"""Standard error while a JVM starts, which writes a few lines to it that nobody needs."""
+"""Standard error while a JVM starts: hides the lines that the JVM writes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["own_stderr", "stderr_to"]
 
 @contextlib.contextmanager
 def own_stderr() -> Iterator[Console]:
-    """Give a console on a copy of standard error, which stays the screen whatever becomes of the original."""
+    """Yield a console on a copy of standard error. It still writes to the screen if the original is redirected."""
     with os.fdopen(os.dup(2), "w") as screen:
         yield Console(file=screen, highlight=False)
 
 
 @contextlib.contextmanager
 def stderr_to(log: Path) -> Iterator[None]:
-    """Send standard error to a file, and leave it to the processes started meanwhile.
+    """Redirect standard error to a file; processes that are started meanwhile keep writing to that file.
 
-    If they do not start, what they wrote is shown; not if what went wrong is a message of ours.
+    If the block fails, the file's content is shown, unless the error is an expected one with its own message.
     """
     saved = os.dup(2)
     with open(log, "wb") as file:

@@ -1,4 +1,4 @@
-"""``semistream run``: a pipeline from its file."""
+"""``semistream run``: runs a pipeline file."""
 
 from __future__ import annotations
 
@@ -34,36 +34,36 @@ def run(
         Path, typer.Argument(help="The pipeline: a TOML file.", show_default=False, parser=read_path, metavar="PATH")
     ],
     adopt: Annotated[
-        bool, typer.Option("--adopt", help="Go on from the checkpoint though it is another pipeline's.")
+        bool, typer.Option("--adopt", help="Continue from the checkpoint although it belongs to another pipeline.")
     ] = False,
     check: Annotated[bool, typer.Option("--check", help="Only check the file; exit code 2 if it is wrong.")] = False,
     dashboard: Annotated[
-        bool, typer.Option("--dashboard", help="Serve a live page of it, to this machine only.")
+        bool, typer.Option("--dashboard", help="Serve a live page, reachable from this machine only.")
     ] = False,
-    port: Annotated[int, typer.Option(help="Port of the live page; 0: any.", min=0, max=65535)] = 8088,
+    port: Annotated[int, typer.Option(help="Port of the live page; 0: any free port.", min=0, max=65535)] = 8088,
 ) -> None:
-    """Run a pipeline: a stream, joined with relations, into a sink.
+    """Run a pipeline: join a stream with relations and write the result to a sink.
 
-    The whole file is checked first, and everything that is wrong with it is told with its line. A pipeline that was
-    stopped, by any means, goes on where its checkpoint says. Ctrl-C stops it: the micro-batch it is in is done again
-    then, and the sink has it once.
+    The whole file is checked first. Every error is shown with its line number. A pipeline that was stopped or killed
+    continues from its checkpoint. Ctrl-C stops it. The micro-batch in progress is repeated at the next start, and the
+    sink contains its rows once.
     """
     from semistream.spark.monitoring.listening import BatchTotals
     from semistream.spark.monitoring.prometheus import check_port
     from semistream.spark.pipeline import load, start
 
-    if dashboard and not check:  # Spark takes its time to start
-        import semistream.dashboard  # noqa: F401 - says which extra it needs
+    if dashboard and not check:  # check before Spark starts, which takes seconds
+        import semistream.dashboard  # noqa: F401 - raises an error that names the missing extra
 
         check_port(port, "the page (--port)")
-    # Spark logs each failure several times, hundreds of lines; what it comes to is told once, as one message.
+    # Spark logs each failure several times, in hundreds of lines. The command prints it once, as one message.
     quiet = {} if debugging.on else {"spark.log.level": "FATAL"}
-    with _quietly() as screen, waiting(screen, f"Checking {escape(str(path))}, and starting Spark"):
+    with _quietly() as screen, waiting(screen, f"Checking {escape(str(path))} and starting Spark"):
         pipeline = load(path, adopt=adopt, settings=quiet)
     try:
         if check:
             out.print(
-                f"[green]{escape(str(path))} is right[/green]: {escape(', '.join(pipeline.rows.columns))}",
+                f"[green]{escape(str(path))} is valid[/green]; columns: {escape(', '.join(pipeline.rows.columns))}",
                 soft_wrap=True,
             )
             return
@@ -80,13 +80,13 @@ def run(
             pipeline.spark.streams.removeListener(listener)
             out.print(_summary(query.name or str(query.id), totals, pipeline.plan, before=before))
     finally:
-        with contextlib.suppress(Exception):  # interrupted, the JVM may be gone already
+        with contextlib.suppress(Exception):  # after an interrupt the JVM may have ended already
             pipeline.spark.stop()
 
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[Console]:
-    """Keep what a JVM writes as it starts off the screen, unless everything is to be seen."""
+    """Hide what the JVM writes while it starts, unless ``--debug`` is given."""
     with contextlib.ExitStack() as stack:
         screen = stack.enter_context(own_stderr())
         if not debugging.on:
@@ -141,21 +141,19 @@ def _live_page(plan: PipelinePlan, port: int) -> BatchReport:
 def _begun(plan: PipelinePlan) -> str:
     from semistream.spark.pipeline.plan import AVAILABLE_NOW
 
-    until = "until all that is there now is done" if plan.trigger == AVAILABLE_NOW else "until Ctrl-C"
-    return (
-        f"{escape(plan.name)} runs {until}, and goes on from {escape(str(plan.checkpoint))} when it is started again."
-    )
+    until = "until all available rows are processed" if plan.trigger == AVAILABLE_NOW else "until Ctrl-C"
+    return f"{escape(plan.name)} runs {until}. When started again, it continues from {escape(str(plan.checkpoint))}."
 
 
 def _await(query: StreamingQuery) -> None:
-    """Wait for the end of the query, or stop it when asked to."""
+    """Wait until the query ends; stop it on Ctrl-C or SIGTERM."""
     stopping = False
 
     def stop(*_: object) -> None:
         nonlocal stopping
         stopping = True
 
-    # Not the default for Ctrl-C: it would break off a call to the JVM in its middle.
+    # Replaces the default handler of Ctrl-C, which would interrupt a call to the JVM.
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         while not query.awaitTermination(1):
@@ -167,7 +165,7 @@ def _await(query: StreamingQuery) -> None:
 
 
 def _summary(name: str, totals: BatchTotals, plan: PipelinePlan, *, before: bool) -> Table:
-    """Return what was done; ``before`` says whether something was in earlier runs."""
+    """Return a summary of the run; ``before`` says whether an earlier run has committed batches."""
     from semistream.core.units import format_bytes, format_count
     from semistream.spark.pipeline.plan import AVAILABLE_NOW
 
@@ -176,10 +174,10 @@ def _summary(name: str, totals: BatchTotals, plan: PipelinePlan, *, before: bool
     done = f"{totals.rows:,} rows in {totals.batches} micro-batch{'' if totals.batches == 1 else 'es'}{speed}"
     if not totals.batches:
         again = before and plan.trigger == AVAILABLE_NOW
-        done = "nothing new: all that the source has was joined before" if again else "no rows came"
+        done = "nothing new: all rows of the source were joined before" if again else "no rows arrived"
     table.add_row(escape(name), done)
     if totals.malformed and plan.source is not None:
-        became = {"dead_letter": "now dead letters", "drop": "left out", "null": "kept, with NULLs"}
+        became = {"dead_letter": "now dead letters", "drop": "dropped", "null": "kept, with NULLs"}
         told = became.get(plan.source.on_malformed or "", "")
         table.add_row("[yellow]malformed[/yellow]", f"[yellow]{totals.malformed:,} rows, {told}[/yellow]")
     for name, found in totals.joins.items():
@@ -188,17 +186,17 @@ def _summary(name: str, totals: BatchTotals, plan: PipelinePlan, *, before: bool
         table.add_row(
             escape(name),
             f"{counted.rows_in:,} rows in, {counted.rows_out:,} out, {counted.unmatched - counted.null_keys:,} without "
-            f"a partner{nulls}; "
+            f"a match{nulls}; "
             f"{counted.pages_read:,} pages read, {counted.hit_ratio:.0%} needed no read; "
             f"{format_bytes(found.bytes_held)} of {format_bytes(found.memory)} held",
         )
         if missing := found.missing.most(5):
             listed = ", ".join(f"{key} ({count:,}×)" for key, count in missing.items())
-            table.add_row("", f"most often without a partner: {escape(listed)}")
+            table.add_row("", f"most frequent missing keys: {escape(listed)}")
         if (parked := totals.parked.get(name)) is not None:
             table.add_row(
                 "", f"{parked['waiting']:,} rows are parked, {parked['found_late']:,} were found late, "
-                f"{parked['expired']:,} given up",
+                f"{parked['expired']:,} expired",
             )  # fmt: skip
     if totals.dead:
         table.add_row("[yellow]dead letters[/yellow]", f"[yellow]{totals.dead:,} rows[/yellow]")

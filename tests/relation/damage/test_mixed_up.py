@@ -102,7 +102,7 @@ def test_a_map_with_pages_of_another_shard(tmp_path: Path) -> None:
     pq.write_table(DATA, tmp_path / "data.parquet")
     result = CliRunner().invoke(app, ["repair", str(path), "--from", str(tmp_path / "data.parquet")])
     assert result.exit_code == 0, result.output
-    assert "a new version made of the data" in result.output.replace("\n", " ")
+    assert "a new version built from the data" in result.output.replace("\n", " ")
     with Relation.open(path) as relation:
         assert relation.to_table().sort_by("id").equals(DATA)
         assert list(find_faults(relation)) == []

@@ -89,5 +89,5 @@ def test_a_file_of_another_type_that_comes_later(spark: SparkSession, folder: Pa
     told = " ".join(shown.get().split())
     assert "1.parquet" in told
     assert "Parquet column [" in told
-    assert "the file has another type than [source] says: write the file's type in schema" in told
+    assert "the file's type differs from [source]: write the file's type in schema" in told
     assert "damaged" not in told

@@ -1,4 +1,4 @@
-"""``semistream build``: a table in files or a database into a relation, on this machine and without Spark."""
+"""``semistream build``: builds a relation from files or a database, on this machine and without Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def build(
         list[str],
         typer.Argument(
             help="Parquet, CSV or Arrow files, or directories of them; a Delta table; or a database's address, such "
-            "as postgresql://user@host/database, its password in PGPASSWORD or MYSQL_PWD.",
+            "as postgresql://user@host/database, with its password in PGPASSWORD or MYSQL_PWD.",
             show_default=False,
         ),
     ],
@@ -35,12 +35,14 @@ def build(
         list[str], typer.Option("--key", "-k", help="Key column; repeat it for several.", show_default=False)
     ],
     page_size: Annotated[str, typer.Option(help="Bytes of a page.")] = "8KiB",
-    fill: Annotated[float, typer.Option(help="How full pages are made, 0.1 to 1.")] = 1.0,
-    shards: Annotated[int, typer.Option(help="Parts by hash of the key, for as many Spark tasks.")] = 1,
+    fill: Annotated[float, typer.Option(help="Share of each page that is filled, 0.1 to 1.")] = 1.0,
+    shards: Annotated[
+        int, typer.Option(help="Number of parts, by hash of the key; each is joined by its own Spark task.")
+    ] = 1,
     scattered: Annotated[
-        bool, typer.Option("--scattered", help="Keep the order of the rows, with an index on the side.")
+        bool, typer.Option("--scattered", help="Keep the order of the rows, with a separate index.")
     ] = False,
-    memory: Annotated[str, typer.Option(help="What sorting may hold.")] = "512MB",
+    memory: Annotated[str, typer.Option(help="Memory budget for sorting.")] = "512MB",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the relation by a new version.")] = False,
     unique: Annotated[bool, typer.Option("--unique", help="Refuse a key that has several rows.")] = False,
     types: Annotated[
@@ -50,7 +52,7 @@ def build(
     nulls: Annotated[
         list[str] | None,
         typer.Option(
-            "--null", help="Text that is NULL in CSV files, as an empty field is; repeatable.", show_default=False
+            "--null", help="Text that means NULL in CSV files, like an empty field; repeatable.", show_default=False
         ),
     ] = None,
     table: Annotated[
@@ -64,7 +66,7 @@ def build(
 ) -> None:
     """Build a relation from files, a Delta table, or a table in a database.
 
-    Rows are sorted by key, within --memory; the directory becomes a relation in one step, at the end.
+    Rows are sorted by key within --memory. The relation is committed atomically at the end.
     """
     from semistream.cli.relations.derived import parse_derived, with_derived
     from semistream.cli.relations.inspect import summary
@@ -74,7 +76,7 @@ def build(
 
     derived = parse_derived(derive or [])
     wanted = columns or ()
-    # an expression may be of columns that are not kept
+    # an expression may use columns that are not kept
     master = find_master(sources, parse_types(types or []), table, () if derived else wanted, nulls=nulls or ())
     began = time.perf_counter()
     with progress() as bars:
@@ -104,7 +106,7 @@ def build(
 
 
 class _Seen:
-    """What has been read: enough to guess how many bytes will be written."""
+    """Rows and bytes read so far, to estimate how many bytes will be written."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -117,11 +119,11 @@ class _Seen:
 
 @contextlib.contextmanager
 def growing(bars: Progress, path: os.PathLike[str], expected: Callable[[], float], description: str) -> Iterator[None]:
-    """Show how the page files under ``path`` grow: who writes them reports to nobody, so they are looked at.
+    """Show the growth of the page files under ``path``. Their writer reports no progress, so their size is polled.
 
-    What they will come to is known only roughly (``expected``); the bar fills at the end, whatever it came to.
+    ``expected`` estimates their final size. The bar is full at the end, whatever the size.
     """
-    if not isinstance(path, Path):  # made elsewhere, and uploaded: nothing to look at
+    if not isinstance(path, Path):  # an object store: files are written elsewhere and uploaded
         with step(bars, description, unit="bytes"):
             yield
         return

@@ -1,8 +1,8 @@
-"""CSV files as batches, by rules that Spark's reader is held to as well (`semistream.spark.pipeline.csv_tables`).
+"""CSV files as batches. Spark's reader follows the same rules (`semistream.spark.pipeline.csv_tables`).
 
-An empty field is NULL, whatever the column's type; a quoted empty field is an empty text, and no number or date. No
-other text is NULL. A quoted value may go over many lines, which end in a line feed then. An instant whose text has no
-zone is UTC's. What does not fit is refused: nothing is cut, rounded or left out.
+An empty field is NULL, whatever the column's type. A quoted empty field is an empty text; it is not a valid number or
+date. No other text is NULL. A quoted value may span several lines; its line breaks become line feeds. A timestamp
+without a zone is in UTC. A value that does not fit raises an error: nothing is truncated, rounded or left out.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from semistream.core.errors import SemistreamError
 __all__ = ["CSV_NAMES", "CsvRules", "InputError", "Part", "csv_batches", "csv_schema", "first_not_integer"]
 
 CSV_NAMES = {".csv": None, ".tsv": None, ".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
-"""How names of CSV files end, and what they are compressed with."""
+"""Suffixes of CSV file names, with their compression."""
 
 Part = tuple[pa.RecordBatch, float]
-"""A batch, and the share of its file that has been read with it."""
+"""A batch, and the share of its file that has been read after it."""
 
 _ZONE = r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
-_ICONV = "convert the file, such as by iconv -f latin1 -t utf-8"
+_ICONV = "convert the file, for example with iconv -f latin1 -t utf-8"
 _INTEGER = r"^\s*[+-]?\d+\s*$"
 _COLUMN = re.compile(r"In CSV column #(\d+): ")
 
 
 class InputError(SemistreamError, ValueError):
-    """A file that cannot be read as a table, or not as the same table as the others."""
+    """A file that cannot be read as a table, or that does not match the other files of the table."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,16 @@ class CsvRules:
     Parameters
     ----------
     types
-        Types of columns that must not be guessed, such as a key with leading zeros.
+        Types of columns that must not be guessed, for example of a key with leading zeros.
     nulls
-        Texts that are NULL, beside an empty field, if they are not quoted.
+        Texts that mean NULL if they are not quoted, in addition to an empty field.
     """
 
     types: Mapping[str, pa.DataType] = field(default_factory=dict)
     nulls: tuple[str, ...] = ()
 
     def convert(self) -> pyarrow.csv.ConvertOptions:
-        texts = dict.fromkeys(self.instants, pa.string())  # Arrow would refuse those without a zone
+        texts = dict.fromkeys(self.instants, pa.string())  # Arrow would refuse timestamps without a zone
         return pyarrow.csv.ConvertOptions(
             column_types={**self.types, **texts}, null_values=["", *self.nulls], strings_can_be_null=True,
             quoted_strings_can_be_null=False,
@@ -65,7 +65,7 @@ class CsvRules:
 
 
 def csv_batches(path: Path, rules: CsvRules) -> Iterator[Part]:
-    """Yield the rows of a file; columns whose type is not known are of the type that its start looks like."""
+    """Yield the rows of a file. Unknown column types are guessed from the start of the file."""
     try:
         yield from _batches(path, rules)
     except pa.ArrowInvalid as error:
@@ -73,14 +73,14 @@ def csv_batches(path: Path, rules: CsvRules) -> Iterator[Part]:
 
 
 def csv_schema(path: Path, rules: CsvRules) -> pa.Schema:
-    """Return the columns of a file without rows."""
+    """Return the columns of a file that has no rows."""
     with open(path, "rb") as raw, _opened(raw, path, rules.convert()) as reader:
         _check_names(path, _names(path, reader))
         return pa.schema([part.with_type(rules.types.get(part.name, part.type)) for part in reader.schema])
 
 
 def first_not_integer(path: Path, rules: CsvRules, column: str) -> tuple[int, str] | None:
-    """Return the first text of a column that is no integer, with its row, where the line of names is row 1."""
+    """Return the row number and text of the first value of a column that is no integer. The header is row 1."""
     texts = CsvRules({**rules.types, column: pa.string()}, rules.nulls)
     before = 1
     for batch, _ in csv_batches(path, texts):
@@ -130,16 +130,16 @@ def _names(path: Path, reader: pyarrow.csv.CSVStreamingReader) -> list[str]:
 
 def _check_names(path: Path, names: list[str]) -> None:
     if twice := [name for name in names if names.count(name) > 1]:
-        raise InputError(f"{path} has two columns called {twice[0]!r}; give each a name of its own")
+        raise InputError(f"{path} has two columns called {twice[0]!r}; give each its own name")
     if len(names) == 1 and (other := re.search("[;|\t]", names[0])):
         raise InputError(
-            f"the first line of {path} names one column, {names[0]!r}: its values seem to be parted by {other[0]!r}. "
-            "Part them by commas, or by tabs in a file that ends in .tsv"
+            f"the first line of {path} names one column, {names[0]!r}: its values seem to be separated by "
+            f"{other[0]!r}. Separate them by commas, or by tabs in a file that ends in .tsv"
         )
 
 
 def _check_texts(path: Path, schema: pa.Schema, rules: CsvRules) -> None:
-    """Refuse texts in another encoding, which would be read as bytes."""
+    """Raise for texts in another encoding, which Arrow would read as bytes."""
     for part in schema:
         if pa.types.is_binary(part.type) and part.name not in rules.types:
             raise InputError(f"cannot read {path}: column {part.name!r} {_not_text(part.name)}")
@@ -162,7 +162,7 @@ def _converted(batch: pa.RecordBatch, instants: Mapping[str, pa.DataType], befor
 
 
 def _check_digits(column: pa.Array, number: int, before: int) -> None:
-    """Refuse what has more digits than its type: Arrow reads such decimals, and nobody can use them."""
+    """Raise for decimals with more digits than their type allows: Arrow reads them, but they are invalid."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
@@ -200,7 +200,7 @@ def _fits(text: pa.Scalar, kind: pa.DataType) -> bool:
 
 
 def _explained(path: Path, rules: CsvRules, error: pa.ArrowInvalid) -> str:
-    """Return what is wrong with the row's number, which Arrow tells only to one thread, and the column's name."""
+    """Return the error with the row number, which Arrow reports only in single-threaded mode, and the column's name."""
     try:
         for _ in _batches(path, rules, threads=False):
             pass
@@ -210,7 +210,7 @@ def _explained(path: Path, rules: CsvRules, error: pa.ArrowInvalid) -> str:
     if said == "Empty CSV file":
         return "it is empty; the first line of a CSV file names its columns"
     if "Expected " in said and " columns, got " in said:
-        return f"{said}; mend that line: a value that has a comma or a line break in it stands in quotes"
+        return f"{said}; correct that line: put a value that contains a comma or a line break in quotes"
     if found := _COLUMN.search(said):
         name = _header(path)[int(found[1])]
         if "invalid UTF8" in said:
@@ -218,7 +218,7 @@ def _explained(path: Path, rules: CsvRules, error: pa.ArrowInvalid) -> str:
             return f"column {name!r}: {row[0] + ' ' if row else ''}{_not_text(name)}"
         said = said.replace(found[0], f"column {name!r}: ")
         if name not in rules.types:
-            said += f"; its type is guessed from the start of the file, so give its own: --type {name}=string"
+            said += f"; its type was guessed from the start of the file, so give its type: --type {name}=string"
         else:
-            said += f"; mend the value, or take the column as text: --type {name}=string"
+            said += f"; correct the value, or read the column as text: --type {name}=string"
     return said

@@ -1,4 +1,4 @@
-"""Columns worked out by SQL while a table is read: ``--derive "price=replace(price, '$', '')::DOUBLE"``."""
+"""Columns computed by SQL while a table is read: ``--derive "price=replace(price, '$', '')::DOUBLE"``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def parse_derived(texts: Sequence[str]) -> dict[str, str]:
         name, equals, sql = text.partition("=")
         if not name.strip() or not equals or not sql.strip():
             raise InputError(
-                f"cannot read --derive {text!r} as NAME=SQL; write it such as \"price=replace(price, '$', '')::DOUBLE\""
+                f"cannot read --derive {text!r} as NAME=SQL; write it like \"price=replace(price, '$', '')::DOUBLE\""
             )
         found[name.strip()] = sql.strip()
     return found
@@ -35,7 +35,7 @@ def parse_derived(texts: Sequence[str]) -> dict[str, str]:
 def with_derived(
     rows: pa.RecordBatchReader, derived: Mapping[str, str], columns: Sequence[str] = ()
 ) -> pa.RecordBatchReader:
-    """Return rows with columns worked out, of which only ``columns`` are kept if any are named; a batch at a time."""
+    """Return rows with computed columns, batch by batch. If ``columns`` are named, only these are kept."""
     try:
         import duckdb
     except ImportError:
@@ -48,7 +48,7 @@ def with_derived(
     listed = ", ".join(f"({derived[name]}) AS {_quoted(name)}" if name in derived else _quoted(name) for name in kept)
     engine = duckdb.connect()
     try:
-        # what an expression makes of an instant must not depend on where it is run
+        # the value of an expression of timestamps must not depend on the machine's time zone
         engine.execute("SET TimeZone = 'UTC'")
         engine.register("source", source.reader())
         found: Any = engine.sql(f"SELECT {listed} FROM source").to_arrow_reader(_BATCH_ROWS)
@@ -56,7 +56,7 @@ def with_derived(
         raise _wrong(error, source, names) from error
     schema = pa.schema(
         [part if part.name in derived else rows.schema.field(part.name) for part in found.schema]
-    )  # what was not worked out is of the type it had
+    )  # columns that are not computed keep their type
 
     def batches() -> Iterator[pa.RecordBatch]:
         with engine:
@@ -70,7 +70,7 @@ def with_derived(
 
 
 class _Source:
-    """Rows on their way to DuckDB, which would wrap an error of theirs in one of its own."""
+    """Rows that DuckDB reads. Keeps an error of their reader, which DuckDB would wrap in its own error."""
 
     def __init__(self, rows: pa.RecordBatchReader) -> None:
         self.failed: Exception | None = None

@@ -1,4 +1,4 @@
-"""``semistream inspect``: what a relation is, and whether its pages are sound."""
+"""``semistream inspect``: describes a relation and checks its pages."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ __all__ = ["describe", "inspect", "summary"]
 
 def inspect(
     path: RelationPath,
-    check: Annotated[
-        bool, typer.Option("--check", help="Read every page, and verify all that is known of it.")
-    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Read every page and verify it.")] = False,
     version: Annotated[int | None, typer.Option(help="Which version; the newest by default.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what a relation is; with --check also whether all of it can be read.
+    """Describe a relation; with --check also verify that all of it can be read.
 
-    Exit code 1 if it cannot; 2 if it cannot even be opened, for a file of it is gone, or its index is damaged.
+    Exit code 1 if a page is damaged; 2 if the relation cannot be opened because a file is missing or its index is
+    damaged.
     """
     from semistream.relation.relation import Relation
 
@@ -50,7 +49,7 @@ def inspect(
 
 
 def describe(relation: Relation) -> dict[str, Any]:
-    """Return everything `inspect` says, ready for JSON."""
+    """Return everything that `inspect` prints, ready for JSON."""
     from semistream.relation.builder import NULL_KEYS
 
     manifest = relation.stored
@@ -75,7 +74,7 @@ def describe(relation: Relation) -> dict[str, Any]:
 
 
 def summary(relation: Relation) -> Table:
-    """Return a relation's facts as a table for people."""
+    """Return a description of a relation as a table."""
     found = describe(relation)
     table = facts(escape(f"Relation {found['path']}, version {found['version']}"))
     null_keys = found["rows_with_null_key_left_out"]

@@ -1,4 +1,4 @@
-"""``semistream head`` and ``semistream query``: a look into a relation."""
+"""``semistream head`` and ``semistream query``: show rows of a relation."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 __all__ = ["head", "query"]
 
 _HELD = 1 << 30
-"""A relation of fewer bytes is held in memory while it is asked."""
+"""Bytes; a smaller relation is held in memory while it is queried."""
 _Version = Annotated[int | None, typer.Option(help="Which version; the newest by default.")]
 
 
 class QueryError(SemistreamError, ValueError):
-    """A question that DuckDB does not understand."""
+    """DuckDB cannot run the query."""
 
 
 def head(
@@ -42,12 +42,12 @@ def head(
 def query(
     path: RelationPath,
     sql: Annotated[
-        str, typer.Argument(help="SQL in which the relation is called [bold]r[/bold].", show_default=False)
+        str, typer.Argument(help="SQL query; the relation is called [bold]r[/bold].", show_default=False)
     ] = "SELECT * FROM r LIMIT 10",
     version: _Version = None,
-    rows: Annotated[int, typer.Option(help="Rows shown at most.", min=1)] = 100,
+    rows: Annotated[int, typer.Option(help="Maximum number of rows shown.", min=1)] = 100,
 ) -> None:
-    """Ask a relation by SQL, which DuckDB answers; all pages are read.
+    """Query a relation by SQL with DuckDB. All pages are read.
 
     For example: semistream query products "SELECT category, count(*) FROM r GROUP BY ALL"
     """
@@ -61,11 +61,11 @@ def query(
 
     with Relation.open(path, version=version) as relation, duckdb.connect() as engine:
         rows_of_r = pa.RecordBatchReader.from_batches(relation.schema, relation.to_batches())
-        # a reader can be gone through once, and a question may name r twice
+        # a reader can be consumed only once, and a query may use r twice
         engine.register("r", rows_of_r.read_all() if relation.nbytes < _HELD else rows_of_r)
         try:
             answer: Any = engine.sql(sql)
-            if answer is None:  # neither a question nor an answer, such as SET
+            if answer is None:  # a statement without a result, such as SET
                 return
             reader = answer.to_arrow_reader(rows)
             found = _first(reader, reader.schema, rows + 1)

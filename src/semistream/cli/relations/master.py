@@ -1,4 +1,4 @@
-"""Where a master table comes from: files, a Delta table, or a table in a database."""
+"""Sources of a master table: files, a Delta table, or a table in a database."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ Read = Callable[[int, pa.RecordBatch], None]
 
 
 class MasterInput(ABC):
-    """A table to be read once, a batch at a time."""
+    """A table that is read once, batch by batch."""
 
     nbytes: int | None
-    """Bytes that `reader` will report in all, if that is known."""
+    """Total bytes that `reader` will report, if known."""
 
     @abstractmethod
     def reader(self, read: Read = lambda *_: None) -> pa.RecordBatchReader:
-        """Return all rows; ``read`` is told the bytes read so far and the batch that they gave."""
+        """Return all rows; ``read`` is called with the bytes read so far and the batch just read."""
 
     def check_keys(self, schema: pa.Schema, key: Sequence[str]) -> None:
-        """Refuse key columns whose guessed type no key can have."""
+        """Raise if a key column's guessed type cannot be a key."""
 
 
 def find_master(
@@ -40,20 +40,20 @@ def find_master(
     known: Mapping[str, pa.DataType] | None = None,
     nulls: Sequence[str] = (),
 ) -> MasterInput:
-    """Return the table that the sources of a command line mean.
+    """Return the table that the sources on a command line refer to.
 
     Parameters
     ----------
     sources
         Files or directories; or one directory of a Delta table; or one address of a database.
     types
-        Types of CSV columns, each of which must be there.
+        Types of CSV columns, each of which must exist.
     table
         The table in the database.
     columns
         The columns to read; none for all.
     known
-        Types of CSV columns that may be there.
+        Types of CSV columns that may exist.
     nulls
         Texts in CSV files that are NULL.
     """
@@ -63,15 +63,15 @@ def find_master(
     delta = len(sources) == 1 and not is_address(first) and is_delta(local_path(first))
     if (is_address(first) or delta) and (types or nulls):
         option = "--type" if types else "--null"
-        raise InputError(f"{option} is of CSV files, and the columns of {first} have types of their own; leave it out")
+        raise InputError(f"{option} is for CSV files, but the columns of {first} have their own types; leave it out")
     if is_address(first):
         if len(sources) > 1:
-            raise InputError(f"a relation is built from one table; {len(sources)} sources were given")
+            raise InputError(f"a relation is built from one table, but {len(sources)} sources were given; give one")
         if not table:
             raise InputError("a database has many tables; name one with --table NAME or --table SCHEMA.NAME")
         return _DatabaseInput(first, table, columns)
     if table:
-        raise InputError(f"--table {table} is of a database, and {first} is a path; give the database's address")
+        raise InputError(f"--table {table} is for databases, but {first} is a path; give the database's address")
     if delta:
         return _DeltaInput(local_path(first), columns)
     paths = [local_path(source, "file") for source in sources]
@@ -90,7 +90,7 @@ class _FileInput(MasterInput):
         if not self.columns:
             return found
         if missing := [name for name in self.columns if name not in found.schema.names]:
-            told = f"{self.files.paths[0]} has no column {missing[0]!r}, which it needs; it has"
+            told = f"{self.files.paths[0]} has no column {missing[0]!r}, which is needed; it has"
             hint = nearest(missing[0], found.schema.names)
             raise InputError(f"{told} {', '.join(found.schema.names)}" + (f"; {hint}" if hint else ""))
         names = list(self.columns)
@@ -99,7 +99,7 @@ class _FileInput(MasterInput):
 
 
 class _Counted(MasterInput):
-    """Rows of which only the bytes seen so far are known."""
+    """Rows of unknown total size; only the bytes seen so far are known."""
 
     nbytes: int | None = None
 

@@ -1,4 +1,4 @@
-"""``semistream repair``: damaged files made whole again."""
+"""``semistream repair``: restores damaged files."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def repair(
     ] = None,
     nulls: Annotated[
         list[str] | None,
-        typer.Option("--null", help="Text that is NULL in CSV files; repeatable.", show_default=False),
+        typer.Option("--null", help="Text that means NULL in CSV files; repeatable.", show_default=False),
     ] = None,
     trust: Annotated[
-        bool, typer.Option("--trust", help="Take rows that a page's checksum does not prove, if keys and counts fit.")
+        bool, typer.Option("--trust", help="Accept rows that no page checksum proves, if keys and counts match.")
     ] = False,
 ) -> None:
-    """Make all files of all versions whole again, from what remains of them, from a copy, or from the data.
+    """Restore all files of all versions, from what remains of them, from a copy, or from the original data.
 
-    Every page is read. What is damaged is mended if a single bit is wrong, or made of other files, or taken from the
-    source and compared with what is known of it. Without --trust nothing is written that is not proved, by its
-    checksum or, of pages that have none left, such as of a file that was cut, by their keys and the number of rows:
-    their values are then the source's. Queries that stopped at it go on when they are started again. What cannot be
-    repaired is said, with exit code 2.
+    Every page is read. A damaged page is corrected if a single bit is wrong, rebuilt from other files, or taken from
+    the source and verified. Without --trust only verified pages are written. A page is verified by its checksum. If its
+    checksum is lost, for example in a truncated file, it is verified by its keys and its number of rows; its values
+    are then those of the source. Queries that stopped because of the damage continue when they are started again. Exit
+    code 2 if something cannot be repaired.
     """
     from semistream.relation.damage.repair import Repaired, RepairError
     from semistream.relation.damage.repair import repair as make_whole
@@ -67,24 +67,24 @@ def repair(
         from semistream.cli.relations.master import find_master
         from semistream.cli.relations.table_files import parse_types
 
-        manifest = manifests.load(path)  # repaired by now, if it had to be
+        manifest = manifests.load(path)  # already repaired at this point if it was damaged
         known = dict(zip(manifest.schema.names, manifest.schema.types, strict=True))
         given = parse_types(types or [])
         return find_master(data, given, table, manifest.schema.names, known=known, nulls=nulls or ()).reader()
 
     if len(copies) > 1:
-        raise typer.BadParameter(f"{len(copies)} copies were given; give one of them", param_hint="--from")
+        raise typer.BadParameter(f"{len(copies)} copies were given; give only one", param_hint="--from")
 
     def report(repaired: Sequence[Repaired]) -> None:
         for one in repaired:
             what = "all" if one.page < 0 else f"page {one.page}"
-            how = "a new version made of the data" if one.proof == "data" else f"proved by {one.proof}"
+            how = "a new version built from the data" if one.proof == "data" else f"proved by {one.proof}"
             out.print(f"{what} of {escape(one.file)}: {one.rows:,} rows, {how}", soft_wrap=True)
         if repaired:
-            out.print(f"[green]Repaired[/green] {len(repaired)} of them.")
+            out.print(f"[green]Repaired[/green] {len(repaired)} damaged parts.")
         if doubtful := sum(one.proof == "keys and counts" for one in repaired):
             errors.print(
-                f"[yellow]![/yellow] Of {doubtful:,} no checksum proves the values: they are as right as the source's.",
+                f"[yellow]![/yellow] No checksum proves the values of {doubtful:,}: they are those of the source.",
                 soft_wrap=True,
             )
 
@@ -99,7 +99,7 @@ def repair(
 
 
 def _place(source: str) -> Path | StorePath | None:
-    """Return where a copy of a relation can be: None for a database."""
+    """Return the path or store address of a source, which may hold a copy of a relation; None for a database."""
     from semistream.relation.stores.object_store import SCHEMES
     from semistream.relation.stores.store_path import place_of
 

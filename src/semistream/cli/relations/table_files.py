@@ -1,7 +1,7 @@
 """Tables in files, as batches: Parquet, CSV (also compressed), Arrow IPC files and streams.
 
-Files are read one after the other and in order, a batch at a time, so a table of any size passes through little
-memory, and a table that is ordered by frequency stays so.
+Files are read one after the other and in order, batch by batch. A table of any size therefore needs little memory, and
+a table that is ordered by frequency keeps its order.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class InputFiles:
     Parameters
     ----------
     paths
-        Files in the order of their rows, all of one schema; the first one's is the table's.
+        Files in the order of their rows. All have the same schema, which is read from the first file.
     types
-        Types of CSV columns that must not be guessed, such as a key with leading zeros; each must be there.
+        Types of CSV columns that must not be guessed, for example of a key with leading zeros. Each must exist.
     known
-        Types of CSV columns that may be there.
+        Types of CSV columns that may exist.
     nulls
         Texts in CSV files that are NULL.
     """
@@ -87,7 +87,7 @@ class InputFiles:
         known: Mapping[str, pa.DataType] | None = None,
         nulls: Sequence[str] = (),
     ) -> InputFiles:
-        """Return the files named, and those in the directories named, in the order of their names."""
+        """Return the given files and, sorted by name, the files in the given directories."""
         paths: list[Path] = []
         for source in sources:
             if not source.exists():
@@ -104,7 +104,7 @@ class InputFiles:
         return sum(path.stat().st_size for path in self.paths)
 
     def reader(self, read: Callable[[int, pa.RecordBatch], None] = lambda *_: None) -> pa.RecordBatchReader:
-        """Return all rows; ``read`` is told the bytes read so far and the batch that they gave."""
+        """Return all rows; ``read`` is called with the bytes read so far and the batch just read."""
         rules = CsvRules({**self.known, **self.types}, self.nulls)
         first = self._parts(self.paths[0], rules)
         try:
@@ -113,7 +113,8 @@ class InputFiles:
         except pa.ArrowException as error:
             raise _unreadable(self.paths[0], error) from error
         self._check_types(schema)
-        # Guessed anew, "007" of a second file would be a number, and "7" as the text that the first one has.
+        # All files use the types of the first. Otherwise "007" in a second file would be guessed to be a number,
+        # and become the text "7" in the first file's type.
         rules = CsvRules(dict(zip(schema.names, schema.types, strict=True)), self.nulls)
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -136,7 +137,7 @@ class InputFiles:
         return pa.RecordBatchReader.from_batches(schema, batches())
 
     def check_keys(self, schema: pa.Schema, key: Sequence[str]) -> None:
-        """Refuse a key column of CSV files that was guessed to be a float, and show the value that made it one."""
+        """Raise if a key column of CSV files was guessed to be a float, and show the value that caused it."""
         path = self.paths[0]
         if _kind(path) != "csv":
             return
@@ -148,8 +149,8 @@ class InputFiles:
             if (found := first_not_integer(path, rules, name)) is not None:
                 row, text = found
                 raise InputError(
-                    f"key column {name!r} of {path} was read as {schema.field(name).type}, which no key can be, "
-                    f"because of the value {text!r} in row #{row}; mend the value, or take the column as text: "
+                    f"key column {name!r} of {path} was read as {schema.field(name).type}, which cannot be a key, "
+                    f"because of the value {text!r} in row #{row}; correct the value, or read the column as text: "
                     f"--type {name}=string"
                 )
 
@@ -157,7 +158,7 @@ class InputFiles:
         if not self.types:
             return
         if other := [path for path in self.paths if _kind(path) != "csv"]:
-            raise InputError(f"--type is of columns in CSV files, and {other[0]} has types of its own; leave it out")
+            raise InputError(f"--type is for columns of CSV files, but {other[0]} has its own types; leave it out")
         for name in self.types:
             if name not in schema.names:
                 hint = nearest(name, schema.names, f"the columns are {', '.join(schema.names)}")
@@ -180,7 +181,7 @@ def _tables_in(directory: Path) -> Iterator[Path]:
 
 
 def _kind(path: Path) -> str:
-    """Tell the format by the first bytes, which do not lie, and only then by the name."""
+    """Return the format, detected by the first bytes or else by the name."""
     with open(path, "rb") as file:
         head = file.read(8)
     if head[:4] == b"PAR1":
@@ -216,7 +217,7 @@ def _arrow_stream(path: Path) -> Iterator[Part]:
 
 
 def _empty_schema(path: Path, rules: CsvRules) -> pa.Schema:
-    """Return the schema of a file without a single batch."""
+    """Return the schema of a file that has no batches."""
     kind = _kind(path)
     if kind == "parquet":
         return pyarrow.parquet.read_schema(path)
@@ -238,8 +239,8 @@ def _as(batch: pa.RecordBatch, schema: pa.Schema, path: Path) -> pa.RecordBatch:
         return batch
     if set(batch.schema.names) != set(schema.names):
         raise InputError(
-            f"{path} has the columns {', '.join(batch.schema.names)}, and the first file {', '.join(schema.names)}; "
-            "files of one relation must have the same columns"
+            f"{path} has the columns {', '.join(batch.schema.names)}, but the first file has "
+            f"{', '.join(schema.names)}; files of one relation must have the same columns"
         )
     return batch.select(schema.names).cast(schema)
 

@@ -1,4 +1,4 @@
-"""``semistream upsert``, ``delete``, ``compact``, ``history`` and ``vacuum``: versions of a relation."""
+"""``semistream upsert``, ``delete``, ``compact``, ``history`` and ``vacuum``: commands for a relation's versions."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ _Types = Annotated[
 _Nulls = Annotated[
     list[str] | None,
     typer.Option(
-        "--null", help="Text that is NULL in CSV files, as an empty field is; repeatable.", show_default=False
+        "--null", help="Text that means NULL in CSV files, like an empty field; repeatable.", show_default=False
     ),
 ]
 _Spark = Annotated[
     str | None,
     typer.Option(
         "--spark",
-        help="Work it out by a Spark job on this master, such as local[*]: for what is too large for memory. Sources "
-        "are Parquet or CSV files then.",
+        help="Run as a Spark job on this master, such as local[*], for updates larger than memory. Sources must be "
+        "Parquet or CSV files.",
         show_default=False,
     ),
 ]
@@ -63,16 +63,16 @@ def upsert(
     derive: Derive = None,
     spark: _Spark = None,
 ) -> None:
-    """Give keys new rows, or their first, as a new version.
+    """Replace the rows of keys, or add new keys, as a new version.
 
-    A key that occurs in the sources has these rows from then on, and no others. Readers of older versions go on
-    reading them.
+    A key that occurs in the sources has exactly these rows in the new version. Readers of older versions are not
+    affected.
     """
     from semistream.relation.storage import manifest as manifests
 
     if spark is not None:
         if derive:
-            raise ValueError("--spark knows no --derive; leave one of them out")
+            raise ValueError("--spark does not support --derive; leave one of them out")
         from semistream.spark.relations.update_jobs import upsert as by_job
 
         before = manifests.load(path)
@@ -93,7 +93,7 @@ def delete(
     nulls: _Nulls = None,
     spark: _Spark = None,
 ) -> None:
-    """Remove the keys in the sources, with all their rows, as a new version. Other columns are not looked at."""
+    """Remove the keys in the sources, with all their rows, as a new version. Only the key columns are read."""
     from semistream.relation.storage import manifest as manifests
 
     if spark is not None:
@@ -110,7 +110,7 @@ def delete(
 
 
 def compact(path: RelationPath, spark: _Spark = None) -> None:
-    """Write the relation anew without the traces of updates, as a new version."""
+    """Rewrite the relation with all updates merged, as a new version."""
     from semistream.relation.storage import manifest as manifests
 
     if spark is not None:
@@ -135,7 +135,7 @@ def history(
         print(json.dumps([dataclasses.asdict(version) for version in found]))
         return
     table = Table(title=escape(str(path)), title_justify="left")
-    for heading in ("version", "by", "rows", "pages", "of those changed", "committed"):
+    for heading in ("version", "by", "rows", "pages", "changed pages", "committed"):
         table.add_column(heading, justify="left" if heading in ("by", "committed") else "right")
     for version in found:
         committed = datetime.datetime.fromtimestamp(version.committed).strftime("%Y-%m-%d %H:%M:%S")
@@ -155,14 +155,12 @@ def vacuum(
     keep: Annotated[
         list[int] | None, typer.Option("--keep", help="Version to keep; repeatable.", show_default=False)
     ] = None,
-    older_than: Annotated[
-        float, typer.Option(help="Keep versions that were the newest in the last so many hours.")
-    ] = 1.0,
+    older_than: Annotated[float, typer.Option(help="Keep versions that were the newest within this many hours.")] = 1.0,
     idle_days: Annotated[
-        float, typer.Option(help="A streaming query that has not run for so many days will not come back.")
+        float, typer.Option(help="Release versions pinned by a streaming query that has not run for this many days.")
     ] = 30.0,
 ) -> None:
-    """Remove versions that nobody reads or is pinned to, but never the newest, and what killed writers left."""
+    """Remove versions that are neither read nor pinned, except the newest, and files left by killed writers."""
     from semistream.core.arguments import check_at_least
     from semistream.relation.storage import manifest as manifests
     from semistream.relation.versions.keeping import kept_because
@@ -172,11 +170,11 @@ def vacuum(
     there = manifests.versions(path)
     if wrong := [number for number in keep or () if number not in there]:
         listed = ", ".join(map(str, there)) or "none"
-        raise ValueError(f"there is no version {wrong[0]} to keep; there are: {listed}. Nothing was removed")
+        raise ValueError(f"there is no version {wrong[0]} to keep; available: {listed}. Nothing was removed")
     removed = removed_by(path, idle_days=idle_days, keep=keep or (), older_than=older_than * 3600)
     out.print(f"[green]Removed[/green] {len(removed)} files." if removed else "Nothing to remove.")
     for number, reason in kept_because(path, keep=keep or (), older_than=older_than * 3600).items():
-        out.print(f"[dim]version {number} stays: {reason}[/dim]", soft_wrap=True)
+        out.print(f"[dim]version {number} is kept: {reason}[/dim]", soft_wrap=True)
 
 
 def _read(
@@ -222,7 +220,7 @@ def _frame(
     types: list[str] | None,
     nulls: list[str] | None,
 ) -> DataFrame:
-    """Return the rows of Parquet or CSV files; columns of CSV are of R's types."""
+    """Return the rows of Parquet or CSV files; columns of CSV files have R's types."""
     from semistream.cli.relations.table_files import InputError, parse_types
     from semistream.spark.pipeline.csv_tables import read_csv
 
@@ -231,10 +229,10 @@ def _frame(
     names = [str(local_path(source).absolute()) for source in sources]
     if not all(name.endswith(".csv") for name in names):
         if types or nulls:
-            raise InputError(f"{'--type' if types else '--null'} is of CSV files; leave it out")
+            raise InputError(f"{'--type' if types else '--null'} is for CSV files; leave it out")
         return spark.read.parquet(*names)
     if len(nulls or ()) > 1:
-        raise InputError("--spark knows one text as NULL; give --null once, or leave out --spark")
+        raise InputError("--spark supports one text for NULL; give --null once, or leave out --spark")
     known = dict(zip(manifest.schema.names, manifest.schema.types, strict=True))
     return read_csv(spark, names, known, parse_types(types or []), null=nulls[0] if nulls else None)
 
@@ -245,9 +243,9 @@ def _announce(path: Path, before: Manifest, version: int) -> None:
 
     made = manifests.load(path, version)
     out.print(f"[green]Committed[/green] version {version} of {escape(str(path))}: {made.rows:,} rows.")
-    with contextlib.suppress(SemistreamError, OSError):  # removed meanwhile: another writer's count is in it then
+    with contextlib.suppress(SemistreamError, OSError):  # removed meanwhile: then another writer's rows are counted too
         before = manifests.load(path, version - 1)
     if left_out := null_keys_of(made) - null_keys_of(before):
         errors.print(f"[yellow]![/yellow] {left_out:,} rows were left out: their key is NULL.", soft_wrap=True)
     if before.unique and not made.unique:
-        errors.print("[yellow]![/yellow] Some keys have several rows now, and each had one before.", soft_wrap=True)
+        errors.print("[yellow]![/yellow] Some keys now have several rows; before, each key had one.", soft_wrap=True)

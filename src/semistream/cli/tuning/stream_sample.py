@@ -1,4 +1,4 @@
-"""A sample of a stream in files, with keys as a relation has them."""
+"""A sample of a stream in files, with keys cast to a relation's types."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ __all__ = ["StreamSample"]
 
 
 class StreamSample:
-    """Rows of a sample; columns that are not the key are left alone.
+    """Rows of a sample. Columns that are not in the key are unchanged.
 
     Attributes
     ----------
     schema
-        Its columns, the key's of R's types.
+        The sample's columns; key columns have R's types.
     strangers
-        Rows so far whose key is none in R's type: text that is no number, 1.7 among integers. Theirs is NULL.
+        Number of rows so far whose key is no value of R's type, such as text that is not a number, or 1.7 for an
+        integer key. Their key becomes NULL.
     """
 
     def __init__(self, reader: pa.RecordBatchReader, keys: dict[str, pa.DataType]) -> None:
@@ -35,20 +36,20 @@ class StreamSample:
 
     @classmethod
     def of(cls, files: Sequence[Path], types: Sequence[str], on: Sequence[str], relation: Relation) -> StreamSample:
-        """Open the files of a sample, whose key is ``on``."""
+        """Open the files of a sample with the key columns ``on``."""
         wanted = dict(zip(on, (relation.schema.field(name).type for name in relation.key.names), strict=False))
         reader = InputFiles.find(files, parse_types(types), known=wanted).reader()
         for name in on:
             if name not in reader.schema.names:
                 raise InputError(
-                    f"the sample has no column {name!r}; name its key with --on: it has "
+                    f"the sample has no column {name!r}; name its key with --on. It has "
                     f"{', '.join(reader.schema.names)}"
                 )
         return cls(reader, wanted)
 
     @property
     def told(self) -> str:
-        """What is the matter with the strangers."""
+        """What is wrong with the keys that R cannot have."""
         return f"a key that R cannot have, {self._such}: they count as rows with a NULL key"
 
     @property
@@ -75,7 +76,7 @@ class StreamSample:
             return column.cast(kind)
         except pa.ArrowNotImplementedError:
             raise InputError(
-                f"the sample's key is {column.type}, and R's {kind}, which it cannot be read as; give another with --on"
+                f"the sample's key is {column.type}, which cannot be cast to R's {kind}; name another column with --on"
             ) from None
         except pa.ArrowInvalid:
             pass

@@ -1,4 +1,4 @@
-"""``semistream tune``: which join, and how to split its memory; with ``--calibrate`` what things cost here."""
+"""``semistream tune``: recommends a join and the split of its memory; ``--calibrate`` measures this machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SYMBOLS = {
     "emit": ("c_O", "produce a result row"),
     "evict": ("c_E", "remove a waiting tuple"),
     "admit": ("c_S", "read a stream tuple"),
-    "append": ("c_A", "let a tuple wait"),
+    "append": ("c_A", "queue a tuple"),
     "record": ("c_F", "record a frequency"),
     "buffer": ("c_AI", "buffer a tuple between phases"),
 }
@@ -48,12 +48,14 @@ def tune(
     types: Annotated[
         list[str] | None,
         typer.Option(
-            "--type", help="NAME=TYPE of a CSV column of the sample; repeatable. The key's is R's.", show_default=False
+            "--type",
+            help="NAME=TYPE of a CSV column of the sample; repeatable. Keys have R's type.",
+            show_default=False,
         ),
     ] = None,
     on: Annotated[
         list[str] | None,
-        typer.Option(help="The sample's key column; repeatable. By default named as in R.", show_default=False),
+        typer.Option(help="The sample's key column; repeatable. By default the name in R.", show_default=False),
     ] = None,
     exponent: Annotated[
         float | None,
@@ -68,21 +70,21 @@ def tune(
         typer.Option(help="Costs to use, by name or file. By default this machine's.", show_default=False),
     ] = None,
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="First measure what operations and reads cost, and keep it.")
+        bool, typer.Option("--calibrate", help="First measure the cost of operations and reads, and save it.")
     ] = False,
-    name: Annotated[str, typer.Option(help="Name to keep measured costs under.")] = "local",
+    name: Annotated[str, typer.Option(help="Name under which measured costs are saved.")] = "local",
     measure: Annotated[
         bool,
         typer.Option(
-            "--measure", help="Try the two best on the sample, a second each. Done unasked if it fits no law."
+            "--measure", help="Run the two best on the sample, one second each. Automatic if the fit is poor."
         ),
     ] = False,
     curve: Annotated[
-        Path | None, typer.Option(help="Draw predicted rates over memory and cache size: .svg or .png.")
+        Path | None, typer.Option(help="Draw predicted rates over memory and cache size, to a .svg or .png file.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Predict the rate of every join within a memory budget, each at its best split, and recommend one."""
+    """Predict the rate of every join at its best split of a memory budget, and recommend one."""
     from semistream.cli.tuning.tune_chart import check_image
 
     if path is None and not calibrate:
@@ -92,7 +94,7 @@ def tune(
     if sample and exponent is not None:
         raise ValueError("give a --sample to estimate the exponent from, or the --exponent, not both")
     if measure and not (sample and path is not None and memory is not None):
-        raise ValueError("--measure tries joins on a --sample of the stream: give one, a relation, and its --memory")
+        raise ValueError("--measure runs joins on a --sample of the stream; give one, a relation, and its --memory")
     if curve is not None:
         check_image(curve)
     if path is None:
@@ -122,7 +124,7 @@ def _tune(
     if exponent is not None:
         check_exponent(exponent)
     with Relation.open(path) as relation:
-        # all that can be wrong, before anything is measured or written
+        # check all arguments before anything is measured or written
         total = None if memory is None else memory_bytes(memory, relation.nbytes, relation.row_count)
         schema, skew, batches = None, None, []
         if sample:
@@ -153,7 +155,7 @@ def _tune(
 
                 draw(tuning, curve, lambda text: status.update(f"{text} …"))
         if calibrate and chosen is not None:
-            _keep(chosen)  # what went wrong before has changed nothing
+            _keep(chosen)  # only now, so that a failure changes nothing
         if json:
             measured = {"measured": _as_json(chosen)} if calibrate and chosen is not None else {}
             print_json({**tuning.as_dict(), **measured})
@@ -173,12 +175,12 @@ def _measured(name: str, relation: Relation | None) -> Constants:
 
 
 def _keep(constants: Constants) -> None:
-    """Store what was measured under its name."""
+    """Save measured costs under their name."""
     from semistream.core.machine import describe_machine
     from semistream.costs import save_constants
 
     file = save_constants(constants, machine=describe_machine())
-    errors.print(f"[dim]Kept as {escape(repr(constants.name))}: {escape(str(file))}[/dim]", soft_wrap=True)
+    errors.print(f"[dim]Saved as {escape(repr(constants.name))}: {escape(str(file))}[/dim]", soft_wrap=True)
 
 
 def _as_json(constants: Constants) -> dict[str, Any]:
@@ -195,17 +197,19 @@ def _show_constants(constants: Constants, json: bool) -> None:
 
 
 def constants_table(constants: Constants) -> Table:
-    """Return costs by the symbols of the papers."""
+    """Return the costs with the symbols of the papers."""
     table = facts(f"Costs of {constants.name!r}")
     for name, (symbol, what) in _SYMBOLS.items():
         table.add_row(symbol, f"{getattr(constants, name):7.1f} ns  {what}")
     queued = constants.queued_seek_seconds * 1e6
-    table.add_row("S", f"{constants.seek_seconds * 1e6:7.1f} μs  start of a read ({queued:.1f} μs with many at once)")
+    table.add_row(
+        "S", f"{constants.seek_seconds * 1e6:7.1f} μs  start of a read ({queued:.1f} μs if many are in flight)"
+    )
     page = format_bytes(constants.page_bytes)
     table.add_row("T", f"{constants.transfer_seconds * 1e6:7.1f} μs  each page of {page}")
-    table.add_row("c_T", f"{constants.turn * 1e-3:7.1f} μs  a turn of the loop, beside its tuples and reads")
+    table.add_row("c_T", f"{constants.turn * 1e-3:7.1f} μs  one iteration of the loop, without its tuples and reads")
     for name, factor in constants.processor:
-        table.add_row(name, f"{factor:7.1f} ×   what its operations cost in all, over these prices")
+        table.add_row(name, f"{factor:7.1f} ×   measured cost of its operations, relative to these costs")
     return table
 
 
@@ -222,13 +226,13 @@ def _show(relation: Relation, tuning: Tuning, on: list[str] | None) -> None:
     out.print(words_of(tuning.predictions if wide_enough() else [tuning.best], measured=bool(tuning.measured)), "")
     if not tuning.measured and tuning.best.rate < tuning.predictions[0].rate:
         out.print(
-            f"[dim]{tuning.best.algorithm} is recommended where the device does not seek: others reach their rates "
-            "only if tuples may wait; --measure with a --sample tries it beside the next best[/dim]"
+            f"[dim]{tuning.best.algorithm} is recommended on a device without seeks: others reach their rates "
+            "only if tuples may wait; --measure with a --sample compares it with the next best[/dim]"
         )
     endless = [found.algorithm for found in tuning.predictions if not find(found.algorithm).bounded_wait]
     for name in endless:
         alone = name == tuning.best.algorithm
-        told = "was asked for, and is not recommended" if alone else "is never recommended"
+        told = "was requested, but is not recommended" if alone else "is never recommended"
         out.print(f"[dim]{name} {told}: a tuple with a rare key may wait in it for ever[/dim]")
     for name, error in tuning.refused.items():
         out.print(f"[dim]{name} needs at least {format_bytes(error.minimum)}[/dim]")
@@ -258,7 +262,7 @@ def _snippet(relation: Relation, tuning: Tuning, keys: list[str]) -> str:
 
 
 def costs_text(constants: Constants) -> str:
-    """Say whose costs they are, and when they are not this machine's."""
+    """Return the name of the costs, and whether they were not measured on this machine."""
     from semistream.costs.basis.constants import DEFAULT, MEASURED
 
     if constants.name not in (DEFAULT, MEASURED):
@@ -269,12 +273,12 @@ def costs_text(constants: Constants) -> str:
 def _stream_text(tuning: Tuning) -> str:
     where = {"random": "spread over R", "noperm": "together in R"}[tuning.setting.shape]
     if tuning.skew is None:
-        return f"Zipf {tuning.setting.exponent:g}, as told, frequent keys {where}"
+        return f"Zipf {tuning.setting.exponent:g}, as given, frequent keys {where}"
     return f"{skew_text(tuning.skew)}, frequent keys {where}"
 
 
 def skew_text(skew: Skew) -> str:
-    """Say what a sample told."""
+    """Return the skew that was estimated from a sample."""
     fit = "a good fit" if skew.fits else "[yellow]a poor fit: predictions are rough[/yellow]"
     return (
         f"Zipf {skew.exponent:.2f} ± {2 * skew.error:.2f} from {skew.sample:,} tuples with {skew.distinct:,} keys "
@@ -283,7 +287,7 @@ def skew_text(skew: Skew) -> str:
 
 
 def rate_table(predictions: list[Prediction], recommended: str, measured: dict[str, float] | None = None) -> Table:
-    """Return predictions as a table, the fastest first, beside what was measured, if anything was."""
+    """Return predictions as a table, the fastest first, with measured rates if there are any."""
     table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("join", style="cyan", no_wrap=True)
     for heading in ("tuples/s", *(["measured"] if measured else []), "hits", "tuples/read"):

@@ -1,4 +1,4 @@
-"""The curves behind a recommendation, as a picture: rates over memory, and over the size of the cache."""
+"""A chart of a recommendation: predicted rates over memory, and over the size of the cache."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHARES = [round(0.05 * step, 2) for step in range(1, 20)]
 
 
 def check_image(path: Path) -> None:
-    """Raise if a picture cannot be drawn there."""
+    """Raise if a picture cannot be written to this path."""
     if path.suffix not in (".svg", ".png"):
         raise ValueError(f"the picture must be .svg or .png, not {path.suffix or path.name!r}")
     if not path.absolute().parent.is_dir():
@@ -33,7 +33,7 @@ def check_image(path: Path) -> None:
 
 
 def draw(tuning: Tuning, path: Path, progress: Callable[[str], None] = lambda _: None) -> None:
-    """Write the picture, all of it or nothing."""
+    """Write the picture atomically."""
     spec = vega_lite(tuning, progress)
     progress("drawing")
     converter = _converter()
@@ -55,7 +55,7 @@ def _converter() -> Any:
 
 
 def vega_lite(tuning: Tuning, progress: Callable[[str], None] = lambda _: None) -> Spec:
-    """Return the chart of a tuning in Vega-Lite: the fastest joins, and the recommended one's cache."""
+    """Return the chart of a tuning in Vega-Lite: the fastest joins, and the cache of the recommended join."""
     setting = tuning.setting
     shown = [found.algorithm for found in tuning.predictions[:_LINES]]
     if tuning.best.algorithm not in shown:
@@ -100,7 +100,7 @@ def _over_memory(tuning: Tuning, shown: list[str], progress: Callable[[str], Non
     x: Spec = {"field": "memory", "type": "quantitative", "title": "memory, MB"}
     x |= {"scale": {"type": "log", "nice": False, "padding": 12}, "axis": {"format": "~r", "tickCount": 5}}
     y = {
-        "field": "rate", "type": "quantitative", "title": "stream tuples a second",
+        "field": "rate", "type": "quantitative", "title": "stream tuples per second",
         "scale": {"type": "log", "nice": False, "padding": 12}, "axis": {"format": "~s", "tickCount": 6},
     }  # fmt: skip
     colour = {
@@ -127,7 +127,7 @@ def _over_memory(tuning: Tuning, shown: list[str], progress: Callable[[str], Non
 
 
 def _over_cache(tuning: Tuning) -> Spec:
-    """Return the rate of the recommended join over its cache's share of the memory, other options as they are."""
+    """Return the rate of the recommended join over its cache's share of the memory; other options are unchanged."""
     from semistream.core.errors import BudgetTooSmallError
     from semistream.costs import costs_of
 
@@ -143,7 +143,7 @@ def _over_cache(tuning: Tuning) -> Spec:
     title = f"cache's share of {format_bytes(tuning.memory)}, {best.algorithm}"
     x = {"field": "share", "type": "quantitative", "title": title, "axis": {"format": "%"}}
     y = {
-        "field": "rate", "type": "quantitative", "title": "stream tuples a second", "axis": {"format": "~s"},
+        "field": "rate", "type": "quantitative", "title": "stream tuples per second", "axis": {"format": "~s"},
     }  # fmt: skip
     chosen = [row for row in rows if row["share"] == best.options["cache_share"]]
     return {
