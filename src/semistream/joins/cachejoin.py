@@ -11,7 +11,7 @@ __all__ = ["CacheJoin"]
 
 
 class CacheJoin(FrontStage):
-    """Stream probing against ``H_R``, then disk probing as HYBRIDJOIN does, one after the other.
+    """Stream probing of ``H_R``, then disk probing as in HYBRIDJOIN, one after the other.
 
     The disk-probing phase starts when ``H_S`` is full or the stream buffer is empty.
     """
@@ -21,6 +21,6 @@ class CacheJoin(FrontStage):
     when = "Skew with frequent keys anywhere in R."
     place = 80
     calibrated = True
-    # few tuples wait behind the cache if it is drained often: room for them is better used for cache and pages
+    # Few tuples wait behind the cache if the join is drained often: cache and pages make better use of the memory.
     for_batches = MappingProxyType({"cache_share": 0.8, "disk_share": 0.7, "in_flight": 1024})
     behind = HybridJoin

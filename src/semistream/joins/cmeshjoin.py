@@ -10,9 +10,10 @@ __all__ = ["CMeshJoin"]
 
 
 class CMeshJoin(FrontStage):
-    """Frequent tuples of R answer at once; the others wait for R to pass by.
+    """Cached frequent tuples of R answer immediately; other stream tuples wait for MESHJOIN's scan of R.
 
-    The front stage runs until ``w`` tuples have missed (lines 2 to 11), then MESHJOIN takes a turn (lines 12 to 22).
+    The front stage runs until ``w`` tuples have missed (lines 2 to 11), then MESHJOIN runs an iteration (lines 12 to
+    22).
 
     Parameters
     ----------

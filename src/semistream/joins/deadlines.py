@@ -1,4 +1,4 @@
-"""Deadlines that tuples bring along in a column: which types such a column may have, and what they mean."""
+"""Deadlines of tuples in a stream column: the types that the column may have, and their meaning."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ or numbers: seconds of the join's clock; cast the column first
 
 
 def deadlines_of(column: pa.Array, clock: Clock) -> Floats:
-    """Return deadlines as seconds of ``clock``; NULL and NaN are none, and become infinite.
+    """Return deadlines as seconds of ``clock``; NULL and NaN mean no deadline and become infinity.
 
-    Numbers are such seconds. Timestamps, without a zone in UTC, are moments of the calendar if the clock is the
-    machine's; of any other clock they count its seconds from 1970 on.
+    Numbers are seconds of the clock. If the clock is the machine's, timestamps are calendar times, in UTC if they have
+    no time zone. With any other clock, a timestamp stands for the seconds since 1970 on that clock.
     """
     kind = plain_type(column.type)
     if column.type != kind:
@@ -53,7 +53,7 @@ def deadlines_of(column: pa.Array, clock: Clock) -> Floats:
     if pa.types.is_timestamp(kind):
         ticks = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[kind.unit]
         column = column.cast(pa.int64())
-    # a moment so far away that a float rounds it is rounded
+    # A float may round times that are very far away.
     dues: Floats = column.cast(pa.float64(), safe=False).fill_null(np.inf).to_numpy(zero_copy_only=False) / ticks
     if pa.types.is_timestamp(kind) and isinstance(clock, RealClock):
         dues = dues - (time.time() - clock.now())

@@ -1,4 +1,4 @@
-"""The front stage before joins for which no paper has a name of its own."""
+"""Combinations of the front stage and a join that have no name in the papers."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class FrontXHybridJoin(FrontStage):
 
 
 class FrontSsij(FrontStage):
-    """The front stage before SSIJ: frequent tuples are held without the rest of their pages.
+    """The front stage before SSIJ: frequent tuples are cached without the rest of their pages.
 
-    SSIJ's own cache keeps whole pages, which pays where frequent keys lie together in R. Where they are scattered,
-    a page is kept for one tuple of it, and the front stage holds dozens of tuples in its place.
+    SSIJ's own cache keeps whole pages, which pays off if frequent keys are close together in R. If they are scattered,
+    a page is kept for one of its tuples, and the front stage holds dozens of tuples in the same memory.
     """
 
     id = "front+ssij"
@@ -47,7 +47,7 @@ class FrontSsij(FrontStage):
     when = "As SSIJ, with frequent keys scattered over R."
     place = 140
     behind = Ssij
-    lends = Lending.ARRIVALS  # SSIJ keeps arrays for pairs, and results that an update forces out of it
+    lends = Lending.ARRIVALS  # SSIJ keeps its own arrays for pairs, and results that an update forces it to make
 
     def __init__(self, relation: Relation, *, deadline: float | str | None = None, **options: Any) -> None:
         if deadline is not None:

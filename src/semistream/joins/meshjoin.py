@@ -1,4 +1,4 @@
-"""MESHJOIN (Polyzotis et al.; restated in CMESHJOIN §2 and HYBRIDJOIN §3): R passes by, the stream waits."""
+"""MESHJOIN (Polyzotis et al.; restated in CMESHJOIN §2 and HYBRIDJOIN §3): tuples wait for a cyclic scan of R."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["MeshJoin", "pages_of_partition"]
 
 
 def pages_of_partition(pages: int, partitions: int) -> int:
-    """Return ``b`` for an R that is read in so many parts; the last may be shorter.
+    """Return ``b`` for an R that is read in ``partitions`` parts; the last may be shorter.
 
     >>> pages_of_partition(100, 8), pages_of_partition(3, 8)
     (13, 1)
@@ -22,20 +22,21 @@ def pages_of_partition(pages: int, partitions: int) -> int:
 
 
 class MeshJoin(CyclicJoin):
-    """R is read in a circle, partition by partition; a tuple leaves once it has met all of R.
+    """Scans R cyclically, partition by partition; a tuple leaves when it has been joined with all of R.
 
-    Each turn takes ``w`` stream tuples into ``H_S``, reads the next ``b`` pages of R, probes every row of them in
-    ``H_S``, and lets the oldest ``w`` tuples go, which have now met every page. No index, only sequential reads;
-    the rate does not depend on skew, and a tuple waits for a whole pass over R.
+    Each iteration adds ``w`` stream tuples to ``H_S``, reads the next ``b`` pages of R, and probes ``H_S`` with all of
+    their rows. Then the oldest ``w`` tuples leave, because they have been joined with every page. The join needs no
+    index and only sequential reads. Its rate does not depend on skew, and a tuple waits for a whole scan of R.
 
     Parameters
     ----------
     partition_pages
-        ``b``. More makes longer reads with fewer seeks, and leaves less memory to waiting tuples. By default the
-        value that maximises the rate for a device whose seek costs as much as the transfer of ``seek_pages``.
+        ``b``. A higher value makes reads longer, with fewer seeks, but leaves less memory for waiting tuples. By
+        default the value that maximises the rate for a device whose seek costs as much as the transfer of
+        ``seek_pages``.
     partitions
-        ``k``, instead of ``b``: R is read in so many parts. That is MESHJOIN as published, whose disk buffer grows with
-        R (what R-MESHJOIN undoes); for comparison.
+        ``k``, instead of ``b``: the number of parts in which R is read. This is MESHJOIN as published, whose disk
+        buffer grows with R, unlike R-MESHJOIN; for comparison.
     seek_pages
         Seek time of the device, in pages of transfer (``S / T``).
 

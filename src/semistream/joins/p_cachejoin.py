@@ -9,7 +9,7 @@ __all__ = ["PCacheJoin"]
 
 
 class PCacheJoin(ParallelFrontStage):
-    """CACHEJOIN whose stream probing and disk probing run at the same time, with ``I_B`` between them.
+    """CACHEJOIN with stream probing and disk probing in parallel, and ``I_B`` between them.
 
     Stream probing stops only when ``I_B`` is full, disk probing only when it is empty.
     """

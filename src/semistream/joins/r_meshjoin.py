@@ -11,29 +11,29 @@ from semistream.relation.relation import Relation
 __all__ = ["RMeshJoin"]
 
 _PAGES_A_SEEK = 8
-"""With a disk buffer of this many seeks' worth of pages, a ninth of the disk's time goes to seeks."""
+"""Pages of the disk buffer per page that could be transferred during a seek: a ninth of the disk's time is seeks."""
 
 
 class RMeshJoin(CyclicJoin):
-    """MESHJOIN whose disk buffer is chosen for the disk alone, and stays the same when R grows.
+    """MESHJOIN with a disk buffer that depends only on the disk, and stays the same when R grows.
 
-    MESHJOIN ties disk buffer, number of partitions and queue together. Here the disk buffer comes first: as many pages
-    as make reading efficient, and no more. The number of partitions of R, ``k``, and the tuples that enter in a turn,
-    ``w``, follow from it, so that all other memory goes to waiting tuples.
+    MESHJOIN couples disk buffer, number of partitions and queue. Here the disk buffer is chosen first: just enough
+    pages to read efficiently. The number of partitions of R, ``k``, and the tuples per iteration, ``w``, follow from
+    it, so that all other memory is for waiting tuples.
 
     Parameters
     ----------
     disk_pages
-        Pages of the disk buffer (``d``). More makes longer reads with fewer seeks, and leaves less memory to waiting
-        tuples. By default 8 for each of ``seek_pages``, so that a ninth of the time goes to seeks, but at most a
+        Pages of the disk buffer (``d``). A higher value makes reads longer, with fewer seeks, but leaves less memory
+        for waiting tuples. By default 8 times ``seek_pages``, so that a ninth of the time is seeks, but at most a
         quarter of the memory.
     seek_pages
         Seek time of the device, in pages of transfer (``S / T``).
 
     Notes
     -----
-    ``k = ceil(N_R / d)``; ``w`` is what the table can hold, over ``k`` and the partition that is forming. Where the
-    memory is so little that ``k`` tuples would not fit beside the default ``d``, a larger one is taken.
+    ``k = ceil(N_R / d)``; ``w`` is the capacity of the table divided by ``k + 1``, for the partition that is forming.
+    If the memory is too small for ``k`` tuples with the default ``d``, a larger ``d`` is used.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""How budgets are split, said once for joins and cost models: what every join has, and what front stages have.
+"""How budgets are split, shared by joins and cost models: the parts of every join, and the parts of front stages.
 
-Whatever the algorithm, there is room for tuples that come, pairs found, and results.
+Every join has room for arriving tuples, pairs and results.
 """
 
 from __future__ import annotations
@@ -25,54 +25,54 @@ __all__ = [
     "parts_between",
 ]
 
-PAIR_BYTES = 24
-_LEAST_PAIRS = 64
-_MOST_PAIRS = 1 << 16
-_LEAST_INBOX = 4096
-_MOST_INBOX = 1 << 23
-_LEAST_RESULTS = 4096
-_FEW_RESULTS = 1 << 17
-_MOST_RESULTS = 1 << 22
-_LEAST_CACHED = 16
-_LEAST_BUFFER = 4096
-_LEAST_AHEAD = 8192
+PAIR_BYTES = 24  # bytes of a pair
+_LEAST_PAIRS = 64  # minimum pairs collected together
+_MOST_PAIRS = 1 << 16  # maximum pairs collected together
+_LEAST_INBOX = 4096  # minimum bytes of the stream buffer
+_MOST_INBOX = 1 << 23  # maximum bytes of the stream buffer
+_LEAST_RESULTS = 4096  # minimum bytes of a batch of results
+_FEW_RESULTS = 1 << 17  # bytes up to which a batch of results gets 1/16 instead of 1/32 of the budget
+_MOST_RESULTS = 1 << 22  # maximum bytes of a batch of results
+_LEAST_CACHED = 16  # minimum tuples of a front stage's cache
+_LEAST_BUFFER = 4096  # minimum bytes of the buffer between parallel phases
+_LEAST_AHEAD = 8192  # minimum bytes of results made ahead
 _MOST_AHEAD = 1 << 16
-"""More would not let the phases overlap more: one batch is taken while the next is made."""
+"""Maximum bytes of results made ahead. More does not improve the overlap: one batch is taken while the next is made."""
 LEAST_SHARE = 0.1
-"""Share of the memory that a cache has by default, however little there is."""
+"""Minimum share of the memory for a cache by default, also in small budgets."""
 _TURN_TUPLES = 64
-"""Tuples that a turn of HYBRIDJOIN should serve: a turn takes up to a millisecond of the processor beside them."""
+"""Tuples that an iteration of HYBRIDJOIN should serve: it costs up to a millisecond of CPU time in addition to them."""
 _PAGES_BY_TUPLES = 0.48
-"""Shares of the memory for pages and for waiting tuples, 0.4 and 0.6, multiplied, and by 2 for what skew adds."""
+"""Product of the shares of memory for pages and for waiting tuples, 0.4 and 0.6, times 2 for the effect of skew."""
 _UPDATED_PAGE_BYTES = 26
-"""Of the index, for each page of an R that has been updated."""
+"""Bytes of the index for each page of an updated R."""
 LEAST_BETWEEN = _LEAST_BUFFER + _LEAST_AHEAD
-"""What lies between two phases that run in parallel takes at least this."""
+"""Minimum bytes of the buffers between two parallel phases."""
 
 
 class Lending(Enum):
-    """What of these parts the stage before a join has, and the join so need not have."""
+    """Which of these parts a join shares with the stage before it, so that it needs none of its own."""
 
-    NOTHING = "no stage is before it"
+    NOTHING = "there is no stage before it"
     ARRIVALS = (
-        "room for tuples that come, and a page for single look-ups: pairs and results of both may be there at once"
+        "room for arriving tuples, and a page for single look-ups: both may hold pairs and results at the same time"
     )
-    ALL = "everything: while one of the two works, the other rests"
+    ALL = "everything: only one of the two works at a time"
 
 
 def common_parts(total: int, lending: Lending = Lending.NOTHING) -> tuple[int, int, int]:
-    """Return what a join has of so many bytes: bytes of the stream buffer, pairs found at once, bytes of a result.
+    """Return how a budget of ``total`` bytes is split: bytes of the stream buffer, number of pairs, bytes of a result.
 
-    A batch of results has a part of 32, but of a small budget a 16th: many small ones would cost too much. What is
-    lent is 0.
+    A batch of results gets 1/32 of the budget, but 1/16 of a small one: many small batches would cost too much. Parts
+    that are lent are 0.
     """
     inbox, pairs, results = _shares(total, lending)
     return int(inbox), int(pairs // PAIR_BYTES), int(results)
 
 
 def least_budget(others: int, lending: Lending = Lending.NOTHING) -> int:
-    """Return the smallest budget that, like any larger one, leaves ``others`` bytes beside these parts."""
-    # they grow with the budget, though more slowly: from below, the first that fits is the least
+    """Return the smallest budget that, like any larger one, leaves ``others`` bytes in addition to these parts."""
+    # The parts grow more slowly than the budget: starting from below, the first budget that fits is the smallest.
     least = others
     while (needed := math.ceil(others + sum(_shares(least, lending)))) > least:
         least = needed
@@ -95,17 +95,17 @@ def least_cache(tuple_bytes: float) -> int:
 
 
 def cached_tuples(room: int, share: float, behind: int, tuple_bytes: float, rows: int) -> int:
-    """Return how many tuples a front stage caches: a share of its room, of which the join behind needs ``behind``."""
+    """Return how many tuples a front stage caches: a share of its room, less if the join behind needs ``behind``."""
     wished = int((room * share - HotTuples.fixed_bytes()) // tuple_bytes)
     spare = int((room - behind - HotTuples.fixed_bytes()) // tuple_bytes)
     return max(_LEAST_CACHED, min(wished, spare, rows))
 
 
 def memory_of_long_turns(pages: int, frame_bytes: int, tuple_bytes: float) -> int:
-    """Return the memory with which a turn of HYBRIDJOIN on an R of so many pages serves many tuples.
+    """Return the memory with which an iteration of HYBRIDJOIN on an R of ``pages`` pages serves many tuples.
 
-    A turn that reads ``f`` pages serves about ``2·f·h / pages`` of the ``h`` tuples that wait. Both ``f`` and ``h``
-    grow with the memory, so with a quarter of this memory a turn serves a sixteenth of the tuples.
+    An iteration that reads ``f`` pages serves about ``2·f·h / pages`` of the ``h`` waiting tuples. Both ``f`` and ``h``
+    grow with the memory, so with a quarter of this memory an iteration serves a sixteenth of the tuples.
 
     >>> memory_of_long_turns(1_335, 8192, 100.0) < 400_000 < 3_000_000 < memory_of_long_turns(152_000, 8192, 100.0)
     True
@@ -114,16 +114,16 @@ def memory_of_long_turns(pages: int, frame_bytes: int, tuple_bytes: float) -> in
 
 
 def growth_of_index(pages: int, index_bytes: int) -> int:
-    """Return what the index of an R of so many pages will take more than now when R has been updated.
+    """Return how many more bytes the index of an R of ``pages`` pages will need after an update of R.
 
-    Whoever leaves a cache to others, whose size must stay the same, leaves room for that, too.
+    A cache in files must keep its size after an update, so it leaves room for this growth.
     """
     return max(0, _UPDATED_PAGE_BYTES * pages - index_bytes)
 
 
 def cache_share_for_zipf(room: int, tuple_bytes: float, rows: int) -> float:
     """Return the best share of a cache before MESHJOIN for a stream of Zipf exponent 1 (CMESHJOIN §3.2)."""
-    # the root satisfies M/(u·h) = 1 + ln(R_t/h), whose right side falls slowly: iteration converges
+    # The root satisfies M/(u·h) = 1 + ln(R_t/h). The right side falls slowly, so the iteration converges.
     most = room / tuple_bytes
     held = most / 2
     for _ in range(32):
@@ -134,7 +134,7 @@ def cache_share_for_zipf(room: int, tuple_bytes: float, rows: int) -> float:
 def parts_between(total: int, free: int, least: int, buffer_share: float) -> tuple[int, int]:
     """Return the bytes of results made ahead and of the buffer between two phases that run in parallel.
 
-    ``free`` bytes are left of the budget, of which both phases need ``least``.
+    ``free`` bytes are left of the budget; both phases together need ``least`` of them.
     """
     ahead = min(max(_LEAST_AHEAD, min(total // 64, _MOST_AHEAD)), max(_LEAST_AHEAD, free - least - LEAST_BETWEEN))
     buffer = min(max(_LEAST_BUFFER, int(total * buffer_share)), max(_LEAST_BUFFER, free - ahead - least))

@@ -1,1 +1,1 @@
-"""What every join has: `Join` and its parts."""
+"""What all joins share: `Join` and its parts."""

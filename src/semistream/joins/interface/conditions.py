@@ -1,6 +1,6 @@
-"""What makes a stream tuple and a row of R partners: the same key, or a key within two bounds.
+"""When a stream tuple and a row of R match: they have the same key, or the key is within two bounds.
 
-Either way a tuple asks for an interval of key64, ``[low, high]``; for equality both ends are its key.
+In both cases a tuple requests an interval of key64, ``[low, high]``; for equality both ends are its key.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Condition(ABC):
         """R's columns in the result."""
 
     def select(self, names: Sequence[str]) -> None:
-        """Have only some of R's columns in the result."""
+        """Restrict the result to some of R's columns."""
         self.fields = pick_columns(self.fields, names)
 
     @abstractmethod
@@ -50,7 +50,7 @@ class Condition(ABC):
 
     @abstractmethod
     def lows(self, batch: pa.RecordBatch) -> tuple[Ints, Bools]:
-        """Return the low end of each tuple's interval, and which tuples have one; the others match nothing."""
+        """Return the low end of each tuple's interval, and which tuples have one; tuples without one match nothing."""
 
     @abstractmethod
     def highs(self, batch: pa.RecordBatch, lows: Ints) -> Ints:
@@ -62,7 +62,7 @@ class Condition(ABC):
 
 
 class Equal(Condition):
-    """``R.key = S.key``, the key being of one column or several."""
+    """``R.key = S.key``; the key has one or several columns."""
 
     name = "equal"
 
@@ -79,11 +79,11 @@ class Equal(Condition):
 class Between(Condition):
     """``R.key BETWEEN S.low AND S.high``: both ends included; a NULL end matches nothing.
 
-    R's key must be of one column that key64 keeps in order, and R stored in that order. A bound may be of any type that
-    compares with the key's: numbers of any width and scale with each other (floats only with integer keys), dates,
-    times and timestamps of any unit. A bound beyond what the key's type can hold leaves that end open, or matches
-    nothing if it is on the near side; see `semistream.joins.interface.range_bounds`.
-    The key is one of R's columns in the result, because the stream does not have it.
+    R's key must be a single column whose order key64 preserves, and R must be stored in this order. A bound may have
+    any type that can be compared with the key's: numbers of any width and scale (floats only with integer keys), dates,
+    times and timestamps of any unit. A bound outside of the key's type leaves its end of the range open, or matches
+    nothing: a low bound above all keys, or a high bound below them. See `semistream.joins.interface.range_bounds`. The
+    result contains R's key, because the stream does not have it.
     """
 
     name = "between"
@@ -132,18 +132,18 @@ class Between(Condition):
         return as_type(self.relation.key.decode(keys), self.relation.schema.field(name).type)
 
     def _intervals(self, batch: pa.RecordBatch) -> tuple[Ints, Ints, Bools]:
-        """Return both ends as key64, and where neither is NULL."""
+        """Return both ends as key64, and for which tuples neither is NULL."""
         low, low_side, has_low = self._bound(batch, self.on[0], low=True)
         high, high_side, has_high = self._bound(batch, self.on[1], low=False)
         if low_side.any() or high_side.any():
-            # beyond what the key can hold: open if on the far side of the range, and nothing in it if on the near one
+            # Outside of the key's type: the range is open at this end, or it is empty.
             none = (low_side > 0) | (high_side < 0)
             low = np.where(none, _MOST, np.where(low_side < 0, _LEAST, low))
             high = np.where(none, _LEAST, np.where(high_side > 0, _MOST, high))
         return low, high, has_low & has_high
 
     def _bound(self, batch: pa.RecordBatch, name: str, *, low: bool) -> tuple[Ints, NDArray[np.int8], Bools]:
-        """Return a bound as key64, -1 or 1 where it is below or above all possible keys, and where it is no NULL."""
+        """Return a bound as key64, -1 or 1 where it is below or above all possible keys, and where it is not NULL."""
         key = self.relation.key
         bounds = read_bounds(batch.column(name), key.types[0], low=low)
         keys, _ = key.encode(pa.record_batch([bounds.values], names=list(key.names)))
@@ -168,7 +168,7 @@ def pick_columns(fields: Sequence[pa.Field], names: Sequence[str]) -> list[pa.Fi
 def condition_for(
     name: ConditionName, relation: Relation, on: tuple[str, ...], columns: Sequence[str] | None = None
 ) -> Condition:
-    """Return the condition of that name; of R's columns the result has those named, in that order, or all."""
+    """Return the condition with this name; the result has the ``columns`` of R, in this order, or all."""
     kinds: dict[str, type[Condition]] = {kind.name: kind for kind in (Equal, Between)}
     if name not in kinds:
         raise UnsupportedJoinError(f"condition must be one of {', '.join(map(repr, kinds))}, not {name!r}")

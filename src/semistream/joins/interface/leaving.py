@@ -1,7 +1,7 @@
-"""Stream tuples on their way out: how many bytes each takes, and how to have some of them.
+"""Stream tuples that leave the join: their sizes in bytes, and how to make batches of them.
 
-A result may be far larger than what it is made of: a row of the stream is copied for each row of R that it meets. So
-pairs are found first, as positions, and made into batches of a bounded number of bytes afterwards.
+A result may be far larger than its input: a stream row is copied for each row of R that it matches. So pairs are first
+collected as positions, and then made into batches of a bounded number of bytes.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ __all__ = ["BatchRows", "Leaving", "portions"]
 
 
 class Leaving(NamedTuple):
-    """Stream tuples that are to leave, not yet made into a batch."""
+    """Stream tuples that leave, not yet made into a batch."""
 
     rows: int
     sizes: Ints | int
-    """Bytes of each, encoded; one number if all take the same."""
+    """Bytes of each encoded tuple; one number if all have the same size."""
     some: Callable[[int, int], pa.RecordBatch]
-    """Makes a batch of those from a position up to another."""
+    """Makes a batch of the tuples from one position up to another."""
 
 
 class BatchRows:
-    """The rows of a batch, from which any may leave, repeatedly.
+    """The rows of a batch; any row may leave, also repeatedly.
 
     >>> batch = pa.record_batch({"id": [7, 8], "name": ["seven", None]})
     >>> leaving = BatchRows(RowCodec(batch.schema), batch).at(np.array([1, 0, 0]))
@@ -50,17 +50,17 @@ class BatchRows:
         return self._codec.stride + self._codec.blank_bytes
 
     def all(self) -> Leaving:
-        """Let every row leave."""
+        """Return all rows."""
         return Leaving(self._batch.num_rows, self._sizes, lambda begin, end: self._batch.slice(begin, end - begin))
 
     def at(self, positions: Ints) -> Leaving:
-        """Let the rows at ``positions`` leave."""
+        """Return the rows at ``positions``."""
         sizes = self._sizes if isinstance(self._sizes, int) else self._sizes[positions]
         return Leaving(positions.size, sizes, lambda begin, end: take_rows(self._batch, positions[begin:end]))
 
 
 def portions(count: int, sizes: Ints | int, limit: int) -> Iterator[tuple[int, int]]:
-    """Cut rows of these sizes into portions of ``limit`` bytes at most; a row that is larger is one by itself.
+    """Cut rows of these sizes into portions of at most ``limit`` bytes; a larger row is a portion of its own.
 
     >>> list(portions(5, np.array([3, 3, 9, 1, 1]), 6)), list(portions(5, 3, 7))
     ([(0, 2), (2, 3), (3, 5)], [(0, 2), (2, 4), (4, 5)])

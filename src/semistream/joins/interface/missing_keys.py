@@ -1,4 +1,4 @@
-"""Which keys of the stream R does not have, the most frequent of them, in a bounded number of texts."""
+"""The most frequent stream keys that R does not have, as a bounded number of texts."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from semistream.core.value_texts import short, value_texts
 
 __all__ = ["MissingKeys"]
 
-_KEPT = 256
+_KEPT = 256  # default number of keys to keep
 _PENDING_ROWS, _PENDING_BYTES = 4096, 1 << 15
-"""Keys that are put aside until counting them is worth a call: joins let few tuples leave at a time."""
+"""Maximum rows and bytes of keys that are collected before they are counted: few tuples leave a join at a time."""
 _ENTRY = 256
-"""Bytes of a key that is counted, at most: its text, its count and their places."""
+"""Maximum bytes of a counted key: its text, its count and the dictionary entry."""
 
 
 class MissingKeys:
-    """Counts keys without a partner, and keeps the ``kept`` most frequent.
+    """Counts keys without a match, and keeps the ``kept`` most frequent.
 
-    A count may be too low: a key is forgotten when others are more frequent, and begins again. It is too high only
-    where several keys have one text, as long ones do that begin alike.
+    A count may be too low: a key is dropped when others are more frequent, and its count starts again at zero. A count
+    is too high only if several keys have the same text, as long keys with a common beginning do.
 
     >>> missing = MissingKeys(kept=2)
     >>> missing.add(pa.record_batch({"id": [7, 7, 8, None, 9, 9, 9]}), ["id"])
@@ -40,7 +40,7 @@ class MissingKeys:
 
     @property
     def most_bytes(self) -> int:
-        """Bytes that are held between two calls, at most: twice as many keys as are kept, and those put aside."""
+        """Maximum bytes held between two calls: twice the number of kept keys, and the collected keys."""
         return 2 * self._kept * _ENTRY + 2 * _PENDING_BYTES
 
     def __len__(self) -> int:
@@ -48,7 +48,7 @@ class MissingKeys:
         return len(self._counts)
 
     def add(self, batch: pa.RecordBatch, on: Sequence[str]) -> None:
-        """Count the keys of rows; a key with a NULL in it is none."""
+        """Count the keys of rows; keys with a NULL are ignored."""
         keys = [_plain(batch.column(name)) for name in on]
         if any(column.null_count for column in keys):
             whole = np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in keys])
@@ -57,7 +57,7 @@ class MissingKeys:
         if rows == 0:
             return
         size = sum(column.nbytes for column in keys)
-        if rows < _PENDING_ROWS and size < _PENDING_BYTES:  # a copy, for a slice would keep all of its batch
+        if rows < _PENDING_ROWS and size < _PENDING_BYTES:  # copy: a slice would keep its whole batch in memory
             every = pa.array(np.arange(rows))
             keys = [column.take(every) for column in keys]
         self._pending.append(keys)
@@ -74,18 +74,18 @@ class MissingKeys:
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
         found = keys.group_by(names, use_threads=False).aggregate([([], "count_all")])
         counts = found.column("count_all").to_numpy()
-        if counts.size > self._kept:  # texts are made of few
+        if counts.size > self._kept:  # make texts only for the most frequent
             top = np.argpartition(counts, counts.size - self._kept)[-self._kept :]
             found, counts = found.take(pa.array(top)), counts[top]
         columns = [[short(str(text)) for text in value_texts(found.column(name))] for name in names]
         self._merge(zip(map(", ".join, zip(*columns, strict=True)), counts.tolist(), strict=True))
 
     def add_counts(self, counts: Mapping[str, int]) -> None:
-        """Add what others have counted."""
+        """Add counts from elsewhere."""
         self._merge(counts.items())
 
     def most(self, count: int = _KEPT) -> dict[str, int]:
-        """Return the most frequent keys as text, and how often each was missing at least; the most frequent first."""
+        """Return the most frequent keys as text, most frequent first, and at least how often each was missing."""
         self._count_pending()
         return dict(sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))[:count])
 
@@ -97,7 +97,7 @@ class MissingKeys:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Return a column as Arrow can filter and count it."""
+    """Return a column in a type that Arrow can filter and group."""
     if pa.types.is_dictionary(column.type):
         return _plain(column.dictionary_decode())
     if pa.types.is_run_end_encoded(column.type):

@@ -22,8 +22,8 @@ def output_schema(
 ) -> pa.Schema:
     """Return the schema of the stream with R's fields ``added``.
 
-    All of R's names get ``prefix``; one that the stream has too gets ``suffix``. R's columns may be NULL in the
-    result, as in any left join. Names are the same if ``fold`` makes them so.
+    All names of R's columns get ``prefix``; a name that the stream also has gets ``suffix``. R's columns are nullable
+    in the result, as in any left join. Two names are equal if ``fold`` returns the same text for them.
     """
     fields = list(stream)
     names = {fold(name): f"the stream's column {name!r}" for name in stream.names}
@@ -33,7 +33,7 @@ def output_schema(
             name += suffix
         if fold(name) in names:
             raise ColumnClashError(
-                f"R's column {field.name!r} would be called {name!r} in the result, as {names[fold(name)]} is; give "
+                f"R's column {field.name!r} would be called {name!r} in the result, like {names[fold(name)]}; give "
                 f"the join another prefix than {prefix!r}, or another suffix than {suffix!r}"
             )
         names[fold(name)] = f"R's column {field.name!r}"
@@ -42,13 +42,13 @@ def output_schema(
 
 
 def without_partner(schema: pa.Schema) -> pa.Schema:
-    """Return a result's schema with a mark on it: the rows of such a batch have no partner in R.
+    """Return the schema of a result, marked: the rows of a batch with this schema have no match in R.
 
-    NULLs alone do not tell, as R may have them too. The mark is metadata: to all others the schema is the same.
+    NULLs are not sufficient, because R may contain NULLs. The mark is metadata; otherwise the schema is the same.
     """
     return schema.with_metadata({**(schema.metadata or {}), _ALONE: b""})
 
 
 def has_no_partner(batch: pa.RecordBatch) -> bool:
-    """Return whether a batch of results is of stream tuples without a partner: all of them are, or none is."""
+    """Return whether the rows of a batch of results have no match in R; this holds for all rows or for none."""
     return _ALONE in (batch.schema.metadata or {})

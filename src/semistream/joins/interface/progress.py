@@ -1,4 +1,4 @@
-"""A join that waits for what cannot come turns for ever; here it is stopped with an error instead."""
+"""Detects a join that makes no progress, and raises an error instead of looping forever."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from semistream.core.errors import StalledJoinError
 
 __all__ = ["Progress"]
 
-_IDLE_TURNS = 1000
+_IDLE_TURNS = 1000  # iterations without progress after which an error is raised
 _LOOK_EVERY = 16
-"""Turns between two looks at what was done, which costs a tenth of a short turn."""
+"""Iterations between two checks; a check costs a tenth of a short iteration."""
 
 
 class Turning(Protocol):
-    """What is watched: a `Join`."""
+    """What is observed: a `Join`."""
 
     id: ClassVar[str]
     budget: MemoryBudget
@@ -26,12 +26,12 @@ class Turning(Protocol):
         ...
 
     def work(self) -> tuple[object, ...]:
-        """Return numbers of which one is another after a turn that led to something."""
+        """Return numbers of which at least one changes in an iteration that makes progress."""
         ...
 
 
 class Progress:
-    """Watches a join that has to finish: told after each turn, it raises when nothing happens any more."""
+    """Observes a join that must finish: called after each iteration, it raises if the join makes no progress."""
 
     def __init__(self, join: Turning) -> None:
         self._join = join
@@ -39,7 +39,7 @@ class Progress:
         self._turns = self._idle = 0
 
     def turned(self) -> None:
-        """Compare what was done with what was done some turns before."""
+        """Count an iteration, and periodically check that the join has made progress."""
         self._turns += 1
         if self._turns % _LOOK_EVERY:
             return
@@ -51,6 +51,6 @@ class Progress:
         if self._idle >= _IDLE_TURNS:
             join = self._join
             raise StalledJoinError(
-                f"{join.id} took {self._idle:,} turns in which nothing happened, with {join.pending:,} tuples waiting "
+                f"{join.id} made no progress in {self._idle:,} iterations, with {join.pending:,} tuples waiting "
                 f"and memory of {join.budget.total:,} B ({join.budget}); give it more memory, and report this"
             )

@@ -1,8 +1,8 @@
-"""Bounds of a range as keys of R, whatever type the stream has them in.
+"""Converts the bounds of a range, of any type in the stream, to values of R's key.
 
-A low bound is rounded up to the next value that R's key can have, and a high bound down. A bound that lies beyond all
-values of the key's type has a *side*: -1 if it is below them, 1 if it is above. NaN is above all numbers, as in Spark,
-PostgreSQL and DuckDB. Comparisons are of the exact values: an integer is never rounded to a float.
+A low bound is rounded up to the next value that R's key can have, and a high bound is rounded down. A bound outside of
+all values of the key's type has a *side*: -1 if it is below them, 1 if it is above. NaN is above all numbers, as in
+Spark, PostgreSQL and DuckDB. Comparisons use the exact values: an integer is never rounded to a float.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from semistream.relation.keys.key_kinds import tick_kind, tick_nanoseconds
 __all__ = ["Bounds", "are_ordered", "read_bounds"]
 
 _WIDEST = 76
-"""Digits of the longest decimals."""
+"""Maximum digits of Arrow decimals."""
 
 
 class Bounds(NamedTuple):
-    """Bounds of tuples as R's key has them."""
+    """Bounds of tuples as values of R's key."""
 
     values: pa.Array
-    """Of the key's type; anything where there is a side, or no bound."""
+    """Values of the key's type; undefined where there is a side, or no bound."""
     side: NDArray[np.int8]
     """-1 or 1 where a bound is below or above all values of the key's type, else 0."""
     present: Bools
@@ -37,7 +37,7 @@ class Bounds(NamedTuple):
 
 
 def are_ordered(theirs: pa.DataType, ours: pa.DataType) -> bool:
-    """Say whether values of a bound's plain type can be compared with those of the key's.
+    """Return whether values of a bound's plain type can be compared with values of the key's type.
 
     >>> are_ordered(pa.float64(), pa.int32()), are_ordered(pa.float64(), pa.decimal128(9, 2))
     (True, False)
@@ -45,11 +45,11 @@ def are_ordered(theirs: pa.DataType, ours: pa.DataType) -> bool:
     if theirs == ours or pa.types.is_null(theirs):
         return True
     if pa.types.is_integer(ours) or pa.types.is_decimal(ours):
-        # Arrow hardly computes with decimals of a negative scale
+        # Arrow supports few computations on decimals of a negative scale.
         numbers = pa.types.is_integer(theirs) or (pa.types.is_decimal(theirs) and min(theirs.scale, _scale(ours)) >= 0)
         return bool(numbers or (pa.types.is_floating(theirs) and pa.types.is_integer(ours)))
     kinds = {tick_kind(theirs), tick_kind(ours)}
-    # A moment is not compared with what a clock on the wall showed, nor with a day, which begins when the zone says.
+    # A time with a zone cannot be compared with a local time, nor with a day, whose begin depends on the zone.
     zones = bool(getattr(theirs, "tz", None)) == bool(getattr(ours, "tz", None))
     return "" not in kinds and zones and (len(kinds) == 1 or kinds == {"date", "timestamp"})
 
@@ -77,7 +77,7 @@ def _of_integers(array: pa.Array, ours: pa.DataType) -> tuple[pa.Array, NDArray[
     values, limits = _words(array), np.iinfo(ours.to_pandas_dtype())
     theirs = np.iinfo(values.dtype)
     side = np.zeros(values.size, np.int8)
-    # a limit that their type cannot hold is one that none of its values can pass
+    # Skip a limit that their type cannot represent: none of its values exceeds it.
     if theirs.max > limits.max:
         side[values > limits.max] = 1
     if theirs.min < limits.min:
@@ -88,7 +88,7 @@ def _of_integers(array: pa.Array, ours: pa.DataType) -> tuple[pa.Array, NDArray[
 def _of_floats(array: pa.Array, ours: pa.DataType, low: bool) -> tuple[pa.Array, NDArray[np.int8]]:
     values = array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
     values, limits = np.ceil(values) if low else np.floor(values), np.iinfo(ours.to_pandas_dtype())
-    # powers of two, which floats hold exactly, whatever the width
+    # These limits are powers of two, which floats represent exactly for every width.
     above, below = ~(values < float(int(limits.max) + 1)), values < float(limits.min)
     side = np.where(above, 1, np.where(below, -1, 0)).astype(np.int8)
     return pa.array(np.where(side == 0, values, 0.0).astype(limits.dtype), ours), side
@@ -112,7 +112,7 @@ def _of_ticks(array: pa.Array, ours: pa.DataType, low: bool) -> tuple[pa.Array, 
 
 
 def _of_decimals(array: pa.Array, ours: pa.DataType, low: bool) -> tuple[pa.Array, NDArray[np.int8]]:
-    """Read numbers of which one side or both are decimals."""
+    """Read numbers if the bound, the key or both are decimals."""
     scale = _scale(array.type)
     if pa.types.is_decimal(ours):
         most, own = 10**ours.precision - 1, ours.scale
@@ -135,9 +135,10 @@ def _of_decimals(array: pa.Array, ours: pa.DataType, low: bool) -> tuple[pa.Arra
 
 @kernel
 def _rescale(limbs: NDArray[np.uint32], digits: int, factor: int, low: bool, out: Ints) -> None:
-    """Write numbers of 256 bits without their last ``digits``, rounded up if ``low``, or times a ``factor``.
+    """Write 256-bit numbers without their last ``digits``, rounded up if ``low``, or multiplied by ``factor``.
 
-    The results fit into 64 bits. Arrow's own division of such decimals is wrong for some (seen in release 26.0).
+    The results fit into 64 bits. Arrow's own division of such decimals gives wrong results for some (seen in release
+    26.0).
     """
     part = np.empty(8, np.uint64)
     for i in range(out.size):
@@ -169,7 +170,7 @@ def _rescale(limbs: NDArray[np.uint32], digits: int, factor: int, low: bool, out
 
 
 def _wide(words: Ints) -> pa.Buffer:
-    """Return numbers as those of 128 bits."""
+    """Return numbers extended to 128 bits."""
     return pa.py_buffer(np.stack([words, words >> 63], axis=1).reshape(-1))
 
 
@@ -178,13 +179,13 @@ def _scale(kind: pa.DataType) -> int:
 
 
 def _rescaled(unscaled: int, own: int, scale: int) -> int:
-    """Return the largest number of ``scale`` that is not larger than one of scale ``own``, neither being negative."""
+    """Convert a non-negative number from scale ``own`` to ``scale``, rounded down."""
     factor: int = 10 ** abs(scale - own)
     return unscaled * factor if scale >= own else unscaled // factor
 
 
 def _differs(compare: Any, values: pa.Array, kind: pa.DataType, unscaled: int) -> Bools:
-    """Compare with a limit; one of more digits than decimals have is passed by no value."""
+    """Compare with a limit; no value exceeds a limit with more digits than decimals can have."""
     if abs(unscaled) >= 10**_WIDEST:
         return np.zeros(len(values), np.bool_)
     found: Bools = compare(values, _decimal(unscaled, kind)).to_numpy(zero_copy_only=False)
@@ -192,13 +193,13 @@ def _differs(compare: Any, values: pa.Array, kind: pa.DataType, unscaled: int) -
 
 
 def _decimal(unscaled: int, kind: pa.DataType) -> pa.Scalar:
-    """Return a decimal of its unscaled number."""
+    """Return the decimal with this unscaled number."""
     words = (unscaled % (1 << 256)).to_bytes(32, "little")
     return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(words)], 0)[0]
 
 
 def _words(array: pa.Array) -> NDArray[Any]:
-    """Return the numbers of an array of integers or ticks, or the words of decimals; anything where it is NULL."""
+    """Return the numbers of an array of integers or ticks, or the words of decimals; undefined where it is NULL."""
     width = array.type.bit_width // 8
     kind = array.type.to_pandas_dtype() if pa.types.is_integer(array.type) else f"<i{min(width, 8)}"
     per_row = width // np.dtype(kind).itemsize
@@ -209,7 +210,7 @@ def _words(array: pa.Array) -> NDArray[Any]:
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """Take dictionaries, extensions and run-end encoding off."""
+    """Remove dictionary encoding, extension types and run-end encoding."""
     while True:
         if isinstance(array, pa.ExtensionArray):
             array = array.storage

@@ -1,4 +1,4 @@
-"""The stream buffer: tuples that were offered and not yet taken by the algorithm, within a number of bytes."""
+"""The stream buffer: tuples that were offered and not yet taken by the algorithm, limited in bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Room", "StreamBuffer", "Tuples"]
 
 
 class Tuples(NamedTuple):
-    """Some of the stream: rows, and the key of each; no key is NULL."""
+    """Rows of the stream, and the key of each; no key is NULL."""
 
     keys: Ints
     batch: pa.RecordBatch
@@ -25,25 +25,25 @@ class Tuples(NamedTuple):
 
 @dataclass
 class Room:
-    """Bytes for tuples that come, which two buffers may share."""
+    """Bytes for arriving tuples, which two buffers may share."""
 
     limit: int
-    """At most, but for a single row that is longer."""
+    """Maximum bytes; a single longer row is accepted."""
     taken: int = 0
 
 
 class StreamBuffer:
-    """Tuples in the order of their arrival.
+    """Tuples in order of arrival.
 
-    Beside them are rows that do not go through the algorithm, without a key or too long for its memory; they wait for
-    the next turn and count as well.
+    The buffer also holds rows *aside*, which do not go through the algorithm because they have no key or are too long
+    for its memory. They wait for the next iteration and count as well.
 
     Parameters
     ----------
     codec
-        Of the stream's rows: a row counts as the bytes it takes encoded, here as in the memory of the algorithm.
+        Codec of the stream's rows: a row counts with its encoded bytes, here and in the memory of the algorithm.
     room
-        Bytes at most, but for a single row that is longer; a `Room` may be another buffer's too.
+        Maximum bytes; a single longer row is accepted. A `Room` may be shared with another buffer.
 
     Examples
     --------
@@ -61,23 +61,23 @@ class StreamBuffer:
         self._codec = codec
         self._least = codec.stride + codec.blank_bytes
         self._rows = 0
-        self._parts: deque[tuple[Tuples, Ints | None]] = deque()  # with where each row ends, if they vary in length
+        self._parts: deque[tuple[Tuples, Ints | None]] = deque()  # with the end of each row, if lengths vary
         self._aside: deque[tuple[Ints | None, pa.RecordBatch]] = deque()
         self._aside_rows = 0
         self._aside_bytes = 0
 
     def __len__(self) -> int:
-        """Return the number of tuples, those put aside left out."""
+        """Return the number of tuples, without rows put aside."""
         return self._rows
 
     @property
     def held(self) -> int:
-        """Rows in all."""
+        """Number of rows, including rows put aside."""
         return self._rows + self._aside_rows
 
     @property
     def limit(self) -> int:
-        """Bytes at most, those of a buffer that shares the room included."""
+        """Maximum bytes, including those of a buffer that shares the room."""
         return self.room.limit
 
     def size_of(self, batch: pa.RecordBatch) -> int:
@@ -86,11 +86,11 @@ class StreamBuffer:
         return batch.num_rows * self._least if ends is None else _size(ends)
 
     def fitting(self, batch: pa.RecordBatch) -> int:
-        """Return how many rows, from the first on, there is room for."""
+        """Return how many rows, counted from the first, fit."""
         return self.within(batch, self.room.limit - self.room.taken)
 
     def within(self, batch: pa.RecordBatch, room: int) -> int:
-        """Return how many rows, from the first on, take no more than ``room`` bytes."""
+        """Return how many rows, counted from the first, fit into ``room`` bytes."""
         most = min(int(batch.num_rows), max(room, 0) // self._least)
         ends = self._ends(batch.slice(0, most))
         return most if ends is None else int(np.searchsorted(ends[1:], room, side="right"))
@@ -100,12 +100,12 @@ class StreamBuffer:
         self._parts.append(self._counted(part, self._ends(part.batch)))
 
     def put_back(self, part: Tuples) -> None:
-        """Return tuples that found no room elsewhere to the front."""
+        """Put tuples back to the front, because there was no room for them elsewhere."""
         if len(part.keys):
             self._parts.appendleft(self._counted(part, self._ends(part.batch)))
 
     def take(self, most: int) -> Iterator[Tuples]:
-        """Take up to ``most`` tuples out, in order of arrival."""
+        """Remove and yield up to ``most`` tuples, in order of arrival."""
         while most > 0 and self._parts:
             part, ends = self._parts.popleft()
             self._rows -= len(part.keys)
@@ -118,7 +118,7 @@ class StreamBuffer:
             yield part
 
     def _ends(self, batch: pa.RecordBatch) -> Ints | None:
-        """Return where rows end, after a zero, were they laid one after another; None where all have one length."""
+        """Return a zero and the cumulative ends of rows in bytes; None if all rows have the same length."""
         if not self._codec.variable:
             return None
         return np.append(0, np.cumsum(self._codec.lengths(batch) + self._codec.blank_bytes))
@@ -136,13 +136,13 @@ class StreamBuffer:
         self.room.taken += size
 
     def put_aside(self, keys: Ints | None, batch: pa.RecordBatch) -> None:
-        """Keep rows for the next turn that do not go through the algorithm."""
+        """Keep rows that do not go through the algorithm for the next iteration."""
         self._aside.append((keys, batch))
         self._aside_rows += batch.num_rows
         self._count_aside(self.size_of(batch))
 
     def take_aside(self) -> Iterator[tuple[Ints | None, pa.RecordBatch]]:
-        """Take the rows out that were put aside."""
+        """Remove and yield the rows that were put aside."""
         while self._aside:
             keys, batch = self._aside.popleft()
             self._aside_rows -= batch.num_rows
@@ -160,7 +160,7 @@ class StreamBuffer:
         assert sum(batch.num_rows for _, batch in self._aside) == self._aside_rows
         held = self.nbytes + self._aside_bytes
         assert held <= self.room.taken, f"{held} B in a stream buffer, {self.room.taken} B counted"
-        # a single row may be longer than the whole buffer, here or in one that shares the room
+        # A single row may be longer than the whole buffer, here or in a buffer that shares the room.
         assert held <= self.limit or self._aside_rows == 1, f"{held} B in a stream buffer of {self.limit} B"
 
 

@@ -1,6 +1,6 @@
-"""What a join shows of itself to those who measure and test it: a picture taken between two turns.
+"""A snapshot of a join's state, taken between two iterations, for measurements and tests.
 
-Every join has a `View`; a family adds what is particular to it. Whoever looks takes no hold of the join's own state.
+Every join has a `View`; a family of joins adds fields. A view does not reference the join's own state.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ __all__ = ["View"]
 
 @dataclass(frozen=True)
 class View:
-    """What every join shows."""
+    """The state that every join reports."""
 
     arrived: int
     """Tuples in the stream buffer."""
     waiting: int
     """Tuples that the algorithm holds."""
     inbox: int
-    """Bytes that tuples in the stream buffer may have, be they this join's own or those of a stage before it."""
+    """Maximum bytes of tuples in the stream buffer, which may belong to a stage before this join."""
     parts: dict[str, int]
     """Bytes of each part of the memory."""
