@@ -153,7 +153,7 @@ def build(
                 raise RelationBuildError(
                     f"{' and '.join(codec.names)} must be unique, but some of its values have several "
                     f"rows{_such_as(writers)}; nothing was built: remove duplicate rows, add a column to the key, or "
-                    "build without unique"
+                    "do not require unique keys"
                 )
             publish(made, path, [name for one in written for name in one.files])
             manifest = Manifest(

@@ -1,1 +1,1 @@
-"""Changes of R in memory: what an update makes of its pages, and how all who hold copies agree to it."""
+"""Changes of R in memory: how an update changes pages, and how holders of copies agree to it."""

@@ -1,4 +1,4 @@
-"""The rows and keys of an update in the order of their keys, rows cast to R's columns."""
+"""The rows and keys of an update in key order, with rows cast to R's columns."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ __all__ = ["ChangedRows", "among", "changed_rows", "check_same_keys"]
 
 
 class ChangedRows(NamedTuple):
-    """Keys that change, and the rows that some of them have from now on; all ascending by key64."""
+    """Keys that change, and the new rows of some of them; all ascending by key64."""
 
     keys: Ints
     row_keys: Ints
     rows: pa.RecordBatch
     gone_keys: Ints
     gone: pa.RecordBatch
-    """Keys to be deleted, and their columns, in the types that they were given in."""
+    """Keys to delete: their columns, in the types in which they were given."""
     null_keys: int = 0
-    """Rows that were left out because their key is NULL."""
+    """Rows left out because their key is NULL."""
 
     def of_shard(self, relation: Updatable, number: int) -> ChangedRows:
-        """Return what concerns one of the open shards."""
+        """Return the changes of one of the open shards."""
         if len(relation.indexes) == 1:
             return self
         keys, rows, gone = (relation.home(keys) == number for keys in (self.keys, self.row_keys, self.gone_keys))
@@ -48,7 +48,7 @@ class ChangedRows(NamedTuple):
 
 
 def changed_rows(relation: Updatable, upserts: Any, deletes: Any) -> ChangedRows:
-    """Return the rows to put in and the keys to take out; sorts both, and holds a copy of each in memory."""
+    """Return the rows to upsert and the keys to delete. It sorts both, and holds a copy of each in memory."""
     codec = relation.key
     if isinstance(deletes, pa.Array | pa.ChunkedArray):
         deletes = pa.table([deletes], names=list(codec.names)[:1])
@@ -63,14 +63,14 @@ def changed_rows(relation: Updatable, upserts: Any, deletes: Any) -> ChangedRows
 
 
 def _by_key(codec: KeyCodec, batch: pa.RecordBatch) -> tuple[Ints, pa.RecordBatch]:
-    """Return rows in the order of their key64; a NULL key matches nothing, so such rows are no part of R."""
+    """Return rows in key64 order. Rows with a NULL key are left out, because a NULL key matches nothing."""
     keys, valid = codec.encode(batch)
     order = np.flatnonzero(valid)[np.argsort(keys[valid], kind="stable")]
     return keys[order], take_rows(batch, order)
 
 
 def _given(data: Any, relation: Updatable, names: Sequence[str]) -> pa.RecordBatch:
-    """Return rows as one batch of columns ``names``, in the types that they came in; keys must be such as R has."""
+    """Return rows as one batch of the columns ``names``, in their given types. Key types must be comparable to R's."""
     schema = pa.schema([relation.schema.field(name) for name in names])
     if data is None:
         return no_rows(schema)
@@ -82,7 +82,7 @@ def _given(data: Any, relation: Updatable, names: Sequence[str]) -> pa.RecordBat
         )
     for name, kind in zip(relation.key.names, relation.key.types, strict=True):
         if (at := table.schema.get_field_index(name)) < 0:
-            continue  # there are several, which is told below
+            continue  # there are several, which is reported below
         theirs = table.schema.field(at).type
         if pa.types.is_decimal(kind) and pa.types.is_decimal(theirs) and theirs.scale != kind.scale:
             table = table.set_column(
@@ -97,33 +97,33 @@ def _given(data: Any, relation: Updatable, names: Sequence[str]) -> pa.RecordBat
 
 
 def _rescaled(column: pa.ChunkedArray, kind: pa.DataType, *, passed_over: bool) -> pa.ChunkedArray:
-    """Return decimals in R's scale, which Python's values hardly have; those it cannot say are NULL or refused."""
+    """Return decimals in R's scale; decimals from Python rarely have it. Values that do not fit become NULL or raise."""
     wide = pa.decimal256(76, max(kind.scale, column.type.scale))
     cast = column.cast(wide).cast(pa.decimal256(76, kind.scale), safe=False)
     kept = pc.if_else(pc.equal(cast.cast(wide), column.cast(wide)), cast, None)
     if kept.null_count > column.null_count and not passed_over:
         raise RelationBuildError(
-            f"the update has keys of {column.type} with more digits than R's, {kind}; round them, or build R anew"
+            f"the update has keys of {column.type} with more digits than R's, {kind}; round them, or build R again"
         )
     return kept
 
 
 def _as_in_r(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows in R's types, but for dictionaries, which may have more words here than R's can number."""
+    """Return rows in R's types, except for dictionaries, which may have more values here than R's can number."""
     schema, columns = roomy_schema(schema), []
     for column, given, field in zip(batch.columns, batch.schema, schema, strict=True):
         try:
             columns.append(as_type(column, field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise RelationBuildError(
-                f"column {field.name!r} of the update is {given.type}, and not all of its values are such as R has "
-                f"there, {field.type}: {error}; cast it first"
+                f"column {field.name!r} of the update is {given.type}, and not all of its values fit R's type "
+                f"{field.type}: {error}; cast it first"
             ) from error
     return pa.RecordBatch.from_arrays(columns, schema=schema) if columns else batch
 
 
 def check_same_keys(relation: Updatable, these: pa.RecordBatch, those: pa.RecordBatch) -> None:
-    """Raise unless rows of one 64-bit key have one key."""
+    """Raise unless rows with the same key64 have the same key."""
     names = list(relation.key.names)
     if not relation.key.verify(these, names, those.select(names)).all():
         raise RelationBuildError(
@@ -133,7 +133,7 @@ def check_same_keys(relation: Updatable, these: pa.RecordBatch, those: pa.Record
 
 
 def among(keys: Ints, ordered: Ints) -> tuple[Bools, Ints]:
-    """Return which keys are among ``ordered``, and where."""
+    """Return which keys are among ``ordered``, and their positions there."""
     at = np.searchsorted(ordered, keys)
     known = at < ordered.size
     known[known] = ordered[at[known]] == keys[known]

@@ -1,7 +1,7 @@
-"""What holds of every relation that can be updated, whatever was done to it: whose pages are whose.
+"""Invariants of every relation that can be updated: every page belongs to one shard.
 
-Page ids run through all shards, and those past the files belong to whichever shard took them. Each shard is also read
-by itself, by a task of its own, so no page may pass from one to another.
+Page ids continue across shards. A page past the files belongs to the shard that claimed it. Each shard is also read
+separately by its own task, so a page must never move from one shard to another.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def pages_of_shard(relation: Updatable, number: int) -> Ints:
 
 
 def check_relation(relation: Updatable) -> None:
-    """Assert that overlay and indexes are sound, and that each page is one shard's only."""
+    """Assert that overlay and indexes are consistent, and that each page belongs to one shard only."""
     relation.overlay.check()
     if not all(isinstance(index, ClusteredIndex) for index in relation.indexes):
         return

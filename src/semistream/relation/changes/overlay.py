@@ -1,9 +1,9 @@
 """Pages of R that were changed since the files were written, held in memory in place of those on disk.
 
-A page that an update touches is written anew into the overlay, under its own id; what does not fit into it any more
-goes to pages with ids past those of the files. Reading consults the overlay, so whoever reads R sees the update; the
-index tells where keys are now. An overlay never changes: an update makes a new one, which shares the frames, and a
-reader that still has the old one goes on seeing R as it was.
+An update writes each changed page into the overlay, under the same id. Rows that no longer fit go to new pages, with
+ids past those of the files. Every read consults the overlay, so it sees the update; the index says where keys are now.
+An overlay never changes: an update creates a new one, which shares the frames. A reader that has the old overlay
+continues to see R as it was.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _claiming = threading.Lock()
 
 @dataclass(frozen=True)
 class Change:
-    """What an update of R did, for those who hold copies of R's rows or pages."""
+    """What an update of R changed, for holders of copies of R's rows or pages."""
 
     revision: int
-    """`Relation.revision` with the update."""
+    """`Relation.revision` after the update."""
     keys: Ints
-    """key64, ascending, of all keys that were given new rows or removed."""
+    """key64, ascending, of all keys that were upserted or deleted."""
     pages: Ints
-    """Ids, ascending, of the pages whose content is another now."""
+    """Ids, ascending, of the pages whose content has changed."""
 
 
 @dataclass(frozen=True)
@@ -41,20 +41,20 @@ class Overlay:
     Parameters
     ----------
     file_pages
-        Pages in the files; ids from here on exist only in the overlay.
+        Pages in the files. Ids from here on exist only in the overlay.
     page_count
-        Pages in all.
+        Total number of pages.
     ids, slots
-        Which pages are held, ascending, and in which rows of ``frames``.
+        Ids of the changed pages, ascending, and their rows of ``frames``.
     frames
-        Their content. Rows from ``used`` on are free; a row that is no page's any more is dropped when ``frames`` has
-        to grow.
+        Their content. Rows from ``used`` on are free. A row that no page uses any longer is dropped when ``frames``
+        must grow.
     spare
-        For each shard, ids of its pages that have no rows left and no place in the index: the next ones that it uses.
-        A page never passes from shard to shard: each is also read by itself.
+        For each shard, ids of its pages that have no rows and are not in the index. The shard uses these next. A page
+        never moves from shard to shard, because each shard is also read separately.
     claimed
-        How many rows of ``frames`` are taken, by whoever shares them. An overlay that was made of this one and came to
-        nothing, or is yet to be installed, has taken more than ``used``.
+        Number of rows of ``frames`` that are used by all overlays that share them. It exceeds ``used`` if an overlay
+        derived from this one was discarded or is not installed yet.
     """
 
     file_pages: int
@@ -81,17 +81,17 @@ class Overlay:
     def with_pages(self, shard: int, ids: Ints, frames: Bytes, spare: Ints) -> Overlay:
         """Return the overlay in which pages ``ids`` (ascending) of a shard are ``frames``, and ``spare`` have no rows.
 
-        Both share their frames while there is room behind those in use that nobody else has taken.
+        Both overlays share frames while there is free room that no other overlay has claimed.
         """
         stays = ~np.isin(self.ids, ids, assume_unique=True)
         kept_ids, kept_slots = self.ids[stays], self.slots[stays]
         store, used, claimed = self.frames, self.used, self.claimed
-        with _claiming:  # another thread may work an update out of the same overlay
+        with _claiming:  # another thread may prepare an update from the same overlay
             is_room = used + len(frames) <= len(store) and claimed[0] == used
             if is_room:
                 claimed[0] = used + len(frames)
         if not is_room:
-            # half as much again: copying then costs a constant number of copies a page
+            # Grow by half, so that copying costs a constant number of copies per page.
             store = np.empty(((kept_ids.size + len(frames)) * 3 // 2, frames.shape[1]), np.uint8)
             np.take(self.frames, kept_slots, axis=0, out=store[: kept_ids.size])
             kept_slots, used = np.arange(kept_ids.size), kept_ids.size
@@ -107,7 +107,7 @@ class Overlay:
         )
 
     def read(self, device: Device, pages: Ints, frames: Bytes) -> None:
-        """Bring page ``pages[i]`` into ``frames[i]``, from memory if it has changed, from the device otherwise."""
+        """Read page ``pages[i]`` into ``frames[i]``, from memory if it has changed, otherwise from the device."""
         place = np.searchsorted(self.ids, pages)
         changed = np.zeros(pages.size, bool)
         inside = place < self.ids.size
@@ -122,7 +122,7 @@ class Overlay:
         wanted = np.flatnonzero(in_files & ~changed)
         begin, end = int(wanted[0]), int(wanted[-1]) + 1
         if in_files[begin:end].all():
-            # Changed pages in between are read for nothing, which costs less than to break a run for them.
+            # Changed pages within a run are read needlessly, which is cheaper than splitting the run.
             device.read(pages[begin:end], frames[begin:end])
             return
         breaks = np.flatnonzero(np.diff(wanted) != 1) + 1
@@ -130,7 +130,7 @@ class Overlay:
             device.read(pages[run[0] : run[-1] + 1], frames[run[0] : run[-1] + 1])
 
     def check(self) -> None:
-        """Assert that ids are in order, within range, and each has a row of its own."""
+        """Assert that ids are ascending and within range, and that each has its own row."""
         assert np.all(np.diff(self.ids) > 0), "ids are not ascending"
         assert self.ids.size == 0 or (self.ids[0] >= 0 and self.ids[-1] < self.page_count)
         assert np.unique(self.slots).size == self.ids.size, "two pages share a row"

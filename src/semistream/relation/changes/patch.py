@@ -1,4 +1,4 @@
-"""An update of R that is worked out and not yet installed."""
+"""An update of R that is prepared and not yet installed."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ __all__ = ["Patch"]
 
 @dataclass(frozen=True)
 class Patch:
-    """An update that is worked out and not yet installed."""
+    """An update that is prepared and not yet installed."""
 
     of_revision: int
-    """`Relation.revision` that it applies to."""
+    """The `Relation.revision` to which it applies."""
     keys: Ints
     pages: Ints
     overlay: Overlay
     indexes: list[ClusteredIndex]
     page_order: Ints
     index_bytes: int
-    """`Relation.index_bytes` once this is installed."""
+    """`Relation.index_bytes` after the update is installed."""
     row_count: int
     more_rows: tuple[int, ...]
-    """By how many rows each shard grows."""
+    """Number of rows by which each shard grows."""
     unique: bool
     null_keys: int = 0
-    """Rows of the update that were left out because their key is NULL."""
+    """Rows of the update left out because their key is NULL."""
 
     def check_applies_to(self, revision: int) -> None:
-        """Refuse to be installed in another revision of R than it was prepared for."""
+        """Raise if R is at a different revision from the one the update was prepared for."""
         if self.of_revision != revision:
             raise SemistreamError(
                 f"the update was prepared for revision {self.of_revision} of R, which has revision {revision} now; "
@@ -42,10 +42,10 @@ class Patch:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that R holds in memory once this is installed: changed pages, and the index."""
+        """Bytes that R holds in memory after the update is installed: changed pages and the index."""
         return self.overlay.nbytes + self.index_bytes
 
     @property
     def page_count(self) -> int:
-        """Pages of R once this is installed."""
+        """Pages of R after the update is installed."""
         return self.overlay.page_count

@@ -1,8 +1,8 @@
-"""Work out what an update makes of R's pages: rows of changed keys out, new rows in, in key order.
+"""Prepares an update of R's pages: removes the rows of changed keys, and inserts new rows in key order.
 
-Pages with a changed key are unpacked, changed and packed again. Rows of a key that spans pages bind these pages into
-a group; a group is packed anew into its own pages, evenly, so that all keep room, and into more pages only if its rows
-do not fit. Pages that keep room for this are what the fill factor of a relation is for (SSIJ §IV-E).
+Pages with a changed key are unpacked, changed and packed again. A key that spans pages binds these pages into a group.
+A group is packed evenly into its own pages, so that all of them keep free room. It gets more pages only if its rows do
+not fit. The fill factor of a relation exists to leave this room (SSIJ §IV-E).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["prepare"]
 
 
 class _Shard(NamedTuple):
-    """What becomes of one shard."""
+    """One shard after the update."""
 
     now: ClusteredIndex
     ids: Ints
@@ -49,13 +49,14 @@ class _Shard(NamedTuple):
 
 
 def prepare(relation: Updatable, before: State, upserts: Any, deletes: Any) -> Patch:
-    """Work an update out; see `Relation.apply`. R itself is only read, as it was ``before``.
+    """Prepare an update; see `Relation.apply`. R itself is only read, in its state ``before``.
 
-    Reads each page with a changed key once, and holds it twice while it is packed; copies indexes of changed shards.
+    It reads each page with a changed key once, and holds it twice while it is packed. It copies the indexes of changed
+    shards.
     """
     if not relation.clustered:
         raise UnsupportedJoinError(
-            "a relation that is not clustered cannot be updated in place; build it anew, or with clustered=True"
+            "a relation that is not clustered cannot be updated in place; build it again, or with clustered=True"
         )
     changes = changed_rows(relation, upserts, deletes)
     indexes = [index for index in before.indexes if isinstance(index, ClusteredIndex)]
@@ -87,7 +88,7 @@ def prepare(relation: Updatable, before: State, upserts: Any, deletes: Any) -> P
 
 
 def _homes(relation: Updatable, keys: Ints) -> NDArray[np.int32]:
-    """Return the open shard of each key; one that is not open cannot be updated."""
+    """Return the open shard of each key; raise if a shard is not open, because it cannot be updated."""
     homes = relation.home(keys)
     if homes.size and homes.min() < 0:
         raise RelationBuildError(
@@ -100,7 +101,7 @@ def _homes(relation: Updatable, keys: Ints) -> NDArray[np.int32]:
 def _patch_shard(
     relation: Updatable, overlay: Overlay, number: int, index: ClusteredIndex, changes: ChangedRows
 ) -> _Shard:
-    """Write anew all pages of a shard that hold, or are to hold, rows of the changed keys."""
+    """Rewrite all pages of a shard that hold, or will hold, rows of the changed keys."""
     ids = np.arange(index.first.size) + relation.shard_bases[number] if index.ids is None else index.ids
     begin, count = index.between(changes.keys, changes.keys)
     touched, group_of = groups_of_pages(begin, count, ids.size)
@@ -113,12 +114,12 @@ def _patch_shard(
     if not relation.key.exact and dead.any():
         dead[dead] = _true_keys(relation, frames, keys[dead], starts[dead], changes)
     new_rows = changes.rows.select(relation.codec.schema.names)
-    encoded = RowCodec(new_rows.schema).encode(new_rows)  # in roomy types, of which a row has the same bytes
+    encoded = RowCodec(new_rows.schema).encode(new_rows)  # in roomy types, whose rows have the same bytes
     _check_width(relation, encoded.lengths)
     place = np.minimum(begin, max(ids.size - 1, 0))[np.searchsorted(changes.keys, changes.row_keys)]
     row_group = group_of[np.searchsorted(touched, place)] if touched.size else np.zeros(place.size, np.int64)
     groups = int(group_of[-1]) + 1 if group_of.size else int(place.size > 0)
-    # a group that only holds keys to be deleted which R does not have stays as it is
+    # A group is unchanged if it is only touched by deletes of keys that R does not contain.
     active = np.bincount(np.concatenate([group[dead], row_group]), minlength=groups) > 0
     live = ~dead & active[group]
 
@@ -159,7 +160,7 @@ def _patch_shard(
 
 
 def _true_keys(relation: Updatable, frames: Bytes, keys: Ints, starts: Ints, changes: ChangedRows) -> Bools:
-    """Say which rows have a changed key by more than its hash; another key must not be in a new one's way."""
+    """Return which rows truly have a changed key, not only its hash. Raise if a new key collides with another key."""
     stored = RowCodec(roomy_schema(relation.codec.schema)).decode(frames.reshape(-1), starts)
     renewed, at = among(keys, changes.row_keys)
     check_same_keys(relation, take_rows(changes.rows, at[renewed]), keep_rows(stored, renewed))
@@ -176,5 +177,5 @@ def _check_width(relation: Updatable, lengths: Ints) -> None:
     if longest > most:
         raise RelationBuildError(
             f"a row of the update takes {longest:,} bytes, and a page holds rows up to {most:,} bytes; "
-            "build the relation anew with a larger page_size"
+            "build the relation again with a larger page_size"
         )

@@ -1,8 +1,7 @@
-"""Pages packed anew: which pages change together, how rows are spread over them, which ids and index entries they get.
+"""Repacking of pages: which pages change together, how rows are spread over them, and their ids and index entries.
 
-Rows of a key that spans pages bind these pages into a group. All here works on arrays of keys, flags and ids; pages
-themselves are not touched. Each function takes time in proportion to the pages and rows given, `splice_index` also to
-the pages of the shard.
+A key that spans pages binds these pages into a group. Everything here works on arrays of keys, flags and ids, not on
+pages. Each function takes time proportional to the pages and rows given; `splice_index` also to the pages of the shard.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ __all__ = [
 
 
 def groups_of_pages(begin: Ints, count: Ints, pages: int) -> tuple[Ints, Ints]:
-    """Return the pages (positions) that changed keys touch, ascending, and the group of each."""
+    """Return the positions of the pages that changed keys touch, ascending, and the group of each."""
     if pages == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     home = np.minimum(begin, pages - 1)
@@ -34,14 +33,14 @@ def groups_of_pages(begin: Ints, count: Ints, pages: int) -> tuple[Ints, Ints]:
     within = np.arange(more.size) - np.repeat(
         np.cumsum(np.maximum(count - 1, 0)) - np.maximum(count - 1, 0), np.maximum(count - 1, 0)
     )
-    linked = np.unique(more + within)  # pages that a changed key enters from the page before
+    linked = np.unique(more + within)  # pages into which a changed key continues from the previous page
     touched = np.union1d(home, linked)
     return touched, np.cumsum(~np.isin(touched, linked, assume_unique=True)) - 1
 
 
 @kernel
 def _pages_for(lengths: Ints, begin: int, end: int, room: int) -> int:
-    """Return how many pages rows of varying length need when ``room`` bytes of each are used."""
+    """Return how many pages rows of varying length need if ``room`` bytes of each page are used."""
     pages, used = 0, 0
     for i in range(begin, end):
         if pages == 0 or HEADER + 7 + used + lengths[i] + 13 > room:
@@ -53,9 +52,9 @@ def _pages_for(lengths: Ints, begin: int, end: int, room: int) -> int:
 
 @kernel
 def spread_rows(lengths: Ints, bounds: Ints, pages: Ints, frame_bytes: int, stride: int) -> tuple[Ints, Ints]:
-    """Spread the rows of each group evenly over its pages, or over as few more as they need.
+    """Spread the rows of each group evenly over its pages, or over the fewest additional pages that they need.
 
-    Returns the first row of each page, closed by the number of rows, and the number of pages of each group.
+    Returns the first row of each page followed by the number of rows, and the number of pages of each group.
     """
     breaks = np.empty(lengths.size + 1, np.int64)
     counts = np.zeros(pages.size, np.int64)
@@ -94,7 +93,7 @@ def spread_rows(lengths: Ints, bounds: Ints, pages: Ints, frame_bytes: int, stri
 
 
 def ends_of_runs(keys: Ints) -> Bytes:
-    """Return FIRST and LAST of rows in key order that are all there are of their keys."""
+    """Return the FIRST and LAST flags of rows in key order, which include all rows of their keys."""
     starts = np.ones(keys.size, bool)
     np.not_equal(keys[1:], keys[:-1], out=starts[1:])
     ends = np.append(starts[1:], True)[: keys.size]
@@ -115,7 +114,7 @@ def set_whole(keys: Ints, groups: Ints, flags: Bytes, breaks: Ints) -> None:
 
 
 def row_lengths(data: Bytes, starts: Ints, stride: int) -> Ints:
-    """Return the bytes of rows: ``stride`` if it is set, otherwise what each says in its first four bytes."""
+    """Return the bytes of rows: ``stride`` if it is not 0, otherwise the number in each row's first four bytes."""
     if stride:
         return np.full(starts.size, stride, np.int64)
     words = np.empty((starts.size, 4), np.uint8)
@@ -129,8 +128,8 @@ def assign_ids(
 ) -> tuple[Ints, Ints]:
     """Return the id of each new page, group after group, and the ids that are left over.
 
-    A group keeps its ids as far as it needs them; more come from pages without rows, ``spare`` of the same shard, then
-    from past the end.
+    A group keeps the ids that it needs. Additional ids come first from ``spare``, pages of the same shard without
+    rows, then from past the end.
     """
     rank = np.arange(group_of.size) - np.searchsorted(group_of, group_of)
     mine = active[group_of] if group_of.size else np.empty(0, bool)
@@ -161,7 +160,7 @@ def splice_index(
     last_key: int,
     base: int,
 ) -> ClusteredIndex:
-    """Return the index with the pages of active groups replaced by their new ones."""
+    """Return the index with the pages of active groups replaced by their new pages."""
     if ids.size == 0:
         return ClusteredIndex(first, continues, last_key, new_ids)
     counts = np.ones(ids.size, np.int64)

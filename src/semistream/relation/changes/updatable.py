@@ -1,4 +1,4 @@
-"""What an update needs to know of R; `Relation` is one."""
+"""The interface of R that updates use. `Relation` implements it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["State", "Updatable"]
 
 
 class State(NamedTuple):
-    """What updates change of R, all of one revision: another may be installed while one is worked out."""
+    """The part of R that updates change, at one revision. Another update may be installed while one is prepared."""
 
     revision: int
     indexes: list[Index]
@@ -30,7 +30,7 @@ class State(NamedTuple):
 
 
 class Updatable(Protocol):
-    """R as an update sees it: what its rows and pages are like, and where they are. It is only read."""
+    """R as an update sees it: the format of its rows and pages, and where they are. It is only read."""
 
     schema: pa.Schema
     key: KeyCodec
@@ -50,7 +50,7 @@ class Updatable(Protocol):
 
     @property
     def map_bytes(self) -> int:
-        """Bytes that tell where pages are which older versions have moved."""
+        """Bytes of the map of pages that updates have moved."""
         ...
 
     def home(self, keys: Ints) -> NDArray[np.int32]:
@@ -58,5 +58,5 @@ class Updatable(Protocol):
         ...
 
     def frames(self, count: int) -> Bytes:
-        """Return room for pages."""
+        """Return frames for pages."""
         ...

@@ -1,13 +1,13 @@
-"""How an update of R is agreed on by all who hold copies of its rows or pages: first all are asked, then all are told.
+"""The two-phase protocol by which all holders of copies of R's rows or pages agree to an update.
 
 ::
 
-    install(patch)   ask every listener:  prepare_update(patch) -> Agreement      any may refuse by raising:
-                                                                                  those who agreed cancel()
+    install(patch)   ask every listener:     prepare_update(patch) -> Agreement   any may refuse by raising:
+                                                                                  the others then cancel()
                      R is changed
-                     tell every listener: agreement.commit(change)
+                     notify every listener:  agreement.commit(change)
 
-Whatever a listener needs for the update it takes when it is asked, memory above all, so that being told cannot fail.
+A listener acquires everything it needs for the update, above all memory, when it is asked. So `commit` cannot fail.
 """
 
 from __future__ import annotations
@@ -25,64 +25,65 @@ __all__ = ["Agreement", "Listener", "ask_all", "cancelled_unless_done", "tell_al
 
 
 class Agreement(Protocol):
-    """A listener's consent to one update: it is committed or cancelled."""
+    """A listener's consent to one update. It is then committed or cancelled."""
 
     def commit(self, change: Change) -> None:
         """The update is installed: forget copies of what has changed. Must not fail."""
         ...
 
     def cancel(self) -> None:
-        """The update is given up, since another listener refused: give back what was taken for it."""
+        """The update is abandoned, because another listener refused: release what was acquired for it."""
         ...
 
     def failed(self, error: BaseException) -> None:
-        """`commit` or `cancel` raised all the same: let nobody be served from what may be stale."""
+        """`commit` or `cancel` raised nevertheless: serve nothing from copies that may be stale."""
         ...
 
 
 class Listener(Protocol):
-    """Someone who holds copies of R, asked and told of updates by `Relation.install`."""
+    """A holder of copies of R. `Relation.install` asks it before updates and notifies it afterwards."""
 
     def prepare_update(self, patch: Patch) -> Agreement:
         """Agree to an update, or raise to refuse it.
 
-        Either way no row may be lost or doubled if it is given up. Who raises must be as before.
+        In both cases, no row may be lost or duplicated if the update is abandoned. A listener that raises must be
+        unchanged.
         """
         ...
 
 
 def ask_all(listeners: Iterable[Listener], patch: Patch) -> list[Agreement]:
-    """Return the consent of all, or raise the first refusal; then those asked before are as they were."""
+    """Return the agreements of all listeners, or cancel those given and raise the first refusal."""
     agreements: list[Agreement] = []
     with cancelled_unless_done(agreements):
         for listener in listeners:
-            agreements.append(listener.prepare_update(patch))  # noqa: PERF401 -- what there is before a refusal counts
+            agreements.append(listener.prepare_update(patch))  # noqa: PERF401 -- a refusal needs the agreements so far
     return agreements
 
 
 @contextmanager
 def cancelled_unless_done(agreements: Sequence[Agreement]) -> Iterator[None]:
-    """Cancel agreements, the last first, if what is done meanwhile raises."""
+    """Cancel agreements, last first, if the body raises."""
     try:
         yield
     except BaseException:
         for agreement in reversed(agreements):
             try:
                 agreement.cancel()
-            except Exception as error:  # the refusal is what the caller must hear of
+            except Exception as error:  # the caller must see the refusal
                 agreement.failed(error)
         raise
 
 
 def tell_all(agreements: Iterable[Agreement], change: Change) -> None:
-    """Tell all that the update is installed, whatever becomes of some."""
+    """Notify all that the update is installed, even if some of them fail."""
     stopped: BaseException | None = None
     for agreement in agreements:
         try:
             agreement.commit(change)
         except Exception as error:
             agreement.failed(error)
-        except BaseException as error:  # an interrupt: the others must hear of the update first
+        except BaseException as error:  # an interrupt: the others must be notified first
             agreement.failed(error)
             stopped = error
     if stopped is not None:

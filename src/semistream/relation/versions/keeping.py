@@ -35,7 +35,7 @@ def kept_because(
         if following == 0:
             reasons[number] = "it is the newest"
         elif number in keep:
-            reasons[number] = "keep lists it"
+            reasons[number] = "--keep lists it"
         elif number in pinned:
             reasons[number] = f"a micro-batch of query {pinned[number]} read it, and may be replayed"
         elif floors and number >= min(floors):
