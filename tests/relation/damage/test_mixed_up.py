@@ -54,8 +54,14 @@ def exchanged(order: Ints) -> Ints:
 
 DAMAGE: dict[str, tuple[Callable[[Path, tuple[ShardFiles, ...]], tuple[ShardFiles, ...]], str]] = {
     "shards": (lambda _, shards: shards[::-1], "keys of other shards"),
-    "order": (lambda path, shards: (rewritten(path, shards[0], exchanged), shards[1]), "begin before the page before"),
-    "lost": (lambda path, shards: (shards[0], rewritten(path, shards[1], lambda order: order[:-1])), "does not know"),
+    "order": (
+        lambda path, shards: (rewritten(path, shards[0], exchanged), shards[1]),
+        "begin before the previous page",
+    ),
+    "lost": (
+        lambda path, shards: (shards[0], rewritten(path, shards[1], lambda order: order[:-1])),
+        "not in its index",
+    ),
     "rows": (
         lambda _, shards: (
             dataclasses.replace(shards[0], rows=shards[0].rows - 1),
@@ -65,7 +71,7 @@ DAMAGE: dict[str, tuple[Callable[[Path, tuple[ShardFiles, ...]], tuple[ShardFile
     ),
     "last key": (
         lambda _, shards: (dataclasses.replace(shards[0], last_key=shards[0].last_key - 1), shards[1]),
-        "after the last one",
+        "after the last key",
     ),
 }
 

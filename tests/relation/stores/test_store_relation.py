@@ -180,7 +180,7 @@ def test_what_is_wrong_is_said_with_the_remedy(s3: S3Server, monkeypatch: pytest
     Relation.build(master(300), R, key="id").close()
     with pytest.raises(NotARelationError, match="no relation at s3://bucket/nothing"):
         Relation.open("s3://bucket/nothing")
-    with pytest.raises(StorageError, match="no such bucket; make it"):
+    with pytest.raises(StorageError, match="no such bucket; create it"):
         Relation.open("s3://elsewhere/r")
     s3.forbidden = "PUT"
     with pytest.raises(StorageError, match=r"does not permit it.*credentials"):

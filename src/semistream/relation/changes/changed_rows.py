@@ -97,7 +97,7 @@ def _given(data: Any, relation: Updatable, names: Sequence[str]) -> pa.RecordBat
 
 
 def _rescaled(column: pa.ChunkedArray, kind: pa.DataType, *, passed_over: bool) -> pa.ChunkedArray:
-    """Return decimals in R's scale; decimals from Python rarely have it. Values that do not fit become NULL or raise."""
+    """Return decimals in R's scale, which decimals from Python rarely have. Others become NULL or raise an error."""
     wide = pa.decimal256(76, max(kind.scale, column.type.scale))
     cast = column.cast(wide).cast(pa.decimal256(76, kind.scale), safe=False)
     kept = pc.if_else(pc.equal(cast.cast(wide), column.cast(wide)), cast, None)

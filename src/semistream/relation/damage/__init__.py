@@ -1,1 +1,1 @@
-"""Damage: how it is found, and how it is mended."""
+"""Damage: how it is found and repaired."""

@@ -1,7 +1,7 @@
-"""Whether each shard has its own keys, in order and all of them: what no checksum of a page or file can tell.
+"""Checks that each shard has all of its own keys, in order. No checksum of a page or file can show this.
 
-Updates of several shards by earlier releases could leave sound pages with rows of another shard, pages that the index
-does not know, and keys out of order. Pages are seen in any order, each once; what they say is then put together.
+Updates of several shards by earlier releases could leave intact pages with rows of another shard, pages that are not
+in the index, and keys out of order. Pages are checked in any order, each once; the results are then combined.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ __all__ = ["KeyOrder"]
 
 
 class KeyOrder:
-    """What the pages of an open relation say about its keys.
+    """Collects the keys of the pages of an open relation.
 
     Parameters
     ----------
     relation
-        As it was opened, without updates in memory.
+        A relation as opened, without updates in memory.
     """
 
     def __init__(self, relation: OpenRelation) -> None:
@@ -35,7 +35,7 @@ class KeyOrder:
         self._foreign, self._disorder = np.zeros(self._rows.size, bool), np.zeros(self._rows.size, bool)
 
     def see(self, pages: Ints, frames: Bytes) -> None:
-        """Take in pages that were read."""
+        """Record pages that were read."""
         relation, rows = self._relation, page_rows(frames)
         keys, _, _ = page_keys(frames, relation.layout.stride)
         self._rows[pages] = rows
@@ -53,14 +53,14 @@ class KeyOrder:
             self._disorder[pages[np.unique(place[falls])]] = True
 
     def faults(self) -> Iterator[str]:
-        """Yield what is wrong with the shards, all of whose pages were seen."""
+        """Yield what is wrong with the shards, after all of their pages were recorded."""
         relation = self._relation
         stored = [] if relation.manifest is None else [shard.rows for shard in relation.manifest.shards]
         for at, number in enumerate(relation.open_shards):
             expected = stored[number] if stored else None
             for what in self._of_shard(at, expected):
                 yield (
-                    f"shard {number} of {relation.path} {what}: rows may be lost, which to compact it would make "
+                    f"shard {number} of {relation.path} {what}: rows may be lost, and compacting would make that "
                     "permanent; give the data to semistream repair --from, or build the relation again"
                 )
 
@@ -82,11 +82,11 @@ class KeyOrder:
         if np.unique(order).size < order.size:
             yield f"has {order.size - np.unique(order).size:,} pages twice in its index"
         if lost := int(np.count_nonzero(self._rows[np.setdiff1d(own, order)])):
-            yield f"has {lost:,} pages with rows that its index does not know"
+            yield f"has {lost:,} pages with rows that are not in its index"
         order = order[self._rows[order] > 0]
         if wrong := int(np.count_nonzero(self._disorder[order])):
             yield f"has {wrong:,} pages whose keys are out of order"
         if wrong := int(np.count_nonzero(self._first[order[1:]] < self._last[order[:-1]])):
-            yield f"has {wrong:,} pages whose keys begin before the page before them ends"
+            yield f"has {wrong:,} pages whose keys begin before the previous page ends"
         if order.size and self._last[order].max() > index.last_key:
-            yield "has keys after the last one that the manifest names"
+            yield "has keys after the last key in the manifest"

@@ -1,12 +1,13 @@
-"""Repair a relation in its place: from what remains of it, from a copy of it, or from the data it was built of.
+"""Repairs a relation in place: from what remains of it, from a copy, or from the data it was built from.
 
-Manifests first, which say what there should be; then of each shard the files of pages, its map, its index, its leaves;
-and last pages that only the data can give back. Whatever is written is proved first, by a checksum or by all that is
-known of it, and nothing sound is written over or cut off. What cannot be repaired is left as it is, and said. A newest
-version whose files are sound and whose keys are mixed up is followed by a new one, from the data.
+Manifests are repaired first, because they list what should exist. Then, for each shard, the files of pages, the map,
+the index and the leaves are repaired. Last are pages that only the data can restore. Everything is verified before it
+is written, by a checksum or by all that is known of it. Nothing intact is overwritten or truncated. Damage that cannot
+be repaired is left unchanged and reported. If the files of the newest version are intact but its keys are mixed up, a
+new version is built from the data.
 
-Files keep their names, so all versions that share a page have it back, those that a query is pinned to among them, and
-only bytes that could not be read anyway are written over: a crash leaves nothing worse than it was.
+Files keep their names, so a repaired page is restored in all versions that share it, including versions that a query
+is pinned to. Only unreadable bytes are overwritten, so a crash never makes the damage worse.
 """
 
 from __future__ import annotations
@@ -49,21 +50,21 @@ def repair(
     Parameters
     ----------
     path
-        The relation. Queries may go on reading it.
+        The relation. Queries may continue to read it.
     source
-        Returns R's rows as they are in the newest version, such as a reader of the table it was built from. Called if
-        needed, and once for each version that shares no damaged page with a newer one.
+        Returns R's rows as in the newest version, such as a reader of the table it was built from. It is called only
+        if needed, once for each version with damaged pages that no newer version shares.
     copy
-        Another relation with files of the same names, such as a backup: its pages are taken first.
+        Another relation with files of the same names, such as a backup. Its pages are used first.
     trust
-        Take the source's rows also for a page whose checksum they do not match, if only keys and counts are right: the
-        checksum itself may be what was damaged, or a value may have changed since. A page of zeros has no
-        checksum left, and is taken so anyway.
+        Use the source's rows for a page even if they do not match its checksum, as long as keys and counts match. The
+        checksum itself may be damaged, or a value may have changed since. A page of zeros has no checksum, and is
+        restored this way in any case.
 
     Raises
     ------
     RepairError
-        Something is still damaged, and what is said; what could be repaired has been, and is its ``repaired``.
+        Something is still damaged, as the message says. The rest was repaired and is listed in its ``repaired``.
 
     Examples
     --------
@@ -93,7 +94,7 @@ def repair(
 
 
 def _at(place: Place, here: Path, one: Repaired) -> Repaired:
-    """Say what was repaired by the place where it is, not the one where it was done."""
+    """Return the repair with the file's place in the relation, not in the directory in which it was repaired."""
     return dataclasses.replace(one, file=one.file.replace(str(here), str(place)))
 
 
@@ -101,7 +102,7 @@ def _repaired(path: Path, source: Source | None, copy: Path | None, trust: bool)
     """Repair a relation in a directory."""
     numbers = manifests.versions(path) or (manifests.versions(copy) if copy is not None else [])
     if not numbers:
-        manifests.load(path)  # says why this is not a relation
+        manifests.load(path)  # raises the reason why this is not a relation
     repaired: list[Repaired] = []
     failures: list[RepairError] = []
     seen: set[ShardFiles] = set()
@@ -116,7 +117,7 @@ def _repaired(path: Path, source: Source | None, copy: Path | None, trust: bool)
                 continue
             manifest = manifests.load(path, number)
             newest = manifest if number == numbers[-1] else newest
-            # unchanged since the version that was looked at before: those that are seen
+            # Skip shards that are unchanged in a newer version, which was checked before.
             shards = [at for at, shard in enumerate(manifest.shards) if shard not in seen]
             seen.update(manifest.shards)
             wanting = [
@@ -134,7 +135,7 @@ def _repaired(path: Path, source: Source | None, copy: Path | None, trust: bool)
             cut_back(file, what)
     if source is not None and newest is not None and mixed_up(path, newest) is not None:
         repaired.append(version_from_data(path, newest, source))
-        # what such versions have lost nothing can give back, and none of them is the newest any more
+        # Rows that such versions lost cannot be restored, but none of them is the newest version any longer.
         failures = [failure for failure in failures if not isinstance(failure, MixedUpError)]
     if failures:
         raise _summary(failures, repaired)
@@ -151,14 +152,14 @@ def _repair_shard(
     failures: list[RepairError],
     grown: dict[Path, Grown],
 ) -> bool:
-    """Repair one shard as far as it goes; return whether pages of it can still be made of the data."""
+    """Repair one shard as far as possible; return whether the data can still restore some of its pages."""
     shard, width = manifest.shards[number], manifest.page_bytes
     failed = len(failures)
 
     def attempt(work: Iterator[Repaired]) -> bool:
         try:
             repaired.extend(work)
-        except (RepairError, NotARelationError) as error:  # the latter if another file is needed, and damaged too
+        except (RepairError, NotARelationError) as error:  # the latter if another file is needed and is damaged too
             failures.append(error if isinstance(error, MixedUpError) else RepairError(str(error)))
             return False
         return True
@@ -166,7 +167,7 @@ def _repair_shard(
     left: dict[str, list[int]] = {name: [] for name, _ in shard.page_files}
     sized = set()
     for name, pages in shard.page_files:
-        # leaves are made of pages; pages come from the copy or the data
+        # Leaves can be rebuilt from pages; pages come from the copy or the data.
         may_grow = copy is not None or (has_source and manifest.clustered) or name == shard.leaves_file
         if attempt(repair_size(path, manifest, shard, name, pages, may_grow=may_grow, grown=grown)):
             sized.add(name)

@@ -1,8 +1,8 @@
-"""Repair of one file of a relation from what remains of it, from the shard's other files, or from a copy.
+"""Repairs one file of a relation from what remains of it, from the shard's other files, or from a copy.
 
-Nothing is written that is not proved: a page or file has the checksum that it carries, and that binds it to its name
-and place. A single flipped bit is found by trying; every other damage needs the same file of a copy, or, for an index
-and for leaves, the pages that they are of.
+Nothing is written that is not verified: a page or file must match its checksum, which binds it to its name and place.
+A single flipped bit is found by trying all bits. All other damage needs the same file of a copy. An index and leaves
+can also be rebuilt from their pages.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ __all__ = ["repair_index", "repair_leaves", "repair_manifest", "repair_map", "re
 _CHUNK_BYTES = 8 << 20
 _TRIED_BYTES = 1 << 16
 _VAIN_TRIES = 16
-"""After so many pages of a file that had more wrong than a bit no further one is tried: each takes a while."""
+"""Pages of a file with more than one wrong bit after which no further page is tried for a flipped bit: it is slow."""
 
 
 def repair_manifest(path: Path, number: int, copy: Path | None) -> Iterator[Repaired]:
-    """Make the manifest of a version whole, or raise `RepairError`."""
+    """Repair the manifest of a version, or raise `RepairError`."""
     try:
         manifests.load(path, number)
         return
@@ -52,7 +52,7 @@ def repair_manifest(path: Path, number: int, copy: Path | None) -> Iterator[Repa
     if content is None:
         why = str(damage).split("; run semistream repair")[0]
         raise RepairError(
-            f"{why}, and more is wrong than one bit; give a copy of the relation, or open another version"
+            f"{why}, and more than one bit is wrong; give a copy of the relation, or open another version"
         )
     manifest = manifests.Manifest.from_json(content, file, number)
     _replace(file, content)
@@ -60,7 +60,7 @@ def repair_manifest(path: Path, number: int, copy: Path | None) -> Iterator[Repa
 
 
 def _copied_manifest(path: Path, number: int, copy: Path) -> bytes | None:
-    """Return a copy's manifest, if it is one of this relation: names of files have a random part."""
+    """Return a copy's manifest if it belongs to this relation, which the random part of file names shows."""
     try:
         manifest = manifests.load(copy, number)
     except NotARelationError:
@@ -73,7 +73,7 @@ def _copied_manifest(path: Path, number: int, copy: Path) -> bytes | None:
 def repair_pages(
     path: Path, name: str, pages: int, width: int, seed: int, copy: Path | None, left: list[int]
 ) -> Iterator[Repaired]:
-    """Look through a file of pages; mend what can be, and put the numbers of the others into ``left``."""
+    """Check a file of pages, repair what is possible, and append the numbers of the other bad pages to ``left``."""
     step = max(1, _CHUNK_BYTES // width)
     vain = 0
     with open(path / name, "rb") as file:
@@ -106,7 +106,7 @@ def _unflipped(page: Bytes, number: int, seed: int) -> Bytes | None:
 
 
 def _page_of(copy: Path | None, name: str, page: int, width: int, seed: int) -> Bytes | None:
-    """Return a page of the copy's file of the same name, if it is sound."""
+    """Return a page of the copy's file of the same name, if it is intact."""
     if copy is None:
         return None
     try:
@@ -119,7 +119,7 @@ def _page_of(copy: Path | None, name: str, page: int, width: int, seed: int) -> 
 
 
 def repair_map(path: Path, shard: ShardFiles, copy: Path | None) -> Iterator[Repaired]:
-    """Make a shard's page map whole, or raise `RepairError`."""
+    """Repair a shard's page map, or raise `RepairError`."""
     if shard.map_file is None:
         return
     try:
@@ -137,7 +137,7 @@ def repair_map(path: Path, shard: ShardFiles, copy: Path | None) -> Iterator[Rep
             pass
     if content is None:
         kind = MixedUpError if isinstance(damage, MixedUpMapError) else RepairError
-        raise kind(f"{damage}; what updates have moved where is known to no other file: give a copy")
+        raise kind(f"{damage}; no other file knows where updates have moved pages: give a copy")
     _replace(file, content)
     yield Repaired(str(file), -1, shard.rows, proof)
 
@@ -145,7 +145,7 @@ def repair_map(path: Path, shard: ShardFiles, copy: Path | None) -> Iterator[Rep
 def repair_index(
     path: Path, shard: ShardFiles, page_bytes: int, copy: Path | None, *, pages_are_sound: bool
 ) -> Iterator[Repaired]:
-    """Make a shard's index whole, or raise `RepairError`."""
+    """Repair a shard's index, or raise `RepairError`."""
     file, bound = path / shard.index_file, shard.index_file not in shard.unbound
     try:
         load_index(file, shard.index_entries, bound=bound)
@@ -161,7 +161,7 @@ def repair_index(
             pass
     if content is None:
         if not pages_are_sound:
-            raise RepairError(f"{damage}; pages are damaged, and so is the index that says what keys they had: give a "
+            raise RepairError(f"{damage}; pages are damaged, and so is the index, which knows their keys: give a "
                               "copy of the relation that has the files")  # fmt: skip
         first, continues = _fences(path, shard, page_bytes)
         content, proof = index_to_bytes(shard.index_file, first, continues, bound=bound), "pages"
@@ -170,7 +170,7 @@ def repair_index(
 
 
 def _fences(path: Path, shard: ShardFiles, page_bytes: int) -> tuple[Ints, NDArray[np.bool_]]:
-    """Return first keys, and which go on from the page before, as sound pages have them."""
+    """Return the first keys of intact pages, and which of them continue from the previous page."""
     if shard.leaves_file is not None:
         keys, pages = _keys_of_pages(path, shard, page_bytes)
         _, first, continues = pack_leaves(keys, pages, page_bytes)
@@ -190,14 +190,14 @@ def _fences(path: Path, shard: ShardFiles, page_bytes: int) -> tuple[Ints, NDArr
             first[at] = frame[HEADER : HEADER + 8].view(np.int64)[0] if rows else EMPTY_KEY
             continues[at] = rows > 0 and not frame[HEADER + 8 * rows] & FIRST
     if first.size != shard.index_entries or np.any(first[1:] < first[:-1]):
-        raise RepairError(f"the pages of {path / shard.pages_file} are sound, and not those that the manifest says")
+        raise RepairError(f"the pages of {path / shard.pages_file} are intact, but do not match the manifest")
     return first, continues
 
 
 def repair_leaves(
     path: Path, shard: ShardFiles, page_bytes: int, left: list[int], *, pages_are_sound: bool
 ) -> Iterator[Repaired]:
-    """Make damaged leaves of sound pages; they must agree with all leaves that are sound, and with the index."""
+    """Rebuild damaged leaves from intact pages. They must match all intact leaves and the index."""
     assert shard.leaves_file is not None
     file = path / shard.leaves_file
     if not pages_are_sound:
@@ -213,14 +213,14 @@ def repair_leaves(
         old_first, old_continues = load_index(path / shard.index_file, shard.index_entries, bound=bound)
         agree = np.array_equal(first, old_first) and np.array_equal(continues, old_continues)
     if not agree:
-        raise RepairError(f"the pages make other leaves than {file} has; give a copy of the relation")
+        raise RepairError(f"leaves built from the pages differ from {file}; give a copy of the relation")
     for page in left:
         write_page(file, page, frames[page : page + 1])
         yield Repaired(str(file), page, int(page_rows(frames[page : page + 1])[0]), "pages")
 
 
 def _keys_of_pages(path: Path, shard: ShardFiles, page_bytes: int) -> tuple[Ints, Ints]:
-    """Return the keys and pages that the leaves of a scattered shard have, in key order."""
+    """Return the keys and pages that the leaves of a scattered shard list, in key order."""
     frames = _mapped(path / shard.pages_file, shard.pages, page_bytes)
     step = max(1, _CHUNK_BYTES // page_bytes)
     keys, pages = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -242,7 +242,7 @@ def _mapped(file: Path, pages: int, page_bytes: int) -> Bytes:
 
 
 def write_page(file: Path, page: int, frame: Bytes) -> None:
-    """Write a page over what is in its place."""
+    """Overwrite a page."""
     with files.edit(file) as opened:
         opened.seek(page * frame.shape[1])
         opened.write(frame.tobytes())

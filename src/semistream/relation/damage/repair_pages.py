@@ -1,4 +1,4 @@
-"""One damaged page, made anew of the rows that belong there."""
+"""Rebuilds one damaged page from the rows that belong to it."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ __all__ = ["DamagedShard", "MixedUpError", "RepairError", "Repaired", "packed_pa
 
 @dataclass(frozen=True)
 class Repaired:
-    """A page that is whole again, or (page -1) a whole file."""
+    """A page that was repaired, or (page -1) a whole file."""
 
     file: str
     page: int
     rows: int
     proof: str
-    """What shows it is right: ``checksum``, ``copy``, ``pages``, ``keys and counts``; of a new version ``data``."""
+    """What verifies it: ``checksum``, ``copy``, ``pages``, ``keys and counts``; for a new version ``data``."""
 
 
 class RepairError(SemistreamError):
-    """Damage that cannot be made good with what was given."""
+    """Damage that cannot be repaired with what was given."""
 
     repaired: Sequence[Repaired] = ()
-    """What could be repaired, and has been."""
+    """What was repaired."""
 
 
 class MixedUpError(RepairError):
-    """A version that was written wrong: no file can give back what it has lost."""
+    """A version that was written wrongly: no file can restore what it has lost."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ class DamagedShard:
     good_rows: int
     keys: list[Ints] = field(default_factory=list)
     rows: list[pa.RecordBatch] = field(default_factory=list)
-    """What the source has for those pages."""
+    """The source's rows for these pages."""
 
     @property
     def index(self) -> ClusteredIndex:
@@ -76,7 +76,7 @@ class DamagedShard:
 def packed_page(
     shard: DamagedShard, at: int | None, keys: Ints, batch: pa.RecordBatch, file: Path, local: int
 ) -> Bytes:
-    """Return the page at a place of the index, with the rows that belong there."""
+    """Return the page at a position of the index, with the rows that belong to it."""
     relation, index = shard.relation, shard.index
     layout = relation.layout
     if at is None:  # a page that an update emptied
@@ -89,7 +89,7 @@ def packed_page(
     begin = int(np.searchsorted(keys, low, "left"))
     end = keys.size if high is None else int(np.searchsorted(keys, high, "right" if ends_after else "left"))
     keys, batch = keys[begin:end], batch.slice(begin, end - begin)
-    codec = RowCodec(roomy_schema(relation.codec.schema))  # of which a row has the same bytes
+    codec = RowCodec(roomy_schema(relation.codec.schema))  # whose rows have the same bytes
     encoded = codec.encode(batch.select(codec.schema.names))
     shared = [key for key, is_shared in ((low, begins_before), (high, ends_after)) if is_shared]
     if shared:
@@ -101,7 +101,7 @@ def packed_page(
         return pack_pages(layout, keys, np.empty(0, np.uint8), encoded, np.zeros(2, np.int64))
     if keys.size == 0 or int(keys[0]) != low or used > layout.frame_bytes:
         raise RepairError(
-            f"page {local} of {file}: the source has other keys than the index says; give the data as it was in "
+            f"page {local} of {file}: the source's keys differ from those of the index; give the data as it was in "
             f"version {relation.version}, or a copy of the relation"
         )
     starts = np.ones(keys.size, bool)
@@ -117,7 +117,7 @@ def packed_page(
 def _without_neighbours(
     shard: DamagedShard, at: int, keys: Ints, data: Bytes, starts: Ints, lengths: Ints, shared: list[int | None]
 ) -> NDArray[np.bool_]:
-    """Say which rows are this page's: of a key that other pages have too, those that they do not have."""
+    """Return which rows belong to this page: of a key that spans pages, the rows that no other page has."""
     index, relation, order = shard.index, shard.relation, shard.order
     there: Counter[tuple[int, bytes]] = Counter()
     frames = relation.frames(1)
@@ -129,7 +129,7 @@ def _without_neighbours(
                 continue
             if int(order[other]) in shard.bad:
                 raise RepairError(
-                    f"two damaged pages of {relation.path} share the rows of one key, and which had which is lost; "
+                    f"two damaged pages of {relation.path} share the rows of one key, and their division is lost; "
                     "give a copy of the relation, or build it again"
                 )
             relation.read(order[other : other + 1], frames)

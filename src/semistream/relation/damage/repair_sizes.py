@@ -1,4 +1,4 @@
-"""Files of pages that are too short or too long, made what the manifest says; and back, where nothing came of it."""
+"""Corrects the size of files of pages that are too short or too long, and reverts it if the repair fails."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ __all__ = ["Grown", "cut_back", "page_seed", "repair_size"]
 
 
 class Grown(NamedTuple):
-    """A file of pages that was given its full size for the time of a repair."""
+    """A file of pages that was extended to its full size during a repair."""
 
     size: int
-    """What it had before; -1 if it was not there."""
+    """Its size before, in bytes; -1 if it did not exist."""
     pages: int
     page_bytes: int
     seed: int
 
 
 def page_seed(shard: ShardFiles, name: str) -> int:
-    """Return what the pages of a shard's file are seeded with."""
+    """Return the checksum seed of the pages of a shard's file."""
     return 0 if name in shard.unbound else file_seed(name)
 
 
@@ -43,10 +43,10 @@ def repair_size(
     may_grow: bool,
     grown: dict[Path, Grown],
 ) -> Iterator[Repaired]:
-    """Give a file of pages its size, so that its pages can be looked at.
+    """Correct the size of a file of pages, so that its pages can be checked.
 
-    It is cut only where the manifest is proved by its checksum and nothing past the end is a page of the file. With
-    ``may_grow`` missing pages become zeros, which are damaged pages like others, and ``grown`` has the file.
+    The file is truncated only if the manifest matches its checksum and nothing past the end is a page of the file. With
+    ``may_grow``, missing pages become zeros, which count as damaged pages, and the file is recorded in ``grown``.
     """
     file, size = path / name, pages * manifest.page_bytes
     if file.exists() and not file.is_file():
@@ -57,11 +57,11 @@ def repair_size(
     if found > size:
         if not manifest.sealed:
             raise RepairError(
-                f"{file} has {found:,} bytes, and the manifest says {size:,}; which of both is right is not known, so "
-                "it is left as it is: give a copy of the relation that has the manifest"
+                f"{file} has {found:,} bytes, and the manifest says {size:,}; it is not known which is right, so "
+                "the file is unchanged: give a copy of the relation that has the manifest"
             )
         if (page := _page_past_end(file, pages, manifest.page_bytes, page_seed(shard, name))) is not None:
-            raise RepairError(f"{file} has {found:,} bytes instead of {size:,}, and page {page} past the end is sound")
+            raise RepairError(f"{file} has {found:,} bytes instead of {size:,}, and page {page} past the end is intact")
     elif not may_grow or not (manifest.sealed or _is_indexed(path, shard, name)):
         what = "is missing" if found < 0 else f"has {found:,} bytes instead of {size:,}"
         raise RepairError(f"{file} {what}; give the data it was built from, or a copy of it")
@@ -76,7 +76,7 @@ def repair_size(
 
 
 def cut_back(file: Path, grown: Grown) -> None:
-    """Cut off a grown file what is not proved: it ends where it did, or with the last page that was repaired."""
+    """Truncate an extended file after the last page that was repaired, or to its size before."""
     if not file.exists():
         return
     at, width = grown.pages, grown.page_bytes
@@ -109,7 +109,7 @@ def _page_past_end(file: Path, pages: int, width: int, seed: int) -> int | None:
 
 
 def _is_indexed(path: Path, shard: ShardFiles, name: str) -> bool:
-    """Whether a sound index has as many pages as a manifest without a checksum says."""
+    """Whether an intact index confirms the number of pages of a manifest without a checksum."""
     if name != (shard.pages_file if shard.leaves_file is None else shard.leaves_file) or shard.deltas:
         return False
     try:

@@ -1,9 +1,9 @@
-"""Pages of a clustered shard, made anew from the data it was built from.
+"""Rebuilds pages of a clustered shard from the data it was built from.
 
-A page is found by its place in the index, so what keys it holds is known even if nothing of it is left. Its rows are
-taken from the source, packed as they were, and compared: the checksum that the damaged page still carries proves the
-new one right to the last bit, or, if only the checksum is damaged, all its other bytes do; where nothing is left of it,
-the rows of the shard must come to the number that the manifest has.
+The index knows the keys of a page, even if nothing of the page is left. The page's rows are taken from the source,
+packed as before, and compared. If the checksum of the damaged page matches, the new page is right to the last bit. If
+only the checksum is damaged, all other bytes must match. If nothing of the page is left, the number of rows of the
+shard must match the manifest.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CHUNK_BYTES = 8 << 20
 def rebuild_pages(
     path: Path, manifest: Manifest, numbers: list[int], source: Source, trust: bool, failures: list[RepairError]
 ) -> list[Repaired]:
-    """Make damaged pages of some shards anew; what cannot be is left as it is, and said in ``failures``."""
+    """Rebuild damaged pages of some shards. Pages that cannot be rebuilt are unchanged and reported in ``failures``."""
     repaired: list[Repaired] = []
     shards: list[DamagedShard] = []
     try:
@@ -60,7 +60,7 @@ def rebuild_pages(
 
 
 def _look_through(shard: DamagedShard) -> None:
-    """Read all pages; note which are damaged, and how many rows the others have."""
+    """Read all pages; record which are damaged, and the number of rows of the others."""
     device = shard.relation.device
     frames = device.allocate(max(1, min(device.page_count, _CHUNK_BYTES // device.frame_bytes)))
     for begin in range(0, device.page_count, len(frames)):
@@ -87,7 +87,7 @@ def _place(shard: DamagedShard, path: Path, page: int) -> tuple[Path, int]:
 
 
 def _gather(manifest: Manifest, reader: pa.RecordBatchReader, damaged: list[DamagedShard]) -> None:
-    """Pick the rows of damaged pages out of the source, in one pass."""
+    """Collect the rows of damaged pages from the source, in one pass."""
     missing = [name for name in manifest.schema.names if name not in reader.schema.names]
     if missing:
         raise RepairError(f"the source lacks R's column {missing[0]!r}; it has {', '.join(reader.schema.names)}")
@@ -102,7 +102,7 @@ def _gather(manifest: Manifest, reader: pa.RecordBatchReader, damaged: list[Dama
         home = codec.shards(keys, len(manifest.shards))
         for shard, before in zip(damaged, sums, strict=True):
             first = shard.index.first
-            # pages from the last that begins below the key to the last that begins with it may have it
+            # Pages from the last that begins below the key to the last that begins with the key may hold it.
             low = np.maximum(np.searchsorted(first, keys, "left") - 1, 0)
             high = np.maximum(np.searchsorted(first, keys, "right"), 1)
             mine = valid & (home == shard.number) & (before[high] > before[low])
@@ -112,7 +112,7 @@ def _gather(manifest: Manifest, reader: pa.RecordBatchReader, damaged: list[Dama
 
 
 def _rebuilt(path: Path, manifest: Manifest, shard: DamagedShard, trust: bool) -> list[Repaired]:
-    """Pack the pages of a shard anew, prove them right, and write them."""
+    """Rebuild the damaged pages of a shard, verify them, and write them."""
     keys = np.concatenate([*shard.keys, np.empty(0, np.int64)])
     batch = one_batch(pa.Table.from_batches(shard.rows, roomy_schema(manifest.schema)))
     order = np.argsort(keys, kind="stable")
@@ -129,7 +129,7 @@ def _rebuilt(path: Path, manifest: Manifest, shard: DamagedShard, trust: bool) -
             left = damaged.read(frame.shape[1])
         proved = left[:8] == frame[0, :8].tobytes() or left[8:] == frame[0, 8:].tobytes()
         if not (proved or trust or not any(left)):
-            doubtful.append(f"page {local} of {file}: the source's rows do not have its checksum")
+            doubtful.append(f"page {local} of {file}: the source's rows do not match its checksum")
         proof = "checksum" if proved else "keys and counts"
         pages.append((Repaired(str(file), local, int(page_rows(frame)[0]), proof), frame))
     count = shard.good_rows + sum(one.rows for one, _ in pages)

@@ -1,7 +1,7 @@
-"""Repair of a relation in a store: brought down, repaired like any other, and what was repaired brought back.
+"""Repairs a relation in a store: downloads it, repairs it like any other, and uploads the repaired files.
 
-Every page is read in any case. Only objects that a repair has changed are written, so what is sound is never touched,
-and readers see of each either what they could not read or all of it.
+A repair reads every page in any case. Only objects that it changed are written, so intact objects are never touched. A
+reader sees either the damaged object or the complete repaired one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PART_BYTES = 8 << 20
 
 @contextlib.contextmanager
 def brought_down(place: Place, *, back: bool = True) -> Iterator[Path]:
-    """Give a directory with all files of a relation; what has changed there is brought ``back`` in the end."""
+    """Yield a directory with all files of a relation. With ``back``, changed files are uploaded at the end."""
     if isinstance(place, Path):
         yield place
         return
@@ -40,7 +40,7 @@ def brought_down(place: Place, *, back: bool = True) -> Iterator[Path]:
             if back:
                 after = _stamps(here)
                 changed = [name for name in after if after[name] != before.get(name) and not name.startswith(".")]
-                # what manifests name is there before they are
+                # Upload files before the manifests that list them.
                 for name in sorted(changed, key=lambda name: (name.startswith("manifest-"), name)):
                     _bring_back(here / name, place / name, new=name not in before)
 

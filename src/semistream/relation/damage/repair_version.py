@@ -1,8 +1,8 @@
-"""A new version from the data, where the newest one is mixed up beyond what its own files can tell.
+"""Builds a new version from the data, if the newest version is mixed up and its files cannot correct it.
 
-Updates of several shards by earlier releases could lose rows and put others where they do not belong. The files of such
-a version are sound and say the wrong thing, so there is nothing to prove anything by: the data is all there is. It
-becomes the next version; nothing is written over, and versions from before the damage stay as they are.
+Updates of several shards by earlier releases could lose rows and misplace others. The files of such a version are
+intact but wrong, so nothing can be verified against them, and only the data can help. The data becomes the next
+version. Nothing is overwritten, and versions from before the damage are unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CALL_BYTES = 8 << 20
 
 
 def mixed_up(path: Path, manifest: Manifest) -> str | None:
-    """Return what is wrong with the keys of a version, if its pages can be read and something is."""
+    """Return what is wrong with the keys of a version; None if nothing is, or if its pages cannot be read."""
     try:
         with OpenRelation.open(path, version=manifest.version) as relation:
             order, device = KeyOrder(relation), relation.device
@@ -43,7 +43,7 @@ def mixed_up(path: Path, manifest: Manifest) -> str | None:
     except MixedUpMapError as error:
         return str(error)
     except (CorruptPageError, NotARelationError):
-        return None  # damage of another kind, which is said elsewhere
+        return None  # damage of another kind, which is reported elsewhere
 
 
 def version_from_data(path: Path, manifest: Manifest, source: Source) -> Repaired:

@@ -1,7 +1,7 @@
-"""Read every page of a relation and say which are not what was written.
+"""Reads every page of a relation and reports damaged pages.
 
-A device refuses a call in which one page is bad; here all of the others are still looked at, so that one pass
-names everything that must be restored.
+A device fails a call if one page is bad. Here all other pages are still checked, so that one pass reports everything
+that must be restored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CALL_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that is wrong: a page of a file, or (page -1) what the file says as a whole."""
+    """Something that is wrong with a page of a file, or (page -1) with a whole file."""
 
     file: str
     page: int
@@ -42,14 +42,14 @@ def pages_to_check(relation: OpenRelation) -> int:
 
 
 def find_faults(relation: OpenRelation, read: Callable[[int], None] = lambda _: None) -> Iterator[Fault]:
-    """Yield every page whose checksum fails, and what pages, index and manifest say differently.
+    """Yield every page that fails its checksum, and every contradiction between pages, index and manifest.
 
     Parameters
     ----------
     relation
-        All of its shards are read, leaves of a scattered index included.
+        All of its shards are read, including leaves of a scattered index.
     read
-        Told the number of pages read since it was last told.
+        Called with the number of pages read since the previous call.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def find_faults(relation: OpenRelation, read: Callable[[int], None] = lambda _: 
 
 
 def _chunks(device: Device) -> Iterator[tuple[Ints, Bytes, list[Fault]]]:
-    """Yield ids, the frames of those that are good, and what is wrong with the others."""
+    """Yield page ids, the frames of the good pages, and the faults of the others."""
     frames = device.allocate(max(1, min(device.page_count, _CALL_BYTES // device.frame_bytes)))
     for begin in range(0, device.page_count, len(frames)):
         pages = np.arange(begin, min(begin + len(frames), device.page_count))
@@ -124,7 +124,7 @@ def _chunks(device: Device) -> Iterator[tuple[Ints, Bytes, list[Fault]]]:
 
 
 def _first_keys(relation: OpenRelation) -> Ints | None:
-    """Return what the index says is the first key of each page, if it says so."""
+    """Return the first key of each page according to the index, or None if R is not clustered."""
     firsts = [index.first for index in relation.indexes if isinstance(index, ClusteredIndex)]
     if not firsts or len(firsts) != len(relation.indexes):
         return None
@@ -141,5 +141,5 @@ def _misindexed(relation: OpenRelation, pages: Ints, frames: Bytes, first: Ints)
     found = frames[:, HEADER : HEADER + 8].copy().view(np.int64)[:, 0]
     wrong = np.flatnonzero((page_rows(frames) > 0) & (found != first[pages]))
     for page in pages[wrong]:
-        message = f"page {page} of {relation.path} is sound, but the index gives another key for it"
+        message = f"page {page} of {relation.path} is intact, but the index gives another key for it"
         yield Fault(str(relation.path), int(page), f"{message}; build the relation again")

@@ -1,4 +1,4 @@
-"""What can be said of a relation's files beside their pages: manifests of all versions, leaves, and their format."""
+"""Checks of a relation's files other than pages: manifests of all versions, leaves, and the format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["LeafSums", "bad_manifests", "format_notes"]
 
 
 def bad_manifests(path: Place) -> Iterator[tuple[Place, str]]:
-    """Yield manifests of any version that cannot be read, and why."""
+    """Yield manifests of any version that cannot be read, with the reason."""
     for number in manifests.versions(path):
         try:
             manifests.load(path, number)
@@ -27,22 +27,22 @@ def bad_manifests(path: Place) -> Iterator[tuple[Place, str]]:
 
 
 def format_notes(manifest: Manifest) -> list[str]:
-    """Say what is not protected in a version, because an earlier release wrote it, and what to do about it."""
+    """Return what is not protected in a version that an earlier release wrote, and what to do about it."""
     unbound = [name for shard in manifest.shards for name in shard.files if name in shard.unbound]
     if not unbound:
         return []
     count = sum(len(shard.files) for shard in manifest.shards)
     checksum = "" if manifest.sealed else "; its manifest has no checksum"
     notes = [
-        f"{len(unbound)} of {count} files of version {manifest.version} are of format 1, which cannot tell a file that "
-        f"took another's place{checksum}"
+        f"{len(unbound)} of {count} files of version {manifest.version} are of format 1, which cannot detect that a "
+        f"file was replaced by another{checksum}"
     ]
     updated = any(name in shard.unbound for shard in manifest.shards for name, _ in shard.deltas)
     if updated and len(manifest.shards) > 1:
         notes.append(
-            "An earlier release updated it, and lost rows when it updated several shards: its pages may all be sound "
-            "and rows be missing. Build it again from the data with --overwrite; do not compact it, which would make "
-            "that permanent"
+            "An earlier release updated it, and lost rows when it updated several shards: all pages may be intact and "
+            "rows be missing. Build it again from the data with --overwrite; do not compact it, which would make that "
+            "permanent"
         )
     else:
         notes.append("semistream compact writes it in format 2")
@@ -50,10 +50,10 @@ def format_notes(manifest: Manifest) -> list[str]:
 
 
 class LeafSums:
-    """Whether the leaves of a scattered shard say of each page what it holds, without holding either in memory.
+    """Checks that the leaves of a scattered shard match its pages, without holding either in memory.
 
-    Each pair of a key and a page is hashed, and the sums of both sides are compared; their order is looked at as leaves
-    pass by.
+    Each pair of a key and a page is hashed, and the sums of both sides are compared. The order of leaves is checked as
+    they are added.
     """
 
     def __init__(self, index: ScatteredIndex) -> None:
@@ -63,7 +63,7 @@ class LeafSums:
         self.fault: str | None = None
 
     def add_pages(self, numbers: Ints, frames: Bytes, stride: int) -> None:
-        """Take note of pages, whose numbers count within the shard."""
+        """Add pages, numbered within the shard."""
         keys = page_keys(frames, stride)[0]
         pages = np.repeat(numbers, page_rows(frames))
         order = np.lexsort((keys, pages))
@@ -73,7 +73,7 @@ class LeafSums:
         self._pages = (self._pages + _summed(keys[new], pages[new])) % 2**64
 
     def add_leaves(self, numbers: Ints, frames: Bytes) -> None:
-        """Take note of leaves, which come in order."""
+        """Add leaves, in order."""
         keys, _, starts = page_keys(frames, ScatteredIndex.STRIDE)
         pages = frames.reshape(-1).view(np.uint32)[starts // 4].astype(np.int64)
         self._leaves = (self._leaves + _summed(keys, pages)) % 2**64
@@ -82,13 +82,13 @@ class LeafSums:
         if keys.size and (int(keys[0]) < self._last or np.any(keys[1:] < keys[:-1])):
             self.fault = "do not ascend"
         elif not np.array_equal(keys[heads[filled]], self._fences.first[numbers[filled]]):
-            self.fault = "do not begin with the keys that the index says"
+            self.fault = "do not begin with the keys of the index"
         self._last = int(keys[-1]) if keys.size else self._last
 
     def finish(self) -> str | None:
-        """Return what is wrong with the leaves, if something is."""
+        """Return what is wrong with the leaves, or None."""
         if self.fault is None and self._pages != self._leaves:
-            self.fault = "name other pages for keys than those that have them"
+            self.fault = "do not list the pages that hold the keys"
         if self.fault is None and self._last != self._fences.last_key:
             self.fault = f"end with the key {self._last}, and the manifest says {self._fences.last_key}"
         return self.fault
