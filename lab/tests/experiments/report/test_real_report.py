@@ -34,8 +34,8 @@ def test_reasons_of_the_papers_disk_are_not_given_for_another() -> None:
     assert [verdict.holds for _, verdict in real[0].verdicts] == [False]
     assert any("no disk does that" in line for line in summary(simulated))
     assert not any("annot be right" in line for line in summary(real))
-    assert "in the simulated report" in introduction(real)[0]
-    assert "in the simulated report" not in introduction(simulated)[0]
+    assert "the simulated report explains why a claim fails" in introduction(real)[0]
+    assert "the simulated report" not in introduction(simulated)[0]
 
 
 def test_sizes_are_those_of_the_run() -> None:
