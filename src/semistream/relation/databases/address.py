@@ -1,4 +1,4 @@
-"""Where a database is, and who asks; the password apart, so that it is in nothing that is printed or written."""
+"""The address and user of a database. The password is kept apart, so that it is never printed or written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PASSWORD_VARIABLES = {"postgresql": "PGPASSWORD", "mariadb": "MYSQL_PWD"}
 
 
 class DatabaseError(SemistreamError, ValueError):
-    """A database, table or column that cannot be had, or not in the way that was asked for."""
+    """A database, table or column is not available, or not in the requested way."""
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,16 @@ class DatabaseAddress:
     ) -> DatabaseAddress:
         """Read ``kind://user@host:port/database``, or ``sqlite:///absolute/path``.
 
-        The password is, in this order: the argument, what the URL has, the variable ``PGPASSWORD`` or ``MYSQL_PWD``.
-        Messages never repeat a URL, as there may be a password in it.
+        The password is the first of these that is given: the argument, the password in the URL, the variable
+        ``PGPASSWORD`` or ``MYSQL_PWD``. Messages never repeat a URL, because it may contain a password.
         """
         try:
             parts = urlsplit(url)
             kind, port = _KINDS[parts.scheme.lower()], parts.port
         except (KeyError, ValueError):
             raise DatabaseError(
-                f"a database's address begins with {', '.join(f'{name}://' for name in _KINDS)} and has a number as "
-                "port; for example postgresql://user@host:5432/database"
+                f"a database's address begins with {', '.join(f'{name}://' for name in _KINDS)} and its port is a "
+                "number; for example postgresql://user@host:5432/database"
             ) from None
         database = unquote(parts.path) if kind == "sqlite" else unquote(parts.path[1:])
         if not database or parts.query or parts.fragment or (kind == "sqlite" and parts.netloc):
@@ -84,7 +84,7 @@ def _form(kind: str) -> str:
 
 
 def has_password(url: str) -> bool:
-    """Return whether there is a password in a URL."""
+    """Return whether a URL contains a password."""
     try:
         return urlsplit(url).password is not None
     except ValueError:

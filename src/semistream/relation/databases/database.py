@@ -1,4 +1,4 @@
-"""What every kind of database does: connect, tell a table's columns, and give its rows as Arrow batches."""
+"""The interface of every kind of database: connect, return a table's columns, and read its rows as Arrow batches."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["BATCH_ROWS", "VALUE", "Database", "TableName", "one_row", "unsupport
 
 BATCH_ROWS = 1 << 16
 VALUE = "\0"
-"""Where a value goes in a statement, until the driver's own sign takes its place."""
+"""Placeholder for a value in a statement, until it is replaced by the driver's own placeholder."""
 
 
 @dataclass(frozen=True)
 class TableName:
-    """A table, and the schema it is in if that is not the connection's own.
+    """A table, and its schema if that is not the connection's default.
 
     >>> TableName.parse("sales.facts")
     TableName(name='facts', schema='sales')
@@ -34,7 +34,7 @@ class TableName:
 
     @classmethod
     def parse(cls, text: str | TableName) -> TableName:
-        """Read ``table`` or ``schema.table``; a name with a dot in it needs a `TableName` of its own."""
+        """Read ``table`` or ``schema.table``. For a name that contains a dot, construct a `TableName`."""
         if isinstance(text, TableName):
             return text
         schema, _, name = text.rpartition(".")
@@ -47,9 +47,10 @@ class TableName:
 
 
 class Database(ABC):
-    """One database; every call opens a connection of its own and closes it.
+    """One database. Every call opens its own connection and closes it.
 
-    Identifiers go into statements quoted, by `quoted`; values never do: they are handed to the driver apart.
+    Identifiers are quoted in statements, by `quoted`. Values are never part of a statement; the driver gets them
+    separately.
     """
 
     quote = '"'
@@ -62,34 +63,34 @@ class Database(ABC):
 
     @abstractmethod
     def connect(self) -> AbstractContextManager[Any]:
-        """Return a connection of the driver's own, which closes at the end of a ``with`` block; not autocommitting."""
+        """Return a driver connection that closes at the end of a ``with`` block. Autocommit is off."""
 
     @abstractmethod
     def schema(self, table: str | TableName) -> pa.Schema:
-        """Return a table's columns as Arrow has them."""
+        """Return a table's columns as an Arrow schema."""
 
     @abstractmethod
     def batches(
         self, table: str | TableName, columns: Sequence[str], schema: pa.Schema, batch_rows: int
     ) -> Iterator[pa.RecordBatch]:
-        """Yield a table's rows as they come from the server, in the types of ``schema``."""
+        """Yield a table's rows as they arrive from the server, in the types of ``schema``."""
 
     @abstractmethod
     def column_type(self, field: pa.Field, *, key: bool = False) -> str:
-        """Return the SQL type of a column that holds any value of ``field``; of a primary key, where it can be one."""
+        """Return the SQL type that holds any value of ``field``; with ``key``, a type that can be a primary key."""
 
     @abstractmethod
     def select(
         self, connection: Any, statements: Sequence[str], values: pa.Array | None, schema: pa.Schema
     ) -> pa.RecordBatch:
-        """Return the rows of several SELECTs together, and end the transaction.
+        """Return the combined rows of several SELECTs, and end the transaction.
 
         Parameters
         ----------
         connection
-            One of `connect`.
+            A connection from `connect`.
         statements
-            In place of each value they have `VALUE`, which no identifier can contain.
+            They contain `VALUE` in place of each value. No identifier can contain `VALUE`.
         values
             The values, in order.
         schema
@@ -98,29 +99,29 @@ class Database(ABC):
 
     @abstractmethod
     def byte_length(self, field: pa.Field) -> str:
-        """Return an expression for the bytes of a column's text or bytes, 0 for NULL."""
+        """Return an expression for the byte length of a text or binary column, 0 for NULL."""
 
     def whole(self, expression: str) -> str:
         """Return an expression as a 64-bit integer."""
         return f"CAST({expression} AS BIGINT)"
 
     def quotient(self, expression: str, divisor: int) -> str:
-        """Return how many times ``divisor`` goes into a number that is not negative."""
+        """Return an expression for the integer quotient of a non-negative number and ``divisor``."""
         return self.whole(f"FLOOR(({expression}) / {divisor})")
 
     def reader(
         self, table: str | TableName, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS
     ) -> pa.RecordBatchReader:
-        """Return all rows of a table, of one snapshot, a batch at a time.
+        """Return all rows of a table from one snapshot, in batches.
 
         Parameters
         ----------
         table
             ``table`` or ``schema.table``.
         columns
-            Which of its columns; by default all.
+            Columns to read; by default all.
         batch_rows
-            Rows of a batch: the memory that is held.
+            Rows per batch, which determines the memory.
         """
         schema = self.schema(table)
         if columns is not None:
@@ -132,9 +133,9 @@ class Database(ABC):
         return pa.RecordBatchReader.from_batches(schema, self.batches(table, schema.names, schema, batch_rows))
 
     def quoted(self, name: str | TableName) -> str:
-        """Return an identifier as it stands in a statement.
+        """Return an identifier quoted for a statement.
 
-        Doubling the quote is all that the standard asks for; no server takes a NUL.
+        The standard only requires doubling the quote. No server accepts a NUL.
         """
         if isinstance(name, TableName):
             parts = [name.schema, name.name] if name.schema else [name.name]
@@ -148,9 +149,10 @@ class Database(ABC):
         return ", ".join(self.quoted(name) for name in names)
 
     def no_such_table(self, table: str | TableName) -> DatabaseError:
-        """Return the error for a table that is not there."""
+        """Return the error for a table that does not exist."""
         return DatabaseError(
-            f"there is no table {table} in {self.address}, or {self.address.user or 'you'} may not see it"
+            f"there is no table {table} in {self.address}, or {self.address.user or 'you'} may not see it; check the "
+            "name, its schema and the permissions"
         )
 
 
@@ -163,6 +165,6 @@ def unsupported(kind: str, field: pa.Field) -> DatabaseError:
 
 
 def one_row(values: pa.Array) -> pa.RecordBatch:
-    """Return values as ADBC takes them: columns of one row."""
+    """Return values in the form that ADBC needs: one row, with one column per value."""
     columns = [values.slice(number, 1) for number in range(len(values))]
     return pa.RecordBatch.from_arrays(columns, names=[str(number) for number in range(len(values))])

@@ -3,10 +3,10 @@
 ::
 
     page i  =  the rows with first[i] ≤ key < first[i + 1]
-    read    =  SELECT … WHERE key >= ? AND key < ?  UNION ALL  …        one range a run of pages, many a statement
+    read    =  SELECT … WHERE key >= ? AND key < ?  UNION ALL  …        one range per run of pages, many per statement
 
-Rows come as Arrow batches, are put in order and laid into frames as a file's pages are; so every join works on them,
-and none knows. The ranges are found once, when the relation is opened (`database_relation`).
+Rows arrive as Arrow batches, and are sorted and packed into frames like the pages of a file. So every join works on
+them without knowing. The ranges are determined once, when the relation is opened (`database_relation`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from semistream.relation.rows.row_codec import RowCodec, Rows
 __all__ = ["DatabaseDevice"]
 
 _RANGES = 64
-"""Ranges of one statement: enough to make the way there and back cheap, few enough to be planned quickly."""
+"""Ranges per statement: enough that the round trip costs little, few enough that the server plans it quickly."""
 _RUN_PAGES = 256
 
 
@@ -43,11 +43,11 @@ class DatabaseDevice(Device):
     database, table
         Where R is.
     schema, key
-        Its columns and its key, which is one column of a type that sorts as the database sorts it.
+        R's columns and its key, which is one column of a type that sorts in the same order as in the database.
     first
         key64 of the first row of each page, ascending.
     page_bytes
-        Bytes of a frame. Nothing of that size is transferred: it is what a page takes in memory.
+        Bytes of a frame: the size of a page in memory. Transfers from the database have other sizes.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class DatabaseDevice(Device):
         return time.perf_counter() - began
 
     def _packed(self, pages: Ints, runs: Sequence[tuple[int, int]]) -> Frames:
-        """Return the frames of ``pages``, ascending, that lie in the runs from page to before page."""
+        """Return the frames of ``pages``, ascending, which the given runs (first page, page after the last) cover."""
         rows = self._query(runs)
         keys, _ = self._key.encode(rows)
         order = np.argsort(keys, kind="stable")
@@ -128,7 +128,7 @@ class DatabaseDevice(Device):
         return frames
 
     def _check_room(self, pages: Ints, rows: Rows, breaks: Ints) -> None:
-        """Raise if a page has more rows than fit: it had not when the ranges were found."""
+        """Raise if a page has more rows than fit, because rows were added since the ranges were determined."""
         count = np.diff(breaks)
         if self._layout.stride:
             over = count > self._layout.capacity(self.frame_bytes)
@@ -153,7 +153,7 @@ class DatabaseDevice(Device):
         values = self._key.decode(np.array(limits, np.int64))
         with self._lock:
             if self._closed:
-                raise DeviceError(f"the relation in {self.database.address} is closed")
+                raise DeviceError(f"the relation in {self.database.address} is closed; open it again")
             if self._connection is None:
                 self._closing = self.database.connect()
                 self._connection = self._closing.__enter__()
@@ -162,7 +162,7 @@ class DatabaseDevice(Device):
             except DatabaseError:
                 raise
             except Exception as error:
-                # A connection that broke is not used again; the next read makes a new one.
+                # A broken connection is not used again; the next read opens a new one.
                 self._disconnect()
                 raise DeviceError(f"cannot read {self.table} in {self.database.address}: {error}") from error
 

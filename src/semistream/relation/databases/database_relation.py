@@ -1,11 +1,11 @@
 """R left in a database: a relation whose pages are ranges of keys.
 
-The database does two things: once, when the relation is opened, it walks its index to say where pages begin; then it
-answers range queries. Joins that sort and share their reads (SSIJ, HYBRIDJOIN's page for many tuples) send few of
-them, and cache what is asked for often, so a server far away is asked little.
+The database does two things. When the relation is opened, it scans its index once to determine where pages begin. Then
+it answers range queries. Joins that sort and share their reads (SSIJ, HYBRIDJOIN's page for many tuples) send few
+queries, and they cache keys that are requested often. So even a remote server gets few queries.
 
-R should not change while it is open. A key that is added is found if its page has room; a row that a join holds in a
-cache is not fetched again. Open the relation again to see everything.
+R should not change while it is open. A key that is added is found if its page has room. A row that a join has cached is
+not fetched again. Open the relation again to see all changes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from semistream.relation.rows.row_codec import RowCodec
 __all__ = ["relation_in_database"]
 
 _LEAST_ROOM = 512
-"""What a page must have beside the rows of the longest key."""
+"""Bytes that a page must have in addition to the rows of the largest key."""
 
 
 def relation_in_database(
@@ -49,16 +49,16 @@ def relation_in_database(
     Parameters
     ----------
     database
-        An address such as ``postgresql://user@host/database``, or what `open_database` returned.
+        An address such as ``postgresql://user@host/database``, or a database from `open_database`.
     table
         ``table`` or ``schema.table``.
     key
-        The key column. It should have an index: every read is a range of it. Whole numbers, decimals of up to 18
-        digits, dates and timestamps can be keys; text cannot, as every database sorts it in its own way.
+        The key column. It should have an index, because every read is a range of it. Integers, decimals of up to 18
+        digits, dates and timestamps can be keys. Text cannot, because every database sorts it differently.
     columns
-        Which columns to read; by default all.
+        Columns to read; by default all.
     page_size
-        What a page holds at most. Larger ones are fewer queries, and more rows that nobody asked for in each.
+        Maximum bytes of a page. Larger pages need fewer queries, but each returns more rows that are not needed.
     password
         By default ``PGPASSWORD`` or ``MYSQL_PWD``.
 
@@ -83,8 +83,8 @@ def relation_in_database(
     codec = KeyCodec.for_schema(schema, key)
     if not codec.exact or pa.types.is_boolean(codec.types[0]):
         raise KeyTypeError(
-            f"{key!r} of {table} is {codec.types[0]}, by which a database cannot be asked for ranges in an order that "
-            "is known; use a key of whole numbers, dates or timestamps, or build a relation: semistream build"
+            f"{key!r} of {table} is {codec.types[0]}, and the order of such values differs between databases; "
+            "use a key of integers, dates or timestamps, or build a relation: semistream build"
         )
     page_bytes = parse_bytes(page_size)
     check_page_bytes(page_bytes, 1.0)
@@ -97,10 +97,11 @@ def relation_in_database(
 def _pages(
     database: Database, table: TableName, schema: pa.Schema, codec: KeyCodec, page_bytes: int
 ) -> tuple[Ints, int, int, bool]:
-    """Return the first key of each page, the last key, the number of rows, and whether no key is repeated.
+    """Return the first key of each page, the last key, the number of rows, and whether no key occurs twice.
 
-    The server adds up the bytes that rows will take, in key order, all rows of a key together; a page begins with the
-    first key after each so many bytes. A page then holds at most that many and one key's rows, so these are left room.
+    The server adds up the bytes of encoded rows in key order, with all rows of a key together. A page begins at the
+    first key past each multiple of ``room`` bytes. So a page holds at most ``room`` bytes plus the rows of one key,
+    and ``room`` leaves space for the largest key.
     """
     rows_codec = RowCodec(stored_schema(schema, codec))
     key, source = database.quoted(codec.names[0]), database.quoted(table)
@@ -135,5 +136,5 @@ def _pages(
 
 
 def _varies(kind: pa.DataType) -> bool:
-    """Return whether values take bytes of their own length; a type that cannot be asked for its length is refused."""
+    """Return whether values vary in length. If so, `Database.byte_length` must support the type, or it raises."""
     return not (pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind))

@@ -1,4 +1,4 @@
-"""MariaDB, and MySQL, through PyMySQL: no Arrow driver is published for them, so rows are turned into columns here."""
+"""MariaDB and MySQL through PyMySQL. There is no published Arrow driver for them, so rows become columns here."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class MariaDB(Database):
             connection: AbstractContextManager[Any] = pymysql.connect(
                 host=where.host, port=where.port, user=where.user, password=where.password or "",
                 database=where.database, charset="utf8mb4", autocommit=False,
-                # Values that do not fit are refused, not cut; identifiers and text are quoted in different ways.
+                # The server rejects values that do not fit instead of truncating them, and quotes identifiers and text
+                # differently.
                 init_command="SET time_zone = '+00:00', sql_mode = 'TRADITIONAL'",
                 cursorclass=pymysql.cursors.SSCursor if streaming else pymysql.cursors.Cursor,
             )  # fmt: skip
@@ -63,7 +64,7 @@ class MariaDB(Database):
     def batches(
         self, table: str | TableName, columns: Sequence[str], schema: pa.Schema, batch_rows: int
     ) -> Iterator[pa.RecordBatch]:
-        # A cursor that keeps the rows on the server's side; the other kind would hold the whole table here.
+        # A server-side cursor; the other kind would hold the whole table in memory here.
         with self.connect(streaming=True) as connection, connection.cursor() as cursor:
             cursor.execute(f"SELECT {self.listed(columns)} FROM {self.quoted(TableName.parse(table))}")
             while rows := cursor.fetchmany(batch_rows):
@@ -105,7 +106,7 @@ class MariaDB(Database):
         if pa.types.is_time(kind):
             return "TIME(6)"
         if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-            # Compared byte for byte: to the server's usual collation 'a' and 'A' are one key.
+            # Compare bytes: in the server's default collation, 'a' and 'A' are the same key.
             text = f"VARCHAR({_KEY_CHARACTERS})" if key else "LONGTEXT"
             return f"{text} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
@@ -126,12 +127,12 @@ def _column(values: Sequence[Any], field: pa.Field) -> pa.Array:
     try:
         return pa.array(values, field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        # The server lets dates such as 0000-00-00 in, which the driver hands on as text.
+        # The server accepts dates such as 0000-00-00, which the driver returns as text.
         raise DatabaseError(f"column {field.name!r} has a value that is not a {field.type}: {error}") from None
 
 
 def _plain(value: pa.Scalar) -> Any:
-    """Return a value as the driver writes it; the connection's time is UTC."""
+    """Return a value in the form that the driver needs. The connection's time zone is UTC."""
     plain = value.as_py()
     return plain.replace(tzinfo=None) if pa.types.is_timestamp(value.type) else plain
 
@@ -142,7 +143,7 @@ def _arrow_type(data_type: str, column_type: str, precision: int | None, scale: 
         return pa.type_for_alias(f"{'uint' if 'unsigned' in column_type.lower() else 'int'}{bits}")
     if name == "decimal" and precision is not None and scale is not None:
         return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
-    # Single precision would do for float, but the server sends it in few digits of text; double keeps them.
+    # Single precision would be enough for float, but the server sends it as text with few digits; double keeps them.
     plain = {
         "float": pa.float64(), "double": pa.float64(), "date": pa.date32(), "datetime": pa.timestamp("us"),
         "timestamp": pa.timestamp("us", tz="UTC"), "time": pa.duration("us"), "year": pa.int16(),

@@ -1,4 +1,4 @@
-"""Open a database by its address."""
+"""Opens a database by its address."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["open_database"]
 
 
 def open_database(address: str | DatabaseAddress, password: str | None = None) -> Database:
-    """Return the database at an address; nothing is connected yet.
+    """Return the database at an address. It does not connect yet.
 
     Parameters
     ----------
     address
         ``postgresql://user@host:port/database``, ``mariadb://…``, or ``sqlite:///absolute/path``.
     password
-        Better here or in ``PGPASSWORD`` or ``MYSQL_PWD`` than in the address.
+        The password. Give it here or in ``PGPASSWORD`` or ``MYSQL_PWD`` rather than in the address.
 
     Examples
     --------

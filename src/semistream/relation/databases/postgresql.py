@@ -1,4 +1,4 @@
-"""PostgreSQL through ADBC: rows arrive as Arrow, by binary COPY, as they are read."""
+"""PostgreSQL through ADBC: rows are streamed as Arrow batches by binary COPY."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PostgreSQL(Database):
 
     def connect(self) -> AbstractContextManager[Any]:
         where = self.address
-        # The password is in no message of the driver's: it hands the address to libpq and forgets it.
+        # The driver passes the address to libpq and does not keep it, so its messages never contain the password.
         secret = f":{quote(where.password, safe='')}" if where.password else ""
         user = f"{quote(where.user, safe='')}{secret}@" if where.user else ""
         host = f"[{where.host}]" if ":" in where.host else where.host
@@ -60,7 +60,7 @@ class PostgreSQL(Database):
         with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute(f"SELECT {self.listed(columns)} FROM {self.quoted(TableName.parse(table))}")
             for batch in cursor.fetch_record_batch():
-                # The server's batches are cut by bytes, 16 MB; slices of them cost nothing.
+                # The driver's batches have about 16 MB; slicing them costs nothing.
                 for start in range(0, batch.num_rows, batch_rows):
                     yield as_schema(batch.slice(start, batch_rows), schema)
 
@@ -117,12 +117,12 @@ def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _plain(field: pa.Field) -> pa.DataType:
-    """Return the type without the driver's marks: a numeric with its digits given is a decimal, any other text."""
+    """Return the plain type without the driver's metadata. A numeric with given precision is a decimal, others text."""
     kind = field.type
     if isinstance(kind, pa.BaseExtensionType):
         modifier = int((field.metadata or {}).get(_NUMERIC.encode(), b"-1"))
         if getattr(kind, "type_name", None) == "numeric" and modifier > 4:
-            # numeric(precision, scale) as the server keeps it; a scale may be negative, in 11 bits.
+            # numeric(precision, scale) as the server encodes it; the scale may be negative, in 11 bits.
             precision, scale = (modifier - 4) >> 16, (modifier - 4) & 0x7FF
             if precision <= 76 and 0 <= scale <= precision:
                 return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)

@@ -23,11 +23,11 @@ _STORED = {"integer": pa.int64(), "real": pa.float64(), "text": pa.string(), "bl
 
 
 class SQLite(Database):
-    """A SQLite file. A column has the type it was declared with, by SQLite's own rules of affinity."""
+    """A SQLite file. A column has its declared type, by SQLite's own rules of affinity."""
 
     def connect(self) -> AbstractContextManager[Any]:
         if not Path(self.address.database).exists():
-            raise DatabaseError(f"there is no file {self.address.database}; a SQLite database is one")
+            raise DatabaseError(f"there is no file {self.address.database}; give the path of a SQLite database file")
         connection: AbstractContextManager[Any] = driver.connect(self.address.database)
         return connection
 
@@ -43,7 +43,7 @@ class SQLite(Database):
             )
 
     def _stored(self, cursor: Any, table: TableName, column: str) -> pa.DataType:
-        """Return the type of a column's first value: of a DATE, say, which may be text or a number."""
+        """Return the type of a column's first value, for example of a DATE, which may be text or a number."""
         name = self.quoted(column)
         cursor.execute(f"SELECT typeof({name}) FROM {self.quoted(table)} WHERE {name} IS NOT NULL LIMIT 1")
         row = cursor.fetchone()
@@ -83,7 +83,7 @@ class SQLite(Database):
         return f"CAST({expression} AS INTEGER)"
 
     def quotient(self, expression: str, divisor: int) -> str:
-        # Whole numbers are divided as such; not every SQLite has FLOOR.
+        # SQLite divides integers as integers; not every SQLite has FLOOR.
         return f"({expression}) / {divisor}"
 
     def column_type(self, field: pa.Field, *, key: bool = False) -> str:
@@ -96,7 +96,7 @@ class SQLite(Database):
 
 
 def _affinity(declared: str) -> pa.DataType | None:
-    """Return the type of what SQLite stores in a column declared so, or None where it stores what it is given.
+    """Return the type that SQLite stores in a column of this declared type; None if it stores values as given.
 
     The rules are those of its documentation, "Determination of column affinity".
     """
