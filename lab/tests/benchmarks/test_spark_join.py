@@ -76,7 +76,7 @@ def test_the_table_says_it_all(found: dict[str, Any]) -> None:
     console = Console(width=100)
     with console.capture() as captured:
         console.print(comparison(found))
-    for words in ("20 k rows", "stream-static", "the rows a second", "10 rows", "over identity"):
+    for words in ("20 k rows", "stream-static", "the rows per second", "10 rows", "over identity"):
         assert words in captured.get()
 
 

@@ -27,7 +27,7 @@ def test_a_store_is_measured_beside_a_directory(s3: S3Server, tmp_path: Path) ->
     assert not list(tmp_path.glob("tier-*"))
     put = [request for request in s3.requests if request[0] in ("PUT", "POST")]
     shown = CliRunner().invoke(app, [*given[:-1], "--tier", "nothing"]).stdout
-    assert "÷ wanted" in shown
+    assert "÷ needed" in shown
     assert "…" not in shown, "80 columns are enough"
     assert [request for request in s3.requests if request[0] in ("PUT", "POST")] == put, "R is there"
 

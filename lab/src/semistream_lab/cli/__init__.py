@@ -1,1 +1,1 @@
-"""Commands of the laboratory, which ``semistream`` finds as entry points of the group ``semistream.commands``."""
+"""Commands of the laboratory. ``semistream`` finds them as entry points of the group ``semistream.commands``."""

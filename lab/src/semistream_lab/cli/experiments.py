@@ -1,4 +1,4 @@
-"""`semistream experiments`: the papers' evaluations, run, judged and drawn."""
+"""`semistream experiments`: run the papers' evaluations, judge their claims and draw the results."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _DeviceOption = Annotated[
     _Device, typer.Option(help="A simulated disk with virtual time, or this machine's disk and clock.")
 ]
 _ScaleOption = Annotated[
-    _Scale, typer.Option(help="full: the papers' sizes, or minutes on a real disk; test: seconds an experiment.")
+    _Scale, typer.Option(help="full: the papers' sizes, or minutes on a real disk; test: seconds per experiment.")
 ]
-_Results = Annotated[Path, typer.Option(help="Directory of raw results; what is measured already is not run again.")]
+_Results = Annotated[Path, typer.Option(help="Directory of raw results; points measured before are not run again.")]
 _DEFAULT_RESULTS = Path("artifacts/experiments")
 
 
@@ -44,7 +44,7 @@ def list_experiments(
     results: _Results = _DEFAULT_RESULTS,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List all experiments, and what became of those that were run."""
+    """List all experiments and the verdicts of the measured ones."""
     judged = _judged(device, scale, results)
     if as_json:
         print_json([
@@ -69,18 +69,18 @@ def list_experiments(
 
 @app.command()
 def run(
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Experiments, or: all.")],
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of experiments, or: all.")],
     device: _DeviceOption = _Device.simulated,
     scale: _ScaleOption = _Scale.full,
     results: _Results = _DEFAULT_RESULTS,
     workers: Annotated[
-        int | None, typer.Option(help="Processes; by default 2 when simulated, 1 on a real disk.", min=1)
+        int | None, typer.Option(help="Number of processes. Default: 2 if simulated, 1 on a real disk.", min=1)
     ] = None,
     any_version: Annotated[
-        bool, typer.Option("--any-version", help="Keep results that an earlier version of the code measured.")
+        bool, typer.Option("--any-version", help="Keep results measured by an earlier version of the code.")
     ] = False,
 ) -> None:
-    """Measure what the experiments need; go on where an earlier run stopped."""
+    """Measure the points that the experiments need. Continue where an earlier run stopped."""
     from semistream_lab.experiments.catalog import choose
     from semistream_lab.experiments.measure.runner import plan
     from semistream_lab.experiments.measure.runner import run as run_points
@@ -113,7 +113,7 @@ def models(
     scale: _ScaleOption = _Scale.full,
     results: _Results = _DEFAULT_RESULTS,
 ) -> None:
-    """Note what the cost models of this version give for the points of a simulated run; nothing is measured."""
+    """Update the predictions of the cost models in the results of a simulated run; measure nothing."""
     from semistream_lab.experiments.catalog import choose
     from semistream_lab.experiments.measure.store import Store
     from semistream_lab.experiments.models_anew import models_anew
@@ -124,7 +124,7 @@ def models(
             choose(["all"], "simulated", scale.value), store,
             lambda done, of: status.update(f"models {done} of {of} …"),
         )  # fmt: skip
-    out.print(f"models of {count} points are those of this version now: {escape(str(store.path))}")
+    out.print(f"updated the models of {count} points to this version: {escape(str(store.path))}")
 
 
 @app.command()
@@ -134,13 +134,13 @@ def report(
     results: _Results = _DEFAULT_RESULTS,
     output: Annotated[
         Path | None,
-        typer.Option(help="Directory for report.html, report.md and pictures; default: beside the results."),
+        typer.Option(help="Directory for report.html, report.md and pictures. Default: next to the results."),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the verdict of each experiment, and write nothing.")
+        bool, typer.Option("--json", help="Print the verdict of each experiment; write nothing.")
     ] = False,
 ) -> None:
-    """Judge every claim by the raw results, and write the report: HTML, and Markdown with pictures."""
+    """Judge every claim by the raw results and write a report in HTML and in Markdown with pictures."""
     from semistream_lab.experiments.judge.verdicts import statuses
     from semistream_lab.experiments.measure.store import COMMITTED, ResultsError, Store
     from semistream_lab.experiments.report.write import write_report
@@ -150,12 +150,12 @@ def report(
         committed = Store(COMMITTED / device.value, device.value, scale.value)
         if results != _DEFAULT_RESULTS or not committed.path.exists():
             raise ResultsError(
-                f"there are no results in {store.path}, so there is nothing to report; measure them with: "
+                f"there are no results to report in {store.path}; measure them with: "
                 f"semistream experiments run all --device {device.value} --scale {scale.value} --results {results}; "
-                f"or read those of the repository: --results docs/results/{device.value}"
+                f"or use the results of the repository: --results docs/results/{device.value}"
             )
         there, kept = escape(str(store.path)), escape(str(committed.path))
-        errors.print(f"no results in {there}: these are the committed ones, {kept}", style="dim")
+        errors.print(f"no results in {there}: showing the committed ones of {kept}", style="dim")
         output = output or results / f"report-{device.value}-{scale.value}"
         results, store = committed.path.parent, committed
     judged = _judged(device, scale, results)
@@ -193,7 +193,7 @@ def _print_verdicts(judged: list[Any]) -> None:
     for title in ("id", "claim", "published", "measured", "verdict", "tuned"):
         table.add_column(title, no_wrap=title in ("id", "verdict"))
     for row in summary_rows(shown(judged)):
-        # what tuning changes, in a word: the report has the rest
+        # only the first word on tuning; the report has the details
         table.add_row(
             row.id, row.claim, row.published, row.measured, _coloured(row.verdict), row.tuned.partition(":")[0]
         )

@@ -1,4 +1,4 @@
-"""`semistream bench`: numbers about this machine and the joins on it, a file for each command."""
+"""`semistream bench`: measure this machine and the joins on it. One file per command."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ from semistream_lab.cli.bench.store import store
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
+app = typer.Typer(help="Measure this machine and the joins on it.", no_args_is_help=True)
 for command in (device, joins, chart, memory, spark, star, store, peers):
     app.command()(command)

@@ -1,4 +1,4 @@
-"""`semistream bench device`: reads of a relation against raw reads of the disk."""
+"""`semistream bench device`: compare reads through a relation with raw reads of the disk."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["device"]
 
 def device(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
-    size: Annotated[str, typer.Option(help="Bytes of the relation that is written and read.")] = "1GB",
+    size: Annotated[str, typer.Option(help="Size of the relation that is written and read.")] = "1GB",
     depth: Annotated[int, typer.Option(help="Reads in flight.")] = 16,
-    page_size: Annotated[int, typer.Option(help="Bytes of a page.")] = 8192,
+    page_size: Annotated[int, typer.Option(help="Bytes per page.")] = 8192,
     path: Annotated[
         Path | None, typer.Option(help="Directory on the disk to measure; default: temporary files.")
     ] = None,
-    rounds: Annotated[int, typer.Option(help="Each number is the median of so many.")] = 11,
+    rounds: Annotated[int, typer.Option(help="Rounds; each number is the median over them.")] = 11,
 ) -> None:
     """Compare reads through a relation with raw reads of the same disk, in one run."""
     from semistream_lab.benchmarks.device_rates import bench_device
@@ -39,7 +39,7 @@ def device(
 
 
 def tables(result: dict[str, Any]) -> list[Table]:
-    """Return what `bench_device` found as tables for people."""
+    """Return the result of `bench_device` as readable tables."""
     machine, settings = result["machine"], result["settings"]
     way = "direct" if settings["direct"] else "buffered"
     reads = Table(
@@ -64,8 +64,8 @@ def tables(result: dict[str, Any]) -> list[Table]:
         f"{result['sequential_ratio']:.0%}",
     )
 
-    ways = Table(title="Random pages a second, raw, by way of having several in flight")
-    ways.add_column("way")
+    ways = Table(title="Raw random reads, by method of keeping several in flight")
+    ways.add_column("method")
     ways.add_column("pages/s", justify="right")
     for name, rate in result["in_flight"].items():
         way, _, count = name.rpartition("_")
@@ -73,7 +73,7 @@ def tables(result: dict[str, Any]) -> list[Table]:
 
     rows = Table(title="Rows out of pages")
     rows.add_column("what")
-    rows.add_column("takes", justify="right")
+    rows.add_column("cost", justify="right")
     found, checksum = result["format"], result["checksum"]
     wanted = format_count(found["rows"])
     rows.add_row("decode one Arrow IPC page of 512 rows", f"{found['ipc_page_decode_seconds'] * 1e6:.1f} μs")

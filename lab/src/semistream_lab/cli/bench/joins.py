@@ -1,4 +1,4 @@
-"""``semistream bench joins`` and ``semistream bench chart``: service rates side by side, as a table and a picture."""
+"""``semistream bench joins`` and ``semistream bench chart``: compare service rates in a table and a picture."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ __all__ = ["cache_directory", "chart", "joins", "rate_table", "store_result", "v
 
 
 class ResultFileError(SemistreamError, ValueError):
-    """A file that is not what ``bench joins`` wrote."""
+    """The file is not a result of ``bench joins`` or ``bench peers``."""
 
 
 def joins(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: rates by join, and the raw times.")] = False,
     rows: Annotated[int, typer.Option(help="Rows of R.")] = 10_000_000,
-    row_bytes: Annotated[int, typer.Option(help="Bytes of a row of R.")] = 120,
+    row_bytes: Annotated[int, typer.Option(help="Bytes per row of R.")] = 120,
     memory: Annotated[str, typer.Option(help="Budget of each join: bytes, or a share of R.")] = "5%",
-    batch: Annotated[int, typer.Option(help="Stream tuples of a batch, which is drained.")] = 100_000,
+    batch: Annotated[int, typer.Option(help="Stream tuples per batch; each batch is drained.")] = 100_000,
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="Let tuples wait on for the next batches instead of draining them.")
+        bool, typer.Option("--continuous", help="Do not drain batches; tuples wait across batches.")
     ] = False,
-    batches: Annotated[int, typer.Option(help="Batches measured; the median counts.")] = 7,
-    warm_up: Annotated[int, typer.Option(help="Batches before those, not measured.")] = 3,
+    batches: Annotated[int, typer.Option(help="Measured batches; the rate is their median.")] = 7,
+    warm_up: Annotated[int, typer.Option(help="Batches before the measured ones.")] = 3,
     zipf: Annotated[float, typer.Option(help="Skew of the stream's keys; 0 is uniform.")] = 1.0,
-    shape: Annotated[str, typer.Option(help="Frequent keys: random, anywhere; noperm, first in R.")] = "random",
+    shape: Annotated[str, typer.Option(help="Frequent keys in R. random: anywhere; noperm: first.")] = "random",
     relation: Annotated[
-        Path | None, typer.Option(help="A relation of your own, instead of one made.", parser=read_path)
+        Path | None, typer.Option(help="Use this relation instead of a generated one.", parser=read_path)
     ] = None,
     sample: Annotated[
-        list[Path] | None, typer.Option(help="Parquet, CSV or Arrow file of your stream, for --relation.")
+        list[Path] | None, typer.Option(help="Parquet, CSV or Arrow file with rows of your stream, for --relation.")
     ] = None,
-    on: Annotated[list[str] | None, typer.Option(help="The sample's key column; repeatable.")] = None,
+    on: Annotated[list[str] | None, typer.Option(help="Key column of the sample; repeatable.")] = None,
     only: Only = None,
     directory: Directory = None,
     output: Output = None,
 ) -> None:
-    """Measure the service rates of the joins side by side, on the real disk, past the page cache."""
+    """Compare the service rates of the joins on the real disk, past the page cache."""
     if relation is not None or sample:
         if relation is None or not sample:
-            raise ValueError("--relation and --sample go together: R of your own, and tuples of its stream")
+            raise ValueError("--relation and --sample need each other: give your own R and a sample of its stream")
         found = _on_sample(relation, sample, on, memory, batch, batches, warm_up, only)
         file = store_result(found, output or (directory or cache_directory() / "bench") / "results", "sample")
         if as_json:
@@ -134,7 +134,7 @@ def chart(
     result: Annotated[Path, typer.Argument(help="A raw result of bench joins or bench peers.", show_default=False)],
     image: Annotated[Path, typer.Argument(help="The picture: .svg or .png.", show_default=False)],
 ) -> None:
-    """Draw the service rates of one run of bench joins or bench peers."""
+    """Draw the service rates of a run of bench joins or bench peers."""
     try:
         import vl_convert
     except ImportError:
@@ -143,7 +143,7 @@ def chart(
         found = json.loads(result.read_text())
         spec = peer_chart(found) if "points" in found else vega_lite(found)
     except (KeyError, TypeError, ValueError) as error:
-        raise ResultFileError(f"{result} is no result of bench joins or peers ({error!r}); run that again") from error
+        raise ResultFileError(f"{result} is not a result of bench joins or peers ({error!r}); run it again") from error
     if image.suffix == ".svg":
         image.write_text(with_dark_colours(vl_convert.vegalite_to_svg(spec)))
     elif image.suffix == ".png":
@@ -154,10 +154,10 @@ def chart(
 
 
 def rate_table(found: dict[str, Any]) -> Group:
-    """Return a result of `semistream_lab.benchmarks.join_rates.bench_joins` as a table, the fastest first."""
+    """Return a result of `semistream_lab.benchmarks.join_rates.bench_joins` as a table, fastest join first."""
     table = Table(header_style="bold", box=box.SIMPLE_HEAD)
     table.add_column("join", style="cyan", no_wrap=True)
-    for heading in ("tuples/s", "a batch", "reading", "pages", "hits", "held"):
+    for heading in ("tuples/s", "per batch", "reading", "pages", "hits", "held"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, rate in sorted(found["rates"].items(), key=lambda item: -item[1]):
         join = found["joins"][name]
@@ -171,9 +171,9 @@ def rate_table(found: dict[str, Any]) -> Group:
             format_bytes(join["bytes_held"]),
         )
     way = "past the page cache" if found["device"]["direct"] else "through the page cache"
-    notes = ["[dim]reading: share of the time, added up over threads; pages: of a batch; hits: served by a cache"]
+    notes = ["[dim]reading: share of the time, summed over threads; pages: per batch; hits: served by a cache"]
     if not all(join["bounded"] for join in found["joins"].values()):
-        notes.append("[dim]* takes what it needs, whatever its budget")
+        notes.append("[dim]* ignores its budget: takes what it needs")
     notes += [f"[dim]{name} was skipped: {reason}" for name, reason in found["skipped"].items()]
     batches = f"{found['spec']['batches']} batches"
     over = f"mean over {batches}" if found["spec"].get("continuous") else f"median of {batches}"
@@ -191,7 +191,7 @@ def _workload(found: dict[str, Any]) -> list[str]:
 
 
 def vega_lite(found: dict[str, Any]) -> dict[str, Any]:
-    """Return a bar chart of the rates, in Vega-Lite."""
+    """Return a bar chart of the rates as a Vega-Lite specification."""
     machine = found["machine"]
     values = [
         {
@@ -211,7 +211,7 @@ def vega_lite(found: dict[str, Any]) -> dict[str, Any]:
         "anchor": "start",
         "fontSize": 16,
     }
-    rate = {"field": "rate", "type": "quantitative", "title": "stream tuples a second", "axis": {"format": "~s"}}
+    rate = {"field": "rate", "type": "quantitative", "title": "stream tuples per second", "axis": {"format": "~s"}}
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "title": title,

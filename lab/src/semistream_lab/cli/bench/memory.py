@@ -1,4 +1,4 @@
-"""``semistream bench memory``: what processes really grow by, beside the budgets of their joins."""
+"""``semistream bench memory``: compare the real growth of processes with the budgets of their joins."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ __all__ = ["growth_table", "memory"]
 def memory(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: all runs with their bytes.")] = False,
     rows: Annotated[int | None, typer.Option(help="Rows of R.", show_default="2 M, wide 20 k")] = None,
-    row_bytes: Annotated[int | None, typer.Option(help="Bytes of a row of R.", show_default="120, wide 5000")] = None,
-    tuples: Annotated[int | None, typer.Option(help="Stream tuples of a run.", show_default="20 M, wide 20 k")] = None,
+    row_bytes: Annotated[int | None, typer.Option(help="Bytes per row of R.", show_default="120, wide 5000")] = None,
+    tuples: Annotated[int | None, typer.Option(help="Stream tuples per run.", show_default="20 M, wide 20 k")] = None,
     wide: Annotated[bool, typer.Option("--wide", help="Stream tuples of 40 KB, and rows of R of 5 KB.")] = False,
     budget: Annotated[
         list[str] | None,
         typer.Option(
-            help="Memory of a join: bytes, a share of R, or 'least'; repeatable.", show_default="least 1% 5% 10%"
+            help="Budget of each join: bytes, a share of R, or 'least'; repeatable.", show_default="least 1% 5% 10%"
         ),
     ] = None,
-    drain: Annotated[bool, typer.Option("--drain", help="Drain every batch, as micro-batches are.")] = False,
+    drain: Annotated[bool, typer.Option("--drain", help="Drain every batch, as Spark's micro-batches are.")] = False,
     buffered: Annotated[
-        bool, typer.Option("--buffered", help="Read through the page cache: faster, and the same memory.")
+        bool, typer.Option("--buffered", help="Read through the page cache: faster, with the same memory.")
     ] = False,
     only: Only = None,
     directory: Directory = None,
     output: Output = None,
 ) -> None:
-    """Measure by how much a process grows while a join runs in it, each in a process of its own.
+    """Measure how much a process grows while a join runs in it. Each join runs in its own process.
 
-    Exit code 1 if one grew by more than its budget and the allowance.
+    Exit code 1 if a process grew by more than the budget plus the allowance.
     """
     from semistream_lab.benchmarks.memory_growth import WIDE, MemorySpec, bench_memory, bounded
 

@@ -1,4 +1,4 @@
-"""What the benchmarks' commands share: options, and where relations and results are kept."""
+"""Options that the benchmark commands share, and the directories of relations and results."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ import typer
 __all__ = ["Directory", "Only", "Output", "cache_directory", "store_result"]
 
 Only: TypeAlias = Annotated[
-    list[str] | None, typer.Option(help="Only this join; repeatable. Default: all.", show_default=False)
+    list[str] | None, typer.Option(help="Run only this join; repeatable. Default: all.", show_default=False)
 ]
 Directory: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--dir", help="Where R is built, and kept for the next run. Default: the user's cache."),
+    typer.Option("--dir", help="Directory in which R is built and kept for the next run. Default: the user's cache."),
 ]
 Output: TypeAlias = Annotated[
-    Path | None, typer.Option(help="Directory for the raw results. Default: results, beside R.")
+    Path | None, typer.Option(help="Directory for the raw results. Default: results, next to R.")
 ]
 
 
 def cache_directory() -> Path:
-    """Return where benchmarks keep their relations from run to run."""
+    """Return the directory in which benchmarks keep their relations between runs."""
     configured = os.environ.get("XDG_CACHE_HOME", "")
     return Path(configured if os.path.isabs(configured) else Path.home() / ".cache") / "semistream"
 
 
 def store_result(found: dict[str, Any], directory: Path, name: str) -> Path:
-    """Write a raw result, named after the benchmark and the moment; again, if there is more of it."""
+    """Write a raw result to a file named after the benchmark and its start time; replace an earlier, partial one."""
     directory.mkdir(parents=True, exist_ok=True)
     stamp = datetime.fromisoformat(found["when"]).strftime("%Y%m%dT%H%M%S")
     file = directory / f"{name}-{stamp}.json"

@@ -1,4 +1,4 @@
-"""Pictures of ``semistream bench peers``: bars for a few points, a line of dots for each of many."""
+"""Pictures of ``semistream bench peers``: bars if there are few points, a line of dots per point if there are many."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_PANELS = 4
 
 
 def draw_peers(found: dict[str, Any], path: Path) -> bool:
-    """Draw a result, if what draws is installed; say whether."""
+    """Draw a result if vl-convert is installed. Return whether it was drawn."""
     try:
         import vl_convert
     except ImportError:
@@ -32,7 +32,7 @@ def draw_peers(found: dict[str, Any], path: Path) -> bool:
 
 
 def peer_chart(found: dict[str, Any]) -> dict[str, Any]:
-    """Return a chart in Vega-Lite: a panel of bars for each point, or one of dots if there are many."""
+    """Return a Vega-Lite specification: one panel of bars per point, or a single panel of dots for many points."""
     values = [
         {
             "name": name,
@@ -57,7 +57,7 @@ def peer_chart(found: dict[str, Any]) -> dict[str, Any]:
     else:
         panels = _bars(found, values, colour)
     title = {
-        "text": "Stream tuples joined a second, all in the same memory", "subtitle": [where, _limited(found["limit"])],
+        "text": "Stream tuples joined per second, in the same memory", "subtitle": [where, _limited(found["limit"])],
         "anchor": "start", "fontSize": 16,
     }  # fmt: skip
     return {
@@ -79,7 +79,7 @@ def _bars(found: dict[str, Any], values: list[dict[str, Any]], colour: dict[str,
 
 def _dots(values: list[dict[str, Any]], colour: dict[str, Any]) -> dict[str, Any]:
     rate = {
-        "field": "rate", "type": "quantitative", "title": "tuples a second", "scale": {"type": "log"},
+        "field": "rate", "type": "quantitative", "title": "tuples per second", "scale": {"type": "log"},
         "axis": {"format": "~s"},
     }  # fmt: skip
     place = {
@@ -101,7 +101,7 @@ def _dots(values: list[dict[str, Any]], colour: dict[str, Any]) -> dict[str, Any
 def _panel(values: list[dict[str, Any]], title: str, colour: dict[str, Any]) -> dict[str, Any]:
     top = max((value["rate"] for value in values), default=1.0)
     rate = {
-        "field": "rate", "type": "quantitative", "title": "tuples a second", "axis": {"format": "~s", "tickCount": 5},
+        "field": "rate", "type": "quantitative", "title": "tuples per second", "axis": {"format": "~s", "tickCount": 5},
         "scale": {"domain": [0, 1.15 * top]},
     }  # fmt: skip
     place = {"field": "name", "type": "nominal", "sort": None, "title": None, "axis": {"labelFontSize": 12}}

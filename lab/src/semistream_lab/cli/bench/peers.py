@@ -1,4 +1,4 @@
-"""``semistream bench peers``: our joins beside what one would use instead, in the same memory."""
+"""``semistream bench peers``: compare our joins with the alternatives, in the same memory."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["peer_tables", "peers"]
 def peers(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: rates at each point, raw times.")] = False,
     rows: Annotated[int, typer.Option(help="Rows of R.")] = 10_000_000,
-    row_bytes: Annotated[int, typer.Option(help="Bytes of a row of R.")] = 128,
-    memory: Annotated[str, typer.Option(help="What each may hold: bytes, or a share of R.")] = "5%",
+    row_bytes: Annotated[int, typer.Option(help="Bytes per row of R.")] = 128,
+    memory: Annotated[str, typer.Option(help="Memory of each contestant: bytes, or a share of R.")] = "5%",
     zipf: Annotated[float, typer.Option(help="Skew of the stream's keys; 0 is uniform.")] = 1.0,
-    batch: Annotated[int, typer.Option(help="Stream tuples of a batch, which is drained.")] = 100_000,
-    shape: Annotated[str, typer.Option(help="Frequent keys: random, anywhere; noperm, first in R.")] = "random",
+    batch: Annotated[int, typer.Option(help="Stream tuples per batch; each batch is drained.")] = 100_000,
+    shape: Annotated[str, typer.Option(help="Frequent keys in R. random: anywhere; noperm: first.")] = "random",
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only this contestant; repeatable, or several with commas between. 'papers': the papers' joins. "
+            help="Run only this contestant; repeatable, or separated by commas. 'papers': the papers' joins. "
             "Default: all but spark.",
             show_default=False,
         ),
@@ -41,23 +41,23 @@ def peers(
         list[str] | None,
         typer.Option(help="Several points: zipf=0,0.5,1 or rows=, memory=, batch=; repeatable.", show_default=False),
     ] = None,
-    batches: Annotated[int, typer.Option(help="Batches measured; the median counts.")] = 7,
-    warm_up: Annotated[int, typer.Option(help="Batches of that size before those, not measured.")] = 2,
+    batches: Annotated[int, typer.Option(help="Measured batches; the rate is their median.")] = 7,
+    warm_up: Annotated[int, typer.Option(help="Batches of the same size before the measured ones.")] = 2,
     fill: Annotated[
         int | None,
-        typer.Option(help="Tuples that fill caches before that.", show_default="five times what fits into the memory"),
+        typer.Option(help="Tuples that fill the caches first.", show_default="five times what fits into the memory"),
     ] = None,
     cgroup: Annotated[
         Path | None,
-        typer.Option(help="A memory cgroup of yours to make groups in.", envvar="SEMISTREAM_CGROUP"),
+        typer.Option(help="A memory cgroup of yours, in which groups are created.", envvar="SEMISTREAM_CGROUP"),
     ] = None,
     directory: Directory = None,
     output: Output = None,
 ) -> None:
     """Compare our joins with DuckDB, SQLite, LMDB, RocksDB and the device's limit, each within one memory limit.
 
-    Raw results are stored after each point, so that those of a sweep which is interrupted are kept. Exit code 1 if an
-    answer was wrong, or a contestant failed.
+    Raw results are stored after each point, so an interrupted sweep keeps what it measured. Exit code 1 if an answer
+    was wrong or a contestant failed.
     """
     from semistream.workloads.keys.key_source import check_shape
     from semistream_lab.benchmarks.tournament.match import bench_peers
@@ -74,7 +74,7 @@ def peers(
     place.mkdir(parents=True, exist_ok=True)
     results = output or place / "results"
     results.mkdir(parents=True, exist_ok=True)
-    with TemporaryFile(dir=results):  # now, and not when the first point has been measured
+    with TemporaryFile(dir=results):  # fail now if it is not writable, not after the first point
         kept = partial(store_result, directory=results, name="peers")
     total = sum(len(one.names) * len(one.sizes(one.data(place))) + 1 for one in specs)
     with progress() as bars, step(bars, "Joining", total, unit="batches") as task:
@@ -100,7 +100,7 @@ def peers(
 
 
 def peer_tables(found: dict[str, Any]) -> Group:
-    """Return a result of `semistream_lab.benchmarks.tournament.match.bench_peers` as tables, the fastest first."""
+    """Return a result of `semistream_lab.benchmarks.tournament.match.bench_peers` as tables, fastest first."""
     parts: list[RenderableType] = []
     for point in found["points"]:
         parts += [
@@ -109,11 +109,11 @@ def peer_tables(found: dict[str, Any]) -> Group:
             f"Zipf {point['zipf']:g} ({point['shape']}), drained batches of {format_count(point['batch'])}",
             _table(point),
         ]
-        parts += [f"[red]{name} is wrong: {escape(reason)}" for name, reason in point["wrong"].items()]
-        parts += [f"[red]{name} took {format_bytes(more)} beyond the limit" for name, more in point["beyond"].items()]
+        parts += [f"[red]{name} gave a wrong answer: {escape(reason)}" for name, reason in point["wrong"].items()]
+        parts += [f"[red]{name} used {format_bytes(more)} beyond the limit" for name, more in point["beyond"].items()]
         parts += [f"[red]{name} failed: {escape(reason)}" for name, reason in point["failed"].items()]
-    parts += [f"[dim]{name} was left out: {escape(reason)}" for name, reason in found["skipped"].items()]
-    notes = "* holds all of R, or joins nothing: no memory limit. Grew by: beyond what it had before it opened R"
+    parts += [f"[dim]{name} was skipped: {escape(reason)}" for name, reason in found["skipped"].items()]
+    notes = "* no memory limit: holds all of R, or joins nothing. Grew by: memory added since before R was opened"
     return Group(*parts, f"[dim]{notes}", f"[dim]Memory limit: {found['limit']}")
 
 
@@ -121,7 +121,7 @@ def _table(point: dict[str, Any]) -> Table:
     best = max((rate for name, rate in point["rates"].items() if point["kinds"][name] == "join"), default=0.0)
     table = Table(header_style="bold", box=box.SIMPLE_HEAD)
     table.add_column("contestant", no_wrap=True)
-    for heading in ("tuples/s", "of our best", "a batch", "pages", "hits", "grew by"):
+    for heading in ("tuples/s", "of our best", "per batch", "pages", "hits", "grew by"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, rate in sorted(point["rates"].items(), key=lambda item: -item[1]):
         one = point["contestants"][name]

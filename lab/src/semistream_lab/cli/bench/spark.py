@@ -1,4 +1,4 @@
-"""``semistream bench spark``: our join on a streaming DataFrame against Spark's own, side by side."""
+"""``semistream bench spark``: compare our join on a streaming DataFrame with Spark's own."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ __all__ = ["comparison", "spark"]
 def spark(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: rates, their ratio, and the raw times.")] = False,
     rows: Annotated[int, typer.Option(help="Rows of R.")] = 10_000_000,
-    batch: Annotated[int, typer.Option(help="Rows of a micro-batch.")] = 100_000,
-    memory: Annotated[str, typer.Option(help="What our join may hold: bytes, or a share of R.")] = "5%",
-    row_bytes: Annotated[int, typer.Option(help="Bytes of a row of R.")] = 128,
+    batch: Annotated[int, typer.Option(help="Rows per micro-batch.")] = 100_000,
+    memory: Annotated[str, typer.Option(help="Budget of our join: bytes, or a share of R.")] = "5%",
+    row_bytes: Annotated[int, typer.Option(help="Bytes per row of R.")] = 128,
     algorithm: Annotated[
-        str | None, typer.Option(help="Which join; see: semistream algorithms. Default: the one Spark joins use.")
+        str | None, typer.Option(help="The join; see: semistream algorithms. Default: the default for Spark.")
     ] = None,
     zipf: Annotated[float, typer.Option(help="Skew of the stream's keys; 0 is uniform.")] = 1.0,
-    shape: Annotated[str, typer.Option(help="Frequent keys: random, anywhere; noperm, first in R.")] = "random",
-    batches: Annotated[int, typer.Option(help="Micro-batches of our join measured; the median counts.")] = 25,
+    shape: Annotated[str, typer.Option(help="Frequent keys in R. random: anywhere; noperm: first.")] = "random",
+    batches: Annotated[int, typer.Option(help="Measured micro-batches of our join; the rate is their median.")] = 25,
     warm_up: Annotated[
-        int, typer.Option(help="Micro-batches before those, not measured: the JVM compiles for long.")
+        int, typer.Option(help="Micro-batches before the measured ones; the JVM compiles for a long time.")
     ] = 60,
     fill: Annotated[
-        int | None, typer.Option(help="Rows that fill our cache before that.", show_default="20 M, or 1.5 times R")
+        int | None, typer.Option(help="Rows that fill our cache first.", show_default="20 M, or 1.5 times R")
     ] = None,
-    static_batches: Annotated[int, typer.Option(help="Micro-batches of Spark's join measured, after three.")] = 9,
-    small_batches: Annotated[int, typer.Option(help="Empty micro-batches measured.")] = 20,
-    shards: Annotated[int, typer.Option(help="Parts of R, a task each.")] = 2,
-    cores: Annotated[int, typer.Option(help="Tasks at a time.")] = 2,
+    static_batches: Annotated[int, typer.Option(help="Measured micro-batches of Spark's join, after 3 others.")] = 9,
+    small_batches: Annotated[int, typer.Option(help="Measured empty micro-batches.")] = 20,
+    shards: Annotated[int, typer.Option(help="Shards of R; one task per shard.")] = 2,
+    cores: Annotated[int, typer.Option(help="Tasks that run in parallel.")] = 2,
     heap: Annotated[str, typer.Option(help="Heap of the JVM.")] = "6g",
     directory: Directory = None,
     output: Output = None,
@@ -85,7 +85,7 @@ def comparison(found: dict[str, Any]) -> Group:
     plan, ours = found["plan"], found["joins"]["ours"]
     rates = Table(header_style="bold", box=box.SIMPLE_HEAD)
     rates.add_column("join", style="cyan", no_wrap=True)
-    for heading in ("rows/s", "a micro-batch", "slowest"):
+    for heading in ("rows/s", "per micro-batch", "slowest"):
         rates.add_column(heading, justify="right", no_wrap=True)
     for name, title in (("ours", "semistream"), ("stream_static", "Spark's stream-static join")):
         join = found["joins"][name]
@@ -109,6 +109,6 @@ def comparison(found: dict[str, Any]) -> Group:
         f"R of {format_count(plan['rows'])} rows, {format_bytes(found['relation']['bytes'])}; memory {memory}",
         f"Zipf {plan['exponent']:g} ({plan['shape']}), micro-batches of {format_count(plan['batch_rows'])} rows",
         rates,
-        f"[bold]{found['ratio']:.1f}×[/bold] the rows a second; {ours['hit_ratio']:.0%} of them from the cache",
+        f"[bold]{found['ratio']:.1f}×[/bold] the rows per second; {ours['hit_ratio']:.0%} of them from the cache",
         fixed,
     )

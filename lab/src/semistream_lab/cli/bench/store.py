@@ -1,4 +1,4 @@
-"""``semistream bench store``: what it costs to have R in a store."""
+"""``semistream bench store``: measure the cost of keeping R in an object store."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ __all__ = ["place_table", "store"]
 
 
 def store(
-    address: Annotated[str, typer.Argument(help="Where R is put, such as s3://bucket/bench; it stays there.")],
+    address: Annotated[str, typer.Argument(help="Address to upload R to, such as s3://bucket/bench; R stays there.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: all times and counts.")] = False,
     rows: Annotated[int, typer.Option(help="Rows of R.")] = 10_000_000,
-    row_bytes: Annotated[int, typer.Option(help="Bytes of a row of R.")] = 120,
-    memory: Annotated[str, typer.Option(help="Memory of the join: bytes, or a share of R.")] = "5%",
-    batch: Annotated[int, typer.Option(help="Stream tuples of a batch, which is drained.")] = 100_000,
-    batches: Annotated[int, typer.Option(help="Batches measured; the median counts.")] = 5,
-    warm_up: Annotated[int, typer.Option(help="Batches before those, not measured.")] = 3,
+    row_bytes: Annotated[int, typer.Option(help="Bytes per row of R.")] = 120,
+    memory: Annotated[str, typer.Option(help="Budget of the join: bytes, or a share of R.")] = "5%",
+    batch: Annotated[int, typer.Option(help="Stream tuples per batch; each batch is drained.")] = 100_000,
+    batches: Annotated[int, typer.Option(help="Measured batches; their median is compared.")] = 5,
+    warm_up: Annotated[int, typer.Option(help="Batches before the measured ones.")] = 3,
     algorithm: Annotated[str, typer.Option(help="The join.")] = "adaptivejoin",
     tier: Annotated[
         list[str] | None,
-        typer.Option(help="What is kept on this machine: all, a quarter, nothing; repeatable. Default: each."),
+        typer.Option(help="Share of R kept on this machine: all, a quarter, nothing; repeatable. Default: all three."),
     ] = None,
     directory: Directory = None,
     output: Output = None,
 ) -> None:
-    """Measure a join with R in a store beside the same join with R in a directory, in one run."""
+    """Compare a join whose R is in an object store with the same join on a local R, in one run."""
     from semistream_lab.benchmarks.join_rates import RateSpec, prepare_relation
     from semistream_lab.benchmarks.store_rates import TIERS, bench_store
 
     unknown = sorted(set(tier or ()) - set(TIERS))
     if unknown:
-        raise ValueError(f"--tier {unknown[0]!r} is none of {', '.join(TIERS)}")
+        raise ValueError(f"--tier {unknown[0]!r} is unknown; give one of: {', '.join(TIERS)}")
     spec = RateSpec(
         rows=rows, row_bytes=row_bytes, memory=memory, batch_rows=batch, batches=batches, warm_up=warm_up,
         only=(algorithm,),
@@ -70,7 +70,7 @@ def place_table(found: dict[str, Any]) -> Table:
         title=f"R of {format_count(spec['rows'])} rows, memory {spec['memory']}, batches of "
         f"{format_count(spec['batch_rows'])}",
     )  # fmt: skip
-    for heading in ("kept here", "a batch", "times", "pages", "local", "asked", "fetched", "÷ wanted"):
+    for heading in ("kept here", "per batch", "times", "pages", "local", "requests", "fetched", "÷ needed"):
         table.add_column(heading, justify="left" if heading == "kept here" else "right", no_wrap=True)
     for name, place in found["places"].items():
         fetched = place["fetched_bytes"]
