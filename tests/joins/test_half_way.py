@@ -34,7 +34,7 @@ def stream() -> list[pa.RecordBatch]:
 
 def refused(join: semistream.Join, how: str) -> None:
     for use in (lambda: join.offer(stream()[0]), lambda: list(join.step()), lambda: list(join.drain())):
-        with pytest.raises(BrokenJoinError, match=rf"a turn of .* {how}.*make a new join"):
+        with pytest.raises(BrokenJoinError, match=rf"an iteration of .* {how}.*make a new join"):
             use()
 
 

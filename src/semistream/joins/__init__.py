@@ -1,9 +1,9 @@
-"""The joins: one file an algorithm, found by themselves.
+"""The joins: one file per algorithm, registered automatically.
 
-``semistream.algorithms()`` lists them; `create` makes one by its id. What the author of a join needs is here: `Join` to
-derive from, `Algorithm` for the contract, `PageLookup` and `find_rows` to find rows of R, `Tuples` and `Overlap`.
-``docs/how-to/add-an-algorithm.md`` writes one. A package of your own names its modules as entry points of
-``semistream.joins`` and ``semistream.costs``.
+``semistream.algorithms()`` lists them; `create` makes one by its id. This package exports what the author of a join
+needs: `Join` to derive from, `Algorithm` for the contract, `PageLookup` and `find_rows` to find rows of R, `Tuples` and
+`Overlap`. ``docs/how-to/add-an-algorithm.md`` shows how to write a join. Another package registers its modules as entry
+points of ``semistream.joins`` and ``semistream.costs``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 @functools.cache
 def _registry() -> dict[str, type[Join]]:
-    """Find the joins: listed classes that have an id of their own, in the module that defines them."""
+    """Find the joins: listed classes with their own id, in the module that defines them."""
     found = [
         kind
         for module in modules_of(__name__)
@@ -95,7 +95,7 @@ def create(algorithm: str, relation: Relation, **options: Any) -> Join:
 
 
 def _options(kind: type[Join]) -> list[str]:
-    """Return the names of a join's options, those of a join behind it included."""
+    """Return the names of a join's options, including those of a join behind it."""
     behind = getattr(kind, "behind", None)
     found = {
         name

@@ -1,4 +1,4 @@
-"""How a join follows updates of R: it agrees, with the memory that the update takes, or refuses and stays as it was."""
+"""How a join follows updates of R: it agrees and reserves the memory for it, or refuses and remains unchanged."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ Undo = Callable[[], None]
 
 
 class FollowsUpdates(Algorithm):
-    """The part of a join that listens to its relation.
+    """The part of a join that follows updates of its relation.
 
-    An algorithm adds `before_update`, where it may refuse, and `after_update`, where it forgets what has changed; and
-    `give_up`, if some of its memory can go to R.
+    An algorithm implements `before_update`, where it may refuse, and `after_update`, where it forgets what has changed;
+    and `give_up`, if it can release some of its memory for R.
     """
 
     _updates_part: Reservation
     _index_bytes: int
-    """Of R's index when the memory was taken; what it grows by counts as an update."""
+    """Bytes of R's index when the memory was allocated; growth counts as memory of updates."""
     _in_turn = False
     broken: BaseException | None = None
-    """Why it could not follow an update, and serves nothing any more."""
+    """The error because of which the join could not follow an update, and cannot be used any more."""
     _closed = False
     _owns_relation = False
     _left_half_way = ""
-    """How a turn came to be left half-way: which of its rows are out, nobody can tell."""
+    """How an iteration was abandoned; then it is unknown which of its rows were returned."""
 
     def own_relation(self) -> None:
         """Close R with the join: nothing else uses it."""
         self._owns_relation = True
 
     def close(self) -> None:
-        """Stop following updates of R; close R if `create` was given its path. The join serves nothing afterwards."""
+        """Stop following updates of R; close R if `create` got its path. The join cannot be used afterwards."""
         self._closed = True
         self.relation.unsubscribe(self)
         if self._owns_relation:
@@ -61,8 +61,8 @@ class FollowsUpdates(Algorithm):
         """Agree to an update of R, or raise; see `Listener`."""
         if self.amid_turn:
             raise UpdateRefusedError(
-                f"R cannot change amid a turn of {self.id}: iterate step(), or drain() and process() which call it, "
-                "to the end, then update R"
+                f"R cannot change during an iteration of {self.id}: consume step(), or drain() and process() which "
+                "call it, to the end, then update R"
             )
         undo: list[Undo] = []
         try:
@@ -74,22 +74,23 @@ class FollowsUpdates(Algorithm):
         return JoinAgreement(self, undo)
 
     def before_update(self, patch: Patch, undo: list[Undo]) -> None:
-        """Take what an update needs, between turns; raise to refuse it.
+        """Reserve what an update needs, between iterations; raise to refuse it.
 
-        Each tuple must see R wholly before or wholly after an update. A tuple that is served within one turn does.
+        Each tuple must see R entirely before or entirely after an update. A tuple that is joined within one iteration
+        does.
 
         Parameters
         ----------
         patch
-            What R is going to be.
+            The new state of R.
         undo
-            What to do if the update is given up, by this join or by another one, the last first; append to it.
+            Functions to call, last first, if this join or another refuses the update; append to it.
         """
         parts = self._growth(patch)
         lacking = sum(size - part.bytes for part, size in parts) - self.budget.free
         if lacking > 0:
             undo.append(self.give_up(lacking, patch))
-            parts = self._growth(patch)  # the memory may have been taken again
+            parts = self._growth(patch)  # the memory may have been allocated again
         for part, size in parts:
             undo.append(partial(part.resize, part.bytes))
             part.resize(size)
@@ -98,29 +99,29 @@ class FollowsUpdates(Algorithm):
         """Forget what has changed; the update is installed."""
 
     def forget_rows(self, keys: Ints) -> None:
-        """Forget what a warm cache holds of keys, ascending: it was filled from another version of R.
+        """Forget what a warm cache holds of these ascending keys: it was filled from another version of R.
 
-        `semistream.relation.version_changes.changed_keys` says which have changed in between.
+        `semistream.relation.version_changes.changed_keys` returns the keys that have changed in between.
         """
 
     # -- memory -------------------------------------------------------------------------------------------
 
     def _update_bytes(self, overlay_bytes: int, index_bytes: int) -> int:
-        """Return what R holds in memory because of updates."""
+        """Return the bytes that R holds in memory because of updates."""
         return overlay_bytes + max(0, index_bytes - self._index_bytes)
 
     def _growth(self, patch: Patch) -> list[tuple[Reservation, int]]:
-        """Return what takes another size with an update, and which."""
+        """Return the reservations whose size changes with an update, and their new sizes."""
         return [(self._updates_part, self._update_bytes(patch.overlay.nbytes, patch.index_bytes))]
 
     def give_up(self, lacking: int, patch: Patch) -> Undo:
-        """Do with ``lacking`` bytes less from now on; return what takes it back. Raises if that is too little."""
+        """Release ``lacking`` bytes for an update; return a function that undoes it. Raises if this is not possible."""
         raise self.too_large(lacking, patch)
 
     def too_large(self, lacking: int, patch: Patch) -> UpdateTooLargeError:
         return UpdateTooLargeError(
             f"with this update R holds {format_bytes(patch.nbytes)} in memory, changed pages and index, for which "
-            f"{self.id} with memory of {self.budget.total:,} B has {lacking:,} B too little; give the join "
+            f"{self.id} with memory of {self.budget.total:,} B lacks {lacking:,} B; give the join "
             f"{self.budget.total + 3 * lacking:,} B, or write the update with semistream.upsert and open that version",
             lacking,
         )
@@ -134,19 +135,19 @@ class FollowsUpdates(Algorithm):
 
     @property
     def amid_turn(self) -> bool:
-        """Whether a turn has begun and is not at its end, so that R must not change."""
+        """Whether an iteration has begun and has not ended, so that R must not change."""
         return self._in_turn
 
     @contextmanager
     def _to_its_end(self) -> Iterator[None]:
-        """Let the join serve nothing any more if this is left half-way: rows of it would be lost, or come twice."""
+        """Make the join unusable if this block is abandoned: rows would be lost or returned twice."""
         try:
             yield
         except GeneratorExit:
             self._left_half_way = "was not iterated to its end"
             raise
         except BaseException as error:
-            self._left_half_way = f"ended with {type(error).__name__}: {error}"  # the error itself would hold the join
+            self._left_half_way = f"ended with {type(error).__name__}: {error}"  # the error would keep the join alive
             raise
 
     def _check_usable(self) -> None:
@@ -154,13 +155,13 @@ class FollowsUpdates(Algorithm):
             raise BrokenJoinError(f"this {self.id} is closed; make a new join")
         if self._left_half_way:
             raise BrokenJoinError(
-                f"a turn of {self.id} {self._left_half_way}, and rows of it may be missing; make a new join, and offer "
-                "it all rows again whose results you have not kept"
+                f"an iteration of {self.id} {self._left_half_way}, and its rows may be missing; make a new join, and "
+                "offer it all rows again whose results you have not kept"
             )
         if self.broken is not None:
             raise BrokenJoinError(
                 f"{self.id} could not follow an update of R ({type(self.broken).__name__}: {self.broken}) and may "
-                "hold rows of before it; make a new join, and report this: it should not happen"
+                "hold rows from before it; make a new join, and report this: it should not happen"
             ) from self.broken
 
 
@@ -177,11 +178,11 @@ class JoinAgreement:
             self._join.after_update(change)
 
     def cancel(self) -> None:
-        """Give back what was taken for the update."""
+        """Release what was reserved for the update."""
         _undo(self._undo)
 
     def failed(self, error: BaseException) -> None:
-        """Let the join serve nothing any more."""
+        """Make the join unusable."""
         self._join.broken = error
 
 

@@ -1,6 +1,6 @@
-"""What every semi-stream join has in common: keys in, results out, nothing held that is not in the budget.
+"""What all semi-stream joins share: keys in, results out, and no memory outside of the budget.
 
-An algorithm's file holds what its paper adds; `semistream.joins.interface.contract` says what that is.
+The file of an algorithm contains what its paper adds; `semistream.joins.interface.contract` describes what that is.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ How = Literal["inner", "left"]
 class Join(FollowsUpdates, Results, StageBehind, MemoryNeeds):
     """A join of a stream with a relation, exact, within a memory budget.
 
-    A small state machine: `offer` puts stream tuples into the stream buffer, `step` runs one turn of the
-    algorithm's loop and yields results, `drain` steps until nothing waits. `process` does it all for an
+    A join is a small state machine: `offer` puts stream tuples into the stream buffer, `step` runs one iteration of the
+    algorithm's loop and yields results, and `drain` steps until no tuple waits. `process` does all of this for an
     iterable of batches.
 
     Parameters
@@ -55,21 +55,21 @@ class Join(FollowsUpdates, Results, StageBehind, MemoryNeeds):
     on
         The stream's key column or columns, in the order of R's key. For a range join, its two bounds.
     condition
-        ``"equal"``, or ``"between"`` for ``R.key BETWEEN low AND high``, which only some joins do.
+        ``"equal"``, or ``"between"`` for ``R.key BETWEEN low AND high``, which only some joins support.
     how
-        ``"left"`` emits stream tuples without a partner once, with NULLs; ``"inner"`` drops them.
+        ``"left"`` returns stream tuples without a match once, with NULLs; ``"inner"`` drops them.
     memory
-        Everything the join may hold: bytes, text such as ``"64MB"``, or a share of R such as ``"5%"``. A share is never
-        less than the join needs, and holds an R of up to 16 MB whole (`memory_bytes`); ``budget.total`` is what it
-        comes to. None is for a join behind another stage, which gives it its memory later.
+        All memory of the join: bytes, text such as ``"64MB"``, or a share of R such as ``"5%"``. A share is never less
+        than the join needs, and holds all of an R of up to 16 MB (`memory_bytes`); ``budget.total`` is the result in
+        bytes. None is for a join behind another stage, which assigns its memory later.
     schema
-        The stream's schema, if known now: then all checks are made at once, not at the first batch.
+        The stream's schema, if it is known now: then all checks are made immediately, not at the first batch.
     prefix
         Put before the names of all of R's columns in the result.
     suffix
-        Added to the names of R's columns that the stream has too.
+        Added to the names of R's columns that the stream also has.
     columns
-        Those of R's columns that the result is to have, by default all. Others are not even decoded.
+        R's columns in the result, by default all. Other columns are not decoded.
     """
 
     def __init__(
@@ -92,7 +92,9 @@ class Join(FollowsUpdates, Results, StageBehind, MemoryNeeds):
         self.condition = condition_for(condition, relation, self.on, columns)
         self._decoder = None if columns is None else self._decoder_of_some()
         if condition not in self.conditions:
-            raise UnsupportedJoinError(f"{self.id} does not join on condition {condition!r}; 'ssij' and 'oracle' do")
+            raise UnsupportedJoinError(
+                f"{self.id} does not join on condition {condition!r}; 'ssij', 'adaptivejoin' and 'oracle' do"
+            )
         self.how = how
         given = 1 if memory is None else memory_bytes(memory, relation.nbytes, relation.row_count)
         self.budget, self._may_grow = MemoryBudget(given), is_share(memory)
@@ -106,14 +108,14 @@ class Join(FollowsUpdates, Results, StageBehind, MemoryNeeds):
         if schema is not None:
             self.bind(schema)
         elif memory is not None:
-            self._check_minimum()  # all that can be known before the stream's rows are
+            self._check_minimum()  # the only check that is possible before the stream is known
 
     # -- the interface ------------------------------------------------------------------------------------
 
     def bind(self, schema: pa.Schema, sample: pa.RecordBatch | None = None, *, row_bytes: float | None = None) -> None:
-        """Fix the stream's schema: check the key, lay out the output, take the memory.
+        """Set the stream's schema: check the key, determine the output schema, allocate the memory.
 
-        Called by the first `offer`; ``sample``, or ``row_bytes`` itself, tells how long rows of varying length are.
+        Called by the first `offer`. ``sample`` or ``row_bytes`` gives the expected length of variable-length rows.
         """
         self._take_memory(schema, sample, row_bytes)
         self.relation.subscribe(self)
@@ -128,7 +130,7 @@ class Join(FollowsUpdates, Results, StageBehind, MemoryNeeds):
         self.bound = True
 
     def _know_stream(self, schema: pa.Schema, row_bytes: float | None) -> None:
-        """Check the stream's schema, and note what depends on it, before any memory is taken."""
+        """Check the stream's schema, and store what depends on it, before any memory is allocated."""
         self.condition.check(schema)
         self.schema = schema
         joined = output_schema(schema, self.condition.fields, self.suffix, prefix=self.prefix)
@@ -149,9 +151,9 @@ class Join(FollowsUpdates, Results, StageBehind, MemoryNeeds):
         return join.least_memory()
 
     def offer(self, batch: pa.RecordBatch) -> int:
-        """Put stream tuples into the stream buffer; return how many were taken, counted from the first.
+        """Put stream tuples into the stream buffer; return how many were accepted, counted from the first.
 
-        Fewer than all are taken when the buffer is full: `step`, then offer the rest.
+        If the buffer is full, fewer than all are accepted: call `step`, then offer the rest.
         """
         began = time.perf_counter()
         self._check_usable()
@@ -166,14 +168,15 @@ class Join(FollowsUpdates, Results, StageBehind, MemoryNeeds):
                 with self._to_its_end():
                     self.absorb()
         except RowLimitError:
-            if taken == 0:  # otherwise the row is refused when it is the first of what is offered
+            if taken == 0:  # otherwise raise when the row is the first of an offer
                 raise
         self.tally.busy_seconds += time.perf_counter() - began
         return taken
 
     def step(self) -> Iterator[pa.RecordBatch]:
-        """Run one turn of the algorithm's loop. Iterate it to the end: after a turn left half-way, by an error of a
-        disk for one, the join serves nothing any more.
+        """Run one iteration of the algorithm's loop, and yield its results. Consume the iterator to its end.
+
+        A join whose iteration was abandoned, or ended with an error such as a failed read, cannot be used any more.
         """
         self._check_usable()
         self.tally.steps += 1
@@ -194,7 +197,7 @@ class Join(FollowsUpdates, Results, StageBehind, MemoryNeeds):
             self._in_turn = False
 
     def drain(self) -> Iterator[pa.RecordBatch]:
-        """Step until no tuple waits. The join can go on afterwards: a micro-batch ends this way."""
+        """Step until no tuple waits. The join can be used afterwards: a micro-batch ends this way."""
         self._check_usable()
         self.closing = True
         progress = Progress(self)
@@ -206,7 +209,7 @@ class Join(FollowsUpdates, Results, StageBehind, MemoryNeeds):
             self.closing = False
 
     def process(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Join a whole stream: results come as they are found, and all are out at the end."""
+        """Join a whole stream: yield results as they are found, and all of them by the end."""
         if isinstance(batches, pa.Table):
             batches = batches.to_batches()
         for batch in [batches] if isinstance(batches, pa.RecordBatch) else batches:
@@ -214,7 +217,7 @@ class Join(FollowsUpdates, Results, StageBehind, MemoryNeeds):
         yield from self.drain()
 
     def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take in a batch of a stream that goes on, stepping whenever memory is full; tuples of it may wait on."""
+        """Add a batch of a continuing stream, stepping when memory is full; some of its tuples may wait afterwards."""
         at = 0
         progress = Progress(self)
         while at < batch.num_rows:
@@ -234,7 +237,7 @@ class Join(FollowsUpdates, Results, StageBehind, MemoryNeeds):
 
     @property
     def stats(self) -> JoinStatistics:
-        """What the join did so far."""
+        """Counters of the join's work so far."""
         read = self.relation.counters - self._counters
         return dataclasses.replace(
             self.tally,
@@ -243,17 +246,17 @@ class Join(FollowsUpdates, Results, StageBehind, MemoryNeeds):
         )  # fmt: skip
 
     def view(self) -> View:
-        """Show what the join holds, for measuring and testing; ask between turns."""
+        """Return a snapshot of the join's state, for measurements and tests; call it between iterations."""
         return View(self.arrived, self.waiting, self.stream.limit, self.budget.parts())
 
     def work(self) -> tuple[object, ...]:
-        """Return numbers of which one is another after a turn that led to something."""
+        """Return numbers of which at least one changes in an iteration that makes progress."""
         stats = self.tally
         done = stats.rows_in, stats.rows_done, stats.rows_out, stats.probes, stats.appended, stats.buffered
         return (*done, self.pending, self.relation.counters.pages)
 
     def check(self) -> None:
-        """Assert all invariants, which hold between turns."""
+        """Assert all invariants, which hold between iterations."""
         self.budget.check()
         if self.bound:
             self.stream.check()
@@ -271,7 +274,7 @@ class Join(FollowsUpdates, Results, StageBehind, MemoryNeeds):
         if count == 0:
             if self.stream.room.taken:
                 return 0
-            count = 1  # a row larger than the whole stream buffer is served by itself
+            count = 1  # a row larger than the whole stream buffer is joined alone
             self._check_row(batch.slice(0, 1))
         batch = batch.slice(0, count)
         keys, valid = self.condition.lows(batch)
@@ -288,7 +291,7 @@ class Join(FollowsUpdates, Results, StageBehind, MemoryNeeds):
         return count
 
     def _giants(self, batch: pa.RecordBatch) -> NDArray[np.bool_] | None:
-        """Return which rows are too long for the memory of the algorithm, encoded as they would lie there."""
+        """Return which rows, when encoded, are too long for the memory of the algorithm."""
         codec, largest = self.stream_codec, self.stream.limit - self.stream_codec.blank_bytes
         if self.largest_row is not None:
             largest = min(largest, self.largest_row)
@@ -298,7 +301,7 @@ class Join(FollowsUpdates, Results, StageBehind, MemoryNeeds):
         return lengths > largest if int(lengths.max(initial=0)) > largest else None
 
     def _check_row(self, row: pa.RecordBatch) -> None:
-        """Raise if a row cannot be served in this memory."""
+        """Raise if a row is too large for this memory."""
         size = int(self.stream_codec.lengths(row)[0])
         if self.bounded and size > self.budget.total:
             raise RowLimitError(
@@ -307,7 +310,7 @@ class Join(FollowsUpdates, Results, StageBehind, MemoryNeeds):
             )
 
     def _put_aside(self, keys: Ints | None, batch: pa.RecordBatch) -> None:
-        """Keep rows that do not go through the algorithm for the next turn: no keys, or too long for its memory."""
+        """Keep rows that bypass the algorithm for the next iteration: without a key, or too long for its memory."""
         if keys is None:
             self.tally.null_keys += batch.num_rows
             if self.how == "inner":
@@ -317,7 +320,7 @@ class Join(FollowsUpdates, Results, StageBehind, MemoryNeeds):
         self.stream.put_aside(keys, batch)
 
     def _serve_aside(self) -> Iterator[pa.RecordBatch]:
-        """Let the rows that were put aside leave: without a partner, or each looked up through the index."""
+        """Let the rows that were put aside leave: without a match, or looked up individually through the index."""
         for keys, batch in self.stream.take_aside():
             if keys is None:
                 self.tally.rows_done += batch.num_rows

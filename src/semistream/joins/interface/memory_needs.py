@@ -1,4 +1,4 @@
-"""How much memory a join needs: for its options, and for rows of the stream as long as they are."""
+"""How much memory a join needs for its options and for the lengths of the stream's rows."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ __all__ = ["MemoryNeeds"]
 
 
 class MemoryNeeds(Algorithm):
-    """The part of a join that knows the smallest budget that will do; an algorithm adds `least_bytes`."""
+    """The part of a join that computes its smallest budget; an algorithm adds `least_bytes`."""
 
     _may_grow: bool
-    """Whether the budget is a share of R, which is raised to the least that the join needs."""
+    """Whether the budget is a share of R, which is raised to the minimum of the join if needed."""
     _index_bytes: int
     _lent: Lent | None
     _updates_part: Reservation
     _inbox: Reservation
     _single: PageLookup
     _lending = Lending.NOTHING
-    """What a stage before this join has for both."""
+    """Which parts of a stage before this join both share."""
 
     @property
     @abstractmethod
@@ -50,11 +50,11 @@ class MemoryNeeds(Algorithm):
 
     @abstractmethod
     def must_drain(self, waiting: int) -> UpdateRefusedError:
-        """Return the error for an update that needs memory in which tuples wait."""
+        """Return the error for an update that needs memory of waiting tuples."""
 
     @abstractmethod
     def _update_bytes(self, overlay_bytes: int, index_bytes: int) -> int:
-        """Return what R holds in memory because of updates."""
+        """Return the bytes that R holds in memory because of updates."""
 
     def least_memory(
         self,
@@ -62,10 +62,10 @@ class MemoryNeeds(Algorithm):
         row_bytes: float | None = None,
         lending: Lending | None = None,
     ) -> int:
-        """Return the smallest budget that will do; until the stream is known, the least that any stream needs.
+        """Return the smallest budget that is enough; until the stream is known, the minimum for any stream.
 
-        A join without memory yet, as a stage before it has made it, may be asked for rows of ``codec`` that take
-        ``row_bytes`` on average, and with what that stage will lend it.
+        A stage before this join may call this before the join has memory: for rows of ``codec`` of ``row_bytes`` bytes
+        on average, and with the parts that the stage will lend.
         """
         if lending is not None and not self.bound:
             self._lending = lending
@@ -76,14 +76,14 @@ class MemoryNeeds(Algorithm):
         return self._least_with(self._update_bytes_now())
 
     def _least_with(self, update_bytes: int) -> int:
-        """Return the smallest budget that will do while updates of R take ``update_bytes``."""
+        """Return the smallest budget that is enough while updates of R need ``update_bytes``."""
         others = self.least_bytes() + update_bytes + (self._index_bytes if self.uses_index else 0)
         if self._lending is Lending.NOTHING:
             others += self.relation.device.frame_bytes
         return least_budget(others, self._lending)
 
     def _take_parts(self, update_bytes: int) -> None:
-        """Take all of the memory, of which updates of R have ``update_bytes``."""
+        """Reserve and allocate all of the memory, including ``update_bytes`` for updates of R."""
         if self.uses_index:
             self.budget.reserve("index", self._index_bytes)
         self._updates_part = self.budget.reserve("updates of R", update_bytes)
@@ -91,9 +91,9 @@ class MemoryNeeds(Algorithm):
         self.open_parts()
 
     def start_over(self, patch: Patch) -> Undo:
-        """Take the memory as a new join would that finds an update in R; return what takes it back.
+        """Allocate all memory again, as a new join on the updated R would; return a function that undoes it.
 
-        What the join has cached is lost. Raises if a new join would have too little memory, or if tuples wait.
+        The join's cache is lost. Raises if a new join would have too little memory, or if tuples wait.
         """
         before, after = self._updates_part.bytes, self._update_bytes(patch.overlay.nbytes, patch.index_bytes)
         if (least := self._least_with(after)) > self.budget.total:
@@ -109,15 +109,15 @@ class MemoryNeeds(Algorithm):
         self._take_parts(update_bytes)
 
     def drop_parts(self) -> None:
-        """Drop all that `_take_parts` has allocated; a join that uses `start_over` says what that is."""
+        """Drop everything that `_take_parts` has allocated; a join that uses `start_over` implements this."""
         raise NotImplementedError(f"{self.id} cannot take its memory again")
 
     def memory_of_long_turns(self) -> int:
-        """Return the memory with which a turn serves many tuples; 0 if turns of this join are long in any memory."""
+        """Return the memory with which an iteration serves many tuples; 0 if it always does."""
         return 0
 
     def _take_common_parts(self) -> None:
-        """Take what every join has, but for what a stage before it lends."""
+        """Reserve the parts of every join, except parts that a stage before it lends."""
         lent, reserve = self._lent, self.budget.reserve
         inbox, self.pairs_at_once, self.result_bytes = common_parts(self.budget.total, self._lending)
         self._inbox = reserve("stream buffer", inbox)
@@ -147,16 +147,17 @@ class MemoryNeeds(Algorithm):
             )
 
     def _typical_row(self, sample: pa.RecordBatch | None) -> float:
-        """Return the bytes of a row, as the first rows tell; a few long ones among them do not count."""
+        """Return the typical bytes of a row, from the first rows; a few long rows have little effect."""
         if sample is None or not sample.num_rows:
             return self.row_bytes
         lengths = self.stream_codec.lengths(sample.slice(0, 1024))
         return float(min(lengths.mean(), 8 * np.median(lengths)))
 
     def _expect_rows(self, least: float, wished: float) -> None:
-        """Lay memory out for rows of ``wished`` bytes, or of as many as the budget allows, at least ``least``.
+        """Size memory for rows of ``wished`` bytes, or less if the budget requires it, but at least ``least``.
 
-        Whether a budget will do must not depend on which rows come first: longer ones go through the index.
+        Whether a budget is enough must not depend on which rows arrive first: longer rows are looked up through the
+        index.
         """
         self.row_bytes = wished
         if wished <= least or self.least_memory() <= self.budget.total:

@@ -1,4 +1,4 @@
-"""How the pairs that a join finds become batches, each of a bounded number of bytes."""
+"""How the pairs of a join become batches, each limited in bytes."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from semistream.structures.lookup import PageLookup
 __all__ = ["Observer", "Results"]
 
 Observer = Callable[[Ints, Bytes, Ints, Bytes], None]
-"""Sees the pairs a join finds: key of each, and data, starts and flags of R's rows."""
+"""Called with the pairs that a join finds: the key of each, and data, starts and flags of R's rows."""
 
 
 class Results(Algorithm):
-    """The way out of a join; `Join` has the rest."""
+    """The part of a join that makes results; `Join` has the rest."""
 
     output_schema: pa.Schema
     _on_match: Observer | None
     _decoder: RowGather | None
-    """Decodes some of R's columns; None: all of them."""
+    """Decodes some of R's columns; None for all."""
     _blank_bytes: int
-    """Bytes of R's columns where they are all NULL."""
+    """Bytes of R's columns in a row in which all of them are NULL."""
     missing: MissingKeys | None = None
-    """Counts keys that R does not have, where somebody has asked for it (`watch_missing`)."""
+    """Counts keys that R does not have, if requested (`watch_missing`)."""
 
     _found_as: str | None = None
-    """Name of the last column of results, if they tell which tuples have a partner (`tell_found`)."""
+    """Name of the last column of results, if it says which tuples have a match (`tell_found`)."""
 
     def watch_missing(self, missing: MissingKeys) -> None:
-        """Have the keys of tuples without a partner counted from now on."""
+        """Count the keys of tuples without a match from now on."""
         self.missing = missing
 
     def tell_found(self, name: str) -> None:
-        """Add a boolean column to the results, the last one: whether a tuple has a partner. Call it before `bind`.
+        """Add a last, boolean column to the results: whether a tuple has a match. Call this before `bind`.
 
-        NULLs in R's columns do not tell, as R may have NULLs itself.
+        NULLs in R's columns are not sufficient, because R may contain NULLs.
         """
         self._found_as = name
 
@@ -61,9 +61,9 @@ class Results(Algorithm):
     def joined(
         self, keys: Ints, stream: Leaving, data: Bytes, starts: Ints, flags: Bytes, *, seen: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Yield stream tuples beside their rows of R, which start at ``starts`` of ``data``.
+        """Yield stream tuples with their rows of R, which start at ``starts`` in ``data``.
 
-        Whoever observes sees the pairs, unless it has ``seen`` them.
+        The pairs are passed to the observer, unless it has already ``seen`` them.
         """
         if self._on_match is not None and not seen:
             self._on_match(keys, data, starts, flags)
@@ -80,7 +80,7 @@ class Results(Algorithm):
             )  # fmt: skip
 
     def looked_up(self, part: Tuples, lookup: PageLookup) -> Iterator[pa.RecordBatch]:
-        """Join tuples at once, each through the index."""
+        """Join tuples immediately, each through the index."""
         rows = self.rows_of(part.batch)
         matched = np.zeros(len(part.keys), dtype=bool)
         matches = (
@@ -96,7 +96,7 @@ class Results(Algorithm):
         yield from self.without_partner(rows.at(np.flatnonzero(~matched)))
 
     def without_partner(self, stream: Leaving) -> Iterator[pa.RecordBatch]:
-        """Let tuples that R has no row for leave: dropped, or with NULLs."""
+        """Let tuples without a matching row of R leave: dropped, or with NULLs."""
         self.tally.unmatched += stream.rows
         if self.missing is not None and stream.rows:
             for begin, end in portions(stream.rows, stream.sizes, self.result_bytes):
@@ -106,7 +106,7 @@ class Results(Algorithm):
                 yield from self._made(begin, end, lambda begin, end: [self._alone(stream.some(begin, end))])
 
     def _made(self, begin: int, end: int, make: Callable[[int, int], list[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-        """Yield what ``make`` makes of rows, of fewer at once if Arrow's types cannot hold all of them."""
+        """Yield the batches that ``make`` returns for rows; split the rows if Arrow's types cannot hold all of them."""
         try:
             made = make(begin, end)
         except RowLimitError:
@@ -125,8 +125,8 @@ class Results(Algorithm):
         if not self.relation.key.exact:
             same = self.relation.key.verify(stream, self.on, rows.select(list(self.relation.key.names)))
             if not same.all():
-                # Another key with the same hash: R has at most one key of a hash, so these tuples have no
-                # partner at all; each meets exactly one row that is the first of that key.
+                # Another key with the same hash: R has at most one key per hash, so these tuples have no match. Each
+                # is paired with exactly one row that is the first of that key.
                 strangers = keep_rows(stream, ~same & (flags & FIRST).astype(bool))
                 self.tally.unmatched += strangers.num_rows
                 if self.missing is not None:
@@ -140,13 +140,13 @@ class Results(Algorithm):
         return results
 
     def _rows_at(self, data: Bytes, starts: Ints) -> pa.RecordBatch:
-        """Decode rows of R, as far as the result has their columns."""
+        """Decode rows of R, only the columns of the result."""
         if self._decoder is None:
             return self.relation.rows(data, starts)
         return pa.RecordBatch.from_arrays(self._decoder(data, starts), names=list(self._decoder.names))
 
     def _decoder_of_some(self) -> RowGather | None:
-        """Return what decodes the columns of the result, and of a key that has to be compared; None for all."""
+        """Return a decoder for the columns of the result, and for a key that must be compared; None for all columns."""
         stored = self.relation.codec.schema.names
         asked = [field.name for field in self.condition.fields]
         key = [] if self.relation.key.exact else list(self.relation.key.names)

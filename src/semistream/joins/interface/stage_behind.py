@@ -1,9 +1,9 @@
-"""A join behind another stage, which hands tuples on to it: what that stage may ask of it, and must tell it.
+"""A join behind another stage, which passes tuples to it: the interface between the two.
 
-The stage makes the join with its options and ``memory=None``, asks `least_memory`, and once it knows the stream lets it
-`stand_behind` with the memory that is its, and what it lends it of its own. From then on it hands tuples over, lets the
-join `step`, and says whether more will come. Results come out of `step`; what was matched is shown to the stage's
-observer.
+The stage creates the join with its options and ``memory=None``, and calls `least_memory`. When it knows the stream, it
+calls `stand_behind` with the memory for the join, and with parts of its own memory that it lends. From then on it
+passes tuples with `hand`, calls `step`, and sets whether more tuples will arrive. `step` yields the results; matches
+are reported to the stage's observer.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ __all__ = ["Lent", "StageBehind"]
 
 @dataclass(frozen=True)
 class Lent:
-    """Memory that a stage has and the join behind it uses as well, counted by the stage alone."""
+    """Memory of a stage that the join behind it also uses; only the stage counts it."""
 
     room: Room
-    """For tuples that come; the stage counts its own there, or sees by itself to what lies in both."""
+    """Room for arriving tuples; the stage counts its own tuples there, or limits the sum of both itself."""
     lookup: PageLookup
-    """For tuples that are too long."""
+    """Look-ups for tuples that are too long."""
     results: tuple[int, int] | None = None
-    """Pairs found at once, and bytes of a batch of results; None where both may have some."""
+    """Maximum pairs collected together, and bytes of a batch of results; None if both may hold some at once."""
 
     @property
     def lending(self) -> Lending:
-        """What it is that is lent."""
+        """Which parts are lent."""
         return Lending.ARRIVALS if self.results is None else Lending.ALL
 
 
 class StageBehind(Algorithm):
-    """The part of a join that serves a stage before it."""
+    """The part of a join that a stage before it uses."""
 
     _single: PageLookup
     _lent: Lent | None = None
@@ -52,15 +52,16 @@ class StageBehind(Algorithm):
 
     @abstractmethod
     def _take_memory(self, schema: pa.Schema, sample: pa.RecordBatch | None, row_bytes: float | None) -> None:
-        """Fix the stream's schema and take the memory."""
+        """Set the stream's schema and allocate the memory."""
 
     def stand_behind(
         self, schema: pa.Schema, *, memory: int, row_bytes: float, observer: Observer, lent: Lent | None = None
     ) -> None:
-        """Take ``memory`` for a stream of ``schema``, whose rows have ``row_bytes`` on average.
+        """Allocate ``memory`` bytes for a stream of ``schema``, whose rows have ``row_bytes`` on average.
 
-        The stage before counts that memory in its own budget, sees as ``observer`` what is matched, and passes updates
-        of R on: this join does not listen to R itself. What is ``lent`` it has beside that memory.
+        The stage before this join counts the memory in its own budget, gets the matches through ``observer``, and
+        passes on updates of R: this join does not subscribe to R itself. ``lent`` is available in addition to
+        ``memory``.
         """
         if not self.stands_behind:
             raise UnsupportedJoinError(f"{self.id} cannot stand behind another stage; HYBRIDJOIN and others can")
@@ -71,7 +72,7 @@ class StageBehind(Algorithm):
         self._take_memory(schema, None, row_bytes)
 
     def hand(self, part: Tuples) -> int:
-        """Take tuples, as `offer` does, whose keys are known; return how many, counted from the first."""
+        """Accept tuples whose keys are known, as `offer` does; return how many, counted from the first."""
         taken = 0
         while taken < len(part.keys):
             rest = part.batch.slice(taken)
@@ -86,7 +87,7 @@ class StageBehind(Algorithm):
 
     @property
     def arrived(self) -> int:
-        """Tuples in the stream buffer. While there are none, what `hand` does not take is too long for it."""
+        """Tuples in the stream buffer. If there are none, a tuple that `hand` does not accept is too long for it."""
         return len(self.stream) if self.bound else 0
 
     @property
@@ -96,11 +97,11 @@ class StageBehind(Algorithm):
 
     @property
     def arrived_bytes(self) -> int:
-        """Bytes of these tuples."""
+        """Bytes of the tuples in the stream buffer."""
         return self.stream.nbytes if self.bound else 0
 
     def look_up(self, part: Tuples) -> Iterator[pa.RecordBatch]:
-        """Join tuples at once, each through the index: those that are too long to be handed over."""
+        """Join tuples that are too long for `hand` immediately, each through the index."""
         yield from self.looked_up(part, self._single)
 
     def _looked_up_aside(self, part: Tuples) -> Iterator[pa.RecordBatch]:
