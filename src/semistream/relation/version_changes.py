@@ -27,7 +27,7 @@ from semistream.relation.stores.store_path import Place, place_of
 
 __all__ = ["changed_between", "changed_keys"]
 
-_PAGES_AT_ONCE = 256
+_PAGES_AT_ONCE = 256  # maximum pages read at a time
 
 
 def changed_keys(

@@ -32,8 +32,8 @@ from semistream.relation.storage.page_map import PageMap
 __all__ = ["repair_index", "repair_leaves", "repair_manifest", "repair_map", "repair_pages", "write_page"]
 
 
-_CHUNK_BYTES = 8 << 20
-_TRIED_BYTES = 1 << 16
+_CHUNK_BYTES = 8 << 20  # bytes of pages read at a time
+_TRIED_BYTES = 1 << 16  # largest page, in bytes, for which every bit is tried
 _VAIN_TRIES = 16
 """Pages of a file with more than one wrong bit after which no further page is tried for a flipped bit: it is slow."""
 

@@ -31,7 +31,7 @@ __all__ = ["Source", "rebuild_pages"]
 
 Source = Callable[[], pa.RecordBatchReader]
 
-_CHUNK_BYTES = 8 << 20
+_CHUNK_BYTES = 8 << 20  # bytes of pages read at a time
 
 
 def rebuild_pages(

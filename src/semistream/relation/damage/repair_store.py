@@ -18,8 +18,8 @@ from semistream.relation.stores.store_path import Place, StorePath
 
 __all__ = ["brought_down"]
 
-_AT_ONCE = 4
-_PART_BYTES = 8 << 20
+_AT_ONCE = 4  # concurrent downloads
+_PART_BYTES = 8 << 20  # bytes per range request of a download
 
 
 @contextlib.contextmanager

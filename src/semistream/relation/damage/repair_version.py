@@ -26,7 +26,7 @@ from semistream.relation.storage.map_file import MixedUpMapError
 
 __all__ = ["mixed_up", "version_from_data"]
 
-_CALL_BYTES = 8 << 20
+_CALL_BYTES = 8 << 20  # bytes of pages read at a time
 
 
 def mixed_up(path: Path, manifest: Manifest) -> str | None:

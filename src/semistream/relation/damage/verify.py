@@ -23,7 +23,7 @@ from semistream.relation.pages.page_layout import HEADER, page_rows
 __all__ = ["Fault", "find_faults", "pages_to_check"]
 
 
-_CALL_BYTES = 8 << 20
+_CALL_BYTES = 8 << 20  # bytes of pages read at a time
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ __all__ = ["DatabaseDevice"]
 
 _RANGES = 64
 """Ranges per statement: enough that the round trip costs little, few enough that the server plans it quickly."""
-_RUN_PAGES = 256
+_RUN_PAGES = 256  # maximum pages of one range
 
 
 class DatabaseDevice(Device):

@@ -22,7 +22,7 @@ _COLUMNS = """
     WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s
     ORDER BY ordinal_position
 """
-_KEY_CHARACTERS = 255
+_KEY_CHARACTERS = 255  # maximum characters of a text key column
 _TYPES: dict[pa.DataType, str] = {
     pa.bool_(): "BOOLEAN",
     pa.int8(): "TINYINT", pa.int16(): "SMALLINT", pa.int32(): "INT", pa.int64(): "BIGINT",

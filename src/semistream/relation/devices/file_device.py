@@ -26,14 +26,14 @@ from semistream.relation.storage.checksum import file_seed, page_checksum
 
 __all__ = ["Device", "DeviceCounters", "DeviceError", "DeviceProfile", "FileDevice"]
 
-_ROUNDS = 8
-_SAMPLED_PAGES = 1 << 16
+_ROUNDS = 8  # repetitions of each measurement, of which the best counts
+_SAMPLED_PAGES = 1 << 16  # relations of more pages than this share one measured profile
 
 _measured: dict[tuple[object, ...], DeviceProfile] = {}
 """Profiles measured in this process."""
 _read_directly: set[tuple[int, int, int, int]] = set()
 """Files (with modification time and page size) for which direct reads worked in this process; bounded in number."""
-_MOST_REMEMBERED = 4096
+_MOST_REMEMBERED = 4096  # maximum entries of `_read_directly`
 _REMEDY = "run semistream repair with a copy of the relation or the data it was built from, or build it again"
 
 

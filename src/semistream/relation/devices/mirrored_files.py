@@ -31,9 +31,9 @@ from semistream.relation.stores.store_path import StorePath
 
 __all__ = ["MirroredFiles", "bad_pages"]
 
-_FILL_BYTES = 1 << 20
-_FILL_AT_ONCE = 4
-_PROBED_PAGES = 1024
+_FILL_BYTES = 1 << 20  # bytes per request while the tier is filled
+_FILL_AT_ONCE = 4  # concurrent requests while the tier is filled
+_PROBED_PAGES = 1024  # maximum pages of the temporary file that measures the disk
 _READ_AT_ONCE = 64
 """Pages read per step if a call has some pages that are not cached. They are read into a separate buffer, because
 pages from the store arrive in the caller's frames meanwhile."""

@@ -307,7 +307,7 @@ def read_pages(
     report
         Receives three numbers, as in `semistream.relation.devices.transfers`: index, error number, runs.
     """
-    at: Int = np.int64(0)  # as an int, Numba would compile all that takes it for the constant 0 as well
+    at: Int = np.int64(0)  # with a plain int, Numba would also compile every callee for the constant 0
     absent = first_absent(pages, at, pages.size, starts[-1])
     if absent >= 0:
         report[0] = absent

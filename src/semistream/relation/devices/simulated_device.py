@@ -117,7 +117,7 @@ class SimulatedDevice(Device):
     def read(self, pages: Ints, frames: Frames) -> None:
         pages, frames = self._checked(pages, frames)
         if self._closed:
-            raise DeviceError("the simulated device is closed; make a new one")
+            raise DeviceError("the simulated device is closed; create a new one")
         if not len(pages):
             return
         for page in (int(pages.min()), int(pages.max())):

@@ -38,12 +38,12 @@ _CALL_BYTES = 1 << 20
 """Maximum bytes of a call with more than one request."""
 ON_THE_WAY = _CALLS * _CALL_BYTES
 """Maximum bytes in flight from stores per process."""
-LONGEST_REQUEST = 512 << 10
-_MEASURED_BYTES = 16 << 20
+LONGEST_REQUEST = 512 << 10  # maximum bytes of a request
+_MEASURED_BYTES = 16 << 20  # bytes read to measure long runs
 MOST_FETCHED = 4
 """Maximum bytes fetched per byte requested."""
-_SAMPLE = 3
-_GUESSED_GAP = 64 << 10
+_SAMPLE = 3  # repetitions of each measurement, of which the best counts
+_GUESSED_GAP = 64 << 10  # largest gap, in bytes, to fetch before the store is measured
 _REMEDY = "run semistream repair with a copy of the relation or the data it was built from, or build it again"
 
 _measured: dict[tuple[str, int], DeviceProfile] = {}

@@ -16,8 +16,8 @@ from semistream.relation.storage import files
 __all__ = ["KeySorter"]
 
 _KEY = "__semistream_key64"
-_BLOCK = 1 << 14
-_BUFFER = 1 << 20
+_BLOCK = 1 << 14  # rows per record batch of a spilled run; each batch has a fence key
+_BUFFER = 1 << 20  # bytes of the write buffer of a spilled run
 _COPIES = 3
 """Copies of the data in memory at the same time: the batches, one combined table, and the sorted table."""
 _SAMPLE = 4096

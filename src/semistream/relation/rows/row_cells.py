@@ -40,7 +40,7 @@ Mask = NDArray[np.bool_]
 VARIABLE = -1
 """The width that marks a slot whose bytes follow the row's fixed head."""
 
-_MAX_OFFSET32 = (1 << 31) - 1
+_MAX_OFFSET32 = (1 << 31) - 1  # largest 32-bit offset in Arrow
 _NO_NUMBERS = np.zeros(0, dtype=np.int64)
 
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 __all__ = ["BatchBytes", "batch_bytes"]
 
-_VIEW_BYTES = 16
-_INLINE_BYTES = 12
+_VIEW_BYTES = 16  # bytes of a string view in Arrow
+_INLINE_BYTES = 12  # longest string, in bytes, that a view holds itself
 
 
 def batch_bytes(batch: pa.RecordBatch) -> int:

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["HdfsStore"]
 
-_PART_BYTES = 8 << 20
+_PART_BYTES = 8 << 20  # bytes read from the local file at a time
 _ASIDE = ".unfinished"
 _FORBIDDEN = "AccessControlException"
-_KEPT_OPEN = 64
+_KEPT_OPEN = 64  # maximum files kept open for reading
 
 
 class HdfsStore(ObjectStore):

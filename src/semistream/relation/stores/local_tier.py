@@ -37,9 +37,9 @@ __all__ = ["NO_ROOM", "LocalTier", "local_tier"]
 _DIGEST = 16
 _PATIENCE = 0.002
 """Seconds that a reader waits for the lock to keep a page. Eviction holds the lock for longer."""
-_LEAST = 1 << 20
-_IDLE_WHOLE = 3600.0
-_LOOK_EVERY = 0.02
+_LEAST = 1 << 20  # smallest budget in bytes
+_IDLE_WHOLE = 3600.0  # seconds after which an unused small object is removed
+_LOOK_EVERY = 0.02  # seconds between attempts to start an eviction
 NO_ROOM = errno.ENOSPC, errno.EDQUOT
 _FULL, _FREED = 15 / 16, 7 / 8
 """Shares of the budget. Eviction starts above the first and stops at the second. Below the second, any page is kept."""

@@ -32,15 +32,15 @@ __all__ = ["EXTENTS", "Mirror", "punch"]
 
 EXTENTS = "extents"
 THERE = np.uint8(1)
-_MOST_ASKED = 127
+_MOST_ASKED = 127  # largest request count that fits into the byte of a page
 _AGE = 8
 """Average requests per page after which all request counts are halved."""
-_LOOK_EVERY = 0.25
-_IDLE = 600.0
-_BLOCK = 4096
-_SEGMENT = 512 << 10
-_KEEP_SIZE_PUNCH_HOLE = 3
-_START_WRITING = 2
+_LOOK_EVERY = 0.25  # seconds between updates of the average request count
+_IDLE = 600.0  # seconds after its last opening for which a mirror is not idle
+_BLOCK = 4096  # bytes of a file system block
+_SEGMENT = 512 << 10  # bytes that one eviction frees together
+_KEEP_SIZE_PUNCH_HOLE = 3  # mode of fallocate: FALLOC_FL_KEEP_SIZE and FALLOC_FL_PUNCH_HOLE
+_START_WRITING = 2  # flag of sync_file_range: SYNC_FILE_RANGE_WRITE
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

@@ -27,7 +27,7 @@ __all__ = ["MAKERS", "SCHEMES", "ObjectStatus", "ObjectStore", "StoreUnavailable
 SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "az", "hdfs": "hdfs", "memory": "memory"}
 """Schemes of addresses, and the name of the store that each refers to."""
 _PATIENCE = timedelta(seconds=60)
-_PART_BYTES = 8 << 20
+_PART_BYTES = 8 << 20  # bytes per part of an upload
 _TIMEOUT = timedelta(seconds=30)
 _SECRETS = re.compile(r"\?[^\s\"')]*|<[^>]*>?")
 _NO_BUCKET = re.compile(r"NoSuchBucket|404 Not Found")

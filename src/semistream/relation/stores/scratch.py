@@ -14,7 +14,7 @@ from semistream.relation.stores.store_path import Place
 
 __all__ = ["publish", "workplace"]
 
-_AT_ONCE = 4
+_AT_ONCE = 4  # concurrent uploads
 
 
 @contextlib.contextmanager

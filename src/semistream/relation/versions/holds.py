@@ -23,8 +23,8 @@ from semistream.relation.stores.store_path import Place, StorePath
 
 __all__ = ["Hold", "hold", "hold_manifest", "lock"]
 
-_TRIES = 100
-_PAUSE = 0.02
+_TRIES = 100  # attempts to hold a version
+_PAUSE = 0.02  # seconds between attempts
 
 
 class Hold:

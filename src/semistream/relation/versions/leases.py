@@ -45,7 +45,7 @@ from semistream.relation.versions.store_leases import StoreLease, leases_in_stor
 
 __all__ = ["WRITERS", "Lease", "Writer", "leases", "made_by"]
 
-_HEARTBEAT = 60.0
+_HEARTBEAT = 60.0  # seconds between heartbeats of a writer
 _SILENT_RESTART = 900.0
 """Seconds without a heartbeat after which a writer from an earlier boot of this machine is considered dead."""
 _LEASE = re.compile(r"([0-9a-f]{16})(\.committing|\.dead)?")

@@ -26,8 +26,8 @@ __all__ = ["MOMENTS", "keep_under", "name_of_batch"]
 
 MOMENTS = "moments"
 _NOTE = re.compile(r"([A-Za-z0-9-]+) (\d+)")
-_SWEEP_EVERY = 64
-_KEPT_SECONDS = 3600.0
+_SWEEP_EVERY = 64  # one note in this many triggers the removal of old notes
+_KEPT_SECONDS = 3600.0  # minimum age, in seconds, of a note that is removed
 
 
 def name_of_batch(

@@ -36,8 +36,8 @@ KEPT_PINS = 16
 """Batches of a query whose pins are kept. Spark replays only the last batch, which it had not committed."""
 SHARED = "at-"
 """Prefix of names under which batches of several queries are pinned by their time in milliseconds; see `moments`."""
-_SHARED_KEPT = 86_400_000
-_SHARED_SWEEP = 64
+_SHARED_KEPT = 86_400_000  # milliseconds for which shared pins are kept
+_SHARED_SWEEP = 64  # one shared pin in this many triggers the removal of old ones
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 _SAFE = re.compile(r"[A-Za-z0-9-]+")
 

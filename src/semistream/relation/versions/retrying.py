@@ -13,8 +13,8 @@ __all__ = ["PATIENCE", "until_first"]
 
 PATIENCE = 600.0
 """Seconds after which a writer gives up if other writers always commit first."""
-_TRIES = 3
-_LONGEST_PAUSE = 5.0
+_TRIES = 3  # minimum attempts, even after `PATIENCE`
+_LONGEST_PAUSE = 5.0  # maximum seconds between attempts
 
 T = TypeVar("T")
 

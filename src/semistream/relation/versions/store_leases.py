@@ -28,8 +28,8 @@ from semistream.relation.versions.lease_record import SILENT_MACHINE, WRITERS, L
 
 __all__ = ["StoreLease", "leases_in_store"]
 
-_HEARTBEAT = 60.0
-_FATE_KEPT = 7 * 86_400.0
+_HEARTBEAT = 60.0  # seconds between heartbeats of a writer
+_FATE_KEPT = 7 * 86_400.0  # seconds for which the fate of a dead writer is kept
 _RUN = re.compile(r"[0-9a-f]{16}")
 
 
