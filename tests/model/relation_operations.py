@@ -228,7 +228,7 @@ class RelationOperations:
         else:
             upserts, deletes, changes = self._draw_update(rng, handle)
             work = partial(relation.update, upserts=upserts, deletes=deletes)
-        whole = not (relation._uncommitted or handle.shards)
+        whole = not relation._uncommitted and len(relation.open_shards) == relation.shard_count
         if not whole or (attached and before[0] != newest):
             with pytest.raises(CommitConflictError if whole and not changes else SemistreamError):
                 work()
@@ -250,7 +250,7 @@ class RelationOperations:
             if relation.revision != before[1]:
                 handle.history.append(contents)
         else:
-            handle.history = [contents]
+            handle.history, handle.shards = [contents], None
             handle.watch_device()
         handle.check()
 
