@@ -1,4 +1,4 @@
-"""HYBRIDJOIN (§4): the index finds the page of the oldest tuple, and the page serves all who wait for it."""
+"""HYBRIDJOIN (§4): the index finds the page of the oldest tuple, and the page serves all tuples that wait for it."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ __all__ = ["HybridJoin"]
 
 
 class HybridJoin(OldestFirstJoin):
-    """Each turn loads the partition of R that the oldest waiting key needs and probes all of it in ``H_S``.
+    """Each iteration loads the partition of R for the oldest waiting key, and probes ``H_S`` with all of its rows.
 
-    Every read serves at least one tuple, frequent keys share reads, and the stream is never waited for: with no
-    input the join works on until ``H_S`` is empty.
+    Every read serves at least one tuple, and frequent keys share reads. The join never waits for the stream: without
+    input it continues until ``H_S`` is empty.
 
     Parameters
     ----------
     partition_pages
-        Pages of a partition, read together (the paper's disk buffer ``d``). On a disk with a costly seek, or when
-        most pages of R have tuples waiting for them, more pays; otherwise a page is best. By default it adapts.
+        Pages of a partition, read together (the paper's disk buffer ``d``). Several pages pay off if seeks are
+        expensive or tuples wait for most pages of R; otherwise one page is best. By default it adapts.
     in_flight
-        Partitions read at once: the turn then serves that many oldest keys instead of one, each by its own
-        read. 1, with ``partition_pages`` given, is the paper's loop to the letter.
+        Partitions read together: an iteration then serves this many of the oldest keys instead of one, each with its
+        own read. 1, with ``partition_pages`` given, is exactly the paper's loop.
     seek_pages
-        Seek time of the device, in pages of transfer (``S / T`` with as many reads in flight); only for the
+        Seek time of the device, in pages of transfer (``S / T`` with ``in_flight`` reads in flight); only for the
         adaptive partition.
     disk_share
-        Share of the memory for pages, as many as ``in_flight`` asks for. More makes turns longer, and the work of a
-        turn beside its reads cheaper for each tuple; less leaves more to ``H_S``, where more tuples then share a read.
+        Maximum share of the memory for pages. A higher value makes iterations longer, so that their fixed work costs
+        less per tuple. A lower value leaves more memory for ``H_S``, so that more tuples share a read.
 
     Notes
     -----
-    Departures from the paper. A key that R does not have leaves after its partition was read (as printed, the
-    algorithm would load that partition for ever). A key with rows in several pages is served by its own turn,
-    which reads them all. With ``in_flight`` above 1, stream tuples are admitted after that many reads instead of
-    after each. The paper's ``d`` is fixed by tuning; here it may follow the number of keys that wait.
+    Differences from the paper. A key that R does not have leaves after its partition was read (the published algorithm
+    would load this partition forever). A key with rows in several pages is served in the iteration in which it is among
+    the oldest, which reads all of them. With ``in_flight`` above 1, stream tuples are admitted after this many reads
+    instead of after each. The paper sets ``d`` by tuning; here it can adapt to the number of waiting keys.
     """
 
     id = "hybridjoin"

@@ -21,16 +21,16 @@ __all__ = ["Inlj"]
 
 
 class Inlj(Join):
-    """Each stream tuple looks its key up in the index of R and reads that page for itself.
+    """Looks up each stream tuple in the index of R, and reads its page for this tuple alone.
 
-    Nothing is shared: two tuples with the same key read the same page twice, so the rate is the device's rate of
-    random reads, whatever the skew.
+    Nothing is shared: two tuples with the same key read the same page twice. So the rate is the device's rate of random
+    reads, for any skew.
 
     Parameters
     ----------
     in_flight
-        Tuples whose pages are read at once. The papers read one at a time (1); more keeps the count of reads
-        and only lets the device work on several.
+        Tuples whose pages are read together. The papers read one at a time (1). A higher value does not change the
+        number of reads; the device only works on several at the same time.
     """
 
     id = "inlj"
@@ -54,7 +54,7 @@ class Inlj(Join):
         self._disk_part = self.budget.reserve("disk buffer", self._lookup.nbytes)
 
     def give_up(self, lacking: int, patch: Patch) -> Undo:
-        """Read fewer pages at once."""
+        """Read fewer pages together."""
         lookup, frame = self._lookup, self.relation.device.frame_bytes
         frames = (lookup.nbytes - lacking) // frame
         if frames < 1:
@@ -70,7 +70,7 @@ class Inlj(Join):
 
     def turn(self) -> Iterator[pa.RecordBatch]:
         for part in self.stream.take(self.pairs_at_once):
-            # in key order, so that equal keys are next to each other for who watches the matches
+            # Sort by key: an observer of the matches needs equal keys to be adjacent.
             order = np.argsort(part.keys, kind="stable")
             part = Tuples(part.keys[order], take_rows(part.batch, order))
             yield from self.looked_up(part, self._lookup)

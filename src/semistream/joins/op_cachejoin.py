@@ -24,7 +24,7 @@ __all__ = ["OPCacheJoin", "TwoBufferJoin"]
 
 @dataclass
 class _DiskBuffer:
-    """Frames, and the load that fills them: empty (no load), being filled or full (a load), busy while probed."""
+    """Frames, and the load that fills them. Empty or being probed if there is no load, else being filled or full."""
 
     frames: Bytes
     rear: bool
@@ -35,15 +35,15 @@ class _DiskBuffer:
 
 
 class TwoBufferJoin(OldestFirstJoin):
-    """HYBRIDJOIN's disk probing with two buffers, each filled by a loader of its own.
+    """HYBRIDJOIN's disk probing with two buffers, each filled by its own loader.
 
-    One buffer is loaded by the keys at the front of the queue, the other by those at its rear. While one is probed,
-    the other is being filled.
+    One buffer is loaded for the keys at the front of the queue, the other for the keys at its rear. While one is
+    probed, the other is filled.
 
     Notes
     -----
-    Keys that one buffer is being loaded for are not chosen for the other. A key whose rows lie in more pages than a
-    buffer holds is served without overlap: no tuple may be admitted between its pages.
+    Keys for which one buffer is being loaded are not chosen for the other. A key with rows in more pages than a buffer
+    holds is served without overlap: no tuple may be admitted between its pages.
     """
 
     id = "two_buffers"
@@ -60,7 +60,7 @@ class TwoBufferJoin(OldestFirstJoin):
     def open_parts(self) -> None:
         self._open_disk_buffer(self._disk_bytes())
         half = len(self._frames) // 2
-        if half == 0:  # the least memory: the second page comes from the table's share
+        if half == 0:  # minimum memory: the second page is taken from the table's share
             self._frames = self.relation.frames(2)
             self.budget.reserve("second disk buffer", self.relation.device.frame_bytes)
             half = 1
@@ -79,7 +79,7 @@ class TwoBufferJoin(OldestFirstJoin):
         self.absorb()
         for buffer in self._buffers:
             if buffer.load is None and not self._start(buffer):
-                break  # the front of the queue needs more than a buffer: let the other one run empty
+                break  # the front of the queue needs more than a buffer: first finish the other one
         loads = [buffer.load for buffer in self._buffers if buffer.load is not None]
         if not loads:
             yield from self._serve_oldest()
@@ -139,7 +139,7 @@ class TwoBufferJoin(OldestFirstJoin):
         return dataclasses.replace(super().view(), buffer_pages=len(self._buffers[0].frames))
 
     def before_update(self, patch: Patch, undo: list[Undo]) -> None:
-        """Give up what is being loaded: the pages may be about to change, and whoever waits for them waits on."""
+        """Discard what is being loaded: the pages may change. Tuples that wait for them continue to wait."""
         for buffer in self._buffers:
             if buffer.load is not None:
                 load, buffer.load = buffer.load, None
@@ -148,7 +148,7 @@ class TwoBufferJoin(OldestFirstJoin):
 
 
 class OPCacheJoin(ParallelFrontStage):
-    """P-CACHEJOIN whose reads overlap the probing of what was read before."""
+    """P-CACHEJOIN whose reads overlap with probing the pages that were read before."""
 
     id = "op_cachejoin"
     title = "OP-CACHEJOIN: and two disk buffers"

@@ -1,4 +1,4 @@
-"""The ideal: all of R in memory. Every report can show how far the others are from it."""
+"""The ideal: all of R in memory. Reports can show how far other joins are from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Oracle"]
 class Oracle(Join):
     """An unbounded in-memory join: R is read once, sorted by key, and looked up.
 
-    It is the one join that takes what it needs, whatever its budget says; `budget` tells how much that was.
+    It is the only join that ignores its budget and allocates what it needs; `budget` reports how much this is.
     """
 
     id = "oracle"
@@ -47,14 +47,14 @@ class Oracle(Join):
         self._hold(self._loaded(self.relation.overlay))
 
     def before_update(self, patch: Patch, undo: list[Undo]) -> None:
-        """Read all of R anew, as it will be."""
+        """Read all of the updated R."""
         self._coming = self._loaded(patch.overlay)
         undo.append(self._forget_coming)
         self._allow(patch.page_count, patch.row_count, patch.index_bytes + patch.overlay.nbytes)
         super().before_update(patch, undo)
 
     def after_update(self, change: Change) -> None:
-        """Take what was read."""
+        """Use the updated R."""
         assert self._coming is not None
         self._hold(self._coming)
         self._forget_coming()

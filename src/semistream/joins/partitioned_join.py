@@ -1,4 +1,4 @@
-"""The partition-based join (Chakraborty & Singh, cited in X-HYBRIDJOIN §2): tuples wait where their partition is."""
+"""The partition-based join (Chakraborty & Singh, cited in X-HYBRIDJOIN §2): tuples wait in a list per partition."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = ["PartitionLayout", "PartitionedJoin"]
 
 
 class PartitionLayout(NamedTuple):
-    """How the memory is divided between partitions that are read, places for all partitions, and tuples that wait."""
+    """How the memory is divided between pages of partitions, places for all partitions, and waiting tuples."""
 
     page_count: int
-    """Of R."""
+    """Pages of R."""
     frame_bytes: int
     tuple_bytes: int
-    """Of a waiting tuple."""
+    """Bytes of a waiting tuple."""
 
     def sizes(self, given: int | None) -> list[int]:
         """Return the sizes of partitions to choose from, in pages."""
@@ -37,20 +37,20 @@ class PartitionLayout(NamedTuple):
         return [1 << power for power in range(most.bit_length())] if given is None else [min(given, most)]
 
     def places(self, pages: int) -> int:
-        """Return how many partitions of so many pages R has."""
+        """Return how many partitions of ``pages`` pages R has."""
         return -(-self.page_count // pages)
 
     def needed(self, pages: int) -> int:
-        """Return the least bytes with partitions of so many pages: one of them, a look-up page, a few tuples."""
+        """Return the minimum bytes with partitions of ``pages`` pages: one partition, a look-up page, a few tuples."""
         fixed = WaitBuffer.fixed_bytes(self.places(pages))
         return (pages + 1) * self.frame_bytes + fixed + LEAST_TUPLES * self.tuple_bytes
 
     def least(self, given: int | None) -> int:
-        """Return the least bytes."""
+        """Return the minimum bytes for any size of partitions."""
         return min(map(self.needed, self.sizes(given)))
 
     def split(self, free: int, given: int | None, in_flight: int) -> tuple[int, int]:
-        """Return the pages of a partition, and how many partitions are read at once; `least` bytes are free."""
+        """Return the pages of a partition, and how many partitions are read together; at least `least` are free."""
         fitting = [size for size in self.sizes(given) if self.needed(size) <= free]
         small = (size for size in fitting if WaitBuffer.fixed_bytes(self.places(size)) <= free // 32)
         pages = next(small, min(fitting, key=self.needed))
@@ -58,39 +58,40 @@ class PartitionLayout(NamedTuple):
         return pages, 1 + min(in_flight - 1, spare // (pages * self.frame_bytes))
 
     def capacity(self, free: int, pages: int) -> int:
-        """Return how many tuples can wait in what is free after all else."""
+        """Return how many tuples can wait in ``free`` bytes, after all other parts."""
         return (free - WaitBuffer.fixed_bytes(self.places(pages))) // self.tuple_bytes
 
 
 class PartitionedJoin(HoldingJoin[WaitBuffer]):
-    """A wait buffer with a place for each partition of R; the partition that most tuples wait for is read first.
+    """Keeps waiting tuples in a list per partition of R, and reads the partition with the most tuples first.
 
-    The index tells which partition a tuple needs, and the tuple waits there. A partition is read when
-    ``partition_tuples`` wait for it, or, when the wait buffer is full, because no other is waited for by more. All
-    tuples that wait for it are joined. So each read serves as many tuples as can be, and a tuple with a rare key may
-    wait for ever: `longest_wait` tells how long it was.
+    The index gives the partition that a tuple needs, and the tuple waits in its list. A partition is read when
+    ``partition_tuples`` tuples wait for it; or, if the wait buffer is full, the partition with the most tuples is read.
+    All tuples that wait for it are joined. So each read serves as many tuples as possible, but a tuple with a rare key
+    may wait forever: `longest_wait` is the longest wait so far.
 
     Parameters
     ----------
     partition_tuples
-        Waiting tuples that call for a partition. Fewer answer sooner, more serve more tuples by each read.
+        Waiting tuples for which a partition is read. A lower value answers sooner; with a higher one each read serves
+        more tuples.
     partition_pages
-        Pages of a partition. More make fewer places and longer reads; by default as few as keep the places to a small
-        part of the memory.
+        Pages of a partition. A higher value gives fewer places and longer reads. By default the smallest value for
+        which the places need a small part of the memory.
     few_arrivals
-        With fewer tuples than this in the stream buffer when a turn begins, they are looked up through the index at
-        once, as INLJ does. 0 never does.
+        If fewer tuples than this are in the stream buffer when an iteration begins, they are looked up immediately
+        through the index, as INLJ does. 0 switches this off.
     in_flight
-        Partitions read at once. 1 is the published algorithm; more keep the count of reads and only let the device
-        work on several.
+        Partitions read together. 1 is the published algorithm. A higher value does not change the number of reads; the
+        device only works on several at the same time.
 
     Notes
     -----
-    Departures. A key that R does not have leaves with the next turn. A tuple whose key has rows in several partitions
-    waits for the first of them, and the turn that serves it reads the others too. When the join is drained all
-    partitions that anybody waits for will be read, so they are taken in the order of R, where neighbours become one
-    read, not the fullest first. The cache of partitions of the cited paper is left out: the front stage before this
-    join is a better one.
+    Differences from the paper. A key that R does not have leaves in the next iteration. A tuple whose key has rows in
+    several partitions waits for the first of them, and the iteration that serves it reads the others too. When the join
+    is drained, all partitions with waiting tuples must be read. So they are read in the order of R, where neighbours
+    become one read, and not the fullest first. The paper's cache of partitions is left out: a front stage before this
+    join is better.
 
     Examples
     --------
@@ -165,7 +166,7 @@ class PartitionedJoin(HoldingJoin[WaitBuffer]):
     # -- the loop -----------------------------------------------------------------------------------------
 
     def absorb(self) -> None:
-        """Send the tuples that came to the places of their partitions."""
+        """Move arrived tuples to the places of their partitions."""
         if self._serving or len(self.stream) < self._few:
             return
         for part in self.stream.take(self.table.free):
@@ -176,7 +177,7 @@ class PartitionedJoin(HoldingJoin[WaitBuffer]):
                 break
 
     def _places(self, keys: Ints) -> Ints:
-        """Return where tuples of these keys wait: for the first partition that has rows of theirs."""
+        """Return the places in which tuples of these keys wait: the first partition with rows of each key."""
         located = self.relation.locate(keys)
         places = np.full(keys.size, self.table.nowhere, np.int64)
         found = np.flatnonzero(located.counts)
@@ -204,7 +205,7 @@ class PartitionedJoin(HoldingJoin[WaitBuffer]):
         self.absorb()
 
     def _look_up_beyond(self) -> Iterator[pa.RecordBatch]:
-        """Serve tuples that need pages past the last partition through the index."""
+        """Look up tuples that need pages past the last partition through the index."""
         slots = self.table.take(np.array([self.table.beyond]))[0]
         for begin, end in portions(slots.size, self.table.sizes(slots), self.result_bytes):
             part = slots[begin:end]
@@ -226,9 +227,9 @@ class PartitionedJoin(HoldingJoin[WaitBuffer]):
         return np.empty(0, np.int64)
 
     def _serve(self, partitions: Ints) -> Iterator[pa.RecordBatch]:
-        """Read partitions and join all tuples that wait for them, and read on for keys that have rows in more."""
+        """Read partitions and join all tuples that wait for them; read on for keys with rows in further partitions."""
         halfway, next_of = np.empty(0, np.int32), np.empty(0, np.int64)
-        in_order = self.relation.page_order.size == 0  # else the last row of a key may come before others of it
+        in_order = self.relation.page_order.size == 0  # otherwise a key's last row may be read before its others
         while partitions.size:
             pages = (partitions[:, None] * self._pages + np.arange(self._pages)).reshape(-1)
             pages = pages[pages < self.relation.page_count]  # the last partition may be short
@@ -250,7 +251,7 @@ class PartitionedJoin(HoldingJoin[WaitBuffer]):
                     self.table.mark(chosen)
                     keys, stream = self.table.keys_of(chosen), self._held(chosen)
                     yield from self.joined(keys, stream, frames.reshape(-1), starts, flags)
-                finished |= ~self.table.matched(slots)  # the first partition of a key has a row of it, or R has none
+                finished |= ~self.table.matched(slots)  # a key without a row in its first partition is not in R
                 following = self._following(slots[~finished], partitions[place[~finished]])
                 more = np.zeros(slots.size, dtype=bool)
                 more[np.flatnonzero(~finished)] = following >= 0
@@ -261,9 +262,9 @@ class PartitionedJoin(HoldingJoin[WaitBuffer]):
             partitions = np.unique(next_of)[: len(self._frames) // self._pages]
 
     def _found(self, slots: Slots, place: Ints, frames: Bytes) -> Iterator[tuple[Ints, Ints, Bytes]]:
-        """Yield pairs: which of ``slots``, start and flags of R's row. A tuple looks into all pages of its place."""
+        """Yield pairs: index into ``slots``, start and flags of R's row. All pages of a tuple's place are searched."""
         relation, keys = self.relation, self.table.keys_of(slots)
-        # an observer sees the pairs of a key together
+        # An observer needs the pairs of a key to be adjacent.
         order = np.arange(slots.size) if self._on_match is None else np.argsort(keys, kind="stable")
         who = np.repeat(order, self._pages)
         frame_of = (place[order][:, None] * self._pages + np.arange(self._pages)).reshape(-1)
@@ -287,12 +288,12 @@ class PartitionedJoin(HoldingJoin[WaitBuffer]):
         later = located.pages // self._pages
         none = np.iinfo(np.int64).max
         later[later <= np.repeat(partition, located.counts)] = none
-        # a key that has been matched has pages, so no stretch is empty
+        # A key that was matched has pages, so no segment is empty.
         following = np.minimum.reduceat(later, located.bounds[:-1])
         return np.where(following == none, -1, following)
 
     def _leave(self, slots: Slots) -> Iterator[pa.RecordBatch]:
-        """Let tuples that were taken out go, those without a partner as ``how`` says."""
+        """Let tuples that were taken from the table leave; ``how`` decides about those without a match."""
         yield from self.without_partner(self._held(slots[~self.table.matched(slots)]))
         self.tally.rows_done += slots.size
         self.tally.evicted += slots.size
@@ -301,15 +302,15 @@ class PartitionedJoin(HoldingJoin[WaitBuffer]):
     # -- updates of R -------------------------------------------------------------------------------------
 
     def after_update(self, change: Change) -> None:
-        """Send the tuples that wait to where their rows are now."""
+        """Move the waiting tuples to the places of their rows after the update."""
         slots = self.table.take_all()
         self.table.put_off(slots, self._places(self.table.keys_of(slots)))
 
-    # -- what it holds ------------------------------------------------------------------------------------
+    # -- state --------------------------------------------------------------------------------------------
 
     @property
     def longest_wait(self) -> int:
-        """Most stream tuples that came after a tuple before it left, or until now if it still waits."""
+        """Longest wait of a tuple, in stream tuples that arrived after it before it left, or until now if it waits."""
         return self.table.longest_wait if self.bound else 0
 
     def check_parts(self) -> None:

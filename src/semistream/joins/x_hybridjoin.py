@@ -22,52 +22,50 @@ from semistream.structures.pinned_pages import PinnedLayout, PinnedPages
 __all__ = ["XHybridJoin"]
 
 
-_PORTION = 1 << 14
+_PORTION = 1 << 14  # maximum tuples looked up together in the pinned pages
 
 
 class XHybridJoin(OldestFirstJoin):
-    """A disk buffer in two parts: pages that stay, for the frequent keys, and a swappable part for all others.
+    """Divides the disk buffer: pages that stay, for frequent keys, and a swappable part for all other keys.
 
-    Each turn first matches the non-swappable part with the stream, then loads the partition of the oldest waiting
-    key into the swappable part, as HYBRIDJOIN does. The more skewed the stream, the larger the share of it that no
-    read is needed for.
+    Each iteration first joins the non-swappable part with the stream, then loads the partition of the oldest waiting
+    key into the swappable part, as HYBRIDJOIN does. The more skewed the stream, the larger the share of tuples that
+    need no read.
 
     Parameters
     ----------
     pinned_pages
-        Pages of the non-swappable part (``l``). More serve more of the stream, by ever less a page, and leave less
-        memory to waiting tuples. By default a quarter of the memory; the paper's untuned rule is as many as
-        ``partition_pages``. 0 switches the part off, which is HYBRIDJOIN.
+        Pages of the non-swappable part (``l``). More pages serve more of the stream, each less than the one before, and
+        leave less memory for waiting tuples. By default a quarter of the memory; the paper's untuned rule is the same
+        number as ``partition_pages``. 0 switches this part off, which gives HYBRIDJOIN.
     partition_pages
         Pages of a partition, the swappable part (``k``). By default it adapts, see `OldestFirstJoin`.
     by_frequency
-        R is stored by access frequency, the most frequent rows first (built with ``clustered=False`` from rows in
-        that order), as the paper requires: its first pages are loaded once and kept. Otherwise no order is required,
-        and the pages that served most tuples so far are kept.
+        R is stored by access frequency, the most frequent rows first (built with ``clustered=False`` from rows in this
+        order), as the paper requires: its first pages are loaded once and kept. Otherwise no order is required, and the
+        pages that served the most tuples so far are kept.
     scan_pinned
-        Match the non-swappable part as the paper does: every tuple enters ``H_S``, and each turn probes all pinned rows
-        there. Only with ``by_frequency``, and only to compare: it is never faster.
+        Match the non-swappable part as the paper does: every tuple enters ``H_S``, and each iteration probes it with
+        all pinned rows. Only with ``by_frequency``, and only for comparison: it is never faster.
     repin_every
-        Stream tuples after which the pinned pages are compared anew with the others; counts are halved every fourth
-        time. Less follows a moving stream faster, more estimates a steady one better. By default 32 for each pinned
-        page. Not with ``by_frequency``.
+        Stream tuples after which the pinned pages are again compared with the others; counts are halved every fourth
+        time. A lower value follows a changing stream faster; a higher one estimates a steady stream better. By default
+        32 per pinned page. Not with ``by_frequency``.
     in_flight
-        Partitions read at once, as in HYBRIDJOIN.
+        Partitions read together, as in HYBRIDJOIN.
     seek_pages
         Seek time of the device in pages of transfer, as in HYBRIDJOIN.
 
     Notes
     -----
-    The first inner loop of the paper (lines 8 to 14) probes every row of the non-swappable part in ``H_S``; so does
-    ``scan_pinned``. A tuple
-    that has been through that loop once can match nothing of the part any more, so only those that came since the
-    last turn can: they look their keys up in a hash table of the part's rows, one look-up for each tuple instead of
-    one for each pinned row (``w·c_H`` instead of ``d_N·c_H`` in Eq. 5; `stats.probes` counts the look-ups made). Those
-    that match leave before they enter ``H_S``, so ``c_A`` and ``c_E`` are not paid for them.
+    The first inner loop of the paper (lines 8 to 14) probes ``H_S`` with every row of the non-swappable part; so does
+    ``scan_pinned``. A tuple that has been through this loop once cannot match a row of this part any more. So without
+    ``scan_pinned`` only the tuples that arrived since the last iteration are looked up, in a hash table of the part's
+    rows: one look-up per tuple instead of one per pinned row (``w·c_H`` instead of ``d_N·c_H`` in Eq. 5; `stats.probes`
+    counts the look-ups). Tuples that match leave before they enter ``H_S``, so they do not cost ``c_A`` and ``c_E``.
 
-    Other departures are those of HYBRIDJOIN. Pages to be pinned are copied when they were read for a waiting tuple,
-    never read on purpose. A key with rows in several pages is served from the disk side; pages of it that are pinned
-    are not read again.
+    Other differences are those of HYBRIDJOIN. Pages to pin are copied when they were read for a waiting tuple, and
+    never read for pinning. A key with rows in several pages is served by reads; pinned pages of it are not read again.
 
     Examples
     --------
@@ -124,7 +122,7 @@ class XHybridJoin(OldestFirstJoin):
             least = layout.bytes_for(1)
             pages = max(1, min(layout.fitting(least + min(spare, whole // 4)), relation.page_count))
             spare -= layout.bytes_for(pages) - least
-        # a counter for every page of R, unless that took more than a small part of the memory
+        # A counter for every page of R, unless this needs more than a small part of the memory.
         counters = max(1, min(relation.page_count, min(spare, whole // 32) // 4))
         self.pinned = PinnedPages(
             relation, pages, counters=None if self._by_frequency else counters, period=self._repin_every
@@ -135,13 +133,13 @@ class XHybridJoin(OldestFirstJoin):
         self._open_table(self.budget.free)
 
     def _first_pages(self, count: int) -> Ints:
-        """Return the pages that hold the most frequent rows: the first ones, of each shard alike."""
+        """Return the pages with the most frequent rows: the first pages, evenly from all shards."""
         bases = self.relation.shard_bases
         depth = np.concatenate([np.arange(size) for size in np.diff(bases)])
         return np.sort(np.argsort(depth, kind="stable")[:count])
 
     def absorb(self) -> None:
-        if self.scans_pinned:  # the table fills up before a turn, however much comes
+        if self.scans_pinned:  # fill the table before an iteration
             self._admit(self.table.free)
 
     def turn(self) -> Iterator[pa.RecordBatch]:
@@ -153,13 +151,13 @@ class XHybridJoin(OldestFirstJoin):
         crowded = 2 * self.stream.nbytes > self.stream.limit
         yield from self._serve_pinned()
         if crowded and not len(self.stream) and self.table.free and not self.closing:
-            return  # the stream buffer was what kept tuples out: let them come in before the disk is asked
+            return  # the stream buffer was too full to accept tuples: accept more before reading
         yield from self._serve_oldest()
 
     def _serve_pinned(self) -> Iterator[pa.RecordBatch]:
-        """Match the non-swappable part with the tuples that came, and let the others in (lines 4 to 14)."""
+        """Join arrived tuples with the non-swappable part, and admit the others to ``H_S`` (lines 4 to 14)."""
         while len(self.stream) and self.table.free:
-            # as many as leave so many that do not match as ``H_S`` has room for
+            # Take so many tuples that the expected misses fill the free room of ``H_S``.
             for part in self.stream.take(min(_PORTION, int(self.table.free / self._miss_share))):
                 rows = self.rows_of(part.batch)
                 held, matches = self.pinned.look_up(part.keys, self.pairs_at_once)
@@ -178,10 +176,10 @@ class XHybridJoin(OldestFirstJoin):
                 if hits < held.size and not self._let_in(part, np.flatnonzero(~held)):
                     return
             if self.table.free < _PORTION // 4:
-                return  # too little room to be worth another round
+                return  # too little room for another pass
 
     def _serve_all_of_pinned(self) -> Iterator[pa.RecordBatch]:
-        """Probe every pinned row in ``H_S``, as the paper does (lines 8 to 14)."""
+        """Probe ``H_S`` with every pinned row, as the paper does (lines 8 to 14)."""
         self._serving = True
         try:
             for frames in self.pinned.runs():
@@ -194,7 +192,7 @@ class XHybridJoin(OldestFirstJoin):
             self._serving = False
 
     def _let_in(self, part: Tuples, others: Ints) -> bool:
-        """Move tuples into ``H_S``; return whether all found room."""
+        """Move tuples into ``H_S``; return whether there was room for all."""
         if others.size < len(part.keys):
             part = Tuples(part.keys[others], take_rows(part.batch, others))
         count = self.table.insert(part.keys, part.batch)
@@ -203,13 +201,13 @@ class XHybridJoin(OldestFirstJoin):
         return count == len(part.keys)
 
     def _fetched(self, pages: Ints) -> Iterator[tuple[Ints, Bytes]]:
-        """Bring pages into the swappable part; those that are pinned need no read.
+        """Get pages into the swappable part; pinned pages are copied, not read.
 
-        Tuples may wait for a pinned page: those of keys that have rows in other pages too, and those that were put
-        back into the stream buffer before the page was pinned.
+        Tuples may wait for a pinned page: if their key also has rows in other pages, or if they were put back into the
+        stream buffer before the page was pinned.
         """
         held = self.pinned.frames_of(pages)
-        # first, because pages that are read may push them out
+        # Pinned pages first, because pages that are read may replace them.
         here, at = pages[held >= 0], held[held >= 0]
         for begin in range(0, here.size, len(self._frames)):
             chunk = here[begin : begin + len(self._frames)]
@@ -224,7 +222,7 @@ class XHybridJoin(OldestFirstJoin):
             self.tally.recorded += int(met.sum())
 
     def after_update(self, change: Change) -> None:
-        """Let pinned pages go that were changed."""
+        """Unpin pages that have changed."""
         self.pinned.forget(change.pages)
 
     def view(self) -> OldestFirstView:
@@ -236,6 +234,6 @@ class XHybridJoin(OldestFirstJoin):
 
 
 def _by_key(match: Matches) -> Matches:
-    """Bring the pairs of a key together, for an observer."""
+    """Sort pairs by key: an observer needs the pairs of a key to be adjacent."""
     order = np.argsort(match.keys, kind="stable")
     return Matches(match.positions[order], match.data, match.starts[order], match.flags[order], match.keys[order])

@@ -1,4 +1,4 @@
-"""What MESHJOIN and R-MESHJOIN share: R is read in a circle, and a tuple leaves once it has met all of it."""
+"""What MESHJOIN and R-MESHJOIN share: R is scanned cyclically, and a tuple leaves after it was joined with all of R."""
 
 from __future__ import annotations
 
@@ -28,39 +28,39 @@ __all__ = ["CyclicJoin", "CyclicView", "Scan"]
 
 @dataclass(frozen=True)
 class CyclicView(View):
-    """What a join shows that reads R in a circle."""
+    """The state that a join with a cyclic scan reports."""
 
     disk_pages: int
     """Pages of a partition."""
     turns: int
     """``k``: partitions of R."""
     tuples_a_turn: int
-    """``w``: tuples that enter and leave in a turn."""
+    """``w``: tuples that enter and leave per iteration."""
 
 
 class Scan(NamedTuple):
-    """What a cyclic scan needs: a disk buffer of a partition, and a table that lets one tuple in a turn."""
+    """The memory of a cyclic scan: a disk buffer of one partition, and a table for at least one tuple per iteration."""
 
     pages: int
-    """Of R."""
+    """Pages of R."""
     frame_bytes: int
     tuple_bytes: int
-    """Of a waiting tuple."""
+    """Bytes of a waiting tuple."""
 
     def needed(self, partition: int) -> int:
-        """Return the least bytes with partitions of so many pages."""
+        """Return the minimum bytes with partitions of ``partition`` pages."""
         turns = max(1, math.ceil(self.pages / partition))
         return partition * self.frame_bytes + (turns + 1) * self.tuple_bytes + StreamTable.fixed_bytes()
 
     def thriftiest(self) -> int:
-        """Return the partition that needs least memory."""
-        # Buffer and table cost the same there, but for what turns are rounded up; four times as many cost more.
+        """Return the partition, in pages, that needs the least memory."""
+        # At the minimum, buffer and table need about the same; rounding shifts it, but never to four times the pages.
         even = math.isqrt(self.pages * self.tuple_bytes // self.frame_bytes)
         sizes = np.arange(1, min(4 * even + 4, max(1, self.pages)) + 1)
         return int(sizes[np.argmin(sizes * self.frame_bytes - (-self.pages // sizes) * self.tuple_bytes)])
 
     def least(self, free: int) -> int:
-        """Return the smallest partition, nearly, that ``free`` bytes suffice for."""
+        """Return approximately the smallest partition for which ``free`` bytes are enough."""
         partition, most = 1, self.thriftiest()
         while partition < most and self.needed(partition) > free:
             partition = min(max(partition + 1, int(partition * 1.25)), most)
@@ -68,14 +68,14 @@ class Scan(NamedTuple):
 
 
 class CyclicJoin(WaitingJoin):
-    """Each turn takes ``w`` tuples in, reads the next partition of R, and lets the oldest ``w`` tuples go.
+    """Each iteration adds ``w`` tuples, reads the next partition of R, and lets the oldest ``w`` tuples leave.
 
-    An algorithm adds how large the disk buffer is, `_partition`; the ``k`` partitions of R and ``w`` follow.
+    An algorithm implements the size of the disk buffer, `_partition`; the ``k`` partitions of R and ``w`` follow.
 
     Parameters
     ----------
     pages
-        Pages of a partition, if they are given.
+        Pages of a partition; None lets the algorithm choose.
     seek_pages
         Seek time of the device, in pages of transfer (``S / T``).
     """
@@ -91,7 +91,7 @@ class CyclicJoin(WaitingJoin):
 
     @abstractmethod
     def _partition(self) -> int:
-        """Return the pages of a partition where they are not given; the free memory is for it and the table."""
+        """Return the pages of a partition if they are not given; the free memory is for it and the table."""
 
     def least_bytes(self) -> int:
         scan = self._scan()
@@ -108,7 +108,7 @@ class CyclicJoin(WaitingJoin):
         self.budget.reserve("disk buffer", self._frames.nbytes)
         self._turns = max(1, math.ceil(self.relation.page_count / pages))
         self._open_table(self.budget.free)
-        # the partition that is forming waits beside the k complete ones
+        # The table holds the k complete partitions of the queue and the one that is forming.
         self._w = max(1, self.table.capacity // (self._turns + 1))
         self._queue: deque[int] = deque()
         self._forming = 0
@@ -120,7 +120,7 @@ class CyclicJoin(WaitingJoin):
     def turn(self) -> Iterator[pa.RecordBatch]:
         self.absorb()
         if self._forming < self._w and not self.closing and not len(self.stream):
-            return  # MESHJOIN waits for its w tuples before it reads, unless long rows leave no room for w
+            return  # wait for w tuples before reading, unless long rows leave no room for w
         if len(self.table) == 0:
             return
         self._queue.append(self._forming)
@@ -138,7 +138,7 @@ class CyclicJoin(WaitingJoin):
             self._queue.clear()
 
     def _read_next(self) -> Bytes:
-        """Read the next partition of R; after the last comes the first again."""
+        """Read the next partition of R; the first follows the last."""
         last = min(self._next_page + len(self._frames), self.relation.page_count)
         pages = np.arange(self._next_page, last)
         self._next_page = 0 if last == self.relation.page_count else last
@@ -147,11 +147,11 @@ class CyclicJoin(WaitingJoin):
         return frames
 
     def before_update(self, patch: Patch, undo: list[Undo]) -> None:
-        """Refuse while tuples are on their way through R: they would see some pages before, some after the update."""
+        """Refuse while tuples wait: they would see some pages before the update and some after it."""
         if self._queue:
             raise UpdateRefusedError(
-                f"{self.id} holds {sum(self._queue):,} tuples that have met a part of R only; drain the join, then "
-                "update R"
+                f"{self.id} holds {sum(self._queue):,} tuples that were joined with only a part of R; drain the join, "
+                "then update R"
             )
         super().before_update(patch, undo)
 
@@ -159,7 +159,7 @@ class CyclicJoin(WaitingJoin):
         return math.ceil(patch.page_count / len(self._frames)) + 2
 
     def after_update(self, change: Change) -> None:
-        """Begin anew with what is now the first page."""
+        """Start a new scan at the first page."""
         self._turns = max(1, math.ceil(self.relation.page_count / len(self._frames)))
         self._w = max(1, self.table.capacity // (self._turns + 1))
         self._next_page = 0

@@ -1,8 +1,8 @@
 """The front stage (CMESHJOIN §3): a cache of single tuples before any join.
 
-Every stream tuple probes ``H_R`` first. A hit is emitted and gone; only misses go on to the join behind. When the
-join behind matches a row of R with at least ``threshold`` waiting tuples, that row moves into ``H_R``, in place of a
-less frequent one when it is full.
+Every stream tuple probes ``H_R`` first. A hit is returned immediately; only misses are passed to the join behind. If
+the join behind matches a row of R with at least ``threshold`` waiting tuples, the row is admitted to ``H_R``. If
+``H_R`` is full, it evicts a less frequent row.
 """
 
 from __future__ import annotations
@@ -54,36 +54,36 @@ class FrontStage(Join):
     Parameters
     ----------
     cache_share
-        Share of the memory for ``H_R``; the join behind has the rest. By default what suits the join behind. In little
-        memory that is less: the join behind needs some for each of its turns to serve many tuples.
+        Share of the memory for ``H_R``; the join behind gets the rest. The default depends on the join behind. It is
+        lower in small budgets, because the join behind needs memory to serve many tuples per iteration.
     threshold
-        Waiting tuples that a row of R must be matched with to be cached. It is only where the threshold starts:
-        it falls while the cache has room, and rises while evictions are frequent.
+        Waiting tuples that a row of R must be matched with to be cached. This is the initial value: it falls while the
+        cache has room, and rises while evictions are frequent.
     aging
         See `HotTuples`.
     arrays
-        Where the arrays of ``H_R`` live, if not in this process: a cache that another process left is taken up.
+        Where the arrays of ``H_R`` live, if not in this process: a cache that another process left is reused.
     options
-        Everything else goes to the join behind.
+        All other options are passed to the join behind.
 
     Notes
     -----
-    The cache never affects the result. A key with several rows is cached with all of them, if they lie in one page.
+    The cache never affects the result. A key with several rows is cached with all of them, if they are in one page.
     """
 
     behind: ClassVar[type[Join]]
     """The join that gets the misses."""
     inner: Join
-    """The one of `behind` that works here."""
+    """The instance of `behind`."""
     _agreed: JoinAgreement
-    """Of the join behind, to the update that is being installed."""
+    """Agreement of the join behind to the update that is being installed."""
     lends: ClassVar[Lending] = Lending.ALL
-    """What the join behind uses of this stage's memory."""
+    """Which parts of this stage's memory the join behind also uses."""
     share: ClassVar[float] = 0.75
     """Default of ``cache_share``."""
     uses_index = False  # the join behind counts it, if it uses it
     keeps_cache = True
-    stands_behind = False  # what is matched behind is not shown to another observer
+    stands_behind = False  # matches of the join behind are not passed to another observer
 
     def __init__(
         self,
@@ -104,7 +104,9 @@ class FrontStage(Join):
         **options: Any,
     ) -> None:
         if condition not in self.conditions:
-            raise UnsupportedJoinError(f"{self.id} does not join on condition {condition!r}; 'ssij' and 'oracle' do")
+            raise UnsupportedJoinError(
+                f"{self.id} does not join on condition {condition!r}; 'ssij', 'adaptivejoin' and 'oracle' do"
+            )
         check_between(0, 1, cache_share=cache_share)
         self._cache_share = cache_share
         self.threshold = max(1, threshold)
@@ -135,13 +137,13 @@ class FrontStage(Join):
         return HotTuples.bytes_per_tuple(self.relation.codec, self._stored_row_bytes())
 
     def _stored_row_bytes(self) -> float:
-        """Return the bytes of a row of R, on average, as its pages tell."""
+        """Return the mean bytes of a row of R, from its pages."""
         return self.relation.layout.mean_row(self.relation.page_bytes, self.relation.rows_per_page)
 
     def _best_share(self) -> float:
         if self._cache_share is not None:
             return self._cache_share
-        # in virtual time a turn costs nothing
+        # In virtual time an iteration costs nothing.
         long = 0 if self.relation.device.simulated else self.inner.memory_of_long_turns()
         return max(min(self.share, 1.0 - long / max(1, self.budget.free)), min(self.share, LEAST_SHARE))
 
@@ -162,21 +164,21 @@ class FrontStage(Join):
         self.largest_row = self.inner.largest_row
 
     def _capacity(self) -> tuple[int, float]:
-        """Return how many tuples ``H_R`` holds, of how many bytes; if others take it over, of about as many.
+        """Return the capacity of ``H_R`` in tuples, and the bytes of a tuple; rounded if the cache is in files.
 
-        Then both stay as they are when R has been updated a little, or what was left would be of no use.
+        Then small updates of R do not change them; otherwise the next process could not use the files.
         """
         relation, free, share = self.relation, self.budget.free, self._best_share()
         behind, rows, row_bytes = self._behind_minimum(), relation.row_count, self._stored_row_bytes()
         about = float(coarse(math.ceil(row_bytes), up=True))
         each = HotTuples.bytes_per_tuple(relation.codec, about)
-        if self._arrays is None or behind + least_cache(each) > free:  # nobody does, or memory is as little as may be
+        if self._arrays is None or behind + least_cache(each) > free:  # not in files, or memory is at its minimum
             return cached_tuples(free, share, behind, self._cached_bytes(), rows), row_bytes
         behind = min(behind + growth_of_index(relation.page_count, relation.index_bytes), free - least_cache(each))
         return coarse(cached_tuples(free, share, behind, each, coarse(rows, up=True))), about
 
     def _lend(self) -> Lent:
-        """Return what the join behind uses of this stage's memory."""
+        """Return the parts of this stage's memory that the join behind also uses."""
         results = (self.pairs_at_once, self.result_bytes) if self.lends is Lending.ALL else None
         return Lent(self.stream.room, self._single, results)
 
@@ -187,13 +189,13 @@ class FrontStage(Join):
             hits, missed = self._probe(part)
             yield from hits
             yield from self._hand_on(missed)
-        # tuples that wait to come in behind leave less room to those that come here, at last to none
+        # Tuples in the stream buffer of the join behind reduce the room for tuples that arrive here.
         crowded = 2 * self.inner.arrived_bytes > self.stream.limit or not came
         if crowded or not (self.more_coming or len(self.stream)):
             yield from self.inner.step()
 
     def _arrivals(self) -> Iterator[Tuples]:
-        """Yield the tuples that came, as many at once as made a batch of results the last time."""
+        """Yield arrived tuples in parts that are expected to make one batch of results each."""
         left = PORTION
         while left > 0 and (part := next(self.stream.take(min(left, self._portion)), None)) is not None:
             left -= len(part.keys)
@@ -202,8 +204,8 @@ class FrontStage(Join):
     def _probe(self, part: Tuples) -> tuple[Iterable[pa.RecordBatch], Tuples]:
         """Look stream tuples up in ``H_R``; return the results of the hits, and the misses.
 
-        The cache may change before the results are asked for, so R's rows are out of it by then. They are no more than
-        fit into a batch of results, or one tuple's: tuples that would make more are put back.
+        The cache may change before the results are consumed, so R's rows are copied. They are limited to one batch of
+        results, or to the rows of one tuple: tuples that would exceed this are put back.
         """
         held, positions, slots = self.cache.look_up(part.keys)
         stream = self.rows_of(part.batch).at(positions)
@@ -215,7 +217,7 @@ class FrontStage(Join):
                 list(self.joined(part.keys[positions], stream, *self.cache.rows(slots))) if pairs else ()
             )
         else:
-            # as many tuples as have all of their pairs among the first ones, but at least the first hit
+            # Keep the tuples all of whose pairs fit, but at least the first hit.
             last = max(int(positions[pairs]), int(positions[0]) + 1)
             self._portion = max(1, last)
             pairs = int(np.searchsorted(positions, last))
@@ -235,12 +237,12 @@ class FrontStage(Join):
         return results, Tuples(part.keys[missed], take_rows(part.batch, missed))
 
     def _hand_on(self, part: Tuples) -> Iterator[pa.RecordBatch]:
-        """Give tuples to the join behind, which takes a turn whenever it is full."""
+        """Pass tuples to the join behind, which runs an iteration whenever it is full."""
         progress = Progress(self.inner)
         while len(part.keys):
             taken = self.inner.hand(part)
             if taken == 0 and self.inner.arrived == 0:
-                # larger than the whole stream buffer of the join behind
+                # The tuple is larger than the whole stream buffer of the join behind.
                 taken = 1
                 yield from self.look_up(Tuples(part.keys[:1], part.batch.slice(0, 1)))
             part = Tuples(part.keys[taken:], part.batch.slice(taken))
@@ -249,7 +251,7 @@ class FrontStage(Join):
                 progress.turned()
 
     def notice(self, keys: Ints, data: Bytes, starts: Ints, flags: Bytes) -> None:
-        """See what the join behind matched: frequent rows move into ``H_R`` (Algorithm 1, lines 16 to 18)."""
+        """Observe matches of the join behind: admit frequent rows to ``H_R`` (Algorithm 1, lines 16 to 18)."""
         candidates = find_candidates(keys, starts, flags, self.relation.device.frame_bytes, self.threshold)
         evicted = self.cache.evictions
         if candidates.keys.size:
@@ -260,7 +262,7 @@ class FrontStage(Join):
             self._adapt()
 
     def _adapt(self) -> None:
-        """Lower the threshold while there is room, raise it while evictions are too frequent."""
+        """Lower the threshold while there is room; raise it while evictions are too frequent."""
         noticed, evicted = self._learned[_NOTICED], self._learned[_EVICTED]
         if not self.cache.full or evicted * 8 < noticed:
             self.threshold = max(1, self.threshold - 1)
@@ -269,7 +271,7 @@ class FrontStage(Join):
         self._learned[:] = self.threshold, 0, 0
 
     def before_update(self, patch: Patch, undo: list[Undo]) -> None:
-        """Ask the join behind, which counts what R holds; ``H_R`` makes room if that has too little memory."""
+        """Prepare the join behind, which counts R's memory; shrink ``H_R`` if it has too little."""
         while True:
             try:
                 self._agreed = self.inner.prepare_update(patch)
@@ -280,7 +282,7 @@ class FrontStage(Join):
                 return
 
     def give_up(self, lacking: int, patch: Patch) -> Undo:
-        """Make ``H_R`` smaller for the join behind; it begins empty."""
+        """Replace ``H_R`` by a smaller, empty one, to give memory to the join behind."""
         cache, each = self.cache, self._cached_bytes()
         size = max(cache.nbytes - lacking - cache.nbytes // 8, least_cache(each))
         rows = min((size - HotTuples.fixed_bytes()) // each, cache.capacity)
@@ -293,7 +295,7 @@ class FrontStage(Join):
         return partial(self._move_memory, cache)
 
     def _move_memory(self, cache: HotTuples) -> None:
-        """Take another ``H_R``; what it is smaller by is the join behind's."""
+        """Replace ``H_R``; the join behind gets the difference in memory."""
         more = self.cache.nbytes - cache.nbytes
         for part, size in sorted(((self._cache_part, -more), (self._behind_part, more)), key=lambda pair: pair[1]):
             part.resize(part.bytes + size)
@@ -301,7 +303,7 @@ class FrontStage(Join):
         self.cache = cache
 
     def after_update(self, change: Change) -> None:
-        """Forget the tuples that were changed."""
+        """Forget the changed tuples."""
         try:
             self._agreed.commit(change)
         finally:
@@ -322,14 +324,14 @@ class FrontStage(Join):
 
     @property
     def stats(self) -> JoinStatistics:
-        """What cache and join behind did together."""
+        """Counters of the cache and the join behind together."""
         mine, behind = super().stats, self.inner.stats
-        # results of the join behind leave through this stage; if they are only counted, they are counted there
+        # Results of the join behind leave through this stage; if results are only counted, the join behind counts them.
         names = _ADDED_UP if self.makes_results else (*_ADDED_UP, "rows_out")
         return dataclasses.replace(mine, **{name: getattr(mine, name) + getattr(behind, name) for name in names})
 
     def let_wait(self, batch: pa.RecordBatch) -> None:
-        """Put tuples where they wait in the join behind, see `WaitingJoin.let_wait`."""
+        """Add waiting tuples to the join behind; see `WaitingJoin.let_wait`."""
         assert isinstance(self.inner, WaitingJoin), f"no tuples wait in {self.inner.id} as they are offered"
         self.inner.let_wait(batch)
 
@@ -339,7 +341,7 @@ class FrontStage(Join):
 
 
 def _seen_by(front: weakref.ref[FrontStage]) -> Observer:
-    """Return an observer that does not keep the front stage alive: the two would hold each other for ever."""
+    """Return an observer that does not keep the front stage alive: otherwise the two would reference each other."""
 
     def notice(keys: Ints, data: Bytes, starts: Ints, flags: Bytes) -> None:
         if (stage := front()) is not None:

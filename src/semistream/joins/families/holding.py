@@ -1,4 +1,4 @@
-"""What all joins share whose tuples wait in a table of a fixed capacity: letting them leave, and giving memory up."""
+"""What joins share whose tuples wait in a table of fixed capacity: how tuples leave, and how memory is released."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEAST_TUPLES = 16
 
 
 class TupleTable(Protocol):
-    """A table that tuples wait in, each in a slot."""
+    """A table in which tuples wait, each in a slot."""
 
     @property
     def nbytes(self) -> int:
@@ -30,7 +30,7 @@ class TupleTable(Protocol):
 
     @property
     def largest_row(self) -> int:
-        """The longest row the table can take when empty."""
+        """Bytes of the longest row that fits into the empty table."""
         ...
 
     def __len__(self) -> int: ...
@@ -44,7 +44,7 @@ class TupleTable(Protocol):
         ...
 
     def resized(self, capacity: int) -> Self | None:
-        """Return a table of another capacity with the same tuples, None if they do not fit."""
+        """Return a table of another capacity with the same tuples, or None if they do not fit."""
         ...
 
 
@@ -54,7 +54,7 @@ T = TypeVar("T", bound=TupleTable)
 class HoldingJoin(Join, Generic[T]):
     """A join whose stream tuples wait in a table.
 
-    What it is made of beside the tuples, and the least tuples it can do with, is for an algorithm to say.
+    An algorithm implements the fixed bytes of the table, the bytes of a tuple, and its minimum capacity.
     """
 
     table: T
@@ -62,32 +62,32 @@ class HoldingJoin(Join, Generic[T]):
 
     @abstractmethod
     def _fixed_bytes(self) -> int:
-        """Return what the table costs beside its tuples."""
+        """Return the bytes of the table without its tuples."""
 
     @abstractmethod
     def _tuple_bytes(self) -> int:
-        """Return what one waiting tuple costs."""
+        """Return the bytes of one waiting tuple."""
 
     def _least_tuples(self, patch: Patch) -> int:
-        """Return the smallest capacity of the table that will do after an update."""
+        """Return the minimum capacity of the table after an update."""
         return LEAST_TUPLES
 
     def _held(self, slots: Slots) -> Leaving:
-        """Let tuples of the table leave."""
+        """Return tuples of the table, ready to leave."""
         return Leaving(slots.size, self.table.sizes(slots), lambda begin, end: self.table.rows(slots[begin:end]))
 
     def _limit_rows(self) -> None:
-        """Let rows not wait that would push out too many others: they are served through the index at once."""
+        """Set the longest row that may wait: longer rows would displace too many others, and are looked up instead."""
         if self.stream_codec.variable:
             self.largest_row = max(self.table.largest_row // 4, int(self.row_bytes))
 
     def give_up(self, lacking: int, patch: Patch) -> Undo:
-        """Let the tuples wait in a smaller table."""
+        """Move the waiting tuples to a smaller table."""
         table, fixed = self.table, self._fixed_bytes()
         least = fixed + self._least_tuples(patch) * self._tuple_bytes()
         if table.nbytes - lacking < least:
             raise self.too_large(lacking - max(0, table.nbytes - least), patch)
-        # somewhat less than must be, so that the next update need not do it again
+        # Shrink a little more than necessary, so that the next update need not do it again.
         capacity = (max(least, table.nbytes - lacking - table.nbytes // 16) - fixed) // self._tuple_bytes()
         if capacity < len(table) or (smaller := table.resized(capacity)) is None:
             raise self.must_drain(len(table))

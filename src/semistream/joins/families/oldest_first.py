@@ -1,4 +1,4 @@
-"""The disk side that HYBRIDJOIN and X-HYBRIDJOIN share: read what the oldest waiting keys need, serve all."""
+"""What HYBRIDJOIN and X-HYBRIDJOIN share: read the pages of the oldest waiting keys, and join all tuples with them."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ __all__ = ["DISK_SHARE", "IN_FLIGHT", "DiskLayout", "OldestFirstJoin", "OldestFi
 
 
 IN_FLIGHT, DISK_SHARE = 512, 0.4
-"""Defaults of the parameters. What a turn costs beside its reads, a millisecond, is that of hundreds of reads today."""
+"""Defaults of the parameters: partitions read together, and share of the memory for pages. An iteration costs about a
+millisecond in addition to its reads, as much as hundreds of reads on current devices."""
 _PAGES_A_SEEK = 8
-"""A wide partition takes this many times as long to transfer as to seek: then the seek hardly counts any more."""
+"""Ratio of transfer time to seek time of a wide partition: with more the seek hardly matters."""
 
 
 @kernel
 def partitions(pages: Ints, width: int, page_count: int) -> tuple[Ints, int]:
-    """Return all pages of the partitions that ``pages`` lie in, ascending, and how many of ``pages`` differ."""
+    """Return all pages of the partitions that contain ``pages``, ascending, and the number of distinct ``pages``."""
     ordered = np.sort(pages)
     every = np.empty(min(ordered.size * width, page_count), np.int64)
     count, distinct = 0, 0
-    done = np.int64(0)  # pages before this one are in, or not wanted
+    done = np.int64(0)  # pages before this one are listed, or not wanted
     for i in range(ordered.size):
         if i > 0 and ordered[i] == ordered[i - 1]:
             continue
@@ -51,7 +52,7 @@ def partitions(pages: Ints, width: int, page_count: int) -> tuple[Ints, int]:
 
 @dataclass(frozen=True)
 class DiskLayout:
-    """How memory is split between pages and waiting tuples: for the joins and for their cost models.
+    """How memory is split between pages and waiting tuples, shared by the joins and their cost models.
 
     Parameters
     ----------
@@ -79,51 +80,51 @@ class DiskLayout:
 
     @property
     def least(self) -> int:
-        """Bytes that both need at least."""
+        """Minimum bytes of both."""
         return self.partition_bytes + self.least_table
 
     def room(self, free: int) -> int:
-        """Return how many of ``free`` bytes pages may take."""
+        """Return how many of ``free`` bytes are for pages."""
         return max(0, min(int(free * self.disk_share), free - self.least_table))
 
     def frames(self, room: int) -> int:
-        """Return the pages of the disk buffer: as many partitions as are asked for and fit, at least one."""
+        """Return the pages of the disk buffer: ``in_flight`` partitions, or fewer if they do not fit; at least one."""
         return min(self.in_flight, max(1, room // self.partition_bytes)) * (self.partition_pages or 1)
 
 
 @dataclass(frozen=True)
 class OldestFirstView(View):
-    """What a join shows that serves its oldest tuples first."""
+    """The state that a join reports that serves its oldest tuples first."""
 
     partition_pages: int | None
     """Pages of a partition; None if it adapts."""
     disk_pages: int
-    """Pages that there is room for."""
+    """Capacity in pages."""
     buffer_pages: int
-    """Those of a disk buffer: all, or half of them where one is loaded for the oldest tuples, one for the newest."""
+    """Pages of a disk buffer: all, or half if one buffer is loaded for the oldest tuples and one for the newest."""
     widest: int
-    """Pages that are read for a key at most, while the partition adapts."""
+    """Maximum pages that are read for a key while the partition adapts."""
     pinned_for_good: int | None
-    """Pages of R that are never read again, the first ones; None if which ones are kept is still being learned."""
+    """Number of first pages of R that are never read again; None if the join learns which pages to keep."""
 
 
 class OldestFirstJoin(WaitingJoin):
-    """A join that loads the partitions of the oldest keys and probes all of their rows in ``H_S``.
+    """A join that loads the partitions of the oldest keys and probes ``H_S`` with all of their rows.
 
     Parameters
     ----------
     partition_pages
-        Pages of a partition, read together. None adapts: one page while few pages of R have tuples waiting for
-        them, and a wide partition while so many have that reading on costs less than seeking again.
+        Pages of a partition, read together. None adapts: one page while tuples wait for few pages of R, and a wide
+        partition while they wait for so many that reading on costs less than another seek.
     in_flight
-        Partitions read at once: a turn serves that many of the oldest keys instead of one, each by its own read.
+        Partitions read together: an iteration serves this many of the oldest keys instead of one, each with its own
+        read.
     seek_pages
-        Seek time of the device, in pages of transfer (``S / T`` with as many reads in flight); only for the
+        Seek time of the device, in pages of transfer (``S / T`` with ``in_flight`` reads in flight); only for the
         adaptive partition.
     disk_share
-        Share of the memory for pages, as many as ``in_flight`` asks for. More makes turns longer, and the work of a
-        turn beside its reads cheaper for each tuple; less leaves more of the memory to waiting tuples, of which more
-        then share a read.
+        Maximum share of the memory for pages. A higher value makes iterations longer, so that their fixed work costs
+        less per tuple. A lower value leaves more memory for waiting tuples, so that more of them share a read.
     """
 
     def __init__(
@@ -174,7 +175,7 @@ class OldestFirstJoin(WaitingJoin):
         return self._layout.room(self.budget.free)
 
     def _open_disk_buffer(self, share: int) -> int:
-        """Reserve frames for as many partitions as are wanted and fit into ``share`` bytes, at least one.
+        """Reserve frames for ``in_flight`` partitions, or for the number that fits into ``share`` bytes; at least one.
 
         Returns the bytes of all partitions after the first.
         """
@@ -185,7 +186,7 @@ class OldestFirstJoin(WaitingJoin):
         return self._frames.nbytes - layout.partition_bytes
 
     def _serve_oldest(self) -> Iterator[pa.RecordBatch]:
-        """Read the partitions of the oldest keys and serve all tuples that wait for any row of them."""
+        """Read the partitions of the oldest keys, and join all tuples that wait for any of their rows."""
         self._serving = True
         try:
             width = self._width()
@@ -196,7 +197,7 @@ class OldestFirstJoin(WaitingJoin):
             useful = 0
             for chunk, frames in self._fetched(pages):
                 met = np.zeros(chunk.size, np.int64)
-                # tuples leave with the page that holds their key whole
+                # Tuples leave with a page that holds all rows of their key.
                 for slots, starts, flags in self._probed(frames, wanted, leave=True):
                     yield from self._joined_slots(slots, frames, starts, flags)
                     self._let_go(self.table.leaving(slots, flags))
@@ -206,13 +207,13 @@ class OldestFirstJoin(WaitingJoin):
             self.tally.pages_useful += useful
             if pages.size > asked_for:
                 self._measure(useful - asked_for, pages.size - asked_for)
-            # those of the oldest keys that R does not have, or has in several pages, all of which were here
+            # The remaining tuples of the oldest keys: R has no rows of them, or rows in several pages, all read here.
             yield from self._leave(*self.table.take_keys(oldest))
         finally:
             self._serving = False
 
     def _fetched(self, pages: Ints) -> Iterator[tuple[Ints, Bytes]]:
-        """Bring pages into the disk buffer, as many at once as it holds."""
+        """Read pages into the disk buffer, one buffer at a time."""
         for begin in range(0, pages.size, len(self._frames)):
             chunk = pages[begin : begin + len(self._frames)]
             frames = self._frames[: chunk.size]
@@ -220,15 +221,15 @@ class OldestFirstJoin(WaitingJoin):
             yield chunk, frames
 
     def _served(self, pages: Ints, frames: Bytes, met: Ints) -> None:
-        """Told of pages that were read, and how many tuples each has met."""
+        """Called with pages that were read, and the number of pairs of each."""
 
     def _width(self) -> int:
         """Return how many pages to read for a key.
 
-        A key's own page costs ``S + T`` and serves one page's tuples for certain. Each neighbour costs ``T`` and
-        serves a page's tuples with the chance that any wait for it, so neighbours pay as soon as that chance is
-        above ``T / (S + T)``. While neighbours are read the chance is measured; before, it is that of a page to be hit
-        by any of the distinct keys that wait.
+        A key's own page costs ``S + T`` and certainly serves tuples. Each neighbour costs ``T`` and serves tuples with
+        the probability that any wait for it, so neighbours pay off if this probability is above ``T / (S + T)``. While
+        neighbours are read, the probability is measured. Before, it is estimated as that of a page to contain any of
+        the distinct waiting keys.
         """
         if self._partition_pages is not None:
             return self._partition_pages

@@ -1,10 +1,10 @@
-"""Stream probing and disk probing in parallel, as P- and OP-CACHEJOIN have them.
+"""Stream probing and disk probing in parallel, as in P-CACHEJOIN and OP-CACHEJOIN.
 
-The caller's thread probes the stream in ``H_R`` and puts misses into the intermediate buffer ``I_B``; a thread of its
-own feeds the join behind from there and runs its turns. Reads and compiled kernels release the interpreter's lock, so
-the two phases do overlap.
+The caller's thread probes ``H_R`` with stream tuples and puts misses into the intermediate buffer ``I_B``. A second
+thread feeds the join behind from there and runs its iterations. Reads and compiled kernels release the interpreter's
+lock, so the two phases overlap.
 
-The thread lives only while there is something to do, so an idle join has none.
+The second thread exists only while there is work, so an idle join has none.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ from semistream.structures.hot.hot_tuples import HotTuples
 __all__ = ["ParallelFrontStage"]
 
 
-_PATIENCE = 0.05
+_PATIENCE = 0.05  # seconds to wait for the other thread before checking again
 
 
 class ParallelFrontStage(FrontStage):
-    """A front stage whose join behind runs in a thread of its own.
+    """A front stage whose join behind runs in its own thread.
 
     Parameters
     ----------
     buffer_share
-        Share of the memory for the intermediate buffer ``I_B``. The paper's optimum is 2 MB of 100 MB: less stops
-        stream probing too often, more takes memory from where tuples are joined.
+        Share of the memory for the intermediate buffer ``I_B``. The paper's optimum is 2 MB of 100 MB: with less,
+        stream probing stops too often; more takes memory from the joins.
     threads
-        False runs the phases one after the other in the caller's thread, disk probing whenever stream probing has to
-        stop: for simulation, where the same stream must give the same counts and overlap is computed, not measured.
+        False runs the phases one after the other in the caller's thread, with disk probing whenever stream probing must
+        stop. This is for simulation: the same stream must give the same counts, and overlap is computed, not measured.
     """
 
     deterministic = False
     overlap = Overlap.PHASES
     lends = Lending.ARRIVALS
     loaders_behind: ClassVar[bool] = False
-    """Whether the join behind has threads of its own too."""
+    """Whether the join behind also has threads."""
 
     def __init__(self, relation: Relation, *, buffer_share: float = 0.02, threads: bool = True, **options: Any) -> None:
         check_between(0, 0.5, buffer_share=buffer_share)
@@ -65,21 +65,21 @@ class ParallelFrontStage(FrontStage):
         self._threads = threads
         self._between: deque[tuple[Tuples, int]] = deque()  # I_B
         self._between_bytes = 0
-        # Of tuples in the stream buffer behind, as of when the other thread was last done with it: amid a turn it takes
-        # tuples out, and puts those back that find no room.
+        # Bytes of tuples in the stream buffer of the join behind, after its last iteration: during an iteration it
+        # removes tuples, and puts back those for which there is no room.
         self._arrived_bytes = 0
-        self._too_long: deque[Tuples] = deque()  # a row larger than all of I_B, on its way to the other thread
+        self._too_long: deque[Tuples] = deque()  # a row larger than all of I_B, to be passed to the other thread
         self._behind_rows = 0  # stream tuples in I_B and in the join behind
         self._done_behind = 0
         self._results: deque[pa.RecordBatch] = deque()
         self._results_bytes = 0
-        # a turn of the join behind that is half-way: it knows nothing of this stage, which can so end amid it
+        # An unfinished iteration of the join behind. It does not reference this stage, which can end before it.
         self._phase: Iterator[pa.RecordBatch] | None = None
         self._failure: BaseException | None = None
         self._worker: threading.Thread | None = None
         self._changed = threading.Condition()  # guards all of the above
         self._cache_lock = threading.Lock()  # H_R: probed here, filled there
-        self._turn_lock = threading.Lock()  # held while the join behind is in motion
+        self._turn_lock = threading.Lock()  # held while the join behind works
         if self.loaders_behind:
             options["threads"] = threads
         super().__init__(relation, **options)
@@ -98,7 +98,7 @@ class ParallelFrontStage(FrontStage):
         self._progress = Progress(self.inner)
 
     def _lend(self) -> Lent:
-        # tuples on their way behind lie in I_B or in the stream buffer there
+        # Tuples for the join behind are in I_B or in its stream buffer.
         return Lent(Room(self._buffer_limit), self._single)
 
     # -- stream probing, in the caller's thread -----------------------------------------------------------
@@ -110,18 +110,18 @@ class ParallelFrontStage(FrontStage):
                 hits, missed = self._probe(part)
             yield from hits
             yield from self._buffer(missed)
-        # with nothing more to probe, wait for the other phase; otherwise take what it has ready
+        # If there is nothing more to probe, wait for the other phase; otherwise take the results that are ready.
         yield from self._collect(wait=not (self.more_coming or len(self.stream)))
 
     def _buffer(self, part: Tuples) -> Iterator[pa.RecordBatch]:
-        """Put misses into ``I_B``; while it is full, stream probing stops and results are taken."""
+        """Put misses into ``I_B``; while it is full, stop stream probing and yield results."""
         while len(part.keys):
             with self._changed:
-                # a tuple on its way from the one to the other counts in both meanwhile
+                # A tuple that is being moved from I_B to the join behind counts in both.
                 room = self._buffer_limit - self._between_bytes - self._arrived_bytes
                 count = self.stream.within(part.batch, room)
                 if count < len(part.keys) and 2 * room < self._buffer_limit:
-                    count = 0  # many small pieces would cost both threads more than a short wait
+                    count = 0  # many small parts would cost both threads more than a short wait
                 if count:
                     self._enter(_head(part, count))
                     part = Tuples(part.keys[count:], part.batch.slice(count))
@@ -138,7 +138,7 @@ class ParallelFrontStage(FrontStage):
             yield from self._pass_long(Tuples(part.keys[row : row + 1], part.batch.slice(row, 1)))
 
     def _pass_long(self, row: Tuples) -> Iterator[pa.RecordBatch]:
-        """Let the other thread look a long row up, between whose turns alone R may change; one at a time."""
+        """Let the other thread look up a long row, because R may only change between its iterations; one at a time."""
         with self._changed:
             self._too_long.append(row)
             self._behind_rows += 1
@@ -162,7 +162,7 @@ class ParallelFrontStage(FrontStage):
             self._worker.start()
 
     def _collect(self, *, wait: bool) -> Iterator[pa.RecordBatch]:
-        """Yield what disk probing has found; with ``wait``, until something changed there."""
+        """Yield the results of disk probing; with ``wait``, first wait for a change there."""
         if wait and not self._threads:
             self._disk_turn()
         with self._changed:
@@ -175,10 +175,10 @@ class ParallelFrontStage(FrontStage):
                 raise failure
         yield from results
 
-    # -- disk probing, in a thread of its own -------------------------------------------------------------
+    # -- disk probing, in its own thread ------------------------------------------------------------------
 
     def _disk_turn(self) -> bool:
-        """Feed the join behind from ``I_B`` and run one turn of it; False when there is nothing left to do."""
+        """Feed the join behind from ``I_B`` and run one iteration of it; False if there is nothing left to do."""
         with self._changed:
             if self._threads and 2 * self._results_bytes > self._results_limit:
                 self._changed.wait(_PATIENCE)
@@ -191,13 +191,13 @@ class ParallelFrontStage(FrontStage):
                 self._phase = chain(*self._fetch(), self.inner.step())
             for result in self._phase:
                 if self._deliver(result):
-                    return True  # the turn goes on when there is room again
+                    return True  # the iteration continues when there is room again
             self._end_turn()
             self._progress.turned()
         return True
 
     def _end_turn(self) -> None:
-        """Run a turn of the join behind to its end, if one is half-way. The turn's lock is held."""
+        """Finish an unfinished iteration of the join behind, if there is one. The caller holds the turn lock."""
         for result in self._phase or ():
             self._deliver(result)
         self._phase = None
@@ -209,7 +209,7 @@ class ParallelFrontStage(FrontStage):
             self._changed.notify_all()
 
     def _fetch(self) -> list[Iterator[pa.RecordBatch]]:
-        """Move tuples from ``I_B`` to the join behind, as many as it takes; return the results of those too long."""
+        """Move tuples from ``I_B`` to the join behind while it accepts them; return the results of tuples too long."""
         alone: list[Iterator[pa.RecordBatch]] = []
         with self._changed:
             if self._too_long:
@@ -222,7 +222,7 @@ class ParallelFrontStage(FrontStage):
                 part, size = self._between.popleft()
             taken = self.inner.hand(part)
             if taken == 0 and self.inner.arrived == 0:
-                taken = 1  # larger than the whole stream buffer of the join behind
+                taken = 1  # the row is larger than the whole stream buffer of the join behind
                 row = Tuples(part.keys[:1], part.batch.slice(0, 1))
                 alone.append(self.inner.look_up(row))
             rest = Tuples(part.keys[taken:], part.batch.slice(taken))
@@ -235,7 +235,7 @@ class ParallelFrontStage(FrontStage):
                     return alone
 
     def _deliver(self, result: pa.RecordBatch) -> bool:
-        """Put a result where the caller takes it from; say whether there is no room for another."""
+        """Add a result for the caller's thread; return whether there is no room for another."""
         with self._changed:
             self._results.append(result)
             self._results_bytes += self._size_of_result(result)
@@ -257,17 +257,17 @@ class ParallelFrontStage(FrontStage):
 
     @property
     def amid_turn(self) -> bool:
-        return False  # the turns that matter are those behind, between two of which the update waits
+        return False  # only iterations of the join behind matter; the update waits until one has ended
 
     def before_update(self, patch: Patch, undo: list[Undo]) -> None:
-        """Stop disk probing between two of its turns, until the update is over."""
+        """Stop disk probing between two of its iterations, until the update is over."""
         self._turn_lock.acquire()
         undo.append(self._turn_lock.release)
         self._end_turn()
         super().before_update(patch, undo)
 
     def after_update(self, change: Change) -> None:
-        """Forget the tuples that were changed, and go on."""
+        """Forget the changed tuples, and continue."""
         try:
             with self._cache_lock:
                 super().after_update(change)
@@ -279,7 +279,7 @@ class ParallelFrontStage(FrontStage):
             super()._move_memory(cache)
 
     def work(self) -> tuple[object, ...]:
-        # a read may take long: as long as a turn is under way behind, something is being done
+        # A read may take long: while an iteration of the join behind runs, this counts as progress.
         return (*super().work(), time.monotonic() if self._turn_lock.locked() else 0.0)
 
     # -- inside -------------------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ def _head(part: Tuples, count: int) -> Tuples:
 
 
 def _probe_disk(reference: weakref.ref[ParallelFrontStage]) -> None:
-    """Run disk turns while there is something to do and the join is still wanted."""
+    """Run iterations of disk probing while there is work and the join still exists."""
     while (join := reference()) is not None:
         try:
             if not join._disk_turn():

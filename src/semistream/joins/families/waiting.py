@@ -1,4 +1,4 @@
-"""What the joins with a stream table share: taking it from the budget, filling it, emitting from it."""
+"""What joins with a stream table share: reserving its memory, filling it, and making results from it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class WaitingJoin(HoldingJoin[StreamTable]):
     """A join whose stream tuples wait in ``H_S`` for their page."""
 
     _serving = False
-    """Pages are being probed: a tuple that came in now would miss those that were probed before."""
+    """Whether pages are being probed: a tuple that is added now would miss pages that were probed before."""
 
     def _tuple_bytes(self) -> int:
-        """Return what one waiting tuple costs."""
+        """Return the bytes of one waiting tuple."""
         if not hasattr(self, "stream_codec"):
             return int(self.row_bytes) + StreamTable.bytes_beside_row
         return StreamTable.bytes_per_tuple(self.stream_codec, self.row_bytes)
@@ -34,7 +34,7 @@ class WaitingJoin(HoldingJoin[StreamTable]):
         return tuples * self._tuple_bytes() + StreamTable.fixed_bytes()
 
     def _open_table(self, size: int) -> None:
-        """Reserve ``size`` bytes and make a stream table that fits into them."""
+        """Make a stream table that fits into ``size`` bytes, and reserve its memory."""
         capacity = max(1, (size - StreamTable.fixed_bytes()) // self._tuple_bytes())
         self._table_part = self.budget.reserve("stream table", self._table_minimum(capacity))
         self.table = StreamTable(self.stream_codec, capacity, self.row_bytes)
@@ -58,7 +58,7 @@ class WaitingJoin(HoldingJoin[StreamTable]):
     def _probed(
         self, frames: Bytes, wanted: Ints | None = None, *, leave: bool = False
     ) -> Iterator[tuple[Slots, Ints, Bytes]]:
-        """Probe pages against the table; yield pairs in portions that fit the match buffer."""
+        """Probe the table with the rows of pages; yield pairs in portions that fit into the match buffer."""
         cursor = np.array([0, 0, -1], np.int64)
         while cursor[0] < len(frames):
             slots, starts, flags, probes = self.table.probe(
@@ -72,18 +72,18 @@ class WaitingJoin(HoldingJoin[StreamTable]):
         yield from self.joined(self.table.keys_of(slots), self._held(slots), frames.reshape(-1), starts, flags)
 
     def _leave(self, slots: Slots, matched: NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
-        """Let tuples that were removed from the table go, those without a partner as ``how`` says."""
+        """Let tuples that were removed from the table leave; ``how`` decides about those without a match."""
         yield from self.without_partner(self._held(slots[~matched]))
         self._let_go(slots)
 
     def _let_go(self, slots: Slots) -> None:
-        """Free the slots of tuples that were removed from the table and have been emitted."""
+        """Free the slots of tuples that were removed from the table and whose results were returned."""
         self.tally.rows_done += slots.size
         self.tally.evicted += slots.size
         self.table.release(slots)
 
     def let_wait(self, batch: pa.RecordBatch) -> None:
-        """Put tuples where they wait, without a turn, as if they had come long ago: for measuring what comes later."""
+        """Add waiting tuples without running an iteration, as if they had arrived earlier; for measurements."""
         while batch.num_rows:
             taken = self.offer(batch)
             if taken + self._admit(self.table.free) == 0:
