@@ -48,4 +48,4 @@ def test_two_runs_do_not_share_their_tiers(tmp_path: Path) -> None:
     finally:
         os.close(other)
     assert found.exit_code == 1
-    assert "another bench store" in str(found.exception)
+    assert "another run of bench store" in str(found.exception)

@@ -1,1 +1,1 @@
-"""Measurements of this machine and of the joins on it: commands, never timed tests; the product does without."""
+"""Measurements of this machine and of the joins on it. They are commands, not tests; the product does not need them."""

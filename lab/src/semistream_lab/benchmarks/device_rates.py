@@ -1,8 +1,8 @@
-"""`semistream bench device`: does reading through a relation cost more than reading?
+"""`semistream bench device`: does reading through a relation cost more than raw reads?
 
-A relation of rows of 128 bytes is built, and its pages are read several ways in turn, in one run: raw (no
-checksums, nothing of the relation, the same requests in flight, the same size, the same flags), and through
-``Relation.read``. Raw is the fastest of the ways there are to read raw.
+The benchmark builds a relation with rows of 128 bytes. It reads the pages by several methods in turn, in one run: raw,
+and through ``Relation.read``. Raw reads have the same number of requests in flight, the same size and the same flags,
+but no checksums and no code of the relation. The raw rate is the rate of the fastest raw method.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ __all__ = ["bench_device"]
 
 ROW_BYTES = 128
 SECONDS = 0.15
-"""About how long one measurement takes; a slow disk is asked for fewer pages."""
+"""Approximate seconds per measurement; fewer pages are read from a slow disk."""
 SCAN_CALL = 16 << 20
-"""Bytes asked for at once by a scan, raw or not."""
+"""Bytes per call of a scan, raw or through the relation."""
 
 Read = Callable[[Ints, Frames], object]
 
@@ -52,32 +52,32 @@ def bench_device(
     formats: bool = True,
     progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Measure reads, raw and through a relation that is built for it and removed again.
+    """Measure raw reads, and reads through a relation that is built for this and removed afterwards.
 
     Parameters
     ----------
     path
-        Directory on the disk to measure; by default that of temporary files.
+        Directory on the disk to measure. Default: the directory of temporary files.
     size
-        Bytes of the relation. Too small, and a cache somewhere below answers instead of the disk.
+        Bytes of the relation. If it is too small, a cache below the file system answers instead of the disk.
     page_bytes, depth
         As for `semistream.relation.devices.file_device.FileDevice`.
     rounds
-        Each number is the median of so many; ways to read take turns within a round.
+        Number of rounds; each number is the median over them. The methods take turns within a round.
     formats
-        Also time how rows are got out of pages.
+        Also measure how fast rows are decoded from pages.
     progress
-        Told what is being done.
+        Called with a description of the current step.
 
     Returns
     -------
     dict
-        Ready for JSON. ``random_ratio`` and ``sequential_ratio`` say what share of the raw rate is left
-        through the relation; ``random`` and ``sequential`` hold the rates they come from.
+        Ready for JSON. ``random_ratio`` and ``sequential_ratio`` are the rate through the relation divided by the raw
+        rate; ``random`` and ``sequential`` are the rates behind them.
     """
     rows = parse_bytes(size) // ROW_BYTES
     if rows < 10_000:
-        raise ValueError(f"size {size!r} is {rows} rows of {ROW_BYTES} bytes; give at least 10000, '2MB'")
+        raise ValueError(f"size {size!r} is {rows} rows of {ROW_BYTES} bytes; give at least 10000 rows, '2MB'")
     check_at_least(1, rounds=rounds)
     with tempfile.TemporaryDirectory(dir=path, prefix="semistream-bench-") as folder:
         progress(f"writing a relation of {rows} rows")
@@ -125,7 +125,7 @@ def bench_device(
 def raw_reads(
     device: FileDevice, method: Method, depth: int | None = None, request_bytes: int | None = None
 ) -> Iterator[Read]:
-    """Give a function that reads pages of the device's files without looking at them."""
+    """Yield a function that reads pages of the device's files without verifying them."""
     flags = os.O_RDONLY | (os.O_DIRECT if device.direct else 0)
     reader = PageReader(
         [os.open(path, flags) for path in device.paths],
@@ -150,7 +150,7 @@ def raw_reads(
 
 
 def _medians(contestants: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """Return each contestant's median rate; each is first in some rounds and last in others."""
+    """Return the median rate of each contestant. The order rotates from round to round."""
     rates: dict[str, list[float]] = {name: [] for name in contestants}
     for name in contestants:
         contestants[name]()  # compile and warm up
@@ -166,10 +166,10 @@ def _raw_methods(device: FileDevice) -> list[Method]:
 
 
 def _random(relation: Relation, device: FileDevice, reads: int, rounds: int) -> dict[str, float]:
-    """Return pages a second, raw by each method, and through the relation."""
+    """Return pages per second: raw by each method, and through the relation."""
     generator = np.random.default_rng(1)
     frames = relation.frames(reads)
-    frames[:] = 0  # so that nobody waits for memory
+    frames[:] = 0  # touch the memory now, so that no read waits for it
 
     def timed(read: Read) -> Callable[[], float]:
         def run() -> float:
@@ -189,7 +189,7 @@ def _random(relation: Relation, device: FileDevice, reads: int, rounds: int) -> 
 
 
 def _sequential(relation: Relation, device: FileDevice, rounds: int) -> dict[str, float]:
-    """Return bytes a second of scans, raw by requests of several sizes, and through the relation."""
+    """Return bytes per second of scans: raw with several request sizes, and through the relation."""
     generator = np.random.default_rng(2)
     page_bytes = relation.page_bytes
     span = min(relation.page_count, 16 * SCAN_CALL // page_bytes)
@@ -205,7 +205,7 @@ def _sequential(relation: Relation, device: FileDevice, rounds: int) -> dict[str
                 pages = np.arange(at, min(at + len(frames), first + span))
                 read(pages, frames[: pages.size])
                 seconds = time.perf_counter() - begin
-                if seconds > 2 * SECONDS:  # a slow disk need not go on
+                if seconds > 2 * SECONDS:  # enough on a slow disk
                     break
             return float((pages[-1] + 1 - first) * page_bytes / seconds)
 
@@ -223,8 +223,8 @@ def _sequential(relation: Relation, device: FileDevice, rounds: int) -> dict[str
 
 
 def _ways(device: FileDevice, reads: int, rounds: int) -> dict[str, float]:
-    """Return random pages a second by each way of having several in flight: why the device reads as it
-    does.
+    """Return random pages per second for each method of keeping several in flight. This explains the choice of method
+    in the device.
     """
     generator = np.random.default_rng(4)
     frames = device.allocate(reads)
@@ -249,7 +249,7 @@ def _ways(device: FileDevice, reads: int, rounds: int) -> dict[str, float]:
 
 
 def _python_threads(device: FileDevice, stack: contextlib.ExitStack, threads: int) -> Read:
-    """Give what one would write first: threads that call ``os.preadv`` for one page after the other."""
+    """Return the simplest method: threads that call ``os.preadv`` for one page after another."""
     file = os.open(device.paths[0], os.O_RDONLY | (os.O_DIRECT if device.direct else 0))
     stack.callback(os.close, file)
 

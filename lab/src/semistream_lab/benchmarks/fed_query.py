@@ -1,4 +1,4 @@
-"""A streaming query that is given its files when it is its turn, and times of its micro-batches."""
+"""A streaming query that gets its files in turns, and the times of its micro-batches."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from semistream_lab.benchmarks.join_rates import BenchError
 __all__ = ["FedQuery", "Note", "Transform", "counted_progress", "times", "writer"]
 
 Note = Callable[[str, int], None]
-"""Is given what is done, and 1 each time a micro-batch has ended."""
+"""Called with the current step, and with 1 each time a micro-batch has ended."""
 Transform = Callable[[DataFrame], DataFrame]
 
 COUNTED = "counted"
 _POLLING = "spark.sql.streaming.pollingDelay"
 _PATIENCE = 600.0
-"""Seconds in which a micro-batch must end."""
+"""Timeout of a micro-batch, in seconds."""
 
 
 def writer(
     spark: SparkSession, schema: StructType, transform: Transform, source: Path, checkpoint: Path
 ) -> DataStreamWriter:
-    """Return what starts a query over the files of a directory, a micro-batch each; its rows are counted."""
+    """Return the writer of a query over the files of a directory, one micro-batch per file, with its rows counted."""
     stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(source))
     counted = transform(stream).observe(COUNTED, F.count(F.lit(1)).alias("rows"))
     return counted.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
 
 
 class FedQuery:
-    """A query that is given files and waits for more.
+    """A query that processes the files it is given, then waits for more.
 
     Parameters
     ----------
     spark, schema
         The session, and the columns of the files.
     title
-        What is shown while it runs.
+        Text to show while the query runs.
     transform
-        What the query does with its stream.
+        Transformation of the stream.
     work
-        A directory for its files and checkpoint.
+        Directory for the query's files and checkpoint.
     note
         See `Note`.
     """
@@ -62,7 +62,7 @@ class FedQuery:
         self._title, self._note = title, note
         self._source = Path(tempfile.mkdtemp(dir=work))
         usual = str(spark.conf.get(_POLLING))
-        spark.conf.set(_POLLING, "2s")  # it rarely looks for files while another query is measured
+        spark.conf.set(_POLLING, "2s")  # poll for files rarely while another query is measured
         try:
             checkpoint = Path(tempfile.mkdtemp(dir=work))
             self.query = writer(spark, schema, transform, self._source, checkpoint).start()
@@ -71,7 +71,7 @@ class FedQuery:
         self._rows: list[int] = []
 
     def feed(self, files: list[Path], rows: list[int]) -> list[dict[str, Any]]:
-        """Give it files, of ``rows`` each, and return the progress of their micro-batches."""
+        """Give the query files with ``rows`` rows each, and return the progress of their micro-batches."""
         before = done = len(self._rows)
         self._rows += rows
         self._note(self._title, 0)
@@ -81,8 +81,8 @@ class FedQuery:
         while done < len(self._rows):
             if self.query.awaitTermination(1) or time.monotonic() - heard > _PATIENCE:
                 raise BenchError(
-                    f"{self._title} stopped after {done} of {len(self._rows)} micro-batches, each a file of the "
-                    "stream; remove the directory of the stream, or give another (--dir), and try again"
+                    f"{self._title} stopped after {done} of {len(self._rows)} micro-batches (one per file of the "
+                    "stream); remove the directory of the stream, or give another (--dir), and try again"
                 )
             seen, done = done, max(done, self._done())
             if done > seen:
@@ -91,7 +91,7 @@ class FedQuery:
         return counted_progress(self._title, self.query, self._rows)[before:]
 
     def _done(self) -> int:
-        """Return how many micro-batches have ended; of the last alone, as all would be work while others are timed."""
+        """Return the number of ended micro-batches. Read only the last progress: all would cost time during a run."""
         last = self.query.lastProgress
         if last is None:
             return 0
@@ -105,16 +105,16 @@ class FedQuery:
 
 
 def counted_progress(title: str, query: StreamingQuery, rows: list[int]) -> list[dict[str, Any]]:
-    """Return the progress of a query's micro-batches; raise unless these are the ``rows`` of each."""
+    """Return the progress of a query's micro-batches; raise unless their row counts are ``rows``."""
     progress: list[dict[str, Any]] = [one for one in query.recentProgress if "addBatch" in one["durationMs"]]
     counts = [one["observedMetrics"][COUNTED]["rows"] for one in progress]
     if counts != rows:
-        raise BenchError(f"{title} gave {counts} rows in its micro-batches, of {rows}: please report this as a bug")
+        raise BenchError(f"{title} gave {counts} rows in its micro-batches, not {rows}; please report this as a bug")
     return progress
 
 
 def times(progress: list[dict[str, Any]], before: list[dict[str, Any]], rows: int) -> dict[str, Any]:
-    """Return how long micro-batches of ``rows`` rows took, and those before them."""
+    """Return the times of micro-batches of ``rows`` rows, and of the warm-up before them."""
     seconds = [one["durationMs"]["triggerExecution"] / 1e3 for one in progress]
     return {
         "rows_per_second": rows / statistics.median(seconds),

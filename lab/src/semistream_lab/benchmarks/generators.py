@@ -1,7 +1,7 @@
 """How fast the generators are on this machine: ``python -m semistream_lab.benchmarks.generators``.
- Each generator makes batch after batch for a while, after a first call that compiles it. Seconds are those of
-this thread on a core, not those of the clock on the wall, and the best of several rounds counts: other work on
-the machine then disturbs little.
+
+Each generator makes batches for a while, after a first call that compiles it. Seconds are CPU time of this
+thread, not wall-clock time, and the best of several rounds counts. Other work on the machine then has little effect.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SHAPES: tuple[Shape, ...] = ("noperm", "random")
 
 
 def rate_of(make_rows: Callable[[], int], seconds: float = 0.2, rounds: int = 3) -> float:
-    """Return how many rows a second ``make_rows`` makes; it makes some and returns their number.
+    """Return the rows per second of ``make_rows``, which makes some rows and returns their number.
 
     >>> rate_of(lambda: 10, seconds=0.001) > 0
     True
@@ -43,7 +43,7 @@ def rate_of(make_rows: Callable[[], int], seconds: float = 0.2, rounds: int = 3)
 
 
 def measure(seconds: float = 0.2) -> Iterator[tuple[str, float]]:
-    """Yield the name of each generator and its rows a second."""
+    """Yield the name of each generator and its rows per second."""
     sources: dict[str, KeySource] = {"uniform keys, 100 M": UniformKeys(100_000_000)}
     for size, exponent in ((1_000_000, 1.0), (100_000_000, 0.5), (100_000_000, 1.0), (1_000_000_000, 1.5)):
         for shape in _SHAPES:

@@ -1,16 +1,16 @@
-"""`semistream bench joins`: the service rates of all joins side by side, on the real disk.
+"""`semistream bench joins`: compare the service rates of all joins on the real disk.
 
-The papers' workload: R with unique keys, a Zipf stream, a budget that is a few per cent of R. The stream comes in
-batches, as micro-batches do, and each batch is *drained*: its time is over when its last result is out. R is read past
-the page cache, in one process.
+The workload is the papers': R with unique keys, a Zipf stream, and a budget of a few per cent of R. The stream arrives
+in batches, as in Spark, and each batch is *drained*: its time ends when its last result is out. R is read past the page
+cache, in one process.
 
-All joins are open at once and take turns with the same batch, the first of each round being another, so that
-whatever else the machine does meanwhile meets all of them alike. The first batches (compiling, filling of caches) are
-kept apart; a rate is the batch's rows over the *median* time of the others.
+All joins are open together and take turns with the same batch. The order rotates from round to round, so other load on
+the machine affects all of them equally. The first batches (compilation, filling of caches) are reported separately. A
+rate is the rows of a batch divided by the *median* time of the measured batches.
 
-Or the stream is *continuous*, as in the papers: nothing is drained, tuples wait on for those of the next batches, and a
-rate is the tuples that left over the time of all measured batches. Joins that need many waiting tuples for a read to
-pay are made for that.
+Optionally the stream is *continuous*, as in the papers. Nothing is drained, and tuples wait across batches. A rate is
+then the number of joined tuples divided by the time of all measured batches. Joins that need many waiting tuples to
+amortise a read are designed for this.
 """
 
 from __future__ import annotations
@@ -48,29 +48,29 @@ Note = Callable[[str, int], None]
 
 
 class BenchError(SemistreamError):
-    """A benchmark that cannot be run here, or a join that got something wrong in it."""
+    """The benchmark cannot run here, or a join gave a wrong result in it."""
 
 
 @dataclass(frozen=True)
 class RateSpec:
-    """What is measured.
+    """What to measure.
 
     Parameters
     ----------
     rows, row_bytes
-        R: rows, and the bytes of a row's values, the key included.
+        Rows of R, and bytes of values per row, including the key.
     memory
         Budget of each join: bytes, or a share of R.
     batch_rows, batches, warm_up
-        Stream tuples of a batch; how many batches are measured; how many come before, unmeasured.
+        Stream tuples per batch, number of measured batches, and number of batches before them.
     exponent, shape
-        Skew of the stream's keys. ``random``: frequent keys lie anywhere in R, as in real master data; ``noperm``:
-        they are neighbours, and R is then also ordered by frequency, as X-HYBRIDJOIN assumes.
+        Skew of the stream's keys. ``random``: frequent keys are anywhere in R, as in real master data. ``noperm``: they
+        are next to each other, and R is ordered by frequency, as X-HYBRIDJOIN assumes.
     only
-        Ids of the joins to run; none means all of the registry.
+        Ids of the joins to run. Empty: all joins of the registry.
     continuous
-        Whether the stream goes on instead of being drained after every batch. Then batches and warm-up must be many
-        enough for memory to fill: MESHJOIN holds most tuples, as many as fit.
+        Do not drain the stream after every batch. The batches and the warm-up must then be long enough to fill the
+        memory: MESHJOIN holds the most tuples, as many as fit.
     """
 
     rows: int = 10_000_000
@@ -92,7 +92,7 @@ class RateSpec:
         check_memory(self.memory)
         for name in self.only:
             find(name)
-        self.workload()  # refuses what it cannot make
+        self.workload()  # refuses invalid values
 
     @property
     def ids(self) -> list[str]:
@@ -105,7 +105,7 @@ class RateSpec:
         return zipf(self.rows, stream_rows, self.exponent, self.shape, row_bytes=self.row_bytes, seed=self.seed)
 
     def stream_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the stream, cut as asked for."""
+        """Yield the stream in batches of ``batch_rows``."""
         held: list[pa.RecordBatch] = []
         rows = 0
         for part in self.workload().stream.batches():
@@ -118,7 +118,7 @@ class RateSpec:
 
 
 def prepare_relation(spec: RateSpec, directory: Path, wrote: Report = lambda _: None) -> Path:
-    """Return R's path under ``directory``, built now unless it is there from an earlier run."""
+    """Return R's path under ``directory``. Build R unless an earlier run did."""
     path = directory / f"zipf-{spec.rows}x{spec.row_bytes}-pages-{spec.page_bytes}"
     try:
         with Relation.open(path) as relation:
@@ -147,7 +147,7 @@ def prepare_relation(spec: RateSpec, directory: Path, wrote: Report = lambda _: 
 
 @dataclass
 class _Contestant:
-    """One join, and how long each batch took it."""
+    """One join, and its time for each batch."""
 
     join: Join
     open_seconds: float
@@ -159,7 +159,7 @@ class _Contestant:
     rows_out: int = 0
 
     def run(self, batch: pa.RecordBatch, *, drain: bool) -> float:
-        """Join one batch; to its end, if it is to be drained."""
+        """Join one batch, and drain it if ``drain`` is set."""
         begin = time.perf_counter()
         results = self.join.process([batch]) if drain else self.join.feed(batch)
         self.rows_out += sum(result.num_rows for result in results)
@@ -167,13 +167,13 @@ class _Contestant:
         return time.perf_counter() - begin
 
     def finish(self) -> None:
-        """Keep the counts, let all tuples leave, and see that none was lost: every key is in R, once."""
+        """Keep the counts, drain the join, and check that no tuple was lost: every key is in R exactly once."""
         self.after = self.join.stats
         self.rows_out += sum(result.num_rows for result in self.join.drain())
         if self.rows_out != self.rows_in:
             raise BenchError(
                 f"{self.join.id} gave {self.rows_out:,} rows for {self.rows_in:,} stream tuples; each has exactly "
-                "one partner in R: please report this as a bug"
+                "one match in R; please report this as a bug"
             )
 
     def result(self, spec: RateSpec) -> dict[str, Any]:
@@ -197,7 +197,7 @@ class _Contestant:
 
 
 def bench_joins(spec: RateSpec, path: Path, note: Note = lambda *_: None) -> dict[str, Any]:
-    """Measure the joins of ``spec`` on the relation that `prepare_relation` made.
+    """Measure the joins of ``spec`` on the relation that `prepare_relation` built.
 
     Parameters
     ----------
@@ -206,13 +206,13 @@ def bench_joins(spec: RateSpec, path: Path, note: Note = lambda *_: None) -> dic
     path
         The relation.
     note
-        Told what is done, and 1 each time a join has finished a batch.
+        Called with the current step, and with 1 each time a join has finished a batch.
 
     Returns
     -------
     dict
-        Ready for JSON. ``rates`` has stream tuples a second by join; ``joins`` the raw times and counts behind them;
-        ``skipped`` why a join was not run.
+        Ready for JSON. ``rates`` has the stream tuples per second of each join, ``joins`` the raw times and counts,
+        ``skipped`` the reasons why joins were not run.
     """
     with ExitStack() as stack:
         first = stack.enter_context(Relation.open(path))
@@ -223,7 +223,7 @@ def bench_joins(spec: RateSpec, path: Path, note: Note = lambda *_: None) -> dic
             reason = _too_large(name, first)
             if reason is None:
                 try:
-                    # Each has a device of its own, as reads are counted there.
+                    # Each join has its own device, because the device counts the reads.
                     contestants[name] = _open(name, spec, stack.enter_context(Relation.open(path)))
                 except UnsupportedJoinError as error:
                     reason = str(error)
@@ -247,7 +247,7 @@ def bench_joins(spec: RateSpec, path: Path, note: Note = lambda *_: None) -> dic
 def _open(name: str, spec: RateSpec, relation: Relation) -> _Contestant:
     workload = spec.workload()
     begin = time.perf_counter()
-    memory = parse_bytes(spec.memory, of=relation.nbytes)  # exact, also of a small R
+    memory = parse_bytes(spec.memory, of=relation.nbytes)  # exact even for a small R
     join = create(name, relation, on=workload.stream_key, how="inner", memory=memory, schema=workload.stream.schema)
     return _Contestant(join, time.perf_counter() - begin)
 
@@ -270,7 +270,7 @@ def _measure(spec: RateSpec, contestants: dict[str, _Contestant], note: Note) ->
 
 
 def _too_large(name: str, relation: Relation) -> str | None:
-    """Say why an unbounded join cannot be run here, if it cannot."""
+    """Return why an unbounded join cannot run here, or None if it can."""
     if find(name).bounded:
         return None
     needed = relation.nbytes + 64 * relation.row_count
@@ -287,7 +287,7 @@ def _device(relation: Relation) -> dict[str, Any]:
 
 
 def code_version() -> str:
-    """Return the commit this code is from, marked if files of the package were changed since, or ``unknown``."""
+    """Return the commit of this code, marked if files of the package have changed since, or ``unknown``."""
     git = ["git", "-C", str(Path(__file__).parents[1])]
     try:
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()

@@ -1,12 +1,12 @@
 """`semistream bench memory`: does the process grow by no more than the budget?
 
-A budget counts what a join reserves. This measures what the process really takes: resident memory before, and at its
-highest during, a long run of one join, in a process of its own. A join may grow it by its budget and by `ALLOWANCE`,
-which is for what no budget counts: batches on their way in and out, the allocators' free lists, compiled code that a
-rare case brings in late.
+A budget counts what a join reserves. This benchmark measures what the process really uses: resident memory before a
+long run of one join, and its peak during the run, in a separate process. A join may add its budget plus `ALLOWANCE`.
+The allowance covers what no budget counts: batches on their way in and out, free lists of the allocators, and code
+that a rare case compiles late.
 
-Everything that is not the join is made before the first measurement: a small run of the same join compiles what it
-calls, and the source of the stream has its tables.
+Everything else is created before the first measurement: a small run of the same join compiles its code, and the
+source of the stream has built its tables.
 
 Examples
 --------
@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 ALLOWANCE = 64_000_000
-"""Bytes that a process may grow by on top of the budget, however long it runs."""
+"""Bytes that a process may grow beyond the budget, however long it runs."""
 
 _WARM_UP_ROWS = 20_000
 _WARM_UP = {"least": 1_000, "20%": 30_000}
@@ -62,24 +62,25 @@ _WARM_UP = {"least": 1_000, "20%": 30_000}
 
 @dataclass(frozen=True)
 class MemorySpec:
-    """What is measured.
+    """What to measure.
 
     Parameters
     ----------
     rows, row_bytes
-        R: rows, and the bytes of a row.
+        Rows of R, and bytes per row.
     tuples, batch_rows
-        The stream: tuples, and how many come at once.
+        Tuples of the stream, and tuples per batch.
     budgets
-        Memory of each join: shares of R, bytes, or ``"least"``, what it needs at least.
+        Budgets of each join: shares of R, bytes, or ``"least"`` for the minimum that the join needs.
     least_tuples
-        The stream's tuples where memory is the least: many joins then read pages for every single one.
+        Tuples of the stream for the budget ``"least"``, with which many joins read pages for every single tuple.
     drain
-        Whether every batch is drained, as a micro-batch is.
+        Drain every batch, as a micro-batch is.
     text_bytes
-        Bytes of text in each stream tuple beside the rest: rows this wide are copied for every row of R that they meet.
+        Bytes of additional text in each stream tuple. A tuple this wide is copied for every row of R that it matches.
     direct
-        Read past the page cache. Faster without, and the same memory: the cache is not the process's.
+        Read past the page cache. Reads through it are faster and need the same memory, as the cache is not part of the
+        process.
     """
 
     rows: int = 2_000_000
@@ -95,7 +96,7 @@ class MemorySpec:
     seed: int = 1
 
     def stream(self, rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield a Zipf stream for an R of so many rows, without end."""
+        """Yield an endless Zipf stream for an R of ``rows`` rows."""
         source = zipf(rows, None, self.exponent, "random", row_bytes=self.row_bytes, seed=self.seed).stream
         for batch in source.batches():
             for begin in range(0, batch.num_rows, self.batch_rows):
@@ -106,12 +107,12 @@ class MemorySpec:
 
 
 WIDE = MemorySpec(rows=20_000, row_bytes=5_000, tuples=20_000, least_tuples=1_000, batch_rows=50, text_bytes=40_000)
-"""Stream tuples of 40 KB that meet rows of 5 KB: a million of their pairs would be 45 GB."""
+"""Stream tuples of 40 KB that match rows of 5 KB: a million pairs would be 45 GB."""
 
 
 @dataclass(frozen=True)
 class Growth:
-    """What one run took. Bytes."""
+    """Memory of one run, in bytes."""
 
     algorithm: str
     memory: str
@@ -119,32 +120,32 @@ class Growth:
     peak_reserved: int
     tuples: int
     before: int
-    """Resident memory before the join was made."""
+    """Resident memory before the join was created."""
     highest: int
-    """Resident memory at its highest."""
+    """Peak of the resident memory."""
     halfway: int
-    """Resident memory when half of the tuples were in."""
+    """Resident memory after half of the tuples."""
     after: int
-    """Resident memory when all tuples were in, the join still open."""
+    """Resident memory after all tuples, with the join still open."""
 
     @property
     def growth(self) -> int:
-        """By how much the process grew at most."""
+        """Peak growth of the process."""
         return self.highest - self.before
 
     @property
     def beyond(self) -> int:
-        """By how much it grew beyond the budget: at most `ALLOWANCE`."""
+        """Growth beyond the budget; it should be at most `ALLOWANCE`."""
         return self.growth - self.budget
 
     @property
     def creep(self) -> int:
-        """By how much it grew in the second half, when all that is held has long been taken."""
+        """Growth in the second half of the run, when the join has long allocated everything it holds."""
         return self.after - self.halfway
 
 
 def prepare(spec: MemorySpec, directory: str | os.PathLike[str]) -> Path:
-    """Return the path of R under ``directory``, built now unless it is there."""
+    """Return the path of R under ``directory``. Build R unless it exists."""
     path = Path(directory) / f"memory-{spec.rows}x{spec.row_bytes}"
     if not path.exists():
         master = zipf(spec.rows, 1, spec.exponent, "random", row_bytes=spec.row_bytes, seed=spec.seed).master
@@ -154,7 +155,7 @@ def prepare(spec: MemorySpec, directory: str | os.PathLike[str]) -> Path:
 
 
 def measure(algorithm: str, path: Path, spec: MemorySpec, *, memory: str) -> Growth:
-    """Run one join in this process. For numbers that mean something, let it be a fresh one: see `measure_apart`."""
+    """Run one join in this process. The numbers are only meaningful in a new process: see `measure_apart`."""
     _warm_up(algorithm, spec)
     batches = spec.stream(spec.rows)
     first = next(batches)
@@ -183,7 +184,7 @@ def measure(algorithm: str, path: Path, spec: MemorySpec, *, memory: str) -> Gro
 
 
 def measure_apart(algorithm: str, path: Path, spec: MemorySpec, *, memory: str) -> Growth:
-    """Run one join in a process of its own."""
+    """Run one join in a new process."""
     request = json.dumps({"algorithm": algorithm, "path": str(path), "memory": memory, "spec": asdict(spec)})
     done = subprocess.run(
         [sys.executable, "-m", "semistream_lab.benchmarks.memory_growth", request],
@@ -202,12 +203,14 @@ def bench_memory(
     only: tuple[str, ...] = (),
     note: Callable[[str, int], None] = lambda *_: None,
 ) -> dict[str, Any]:
-    """Measure joins with every budget of ``spec``, one process each. ``note`` is told which, and 1 for each done.
+    """Measure joins with every budget of ``spec``, each run in a new process.
+
+    ``note`` is called with the name of the run, and with 1 after each run.
 
     Returns
     -------
     dict
-        Ready for JSON: ``runs`` with the numbers of each, ``allowance``, and whether all kept ``within`` it.
+        Ready for JSON: ``runs`` with the numbers of each run, ``allowance``, and whether all runs stayed ``within`` it.
     """
     path = prepare(spec, directory)
     runs = []
@@ -228,12 +231,12 @@ def bench_memory(
 
 
 def bounded(only: tuple[str, ...] = ()) -> list[str]:
-    """Return the joins that keep to a budget, of those named or of all."""
+    """Return the bounded joins among ``only``, or all bounded joins."""
     return [algorithm for algorithm in only or algorithms() if find(algorithm).bounded]
 
 
 def _warm_up(algorithm: str, spec: MemorySpec) -> None:
-    """Run the same join on a small R, so that what is compiled and loaded does not count."""
+    """Run the same join on a small R, so that compiled code and loaded libraries do not count."""
     fewer = 50 if spec.text_bytes else 1
     small = replace(spec, rows=_WARM_UP_ROWS // fewer, batch_rows=min(spec.batch_rows, 10_000))
     with (
@@ -254,7 +257,7 @@ def _warm_up(algorithm: str, spec: MemorySpec) -> None:
 
 
 def _budget(algorithm: str, relation: Relation, schema: pa.Schema, memory: str, spec: MemorySpec) -> int:
-    # a row must fit in, and a copy of it on its way out
+    # the budget must hold a row and a copy of it for the output
     least = max(find(algorithm).minimum_memory(relation, schema, on="product_id"), 3 * spec.text_bytes)
     return least if memory == "least" else max(least, parse_bytes(memory, of=relation.nbytes))
 
@@ -274,7 +277,7 @@ def _resident() -> int:
 
 
 def _highest() -> int | None:
-    """Return the highest resident memory since `_reset_highest`, if the system can tell."""
+    """Return the peak of the resident memory since `_reset_highest`, if the system reports it."""
     if not _can_reset:
         return None
     with open("/proc/self/status") as file:
@@ -288,19 +291,19 @@ _can_reset = False
 
 
 def _reset_highest() -> int:
-    """Let the highest resident memory be that of now, and return it."""
+    """Reset the peak of the resident memory to its current value, and return it."""
     global _can_reset
     try:
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")
         _can_reset = True
     except OSError:
-        _can_reset = False  # then it is sampled, once a batch
+        _can_reset = False  # then it is sampled once per batch
     return _resident()
 
 
 def _trim() -> None:
-    """Give what the C library holds free back to the system, where it can."""
+    """Return free memory of the C library to the system, where possible."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -1,6 +1,6 @@
-"""Why pages are laid out as they are: what it costs to get rows out of them, against Arrow's own containers.
+"""The reason for the page layout: the cost of decoding rows from our pages, compared with Arrow's own containers.
 
-The task is the same each time: some 19 000 rows of 128 bytes, wanted from anywhere in many pages.
+The task is always the same: decode about 19 000 rows of 128 bytes from random places in many pages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROWS_WANTED = 19_000
 
 
 def sample_rows(first: int, count: int, seed: int = 0) -> pa.RecordBatch:
-    """Return rows of 128 bytes: an ``id`` counting from ``first`` and fifteen numbers."""
+    """Return rows of 128 bytes: an ``id`` that counts from ``first``, and fifteen numbers."""
     generator = np.random.default_rng((seed, first))
     numbers = generator.integers(0, 2**60, (COLUMNS, count))
     columns = [pa.array(np.arange(first, first + count))] + [pa.array(column) for column in numbers]
@@ -32,7 +32,7 @@ def sample_rows(first: int, count: int, seed: int = 0) -> pa.RecordBatch:
 
 
 def median_seconds(work: Callable[[], object], rounds: int) -> float:
-    """Return the median time of ``rounds`` calls, after one that does not count."""
+    """Return the median time of ``rounds`` calls, after one that is not counted."""
     work()
     seconds = []
     for _ in range(rounds):
@@ -43,7 +43,7 @@ def median_seconds(work: Callable[[], object], rounds: int) -> float:
 
 
 def bench_checksum(page_bytes: int, rounds: int) -> dict[str, float]:
-    """Return bytes a second that one core verifies, of pages in its cache and of pages in memory."""
+    """Return the bytes per second that one core verifies, for pages in its cache and for pages in memory."""
     rates = {}
     for place, size in (("cached", 1 << 20), ("in_memory", 256 << 20)):
         frames = np.random.default_rng(0).integers(0, 256, (size // page_bytes, page_bytes), dtype=np.uint8)
@@ -57,23 +57,23 @@ def bench_checksum(page_bytes: int, rounds: int) -> dict[str, float]:
 
 
 def bench_format(relation: Relation, rounds: int = 7) -> dict[str, float]:
-    """Time ways to get rows out of pages.
+    """Measure methods of decoding rows from pages.
 
     Parameters
     ----------
     relation
-        Made of `sample_rows`.
+        A relation built from `sample_rows`.
     rounds
-        Each time is the median of so many.
+        Number of rounds; each time is the median over them.
 
     Returns
     -------
     dict
-        ``ipc_page_decode_seconds``: one page of 512 rows in Arrow's IPC format, made into a batch.
-        ``ipc_take_seconds``: all pages decoded, and the wanted rows taken out of their chunks.
-        ``of_which_take_seconds``: the second half of that.
-        ``gather_seconds``: the wanted rows decoded straight out of as many bytes of our pages.
-        Also ``rows`` wanted and ``pages`` of each kind.
+        ``ipc_page_decode_seconds``: decode one page of 512 rows in Arrow's IPC format into a batch.
+        ``ipc_take_seconds``: decode all pages, and take the requested rows from their chunks.
+        ``of_which_take_seconds``: the second step alone.
+        ``gather_seconds``: decode the requested rows directly from the same number of bytes of our pages.
+        Also the number of requested ``rows``, and the number of ``pages`` of each kind.
     """
     generator = np.random.default_rng(3)
     schema = sample_rows(0, 1).schema

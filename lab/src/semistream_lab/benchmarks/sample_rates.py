@@ -1,4 +1,4 @@
-"""`semistream bench joins --relation … --sample …`: all joins on one's own master and a sample of one's own stream."""
+"""`semistream bench joins --relation … --sample …`: measure joins on a given relation and a sample of its stream."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def bench_sample(
     warm_up: int = 3,
     note: Callable[[str, int], None] = lambda *_: None,
 ) -> dict[str, Any]:
-    """Return the rates of joins, left, that take turns with the batches of a sample, each drained; see `bench_joins`.
+    """Return the rates of left joins that take turns with the batches of a sample, each drained; see `bench_joins`.
 
-    A sample that is shorter than all batches together begins anew. All joins must give as many rows.
+    If the sample is shorter than all batches together, it is repeated. All joins must give the same number of rows.
     """
     if not sample:
         raise BenchError("the sample has no rows; give a file with tuples of the stream")

@@ -1,12 +1,12 @@
-"""What ``semistream bench spark`` joins: the papers' R and stream, in files that the next run finds again.
+"""The data of ``semistream bench spark``: the papers' R and stream, in files that later runs reuse.
 
 ::
 
     DIRECTORY/product-10000000x128/           one R
         master/          R as Parquet, for Spark's own join
-        relation-2/      R as a relation of two shards, made from those files by a Spark job
-        build-2.json     how long that took
-        stream-1-random-20000000-100000-in-groups/  Zipf 1, a file a micro-batch
+        relation-2/      R as a relation of two shards, built from these files by a Spark job
+        build-2.json     the time of this build
+        stream-1-random-20000000-100000-in-groups/  Zipf 1, one file per micro-batch
 """
 
 from __future__ import annotations
@@ -41,45 +41,45 @@ Report = Callable[[int], None]
 
 _FILE_ROWS = 1_000_000
 _GROUP_ROWS = 1 << 16
-"""Rows of the stream's files that one task must read: several share a larger file, as they would several files."""
+"""Rows per row group of the stream's files. One task reads a group; several tasks share a larger file."""
 _LARGER, _LARGEST = 10, 1_000_000
-"""Micro-batches that fill the cache are as many times as large as those measured, but have no more rows than this."""
+"""Micro-batches that fill the cache are `_LARGER` times as large as the measured ones, up to `_LARGEST` rows."""
 TURNS = 3
-"""Turns that each of both joins has."""
+"""Number of turns of each of the two joins."""
 FIXED_QUERIES = 8
-"""Empty and small micro-batches, through four queries each."""
+"""Queries for fixed costs: four with empty micro-batches, four with small ones."""
 FEW_ROWS = 10
-"""Rows of a micro-batch that is small, but not empty."""
+"""Rows of a small micro-batch."""
 
 
 @dataclass(frozen=True)
 class BenchPlan:
-    """What is measured.
+    """What to measure.
 
     Parameters
     ----------
     rows, row_bytes, layout
-        R: rows, the bytes of a row's values, the key included, and its columns; see `MasterTable`.
+        Rows of R, bytes of values per row including the key, and columns; see `MasterTable`.
     batch_rows
-        Stream tuples of a micro-batch.
+        Stream tuples per micro-batch.
     memory, algorithm
-        As in `semistream.spark.join`; without an algorithm the default of that.
+        As in `semistream.spark.join`. None: its default algorithm.
     exponent, shape
-        Skew of the stream's keys, and where the frequent ones lie in R: ``random``, anywhere, as in real master data;
-        ``noperm``, next to each other, as in the papers, is easier.
+        Skew of the stream's keys, and the place of frequent keys in R. ``random``: anywhere, as in real master data.
+        ``noperm``: next to each other, as in the papers, which is easier.
     batches, warm_up
-        Micro-batches measured, and how many of the same size come before.
+        Number of measured micro-batches, and number of micro-batches of the same size before them.
     fill_rows
-        Stream tuples that our join gets before those, in larger micro-batches. The stream fills the cache,
-        and only after several times as many tuples as R has rows does it hold those that will be asked for most.
+        Stream tuples that our join gets before the warm-up, in larger micro-batches. The stream fills the cache. The
+        cache holds the most frequent keys only after several times as many tuples as R has rows.
     static_batches, static_warm_up
-        The same for Spark's own join; in the second turn and the third one micro-batch comes before.
+        The same for Spark's own join. In the second and third turn, one micro-batch runs before the measured ones.
     small_batches, small_warm_up
-        The same for micro-batches with few rows or none.
+        The same for micro-batches with few or no rows.
     shards
-        Parts of R, a task each.
+        Shards of R; one task per shard.
     cores, heap
-        Of Spark.
+        Number of cores and heap size of Spark.
     """
 
     rows: int = 10_000_000
@@ -110,17 +110,17 @@ class BenchPlan:
         check_memory(self.memory)
         if self.algorithm is not None:
             find(self.algorithm)
-        self.workload(1)  # refuses what it cannot make
+        self.workload(1)  # refuses invalid values
 
     @property
     def file_rows(self) -> list[int]:
-        """Rows of the stream's files, each a micro-batch: first those that fill the cache."""
+        """Rows of the stream's files, one file per micro-batch; files that fill the cache are first."""
         usual = max(self.warm_up + self.batches, self.static_warm_up + self.static_batches)
         return [self._large] * self.filling + [self.batch_rows] * usual
 
     @property
     def filling(self) -> int:
-        """Files that fill the cache."""
+        """Number of files that fill the cache."""
         return -(-self.fill_rows // self._large)
 
     @property
@@ -129,9 +129,9 @@ class BenchPlan:
 
     @property
     def micro_batches(self) -> int:
-        """Micro-batches of all queries together."""
+        """Total number of micro-batches of all queries."""
         measured = self.warm_up + self.batches + self.static_warm_up + self.static_batches
-        # Spark's join is a query of its own in each turn, and the first micro-batch of it does not count
+        # Spark's join is a new query in each turn, and its first micro-batch does not count
         measured += (min(self.static_batches, TURNS) - 1) * min(self.static_warm_up, 1)
         return self.filling + measured + FIXED_QUERIES * (self.small_warm_up + self.small_batches)
 
@@ -143,30 +143,30 @@ class BenchPlan:
         )
 
     def place(self, directory: Path) -> Path:
-        """Return where the files of this R are."""
+        """Return the directory of the files of this R."""
         return directory / f"{self.layout}-{self.rows}x{self.row_bytes}"
 
     def master(self, directory: Path) -> Path:
-        """Return R as Parquet files."""
+        """Return the path of R as Parquet files."""
         return self.place(directory) / "master"
 
     def relation(self, directory: Path) -> Path:
-        """Return R as a relation."""
+        """Return the path of R as a relation."""
         return self.place(directory) / f"relation-{self.shards}"
 
     def stream(self, directory: Path) -> Path:
-        """Return the stream's files."""
+        """Return the path of the stream's files."""
         name = f"stream-{self.exponent:g}-{self.shape}-{self.fill_rows}-{self.batch_rows}-in-groups"
         return self.place(directory) / name
 
 
 def of_turn(files: list[Path], turn: int) -> list[Path]:
-    """Return those that belong to a turn; the next are younger, as Spark would have them."""
+    """Return the files of a turn. Files of later turns are newer, because Spark reads files by age."""
     return files[turn * len(files) // TURNS : (turn + 1) * len(files) // TURNS]
 
 
 def write_files(plan: BenchPlan, directory: Path, wrote: Report = lambda _: None) -> None:
-    """Write R and the stream as Parquet files, as far as they are not there; ``wrote`` is told of rows."""
+    """Write R and the stream as Parquet files, unless they exist. ``wrote`` is called with numbers of rows."""
     place = plan.place(directory)
     place.mkdir(parents=True, exist_ok=True)
     _check_room(plan, directory)
@@ -205,7 +205,7 @@ def write_small(plan: BenchPlan, folder: Path, rows: int, count: int) -> None:
 
 
 def build_relation(spark: SparkSession, plan: BenchPlan, directory: Path) -> float:
-    """Make R a relation with a Spark job, unless it is there; return the seconds that took, then or now."""
+    """Build the relation R with a Spark job, unless it exists. Return the seconds of the build."""
     path, note = plan.relation(directory), plan.place(directory) / f"build-{plan.shards}.json"
     try:
         with Relation.open(path) as relation:
@@ -222,19 +222,19 @@ def build_relation(spark: SparkSession, plan: BenchPlan, directory: Path) -> flo
 
 
 def _write(table: pa.Table, file: Path, group_rows: int | None = None) -> None:
-    """Write a file that is there only when it is whole."""
+    """Write a file that becomes visible only when it is complete."""
     unfinished = file.with_name(f".{file.name}")
     pq.write_table(table, unfinished, row_group_size=group_rows)
     os.replace(unfinished, file)
 
 
 def _check_room(plan: BenchPlan, directory: Path) -> None:
-    """Refuse to fill the disk: R is there twice, and sorting it takes as much again."""
+    """Check that the disk has enough space: R is stored twice, and sorting it needs the same space again."""
     if plan.relation(directory).exists():
         return
     needed, free = 3 * plan.rows * (plan.row_bytes + 16), shutil.disk_usage(directory).free
     if needed > free:
         raise BenchError(
-            f"R and what it is made from need about {format_bytes(needed)}, and {directory} has {format_bytes(free)} "
+            f"R and its source files need about {format_bytes(needed)}, and {directory} has {format_bytes(free)} "
             "free; give another directory, or fewer rows"
         )

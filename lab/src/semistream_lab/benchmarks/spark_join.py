@@ -1,18 +1,19 @@
-"""``semistream bench spark``: our join of a streaming DataFrame against Spark's own, in one run.
+"""``semistream bench spark``: compare our join of a streaming DataFrame with Spark's own, in one run.
 
-Both read the same files, one a micro-batch, and write to nowhere (``noop``), in one session of the same cores and heap:
+Both read the same files, one per micro-batch, and discard the results (``noop``). Both run in one session, with the
+same cores and heap:
 
 * *ours*: `semistream.spark.join` with a relation, within ``memory``, by default with `adaptivejoin`;
-* *stream-static*: Spark's join of the stream with R as Parquet, at its best: the micro-batch is broadcast and R is
-  scanned, which inner joins allow. The benchmark looks at the plan, and refuses to go on with another.
+** *stream-static*: Spark's join of the stream with R as Parquet, with its best plan: the micro-batch is broadcast and R
+  is scanned, which inner joins allow. The benchmark checks the plan and stops if Spark chose another.
 
-A rate is the rows of a micro-batch over the median of what Spark reports as ``triggerExecution``, all of a
-micro-batch from looking for files to the commit. The first micro-batches are not counted: they compile, and fill
-our cache. Those that are come in turns, some of ours and some of Spark's, three times, for a machine is not as fast
-all the time. Both outputs are counted, as every row has exactly one partner.
+A rate is the rows of a micro-batch divided by the median of ``triggerExecution``, which Spark reports: all of a
+micro-batch from listing files to the commit. The first micro-batches are not counted: they compile code and fill our
+cache. The measured ones run in three turns, some of ours and some of Spark's in each, because the speed of a machine
+varies. The rows of both outputs are counted, as every row has exactly one match.
 
-What a micro-batch costs whatever is in it is measured with empty ones and such of a few rows, through our join, through
-``mapInArrow`` of a function that does nothing, with and without a shuffle, and without Python.
+The fixed cost of a micro-batch is measured with empty and very small micro-batches: through our join, through
+``mapInArrow`` with a function that does nothing (with and without a shuffle), and without Python.
 """
 
 from __future__ import annotations
@@ -57,19 +58,19 @@ _OURS = "join"
 
 @contextmanager
 def bench_session(plan: BenchPlan) -> Iterator[SparkSession]:
-    """Start the session that all is measured in, and stop it in the end."""
+    """Start the session for all measurements, and stop it at the end."""
     spark = session(
         "bench", master=f"local[{plan.cores}]", memory=plan.heap,
         settings={
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.streaming.numRecentProgressUpdates": str(2 * len(plan.file_rows) + 200),
-            # Rows of this stream are of one size, so that no batch on its way to Python has to be weighed row by row.
+            # Rows of this stream have one size, so Spark need not limit the bytes of batches to Python row by row.
             "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
-            # Over TCP a task waits 40 ms for the last of its keys, until the worker has acknowledged what came before.
+            # Over TCP a task waits 40 ms for its last keys, until the worker has acknowledged the data before them.
             "spark.python.unix.domain.socket.enabled": "true",
-            # After a hundred micro-batches a query looks for old notes of its source in each; ours is the older one.
+            # After 100 micro-batches a query purges old metadata of its source in each; our query is the older one.
             "spark.sql.streaming.fileSource.log.deletion": "false",
-            # a micro-batch is broadcast because we say so, however large it is
+            # a micro-batch is broadcast because of our hint, whatever its size
             "spark.sql.autoBroadcastJoinThreshold": "1g",
             "spark.sql.shuffle.partitions": str(plan.cores),
         },
@@ -81,22 +82,22 @@ def bench_session(plan: BenchPlan) -> Iterator[SparkSession]:
 
 
 def bench_spark(spark: SparkSession, plan: BenchPlan, directory: Path, note: Note = lambda *_: None) -> dict[str, Any]:
-    """Measure both joins over files that are already there.
+    """Measure both joins on existing files.
 
     Parameters
     ----------
     spark
-        Of `bench_session`.
+        The session of `bench_session`.
     plan, directory
-        What `write_files` and `build_relation` were given.
+        The same as for `write_files` and `build_relation`.
     note
-        Told what is done, and 1 each time a micro-batch has ended.
+        Called with the current step, and with 1 each time a micro-batch has ended.
 
     Returns
     -------
     dict
-        Ready for JSON: ``ours`` and ``stream_static``, rows a second; their ``ratio``; ``fixed``, seconds of a
-        micro-batch with little or nothing in it; and what these are made of.
+        Ready for JSON: ``ours`` and ``stream_static`` in rows per second; their ``ratio``; ``fixed``, the seconds of an
+        empty or small micro-batch; and the raw times behind them.
     """
     with tempfile.TemporaryDirectory(dir=plan.place(directory)) as temporary:
         bench = _Bench(spark, plan, directory, Path(temporary), note)
@@ -120,7 +121,7 @@ def bench_spark(spark: SparkSession, plan: BenchPlan, directory: Path, note: Not
 
 
 class _Bench:
-    """The queries, by turns and one after the other."""
+    """Runs the queries: the two joins in turns, the others one after another."""
 
     def __init__(self, spark: SparkSession, plan: BenchPlan, directory: Path, work: Path, note: Note) -> None:
         self.spark = spark
@@ -135,9 +136,9 @@ class _Bench:
         self._schema = spark.read.parquet(str(self._files[0])).schema
 
     def in_turns(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Run our join and Spark's own, by turns: a machine that becomes slower or faster meets both alike.
+        """Run our join and Spark's own in turns, so that changes of the machine's speed affect both equally.
 
-        Our query stays up while the other has its turn, and finds its cache again.
+        Our query keeps running during the turns of the other, and keeps its cache.
         """
         plan = self.plan
         before = plan.filling + plan.warm_up
@@ -172,7 +173,7 @@ class _Bench:
         }, times(static, static_warm_up, plan.batch_rows) | {"explained": explained}
 
     def _stream_static(self, name: str, files: list[Path]) -> tuple[list[dict[str, Any]], str]:
-        """Run Spark's own join; return the progress of its micro-batches, and its plan."""
+        """Run Spark's own join. Return the progress of its micro-batches and its plan."""
         master = self.spark.read.parquet(str(self._master))
 
         def joined(stream: DataFrame) -> DataFrame:
@@ -181,11 +182,11 @@ class _Bench:
         rows = [self.plan.batch_rows] * len(files)
         found, explained = self._run("Spark's join", self._linked(name, files), joined, rows)
         if "BroadcastHashJoin" not in explained or "BuildLeft" not in explained:
-            raise BenchError(f"Spark does not broadcast the micro-batch but plans this:\n{explained}")
+            raise BenchError(f"Spark does not broadcast the micro-batch; its plan is:\n{explained}")
         return found, explained
 
     def fixed_costs(self) -> dict[str, Any]:
-        """Measure micro-batches of no rows and of a few."""
+        """Measure micro-batches with no rows and with few rows."""
         contestants: dict[str, Transform] = {
             "no_python": lambda stream: stream,
             "identity": lambda stream: stream.mapInArrow(_same, stream.schema),
@@ -210,11 +211,11 @@ class _Bench:
     def _joined(self, stream: DataFrame) -> DataFrame:
         named: dict[str, Any] = {} if self.plan.algorithm is None else {"algorithm": self.plan.algorithm}
         with Relation.open(self._relation) as relation:
-            memory = parse_bytes(self.plan.memory, of=relation.nbytes)  # exact, also of a small R
+            memory = parse_bytes(self.plan.memory, of=relation.nbytes)  # exact even for a small R
         return join(stream, self._relation, on=self._key, how="inner", memory=memory, metrics=_OURS, **named)
 
     def _linked(self, name: str, files: list[Path]) -> Path:
-        """Return a directory of these files alone."""
+        """Return a directory with only these files."""
         folder = self.work / name
         folder.mkdir()
         for file in files:
@@ -222,7 +223,7 @@ class _Bench:
         return folder
 
     def _run(self, title: str, source: Path, transform: Transform, rows: list[int]) -> tuple[list[dict[str, Any]], str]:
-        """Run a query over all files of a directory, of ``rows`` each; return its progress and its plan."""
+        """Run a query over all files of a directory, with ``rows`` rows each. Return its progress and its plan."""
         checkpoint = Path(tempfile.mkdtemp(dir=self.work))
         self.note(title, 0)
         query = writer(self.spark, self._schema, transform, source, checkpoint).trigger(availableNow=True).start()
@@ -233,11 +234,11 @@ class _Bench:
             seen = done
         self.note("", len(rows) - seen)
         shutil.rmtree(checkpoint)
-        # a result is to be shown, and says nothing of whose machine it is from
+        # results are published, so they must not identify the machine
         explained = query._jsq.explainInternal(False).replace(str(self._place), "DIRECTORY")
         return counted_progress(title, query, rows), explained
 
 
 def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Do nothing with the rows that come by."""
+    """Return the rows unchanged."""
     yield from batches

@@ -1,8 +1,8 @@
-"""`semistream bench store`: a join with R in a store, beside the same join with R in a directory.
+"""`semistream bench store`: compare a join with R in an object store to the same join with R in a directory.
 
-The same batches in turns, each drained as a micro-batch is: R in a directory, and in the store with a local tier that
-holds all of it, one of a quarter, and none. The first tier is filled before; the second fills as it is used. Batches of
-the warm-up are kept apart, and medians compared. Whatever the store's latency is, it is in the numbers.
+The joins take turns with the same batches, each drained as a micro-batch is. R is in a directory, and in the store with
+a local tier for all of R, with a tier for a quarter, and with no tier. The first tier is filled in advance, the second
+during the run. The medians without the warm-up are compared. The numbers include the latency of the store.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ __all__ = ["DIRECTORY", "TIERS", "bench_store", "upload"]
 
 DIRECTORY = "a directory"
 TIERS = {"all": "150%", "a quarter": "25%", "nothing": None}
-"""What the machine keeps of R in a store."""
+"""Size of the local tier by name, as a share of R; None is no tier."""
 _AT_ONCE = 2048
 _PASSES = 20
 _PLACE, _SIZE = "SEMISTREAM_LOCAL_DIR", "SEMISTREAM_LOCAL"
 
 
 def upload(relation: Path, address: str) -> StorePath:
-    """Put a relation into a store, unless it is there: its manifest last."""
+    """Upload a relation to a store, unless it is there. The manifest is uploaded last."""
     above = place_of(address)
     if not isinstance(above, StorePath):
-        raise BenchError(f"{address} is not in a store; give an address such as s3://bucket/bench")
+        raise BenchError(f"{address} is not an address in an object store; give one such as s3://bucket/bench")
     place = above / relation.name
     there = place.entries()
     for name in sorted((file.name for file in relation.iterdir() if file.is_file()), key=lambda name: name[0] == "m"):
@@ -68,15 +68,15 @@ def bench_store(
     spec
         What to measure.
     path
-        The relation that `prepare_relation` made.
+        The relation that `prepare_relation` built.
     address
-        Where in the store it is put, if it is not there.
+        Address in the store to which it is uploaded, if it is not there.
     scratch
-        Directory for local tiers, which are removed in the end.
+        Directory for the local tiers, which are removed at the end.
     tiers
-        Only these of `TIERS`.
+        Names of `TIERS` to measure. Empty: all.
     note
-        Told what is done, and 1 each time a batch is joined.
+        Called with the current step, and with 1 each time a batch has been joined.
     """
     with ExitStack() as stack:
         _have_alone(scratch, stack)
@@ -102,7 +102,7 @@ def bench_store(
                     seconds[name].append(time.perf_counter() - began)
                 if rows != batch.num_rows:
                     raise BenchError(
-                        f"{rows:,} rows for {batch.num_rows:,} stream tuples, each of which has one partner"
+                        f"{rows:,} rows for {batch.num_rows:,} stream tuples; each has exactly one match in R"
                     )
                 note("", 1)
         usual = statistics.median(seconds[DIRECTORY])
@@ -123,22 +123,22 @@ def _opened(spec: RateSpec, place: Place, local: str | None, stack: ExitStack) -
 
 
 def _have_alone(scratch: Path, stack: ExitStack) -> None:
-    """See to it that no other run removes the tiers of this one."""
+    """Lock ``scratch``, so that no other run removes the tiers of this one."""
     directory = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     stack.callback(os.close, directory)
     try:
         fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise BenchError(
-            f"another bench store has its local tiers in {scratch}; wait until it has ended, or give this one another "
+            f"another run of bench store uses local tiers in {scratch}; wait until it has ended, or give another "
             "directory (--dir)"
         ) from None
 
 
 @contextmanager
 def _tier(directory: Path, stack: ExitStack) -> Iterator[None]:
-    """Have a local tier of its own for what is opened meanwhile."""
-    shutil.rmtree(directory, ignore_errors=True)  # of a run that was killed
+    """Use ``directory`` as the local tier of relations that are opened within this context."""
+    shutil.rmtree(directory, ignore_errors=True)  # left by a run that was killed
     stack.callback(shutil.rmtree, directory, ignore_errors=True)
     usual = {name: os.environ.pop(name) for name in (_PLACE, _SIZE) if name in os.environ}
     os.environ[_PLACE] = str(directory)
@@ -150,7 +150,7 @@ def _tier(directory: Path, stack: ExitStack) -> Iterator[None]:
 
 
 def _read_all(relation: Relation) -> None:
-    """Read until all of R is in the local tier: what others keep just then is not kept, and comes later."""
+    """Read until all of R is in the local tier. The tier skips pages while it stores others; a later pass adds them."""
     for _ in range(_PASSES):
         before = relation.counters.requests
         _read_once(relation)
@@ -158,7 +158,7 @@ def _read_all(relation: Relation) -> None:
             return
         time.sleep(0.1)
     raise BenchError(
-        f"the local tier does not hold all of R after {_PASSES} passes over it; make room for 1.5 times "
+        f"the local tier does not hold all of R after {_PASSES} passes; free space for 1.5 times "
         f"{format_bytes(relation.nbytes)} where bench store keeps R (--dir), or measure other tiers only (--tier)"
     )
 

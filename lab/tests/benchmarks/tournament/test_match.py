@@ -167,7 +167,7 @@ def test_one_that_fails_is_out_and_the_others_go_on(directory: Path, found: dict
         (("--sweep", "zipf=steep"), "'steep'"),
         (("--sweep", "batch=10q"), "'10q'"),
         (("--batches", 0), "batches must be at least 1"),
-        (("--cgroup", "/nowhere"), "/nowhere is no memory cgroup"),
+        (("--cgroup", "/nowhere"), "/nowhere is not a memory cgroup"),
     ],
 )
 def test_mistakes_are_explained(

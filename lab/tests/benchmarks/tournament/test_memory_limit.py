@@ -45,11 +45,11 @@ def test_first_version(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_group_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CgroupError, match="is no memory cgroup"):
+    with pytest.raises(CgroupError, match="is not a memory cgroup"):
         MemoryGroup.make(tmp_path, "one")
     parent = files(tmp_path / "mine", memory__limit_in_bytes="1")
     (parent / "one").mkdir()
-    with pytest.raises(CgroupError, match="no group can be made"):
+    with pytest.raises(CgroupError, match="cannot create groups"):
         MemoryGroup.make(parent, "one")
 
 

@@ -1,6 +1,6 @@
-"""Who takes part in `semistream bench peers`: our joins, and what one would use instead; one file each.
+"""Contestants of `semistream bench peers`: our joins and the alternatives to them. One file each.
 
-To add one, put a module beside these with a `Contestant`, and name it in the module's ``CONTESTANTS``.
+To add one, add a module with a `Contestant` to this folder, and name the class in the module's ``CONTESTANTS``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A store of rows by key behind an LRU: the distinct keys of a batch, those not in the LRU looked up in order.
+"""A key-value store of rows behind an LRU cache. The distinct keys of a batch that miss the LRU are looked up in order.
 
-What differs between stores is how R is loaded, and how many keys are looked up at once.
+Stores differ in how they load R, and in how many keys one look-up has.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from semistream_lab.benchmarks.peers.row_cache import RowCache
 __all__ = ["CachedStore"]
 
 PIECE_ROWS = 1 << 16
-"""Rows of a piece of the result: as many as stay in the processor's cache while columns are made of them."""
+"""Rows per piece of the result: they stay in the processor's cache while they are converted to columns."""
 
 
 class CachedStore(Contestant):
-    """An LRU of rows before a store.
+    """An LRU cache of rows in front of a store.
 
     The columns of R are gathered from the rows of distinct keys, in the order of the stream.
     """
 
     store_share: ClassVar[float] = 0.0
-    """Share of the memory that is the store's own cache; the rest is the LRU's."""
+    """Share of the memory for the store's own cache. The LRU gets the rest."""
     threads: ClassVar[int] = 1
-    """Look-ups at a time: a device answers several as fast as one."""
+    """Parallel look-ups: a device answers several as fast as one."""
     chunk: ClassVar[int] = 512
-    """Keys of one look-up."""
+    """Keys per look-up."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -50,11 +50,11 @@ class CachedStore(Contestant):
 
     @abstractmethod
     def open(self, cache_bytes: int) -> None:
-        """Open the store, with a cache of its own of so many bytes."""
+        """Open the store with its own cache of ``cache_bytes``."""
 
     @abstractmethod
     def look_up(self, keys: Ints, thread: int) -> bytes:
-        """Return the rows of some sorted keys, one after the other; keys that R has not are left out."""
+        """Return the concatenated rows of sorted keys. Keys that are not in R are left out."""
 
     def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         keys, number = np.unique(batch[KEY].to_numpy(), return_inverse=True)
@@ -91,7 +91,7 @@ class CachedStore(Contestant):
             yield pa.RecordBatch.from_arrays(piece.columns + columns, names)
 
     def _fetch(self, keys: Ints) -> NDArray[Any]:
-        """Look keys up, several threads at a time, each a range of R of its own, whose inner pages it then caches."""
+        """Look up keys in parallel. Each thread has its own range of R, whose inner pages it then caches."""
         bounds = np.linspace(0, keys.size, self.threads + 1).astype(np.int64).tolist()
         found: list[bytes] = [b""] * self.threads
 
@@ -111,7 +111,7 @@ class CachedStore(Contestant):
 
 
 def each(pool: ThreadPoolExecutor, work: Callable[[int], None], threads: int) -> None:
-    """Run ``work`` for every thread's number, in the caller's own thread if there is only one."""
+    """Run ``work`` with the number of each thread; in the calling thread if there is only one."""
     if threads == 1:
         work(0)
         return

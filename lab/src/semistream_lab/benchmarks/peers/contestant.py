@@ -1,4 +1,4 @@
-"""What every contestant has: it joins a batch with R within a memory, and says what it is."""
+"""The interface of a contestant: it joins batches with R within a given memory."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from semistream_lab.benchmarks.peers.dataset import Dataset
 __all__ = ["Contestant", "Kind", "Task"]
 
 Kind = Literal["join", "peer", "ideal", "limit"]
-"""One of ours; something else; all of R in memory; what no one can pass."""
+"""``join``: one of ours. ``peer``: an alternative. ``ideal``: all of R in memory. ``limit``: an upper bound for all."""
 
 
 SPARE = 64 << 20
-"""Bytes beyond the memory for what no budget counts: allocators, threads, code that a rare case brings in late."""
+"""Bytes beyond the memory for what no budget counts: allocators, threads, code that a rare case compiles late."""
 STREAM_BYTES = 24
-"""Bytes of a stream tuple, at most."""
+"""Maximum bytes of a stream tuple."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be joined with what.
+    """The data to join, and the memory to join it in.
 
     Parameters
     ----------
     data
-        R, in every form there is.
+        R in all storage formats.
     memory
-        Bytes for everything that is kept from one batch to the next, and for work.
+        Bytes for everything that is kept between batches, and for work.
     batch_rows
-        Tuples of the largest batch.
+        Number of tuples of the largest batch.
     exponent, shape
-        The stream, as far as a contestant may know it.
+        What a contestant may know about the stream.
     """
 
     data: Dataset
@@ -50,39 +50,39 @@ class Task:
 
     @property
     def working_bytes(self) -> int:
-        """Bytes for a batch and its results, twice, which nobody's memory has to hold."""
+        """Bytes of two batches with their results. They do not count towards the memory of any contestant."""
         return 2 * self.batch_rows * (self.data.format.width + STREAM_BYTES)
 
     @property
     def allowed_bytes(self) -> int:
-        """By how much a process may grow: the memory, a batch and its results, and what is spare."""
+        """Bytes that a process may grow by: the memory, the working bytes and `SPARE`."""
         return self.memory + self.working_bytes + SPARE
 
 
 class Contestant(ABC):
-    """Something that joins batches of a stream with R, inner, on one column of integers.
+    """Computes the inner join of stream batches with R on one integer column.
 
-    The results have all columns of the batch and all of R, the key once, in any order and any number of pieces.
+    The results have all columns of the batch and of R, with the key once, in any order and any number of pieces.
     """
 
     id: ClassVar[str]
     title: ClassVar[str]
     kind: ClassVar[Kind] = "peer"
     needs: ClassVar[tuple[str, ...]] = ()
-    """Packages beyond those that semistream cannot do without, by the name they are imported by."""
+    """Import names of the packages it needs beyond semistream's required dependencies."""
     extra: ClassVar[str] = "semistream-lab[peers]"
     """The extra that installs them."""
     if_asked: ClassVar[bool] = False
-    """Takes part only where it is named."""
+    """Takes part only if it is named explicitly."""
     bounded: ClassVar[bool] = True
-    """Keeps to the memory, and is made to."""
+    """Stays within the memory, which is enforced."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
 
     @classmethod
     def missing(cls) -> str | None:
-        """Say what has to be installed first, if something has."""
+        """Return which packages must be installed first, or None."""
         for package in cls.needs:
             if importlib.util.find_spec(package) is None:
                 return f"{package} is not installed; run: pip install '{cls.extra}'"
@@ -91,29 +91,29 @@ class Contestant(ABC):
     @classmethod
     @abstractmethod
     def prepare(cls, data: Dataset) -> None:
-        """Store R in the contestant's own form, unless it is there."""
+        """Store R in the contestant's own format, unless it exists."""
 
     @abstractmethod
     def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the joined rows of a batch; at the end nothing of it is left."""
+        """Yield the joined rows of a batch. At the end no tuple of it is waiting."""
 
     def timed(self, batch: pa.RecordBatch, take: Callable[[pa.RecordBatch], object]) -> float:
-        """Join a batch, hand over each piece of the result, and return the seconds."""
+        """Join a batch, pass each piece of the result to ``take``, and return the seconds."""
         begin = time.perf_counter()
         for piece in self.join(batch):
             take(piece)
         return time.perf_counter() - begin
 
     def files(self) -> list[Path]:
-        """Return the files that are read through the page cache, which must not help from batch to batch."""
+        """Return the files that are read through the page cache. They are dropped from it between batches."""
         return []
 
     def drop_pages(self) -> None:
-        """Let go of pages of files that this process has mapped."""
+        """Unmap the file pages that this process has mapped."""
 
     def counts(self) -> dict[str, Any]:
-        """Return what else is known, added up since the start: pages read, hits."""
+        """Return further counts since the start, such as pages read and hits."""
         return {}
 
     def close(self) -> None:
-        """End it."""
+        """Close the contestant."""

@@ -1,11 +1,11 @@
-"""R on disk, in all the forms that contestants read: made once, found again by the next run.
+"""R on disk, in all formats that contestants read. Each is written once and reused by later runs.
 
 ::
 
     DIRECTORY/10000000x128-seed-1/      one R
-        master-….parquet    sorted by key; what all else is made of
+        master-….parquet    sorted by key; the source of all other formats
         relation/           ours
-        …                   a file or folder for each store
+        …                   one file or folder per store
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ __all__ = ["KEY", "Dataset", "NoRoomError", "RowFormat"]
 
 KEY = "product_id"
 GROUP_ROWS = 32_768
-"""Rows of a row group. DuckDB's own are four times as large, and one of them for each of its threads, with a column in
-one piece, is more than a small memory."""
+"""Rows per row group. DuckDB's default is four times as large. With one such group per thread, and each column in one
+piece, DuckDB would not fit into a small memory."""
 
 
 class NoRoomError(SemistreamError):
-    """The disk is too full for R."""
+    """The disk has too little space for R."""
 
 
 class RowFormat:
-    """Rows of fixed width as bytes, for stores that know no columns; the key comes first.
+    """Rows of fixed width as bytes, for stores without columns. The key is first.
 
     >>> format = RowFormat(pa.schema([("product_id", pa.int64()), ("name", pa.binary(3))]))
     >>> rows = format.pack(pa.table({"product_id": [7], "name": pa.array([b"fig"], pa.binary(3))}))
@@ -57,7 +57,7 @@ class RowFormat:
 
     @property
     def width(self) -> int:
-        """Bytes of a row."""
+        """Bytes per row."""
         return self.dtype.itemsize
 
     @staticmethod
@@ -92,7 +92,7 @@ class Dataset:
 
     @property
     def place(self) -> Path:
-        """Where its forms are."""
+        """Directory of all formats."""
         return Path(self.directory) / f"{self.rows}x{self.row_bytes}-seed-{self.seed}"
 
     @property
@@ -102,25 +102,25 @@ class Dataset:
 
     @cached_property
     def format(self) -> RowFormat:
-        """R's rows as bytes."""
+        """The format of R's rows as bytes."""
         return RowFormat(self._master().schema)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of R's rows, without what any form adds."""
+        """Bytes of R's rows, without the overhead of any format."""
         return self.rows * self.format.width
 
     def _master(self) -> Any:
         return zipf(self.rows, 1, 1.0, "random", row_bytes=self.row_bytes, seed=self.seed).master
 
     def write(self) -> None:
-        """Write R as Parquet, unless it is there: plain, as its bytes are random and nothing makes them fewer."""
+        """Write R as Parquet, unless it exists. It is not compressed, as its bytes are random."""
 
         def write(path: Path) -> None:
             needed, free = 6 * self.nbytes, shutil.disk_usage(self.place).free
             if needed > free:
                 raise NoRoomError(
-                    f"R in all its forms needs about {format_bytes(needed)}, and {self.place} has {format_bytes(free)} "
+                    f"R in all formats needs about {format_bytes(needed)}, and {self.place} has {format_bytes(free)} "
                     "free; give another directory, or fewer rows"
                 )
             master = self._master()
@@ -131,7 +131,7 @@ class Dataset:
         self.made(self.parquet.name, write)
 
     def made(self, name: str, make: Callable[[Path], object]) -> Path:
-        """Return the path of a form of R; ``make`` is called for it unless it is there, whole."""
+        """Return the path of one format of R. Call ``make`` unless it exists and is complete."""
         path = self.place / name
         if not path.exists():
             self.place.mkdir(parents=True, exist_ok=True)
@@ -141,14 +141,14 @@ class Dataset:
         return path
 
     def parts(self) -> Iterator[tuple[Ints, NDArray[Any]]]:
-        """Yield keys and rows as bytes, in the order of keys, a row group at a time."""
+        """Yield keys and rows as bytes, ordered by key, one row group at a time."""
         with pq.ParquetFile(self.parquet) as file:
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group)
                 yield table[KEY].to_numpy(), self.format.pack(table)
 
     def lookup(self, keys: pa.Array) -> pa.Table:
-        """Return the rows of these keys, by a plain scan: what answers are checked against."""
+        """Return the rows of these keys by a plain scan. Answers are checked against it."""
         wanted = pc.unique(keys)
         with pq.ParquetFile(self.parquet) as file:
             found = [

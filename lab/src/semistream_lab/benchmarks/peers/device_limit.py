@@ -1,8 +1,8 @@
-"""What the device allows: the pages that had to be read, over the raw rate of random pages at its best depth.
+"""The limit of the device: the pages that must be read, divided by the raw rate of random reads at the best depth.
 
-A cache that knew all frequencies beforehand, and spent its memory on nothing but rows, would still not have the rest
-of a batch's keys: the pages these lie in had to be read. They are read in no time but the device's, without checksums,
-look-ups and results; no join can be faster that answers each batch for itself, and reads pages one by one.
+Consider a cache that knows all frequencies in advance and uses its memory for rows only. It still misses the other keys
+of a batch, and their pages must be read. Here these reads cost only the time of the device, without checksums, look-ups
+and results. No join that answers each batch separately and reads single pages can be faster.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = ["CONTESTANTS", "DeviceLimit"]
 
 DEPTHS = (8, 16, 32, 64, 128)
 MOST_PAGES = 20_000
-"""Random pages of one measurement, at most."""
+"""Maximum number of random pages per measurement."""
 
 
 class DeviceLimit(Contestant):
-    """A batch takes it the time of its pages, at the rate measured in its turn."""
+    """The time of a batch is the time of its page reads, at the rate measured in the same round."""
 
     id = "device_limit"
     title = "limit of the device"
@@ -50,7 +50,7 @@ class DeviceLimit(Contestant):
         assert isinstance(self._relation.device, FileDevice)
         self._generator = np.random.default_rng(1)
         self._frames = self._relation.frames(min(MOST_PAGES, self._relation.page_count))
-        self._frames[:] = 0  # so that nobody waits for memory
+        self._frames[:] = 0  # touch the memory now, so that no read waits for it
         keys = ZipfKeys(task.data.rows, task.exponent, task.shape, task.data.seed)
         self._hot = np.sort(keys.hottest(task.memory // task.data.format.width))
         self._reads = {
@@ -71,7 +71,7 @@ class DeviceLimit(Contestant):
         return pages.size / (time.perf_counter() - begin)
 
     def needed(self, batch: pa.RecordBatch) -> Ints:
-        """Return the pages of the keys that not even the best cache has."""
+        """Return the pages of the keys that even the best cache misses."""
         keys = np.unique(batch[KEY].to_numpy())
         rest = keys[~np.isin(keys, self._hot, assume_unique=True)]
         return np.unique(self._relation.locate(rest).pages)

@@ -1,7 +1,7 @@
-"""DuckDB: each batch joined with the Parquet file, and, as an ideal, with a table in memory.
+"""DuckDB: joins each batch with the Parquet file or, as an ideal, with a table in memory.
 
-The batch is the smaller side, which DuckDB hashes; R is scanned. What it hashes is of the batch, so its limit is the
-memory and what everybody has for a batch. Results come out as Arrow, a batch at a time.
+The batch is the smaller side. DuckDB builds its hash table from the batch and scans R. Its memory limit is therefore
+the memory plus the working bytes that every contestant has for a batch. Results are Arrow batches.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from semistream_lab.benchmarks.peers.dataset import KEY, Dataset
 __all__ = ["CONTESTANTS", "DuckdbMemory", "DuckdbParquet"]
 
 LEAST = 32 << 20
-"""Bytes without which DuckDB does not scan at all; less is only given for a small R."""
+"""Minimum bytes with which DuckDB can scan at all. Only a small R gets less."""
 
 
 class DuckdbParquet(Contestant):
-    """What one line of SQL gives, and the whole of R is read for."""
+    """One line of SQL, which reads all of R for each batch."""
 
     id = "duckdb"
     title = "DuckDB with the Parquet file"
@@ -63,7 +63,7 @@ class DuckdbParquet(Contestant):
 
 
 class DuckdbMemory(DuckdbParquet):
-    """All of R as a table of DuckDB's in memory."""
+    """All of R as a DuckDB table in memory."""
 
     id = "duckdb_memory"
     title = "ideal: all of R in DuckDB's memory"

@@ -1,6 +1,6 @@
-"""An LRU of rows before LMDB: sorted keys through one cursor a thread, all rows of a look-up as one buffer.
+"""An LRU cache of rows in front of LMDB: sorted keys through one cursor per thread, one buffer per look-up.
 
-LMDB has no cache of its own but the page cache, so all of the memory is the LRU's.
+LMDB has no cache except the page cache, so the LRU gets all of the memory.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = ["CONTESTANTS", "LmdbPeer"]
 FOLDER = "lmdb"
 TABLE = b"r"
 LONGEST = 511
-"""Bytes of a value that LMDB stores beside its key, one after the other."""
+"""Maximum bytes of a value that LMDB stores next to its key, contiguously."""
 
 
 class LmdbPeer(CachedStore):
-    """Integer keys, loaded in order, and values of one size, which LMDB can give many at once of."""
+    """Integer keys, loaded in order, and values of one size, which LMDB can return many at a time."""
 
     id = "lmdb"
     title = "LRU before LMDB"
@@ -41,7 +41,7 @@ class LmdbPeer(CachedStore):
         def load(path: Path) -> None:
             width = data.format.width
             if width - 8 > LONGEST:
-                raise ValueError(f"LMDB takes rows of up to {LONGEST + 8} bytes here, not {width}; leave it out")
+                raise ValueError(f"rows have {width} bytes, and LMDB stores at most {LONGEST + 8} here; leave LMDB out")
             size = (4 * data.nbytes + (64 << 20)) & -mmap.PAGESIZE
             with lmdb.open(str(path), map_size=size, max_dbs=1, sync=False, writemap=True, readahead=False) as env:
                 table = env.open_db(TABLE, integerkey=True, dupsort=True, dupfixed=True)
@@ -80,7 +80,7 @@ class LmdbPeer(CachedStore):
         return [self.task.data.place / FOLDER / "data.mdb"]
 
     def drop_pages(self) -> None:
-        """Unmap what was read: pages that are mapped stay in the page cache, whatever it is told."""
+        """Unmap what was read. Mapped pages stay in the page cache even if they are dropped."""
         libc = ctypes.CDLL(None, use_errno=True)
         libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
         for line in Path("/proc/self/maps").read_text().splitlines():

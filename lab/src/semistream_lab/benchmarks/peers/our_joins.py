@@ -1,4 +1,4 @@
-"""Our joins, each as it is made by its id, R past the page cache; `oracle`, which holds all of R, is an ideal."""
+"""Our joins, each created by its id, with R read past the page cache. `oracle` holds all of R and is an ideal."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class OurJoin(Contestant):
         self._relation = Relation.open(task.data.place / FOLDER)
         schema = zipf(task.data.rows, 1, task.exponent, task.shape).stream.schema
         least = find(self.id).minimum_memory(self._relation, schema, on=KEY)
-        # below its least a join refuses; what it then has is told in its counts
+        # a join refuses a budget below its minimum; `counts` reports the budget it got
         self._join = create(self.id, self._relation, on=KEY, how="inner", memory=max(task.memory, least), schema=schema)
 
     def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

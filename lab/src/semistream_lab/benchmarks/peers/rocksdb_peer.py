@@ -1,7 +1,7 @@
-"""An LRU of rows before RocksDB: batched look-ups of sorted keys, past the page cache, blocks of a page.
+"""An LRU cache of rows in front of RocksDB: batched look-ups of sorted keys, past the page cache, page-sized blocks.
 
-R is ingested as sorted files, so that a key is in one of them, and a look-up reads one block. Index blocks are held;
-data blocks are hardly ever asked for twice, as the LRU has what is.
+R is ingested as sorted files, so each key is in one file and a look-up reads one block. Index blocks are cached. Data
+blocks are rarely requested twice, as the LRU holds the rows that are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FILE_ROWS = 2_000_000
 
 
 class RocksdbPeer(CachedStore):
-    """Keys big-endian, so that their order is that of the integers; rows as values, uncompressed."""
+    """Keys are big-endian, so they sort like the integers. Rows are uncompressed values."""
 
     id = "rocksdb"
     title = "LRU before RocksDB"

@@ -1,4 +1,4 @@
-"""An LRU of rows in flat arrays: what the stores are given, so that none is slowed down by Python objects."""
+"""An LRU cache of rows in flat arrays. All stores use it, so that none is slowed down by Python objects."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from semistream.core.compiled import frozen, kernel
 __all__ = ["RowCache"]
 
 OVERHEAD = 8 + 8 + 4 * 4
-"""Bytes of an entry beside its row: key, time of its last use, and up to four places of the hash table."""
+"""Bytes per entry besides its row: key, time of last use, and up to four slots of the hash table."""
 
 
 class RowCache:
-    """The rows of the keys that were asked for last.
+    """The rows of the most recently requested keys.
 
-    A batch is one call of `find` and one of `keep`; within it keys are as old as their last tuple.
+    A batch is one call of `find` and one of `keep`. Within a batch, the age of a key is that of its last tuple.
 
     >>> rows = np.array([b"ab", b"cd", b"ef"], "V2")
     >>> cache = RowCache(2 * (2 + OVERHEAD), "V2")
@@ -41,12 +41,12 @@ class RowCache:
         self.count = 0
 
     def find(self, keys: Ints, now: Ints) -> Ints:
-        """Return the place of each key's row, or -1; what is found was used at ``now``."""
+        """Return the position of each key's row, or -1. Set the last use of found keys to ``now``."""
         places: Ints = _find(self._table, self._keys, self._used, frozen(keys), frozen(now))
         return places
 
     def keep(self, keys: Ints, rows: NDArray[Any], now: Ints) -> None:
-        """Take rows of keys that are not there, instead of those used least recently."""
+        """Add rows of missing keys. Evict the least recently used ones for them."""
         if keys.size > self.capacity:
             newest = np.argpartition(now, keys.size - self.capacity)[-self.capacity :]
             keys, rows, now = keys[newest], rows[newest], now[newest]
@@ -55,7 +55,7 @@ class RowCache:
         self.count += places.size
         short = keys.size - places.size
         if short > 0:
-            # those just taken count as used now: they are not to be pushed out by their own batch
+            # rows just added count as used now, so that their own batch does not evict them
             self._used[places] = np.iinfo(np.int64).max
             oldest = np.argpartition(self._used, short - 1)[:short]
             _remove(self._table, self._keys, oldest)
@@ -100,7 +100,7 @@ def _insert(table, keys, places):  # type: ignore[no-untyped-def]
 
 @kernel
 def _remove(table, keys, places):  # type: ignore[no-untyped-def]
-    """Take entries out, moving those behind them up, so that no chain has a gap."""
+    """Remove entries, and move later entries of the chain forward so that it has no gap."""
     mask = table.size - 1
     for place in places:
         at = _home(keys[place], mask)

@@ -1,7 +1,7 @@
-"""Spark's stream-static join: a streaming query, each batch a file, the micro-batch broadcast and R scanned.
+"""Spark's stream-static join: a streaming query with one file per batch. The micro-batch is broadcast, R is scanned.
 
-It has the memory of a JVM, which is not limited here, and all cores. A batch takes what Spark reports of its
-micro-batch, from looking for files to the commit. Only where it is asked for: ``--only spark``.
+It has the memory of a JVM, which is not limited here, and all cores. The time of a batch is what Spark reports for the
+micro-batch, from listing files to the commit. It runs only if requested: ``--only spark``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["CONTESTANTS", "SparkPeer"]
 
 
 class SparkPeer(Contestant):
-    """One query that lives as long as the contestant."""
+    """One query that runs as long as the contestant."""
 
     id = "spark"
     title = "Spark's stream-static join"
@@ -62,7 +62,7 @@ class SparkPeer(Contestant):
         self._query = counted.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
 
     def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Join outside of the query: what is looked at is not timed, as a query's rows go nowhere."""
+        """Join outside of the query to get the rows, as the query's sink discards them. This is not timed."""
         file = self._place / "looked-at.parquet"
         pq.write_table(pa.Table.from_batches([batch]), file)
         yield from self._joined(self._spark.read.parquet(str(file))).toArrow().to_batches(max_chunksize=1 << 16)
@@ -81,7 +81,7 @@ class SparkPeer(Contestant):
             rows += piece.num_rows
             take(piece)
         if progress["observedMetrics"]["counted"]["rows"] != rows:
-            raise BenchError("the streaming query and the same join of a table gave different numbers of rows")
+            raise BenchError("the streaming query and the same join on a table gave different numbers of rows")
         return float(progress["durationMs"]["triggerExecution"]) / 1e3
 
     def files(self) -> list[Path]:

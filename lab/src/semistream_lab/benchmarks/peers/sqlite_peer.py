@@ -1,8 +1,8 @@
-"""An LRU of rows before SQLite: sorted ``IN`` lists, several connections at a time.
+"""An LRU cache of rows in front of SQLite: sorted ``IN`` lists, several connections in parallel.
 
-A look-up gives all its rows as one value, so that SQLite works through it without Python in between, and threads
-wait for the disk at once. Each connection has a range of R, whose inner pages its cache holds; rows are better kept in
-the LRU than in pages.
+A look-up returns all its rows as one value. SQLite then runs without Python in between, and threads wait for the disk
+in parallel. Each connection has a range of R, whose inner pages fit into its cache. The LRU caches rows, which is
+better than caching pages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FILE = f"sqlite-{PAGE_BYTES}.db"
 
 
 class SqlitePeer(CachedStore):
-    """A table with the key as its rowid, rows as blobs, loaded in order."""
+    """A table whose rowid is the key. Rows are blobs, loaded in order."""
 
     id = "sqlite"
     title = "LRU before SQLite"
@@ -69,7 +69,7 @@ class SqlitePeer(CachedStore):
 
     def look_up(self, keys: Ints, thread: int) -> bytes:
         wanted = keys.tolist()
-        # the last chunk is filled up with a key again: a statement of its own would have to be prepared
+        # pad the last chunk by repeating a key; a shorter list would need another prepared statement
         wanted += wanted[-1:] * (self.chunk - len(wanted))
         (found,) = self._connections[thread].execute(self._select, wanted).fetchone()
         return found or b""

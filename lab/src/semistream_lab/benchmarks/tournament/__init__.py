@@ -1,1 +1,1 @@
-"""How `semistream bench peers` is held: each contestant in a process of its own, in turns, under one memory limit."""
+"""How `semistream bench peers` runs: each contestant in its own process, in turns, under one memory limit."""

@@ -1,4 +1,4 @@
-"""Whether an answer is right: how many rows, and a sum over them that depends on every byte but on no order."""
+"""Checks of answers: the number of rows, and a checksum that depends on every byte but not on the order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FACTORS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9]
 
 @dataclass
 class Answer:
-    """Rows and their sum, added up piece by piece.
+    """Number of rows and checksum of an answer, accumulated piece by piece.
 
     >>> one, other = Answer(), Answer()
     >>> one.add(pa.record_batch({"a": [1, 2], "b": [3, 4]}))
@@ -34,7 +34,7 @@ class Answer:
     sum: int = 0
 
     def add(self, piece: pa.RecordBatch) -> None:
-        """Count the rows of one piece in."""
+        """Add the rows of one piece."""
         state = np.zeros(piece.num_rows, np.uint64)
         for name in sorted(piece.schema.names):
             for number, word in enumerate(_words(piece.column(piece.schema.names.index(name)))):
@@ -45,13 +45,13 @@ class Answer:
 
 
 def _words(column: pa.Array) -> Iterable[NDArray[np.uint64]]:
-    """Return a column as numbers of 64 bits, several for a wide one. A NULL is refused: nothing here has any."""
+    """Return a column as 64-bit numbers, several per value of a wide column. NULL is refused: no table here has any."""
     if column.null_count:
         raise ValueError(f"an answer has {column.null_count} NULLs, and the tables have none")
     if pa.types.is_integer(column.type):
         return [column.cast(pa.int64()).to_numpy().view(np.uint64)]
     if not pa.types.is_fixed_size_binary(column.type):
-        # some give back bytes of one length as bytes of any
+        # some contestants return fixed-size binary as variable-size binary
         width = len(column[0].as_py()) if len(column) else 1
         column = column.cast(pa.binary(width))
     width = column.type.byte_width
@@ -62,7 +62,7 @@ def _words(column: pa.Array) -> Iterable[NDArray[np.uint64]]:
 
 
 def right_answer(batch: pa.RecordBatch, data: Dataset) -> Answer:
-    """Join a batch with R by a scan of its Parquet file: slow, and of nobody's making who takes part."""
+    """Join a batch with R by a scan of its Parquet file. Slow, but independent of all contestants."""
     master = data.lookup(batch[KEY]).combine_chunks()
     keys = master[KEY].to_numpy()
     order = np.argsort(keys)

@@ -1,7 +1,7 @@
-"""One contestant in a process of its own: told what to do by lines of JSON, answering by lines of JSON.
+"""One contestant in its own process. Orders and answers are lines of JSON.
 
-First it rehearses: the same join of a small R, so that what is imported and compiled is there before memory is counted.
-Then the limit is set, R is opened, and batches come, each a file, read before the clock starts.
+First it rehearses: it joins a small R, so that imports and compilation happen before memory is counted. Then the limit
+is set, R is opened, and batches arrive. Each batch is a file, which is read before the clock starts.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ REHEARSAL_ROWS = 20_000
 
 
 def rehearsal(directory: str, row_bytes: int) -> Task:
-    """Return a small task that all code is run by once."""
+    """Return a small task that runs all code once."""
     data = Dataset(directory, REHEARSAL_ROWS, row_bytes)
     return Task(data, data.nbytes // 5, 5_000, 1.0, "random")
 
 
 def main(orders: TextIO, answers: TextIO) -> None:
-    """Follow orders until there are no more."""
+    """Execute orders until there are no more."""
     asked = json.loads(next(orders))
     kind = contestant(asked["name"])
     task = Task(**{**asked["task"], "data": Dataset(**asked["task"]["data"])})
@@ -48,7 +48,7 @@ def main(orders: TextIO, answers: TextIO) -> None:
         _rehearse(kind, rehearsal(task.data.directory, task.data.row_bytes))
         before = _anonymous()
         told.answer(resident=before)
-        more = next(told.orders())["limit"]  # bytes beyond what there is now; none: a group does it, or nobody
+        more = next(told.orders())["limit"]  # bytes beyond current use; None: limited by a cgroup, or not at all
         limit = limit_data(more) if more else None
         joining = kind(task)
         told.answer(limit=limit, counts=joining.counts())
@@ -58,7 +58,7 @@ def main(orders: TextIO, answers: TextIO) -> None:
             highest = max(highest, taken)
             told.answer(**done, counts=joining.counts(), grew=highest - before)
         joining.close()
-    except BaseException as error:  # whatever ends a contestant is told, and ends it alone
+    except BaseException as error:  # report every failure; it ends only this contestant
         text = traceback.format_exc()
         told.answer(error=f"{type(error).__name__}: {error}", traceback=text)
         raise
@@ -92,7 +92,7 @@ def _rehearse(kind: type[Contestant], task: Task) -> None:
 
 
 def _batch(joining: Contestant, path: Path, *, check: bool) -> tuple[dict[str, Any], int]:
-    """Join a batch; count its rows, or, unmeasured, look at every byte of them."""
+    """Join a batch. Count its rows, or, with ``check`` and unmeasured, check every byte of them."""
     with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as reader:
         batch = reader.get_batch(0)
     joining.drop_pages()
@@ -112,7 +112,7 @@ def _batch(joining: Contestant, path: Path, *, check: bool) -> tuple[dict[str, A
 
 @contextmanager
 def _sampled() -> Iterator[list[int]]:
-    """Look at the memory of this process now and then."""
+    """Sample the memory of this process periodically."""
     seen = [_anonymous()]
     ended = threading.Event()
 
@@ -131,7 +131,7 @@ def _sampled() -> Iterator[list[int]]:
 
 
 def _anonymous() -> int:
-    """Return resident bytes that are of no file."""
+    """Return the resident bytes that are not backed by a file."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
@@ -139,7 +139,7 @@ def _anonymous() -> int:
 
 
 if __name__ == "__main__":
-    # what a library prints is not to be taken for an answer
+    # output that a library prints must not be read as an answer
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     main(sys.stdin, answers)

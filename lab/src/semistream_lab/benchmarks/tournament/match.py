@@ -1,9 +1,9 @@
-"""`semistream bench peers`: our joins and what one would use instead, on the same data, in the same memory.
+"""`semistream bench peers`: compare our joins with the alternatives, on the same data, in the same memory.
 
-Each contestant has a process of its own, and all take turns with the same batch, the first of each round being another,
-so that whatever else the machine does meets all of them alike. Where not all fit into the machine's memory at once,
-they come in groups. A batch is read before the clock starts, and its time is over when its last result is out; a rate
-is the batch's tuples over the median of those times. An answer that is not right is not rated.
+Each contestant has its own process. All take turns with the same batch, and the order rotates from round to round, so
+other load on the machine affects all equally. If they do not fit into the machine's memory together, they run in
+groups. A batch is read before the clock starts, and its time ends when its last result is out. A rate is the tuples of
+a batch divided by the median of these times. A contestant with a wrong answer is not rated.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ Note = Callable[[str, int], None]
 Kept = Callable[[dict[str, Any]], object]
 
 _PROCESS = 400 << 20
-"""What a process takes before it holds anything of R, roughly."""
+"""Approximate bytes of a process before it holds any part of R."""
 
 
 def prepare(specs: list[PeerSpec], directory: Path, note: Note = lambda *_: None) -> dict[str, str]:
-    """Store R in the form of each contestant; return those that cannot take part, and why."""
+    """Store R in the format of each contestant. Return the contestants that cannot take part, with reasons."""
     skipped = {}
     for name in dict.fromkeys(name for spec in specs for name in spec.names):
         reason = contestant(name).missing()
@@ -72,27 +72,27 @@ def bench_peers(
     Parameters
     ----------
     specs
-        The points.
+        The points to measure.
     directory
-        Where R's forms are, or will be.
+        Directory of R in all formats.
     cgroup
-        A memory cgroup that groups can be made in.
+        A memory cgroup in which groups can be created.
     note
-        Told what is done, and 1 each time a contestant has ended a batch.
+        Called with the current step, and with 1 each time a contestant has finished a batch.
     kept
-        Given what was found so far after each point: many points take hours, and may be interrupted.
+        Called with the result so far after each point, as a run with many points takes hours and may be interrupted.
 
     Returns
     -------
     dict
-        Ready for JSON. ``points`` has, for each, ``rates``: stream tuples a second by contestant; ``contestants``: the
-        raw times and counts behind them; ``wrong`` and ``failed``: who is not rated, and why; ``beyond``: bytes that
-        were taken beyond the limit. ``skipped`` is who was left out everywhere; ``limit`` how memory was limited;
-        ``planned`` the points that there were to be, and ``when`` the moment of the first.
+        Ready for JSON. Each of ``points`` has ``rates``: stream tuples per second by contestant; ``contestants``: the
+        raw times and counts; ``wrong`` and ``failed``: contestants without a rate, with reasons; ``beyond``: bytes used
+        beyond the limit. ``skipped`` has the contestants that took part nowhere, ``limit`` the kind of memory limit,
+        ``planned`` the number of planned points, and ``when`` the start time.
     """
     skipped = prepare(specs, directory, note)
     if all(name in skipped for spec in specs for name in spec.names):
-        raise BenchError("; ".join(skipped.values()) or "nobody takes part")
+        raise BenchError("; ".join(skipped.values()) or "no contestant can take part; see --only")
     parent = cgroup or own_parent()
     found: dict[str, Any] = {
         "points": [],
@@ -110,7 +110,7 @@ def bench_peers(
 
 
 class _Racer:
-    """The process of one contestant, as seen from here."""
+    """The process of one contestant, seen from the parent process."""
 
     def __init__(self, name: str, task: Task, parent: Path | None, log: Path) -> None:
         self.name = name
@@ -136,7 +136,7 @@ class _Racer:
         self._tell(name=name, task=asdict(task))
 
     def open(self) -> None:
-        """Let it open R, under its limit, when it has rehearsed: all do that at once, and open one by one."""
+        """Let it open R under its limit after the rehearsal. All rehearse in parallel and open R one by one."""
         self._hear()
         bounded, more = contestant(self.name).bounded, self._task.allowed_bytes
         if self._group is not None and self.trouble is None:
@@ -150,7 +150,7 @@ class _Racer:
         return self.trouble is None and self.wrong is None
 
     def ask(self, **order: Any) -> dict[str, Any]:
-        """Give an order, and return the answer."""
+        """Send an order and return the answer."""
         self._tell(**order)
         return self._hear()
 
@@ -158,13 +158,13 @@ class _Racer:
         assert self._process.stdin is not None
         if self.trouble is not None:
             return
-        # of one that has ended there will be no answer, which is enough to know
+        # if the process has ended, the missing answer shows it
         with contextlib.suppress(OSError):
             self._process.stdin.write(json.dumps(order) + "\n")
             self._process.stdin.flush()
 
     def _hear(self) -> dict[str, Any]:
-        """Return an answer; a contestant that gives none, or an error, is out."""
+        """Return an answer. A contestant that gives none, or an error, drops out."""
         if self.trouble is not None:
             return {}
         assert self._process.stdout is not None
@@ -178,7 +178,7 @@ class _Racer:
         return answer
 
     def batch(self, file: Path, rows: int, right: Answer | None) -> float | None:
-        """Let it join a batch; return the seconds, or None if it is out."""
+        """Let it join a batch. Return the seconds, or None if it has dropped out."""
         answer = self.ask(file=str(file), check=right is not None)
         if self.trouble is not None:
             return None
@@ -195,7 +195,7 @@ class _Racer:
         if not self.runs:
             self._process.kill()
         with contextlib.suppress(BrokenPipeError), self._process:
-            pass  # its end closes what it is told by, and waits
+            pass  # leaving the context closes its pipes and waits
         self._process.wait()
         if self._group is not None:
             self._group.remove()
@@ -300,7 +300,7 @@ class _Match:
 
 
 def _groups(names: list[str], task: Task) -> Iterator[list[str]]:
-    """Cut contestants into groups whose processes fit into the machine's memory at once."""
+    """Split contestants into groups whose processes fit into the machine's memory together."""
     free = 0.7 * available_bytes()
     group: list[str] = []
     taken = 0.0

@@ -1,15 +1,15 @@
-"""One memory limit for every contestant: a memory cgroup where there is one to use, else a limit of its own data.
+"""One memory limit for every contestant: a memory cgroup if one can be used, else a limit on the data of the process.
 
-A cgroup counts what a process takes *and* the pages of files that the kernel caches for it. It can be used where
+A cgroup counts the memory of a process *and* the pages of files that the kernel caches for it. It can be used if
 
-* a directory of one is given (``--cgroup``): an empty one of yours, in which groups can be made; or
-* this process's own group lies in one that belongs to this user, as systemd arranges it for everyone who logs in. What
-  belongs to root is somebody else's, even for root, and is left alone unless it is given.
+* the directory of a cgroup is given (``--cgroup``): your own, empty, and one in which groups can be created; or
+* the cgroup of this process is inside one that this user owns, as systemd sets up for every login. A cgroup of root is
+  not used unless it is given, even if this user is root.
 
-Elsewhere ``RLIMIT_DATA`` bounds what the process reserves, which is more than it uses: stacks of threads, arenas of
-allocators. So it is set wider, what the process really takes is watched, and who took more is named. The page cache is
-emptied of a contestant's files before each batch. Within a batch it may then help, which is in favour of those who
-read through it; results say so.
+Otherwise ``RLIMIT_DATA`` limits what the process reserves, which is more than it uses: thread stacks, arenas of
+allocators. The limit is therefore set higher, the real use is sampled, and contestants that used more are reported.
+The files of a contestant are dropped from the page cache before each batch. Within a batch the page cache may still
+help, which favours contestants that read through it. The results say so.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ __all__ = [
 
 ROOT = Path("/sys/fs/cgroup")
 RESERVED = 1 << 30
-"""Bytes that a process may reserve beyond those it may take."""
+"""Bytes that a process may reserve beyond the bytes that it may use."""
 
 
 class CgroupError(SemistreamError, ValueError):
-    """A directory that groups cannot be made in."""
+    """No groups can be created in the directory."""
 
 
 @dataclass
 class MemoryGroup:
-    """A group of processes with one limit, of version 1 or 2 of cgroups."""
+    """A cgroup (version 1 or 2) of processes with one memory limit."""
 
     path: Path
 
     @classmethod
     def make(cls, parent: Path, name: str) -> MemoryGroup:
-        """Make a group below ``parent``."""
+        """Create a group below ``parent``."""
         if not any((parent / file).exists() for file in ("cgroup.controllers", "memory.limit_in_bytes")):
-            raise CgroupError(f"{parent} is no memory cgroup; give one that groups can be made in, or none")
+            raise CgroupError(f"{parent} is not a memory cgroup; give one in which groups can be created, or none")
         try:
             if (parent / "cgroup.controllers").exists() and "memory" not in _read(parent / "cgroup.subtree_control"):
                 (parent / "cgroup.subtree_control").write_text("+memory")
             path = parent / name
             path.mkdir()
         except OSError as error:
-            raise CgroupError(f"no group can be made in {parent}: {error.strerror}; give another, or none") from error
+            raise CgroupError(f"cannot create groups in {parent}: {error.strerror}; give another, or none") from error
         return cls(path)
 
     @property
@@ -68,26 +68,26 @@ class MemoryGroup:
         return (self.path.parent / "cgroup.controllers").exists()
 
     def add(self, process: int) -> None:
-        """Let a process be in it, and all that it starts."""
+        """Add a process, and all processes that it will start."""
         (self.path / "cgroup.procs").write_text(str(process))
 
     def limit(self, more: int) -> int:
-        """Allow ``more`` bytes than are taken now; return how many that are in all."""
+        """Allow ``more`` bytes beyond the current use. Return the total limit."""
         total = int(_read(self.path / ("memory.current" if self._second else "memory.usage_in_bytes"))) + more
         (self.path / ("memory.max" if self._second else "memory.limit_in_bytes")).write_text(str(total))
         if self._second:
-            with contextlib.suppress(OSError):  # there need not be any swap
+            with contextlib.suppress(OSError):  # the system may have no swap
                 (self.path / "memory.swap.max").write_text("0")
         return total
 
     def remove(self) -> None:
-        """Remove it, once its processes have ended."""
+        """Remove the group after its processes have ended."""
         with contextlib.suppress(OSError):
             self.path.rmdir()
 
 
 def own_parent(process: Path = Path("/proc/self/cgroup"), root: Path = ROOT, user: int | None = None) -> Path | None:
-    """Return the nearest group above this process that this user owns and that hands memory on, if there is one."""
+    """Return the nearest cgroup above this process that this user owns and that delegates memory, or None."""
     user = os.geteuid() if user is None else user
     line = next((line for line in _read(process).splitlines() if line.startswith("0::/")), None)
     if user == 0 or line is None:
@@ -110,7 +110,7 @@ def data_bytes() -> int:
 
 
 def available_bytes() -> int:
-    """Return what the machine can give without swapping: free memory, and the page cache."""
+    """Return the bytes available without swapping: free memory and the page cache."""
     for line in _read(Path("/proc/meminfo")).splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
@@ -118,14 +118,14 @@ def available_bytes() -> int:
 
 
 def limit_data(more: int) -> int:
-    """Allow this process to reserve so much that it can take ``more`` bytes; return how many that are in all."""
+    """Limit this process to ``more`` additional bytes, plus `RESERVED`. Return the total limit."""
     total = data_bytes() + more + RESERVED
     resource.setrlimit(resource.RLIMIT_DATA, (total, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     return total
 
 
 def drop_page_cache(files: Iterable[Path]) -> None:
-    """Let the kernel forget what it caches of these files; what they hold is on disk already."""
+    """Drop these files from the page cache. Their contents are already on disk."""
     for path in files:
         file = os.open(path, os.O_RDONLY)
         try:
@@ -135,12 +135,12 @@ def drop_page_cache(files: Iterable[Path]) -> None:
 
 
 def said(parent: Path | None) -> str:
-    """Say how memory is limited, for the result."""
+    """Return how memory is limited, as text for the result."""
     if parent is not None:
         return "memory cgroup, page cache included"
     return (
-        "RLIMIT_DATA, and resident memory watched; the page cache emptied before each batch but not limited within it: "
-        "there is no memory cgroup to use here (give one by --cgroup)"
+        "RLIMIT_DATA, with resident memory sampled; the page cache is dropped before each batch but not limited within "
+        "it, because no memory cgroup can be used here (give one with --cgroup)"
     )
 
 

@@ -1,4 +1,4 @@
-"""What `semistream bench peers` measures at one point: R, memory, stream, and who takes part."""
+"""One point of `semistream bench peers`: R, memory, stream and contestants."""
 
 from __future__ import annotations
 
@@ -24,23 +24,24 @@ _FILL_BATCH = 100_000
 
 @dataclass(frozen=True)
 class PeerSpec:
-    """One point.
+    """One point of the benchmark.
 
     Parameters
     ----------
     rows, row_bytes
-        R: rows, and the bytes of a row's values, the key included.
+        Rows of R, and bytes of values per row, including the key.
     memory
-        What each contestant may hold: bytes, or a share of R's rows.
+        Memory of each contestant: bytes, or a share of R's rows.
     exponent, shape
-        Skew of the stream's keys; frequent ones ``random``, anywhere in R, or ``noperm``, next to each other.
+        Skew of the stream's keys, and the place of frequent keys in R: ``random``, anywhere; ``noperm``, next to each
+        other.
     batch_rows, batches, warm_up
-        Stream tuples of a batch; how many are measured; how many of that size come before.
+        Stream tuples per batch, number of measured batches, and number of batches of that size before them.
     fill
-        Tuples before those, in batches of 100 k if that is larger, to fill caches. None: five times as many as rows
-        fit into the memory.
+        Tuples before the warm-up, which fill the caches, in batches of 100 k if that is larger. None: five times the
+        number of rows that fit into the memory.
     only
-        Ids of the contestants; none means all but those that must be asked for.
+        Ids of the contestants. Empty: all except those that must be named explicitly.
     """
 
     rows: int = 10_000_000
@@ -62,11 +63,11 @@ class PeerSpec:
         check_memory(self.memory)
         for name in self.only:
             contestant(name)
-        self.workload(1)  # refuses what it cannot make
+        self.workload(1)  # refuses invalid values
 
     @property
     def names(self) -> list[str]:
-        """Who takes part."""
+        """Ids of the contestants."""
         return list(self.only) or [name for name in contestants() if not contestant(name).if_asked]
 
     def data(self, directory: Path) -> Dataset:
@@ -82,7 +83,7 @@ class PeerSpec:
         return zipf(self.rows, stream_rows, self.exponent, self.shape, row_bytes=self.row_bytes, seed=self.seed)
 
     def sizes(self, data: Dataset) -> list[int]:
-        """Return the tuples of every batch: those that fill, warm-up, measured ones, and a last one that is checked."""
+        """Return the tuples of every batch: filling, warm-up, measured, and a last one that is checked."""
         fits = self.memory_bytes(data) // data.format.width
         fill = 5 * fits if self.fill is None else self.fill
         large = max(self.batch_rows, min(_FILL_BATCH, 10 * self.batch_rows))
@@ -107,7 +108,7 @@ _SWEPT = {"rows": "rows", "memory": "memory", "zipf": "exponent", "batch": "batc
 
 
 def sweep(spec: PeerSpec, wanted: list[str]) -> list[PeerSpec]:
-    """Return the points of sweeps such as ``zipf=0,0.5,1`` and ``batch=10k,100k``: all combinations.
+    """Return all combinations of sweeps such as ``zipf=0,0.5,1`` and ``batch=10k,100k``.
 
     >>> [(point.exponent, point.rows) for point in sweep(PeerSpec(), ["zipf=0,1", "rows=1M"])]
     [(0.0, 1000000), (1.0, 1000000)]
@@ -137,7 +138,7 @@ def _value(name: str, text: str) -> Any:
 
 
 def chosen(only: list[str]) -> tuple[str, ...]:
-    """Return the contestants that are named: each for itself, with commas between, or ``papers``, the papers' joins.
+    """Return the named contestants. A name may be a comma-separated list, or ``papers`` for the papers' joins.
 
     >>> "adaptivejoin" in chosen(["papers"]), chosen(["duckdb,lmdb"])
     (False, ('duckdb', 'lmdb'))
