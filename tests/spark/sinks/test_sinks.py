@@ -172,6 +172,17 @@ def test_rows_keep_the_values_that_they_are_partitioned_by(make: Any, tmp_path: 
         make(tmp_path / "b", partition_by=["k"]).write(pa.table({"k": [b"\xff"], "n": [1]}), "q", 0)
 
 
+@pytest.mark.parametrize("make", [ParquetSink, DeltaSink])
+def test_one_text_is_one_column_to_partition_by(make: Any, tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2], "day": ["monday", "tuesday"]})
+    for number, given in enumerate(("day", ("day",), (name for name in ["day"]))):
+        sink = make(tmp_path / str(number), partition_by=given)
+        assert sink.partition_by == ["day"]
+        assert sink.write(rows, "q", 0)
+        folders = {path.parent.name for path in (tmp_path / str(number)).rglob("*.parquet")}
+        assert folders == {"day=monday", "day=tuesday"}
+
+
 def test_delta_replay_changes_nothing(tmp_path: Path) -> None:
     from deltalake import DeltaTable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from semistream.core.arguments import listed
 from semistream.core.errors import MissingExtraError
 from semistream.core.paths import is_address, local_path
 from semistream.spark.sinks.delta_actions import add_action, refuse_features
@@ -39,7 +40,7 @@ class DeltaSink(BatchSink["DeltaStaging"]):
     path
         Directory or address of the table; made with the first batch if it does not exist.
     partition_by
-        Columns whose values partition the table. Any text but an empty one is a partition, however long: the values
+        Column or columns whose values partition the table. Any text but an empty one is a partition, however long: the values
         are in the table's log, and folder names are only a help for people. Only used when the table is made.
     storage_options
         For object stores, as the package `deltalake` has them. Tasks get them too. Not kept in any file.
@@ -49,7 +50,7 @@ class DeltaSink(BatchSink["DeltaStaging"]):
         self,
         path: str | os.PathLike[str],
         *,
-        partition_by: Sequence[str] = (),
+        partition_by: str | Iterable[str] = (),
         storage_options: dict[str, str] | None = None,
     ) -> None:
         try:
@@ -59,7 +60,7 @@ class DeltaSink(BatchSink["DeltaStaging"]):
             raise MissingExtraError("deltalake", "delta") from None
         self._deltalake = deltalake
         self.path = os.fspath(path) if is_address(path) else str(local_path(path, "sink").absolute())
-        self.partition_by = list(partition_by)
+        self.partition_by = list(listed(partition_by))
         self._storage = storage_options
 
     @property

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from semistream.core.arguments import listed
 from semistream.core.paths import local_path
 from semistream.relation.storage.files import sync_directory
 from semistream.spark.sinks.parquet_files import ParquetFiles, flushed_file
@@ -43,7 +44,7 @@ class ParquetSink(BatchSink["ParquetStaging"]):
     path
         Directory on a local or shared file system; made with the first batch if it does not exist.
     partition_by
-        Columns whose values name a directory each, ``day=2024-06-01``. Names are escaped as Hive and Spark do. A value
+        Column or columns whose values name a directory each, ``day=2024-06-01``. Names are escaped as Hive and Spark do. A value
         whose name is longer than the file system allows (255 bytes on most) is refused.
 
     Notes
@@ -52,9 +53,9 @@ class ParquetSink(BatchSink["ParquetStaging"]):
     then; so a directory with one is refused.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, partition_by: Sequence[str] = ()) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, partition_by: str | Iterable[str] = ()) -> None:
         self.path = local_path(path, "sink").absolute()
-        self.partition_by = list(partition_by)
+        self.partition_by = list(listed(partition_by))
 
     @property
     def place(self) -> str:
