@@ -103,6 +103,30 @@ def test_sorting_in_little_memory_gives_the_same(tmp_path: Path, memory: int) ->
     assert not any(name.startswith(".sorting") for name in os.listdir(tmp_path / "small")), "spilled runs were left"
 
 
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string()], ids=str)
+@pytest.mark.parametrize("others", [0, 3000])
+def test_a_key_with_more_rows_than_memory_holds(tmp_path: Path, kind: pa.DataType, others: int) -> None:
+    """It is written in parts. Pages, flags of the rows and the index are what a build in much memory makes."""
+    ids = np.random.default_rng(4).permutation(np.append(np.full(30_000, 7), np.arange(1000, 1000 + others)))
+    table = table_of(pa.array(ids).cast(kind))
+    built = {
+        memory: Relation.build(table.to_batches(1000), tmp_path / str(memory), key="id", memory=memory)
+        for memory in (200_000, 10**9)
+    }
+    pages, shards = [], []
+    for relation in built.values():
+        frames = relation.frames(relation.page_count)
+        relation.read(np.arange(relation.page_count), frames)
+        keys, flags, _ = page_keys(frames, relation.layout.stride)
+        pages.append((keys.tolist(), flags.tolist(), page_rows(frames).tolist()))
+        shard = relation.manifest.shards[0]
+        shards.append((shard.rows, shard.pages, shard.last_key, shard.unique))
+    assert pages[0] == pages[1]
+    assert shards[0] == shards[1]
+    assert shards[0][3] is False
+    assert built[200_000].to_table().equals(built[10**9].to_table())
+
+
 @given(
     batches=st.lists(st.lists(st.integers(-50, 50), max_size=40), max_size=12),
     memory=st.sampled_from([1, 300, 2000, 10**6]),

@@ -79,3 +79,42 @@ def test_a_dictionary_that_batches_share_counts_once_and_no_file_stays_open(tmp_
     assert sum(batch.num_rows for _, batch in found) < 20_000
     spilling.close()
     assert sum(batch.num_rows for _, batch in sorter.sorted()) == 20_000
+
+
+@pytest.mark.parametrize("giant", [5, 2**63 - 1, -(2**63)])
+@pytest.mark.parametrize("kind", [pa.binary(), pa.binary_view()], ids=str)
+def test_a_key_with_more_rows_than_the_memory_holds_comes_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, giant: int, kind: pa.DataType
+) -> None:
+    """Its rows stay in order, and those of its neighbours, too."""
+    monkeypatch.setattr(module, "_BLOCK", 256)
+    schema = pa.schema({"v": kind, "row": pa.int64()})
+    random, given = np.random.default_rng(2), []
+    for begin in range(0, 40_000, 1000):
+        keys = np.where(random.random(1000) < 0.8, giant, random.integers(-1000, 1000, 1000))
+        columns = [pa.array([b"x" * 72] * 1000, kind), pa.array(np.arange(begin, begin + 1000))]
+        given.append((keys, pa.record_batch(columns, schema=schema)))
+    sorter, memory = KeySorter(schema, tmp_path / "runs", 600_000), 600_000
+    for keys, batch in given:
+        sorter.add(keys, batch)
+    found = list(sorter.sorted())
+    sorter.close()
+    assert max(batch.num_rows * 96 for _, batch in found) <= 1.2 * memory / 3
+    assert len(found) < 60, "no more parts than need be"
+    keys = np.concatenate([keys for keys, _ in given])
+    assert np.array_equal(np.concatenate([keys for keys, _ in found]), np.sort(keys))
+    rows = np.concatenate([batch["row"].to_numpy() for _, batch in found])
+    assert np.array_equal(rows, np.argsort(keys, kind="stable"))
+
+
+def test_a_key_with_rows_far_longer_than_others_comes_in_parts(tmp_path: Path) -> None:
+    """Few rows, so that a count of rows does not tell."""
+    sorter, memory = KeySorter(SCHEMA, tmp_path / "runs", 1_500_000), 1_500_000
+    for keys, batch in batches(100_000, 8):
+        sorter.add(keys, batch)
+        long = pa.record_batch([pa.array([b"x" * 5000] * 5)], schema=SCHEMA)
+        sorter.add(np.full(5, 7), long)
+    found = list(sorter.sorted())
+    sorter.close()
+    assert max(batch.nbytes for _, batch in found) <= 1.2 * memory / 3
+    assert sum(batch.num_rows for _, batch in found) == 100_500

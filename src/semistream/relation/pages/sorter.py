@@ -24,6 +24,8 @@ _SAMPLE = 4096
 """Keys sampled per run, to decide where to cut it."""
 _LEAST_ROWS = 64
 """Minimum rows of a slice, however long the rows are."""
+_AIM = 0.8
+"""Share of a slice's bytes that the samples aim at, so that a slice slightly larger than estimated still fits."""
 _MOST_OF_A_COLUMN = 1 << 30
 """Maximum bytes of one column that are sorted together. An Arrow array of strings or lists holds up to 2 GiB."""
 
@@ -32,7 +34,8 @@ class KeySorter:
     """Takes batches with their keys and returns them in key order. Equal keys keep their order of arrival.
 
     Batches that fit into a third of ``memory`` are sorted in memory. Beyond that, sorted runs are spilled next to the
-    relation. The merge cuts the key range into slices that fit, and sorts the slices of all runs together.
+    relation. The merge cuts the key range into slices that fit, and sorts the slices of all runs together. Samples of
+    the runs tell where to cut. A slice that is too large is cut again, and a key whose rows do not fit comes in parts.
 
     Parameters
     ----------
@@ -52,7 +55,9 @@ class KeySorter:
         self._keys: list[Ints] = []
         self._bytes = 0
         self._long = [at for at, field in enumerate(schema) if not pa.types.is_primitive(field.type)]
-        self._column_bytes = self._total_column_bytes = np.zeros(max(1, len(self._long)), np.int64)
+        self._column_bytes = np.zeros(max(1, len(self._long)), np.int64)
+        self._measured = [at for at, field in enumerate(schema) if _is_measured(field.type)]
+        self._unmeasured_bytes = 0  # of keys, too
         self._rows = 0
         self._total_bytes = 0
         self._runs: list[Path] = []
@@ -68,12 +73,12 @@ class KeySorter:
         if (self._column_bytes + of_columns).max() > _MOST_OF_A_COLUMN:
             self._flush()
         self._column_bytes = self._column_bytes + of_columns
-        self._total_column_bytes = self._total_column_bytes + of_columns
         self._batches.append(batch)
         self._keys.append(keys)
         size = sum(map(bytes_without_words, batch.columns)) + keys.nbytes
         self._bytes += size + self._new_words(batch)
         self._total_bytes += size
+        self._unmeasured_bytes += size - sum(bytes_without_words(batch.column(at)) for at in self._measured)
         self._rows += batch.num_rows
         if _COPIES * self._bytes >= self._memory:
             self._flush()
@@ -95,16 +100,50 @@ class KeySorter:
                 for reader, first in zip(readers, self._fences, strict=True)
                 for piece in _slices(reader, first, low, high)
             ]
-            if slices:
-                table = pa.Table.from_batches(slices)
+            for fitting in self._fitting(slices):
+                table = pa.Table.from_batches(fitting)
                 keys = table.column(_KEY).to_numpy()
                 yield _in_order(keys, table.drop_columns([_KEY]))
 
+    def _fitting(self, slices: list[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+        """Divide rows of some keys, a part of each run, into parts that fit, in the order of their keys."""
+        if self._fit(slices):
+            if slices:
+                yield slices
+            return
+        longest = max(slices, key=lambda piece: piece.num_rows)
+        middle = _keys_of(longest)[longest.num_rows // 2]
+        below, same, above = [], [], []
+        for piece in slices:
+            begin, end = (int(np.searchsorted(_keys_of(piece), middle, side=side)) for side in ("left", "right"))
+            below += [piece.slice(0, begin)] * (begin > 0)
+            same += [piece.slice(begin, end - begin)] * (end > begin)
+            above += [piece.slice(end)] * (end < piece.num_rows)
+        yield from self._fitting(below)
+        # rows of one key stay as they came: those of a run before those of the next
+        ends = np.cumsum([self._size(piece) for piece in same]) // self._most
+        for part in np.split(np.arange(len(same)), np.flatnonzero(np.diff(ends)) + 1):
+            yield [same[at] for at in part]
+        yield from self._fitting(above)
+
+    def _fit(self, slices: list[pa.RecordBatch]) -> bool:
+        """Say whether rows fit into the memory together, with their copies."""
+        few = sum(piece.num_rows for piece in slices) <= _LEAST_ROWS
+        return few or sum(map(self._size, slices)) <= self._most
+
+    def _size(self, piece: pa.RecordBatch) -> float:
+        """Return the bytes of a part of a run; a column that Arrow cannot measure in part counts with its average."""
+        width = self._unmeasured_bytes / self._rows
+        return piece.num_rows * width + sum(bytes_without_words(piece.column(at)) for at in self._measured)
+
+    @property
+    def _most(self) -> float:
+        """Bytes of a slice."""
+        return max(1.0, min(self._memory / _COPIES, _MOST_OF_A_COLUMN / 2))
+
     def _splits(self) -> Ints:
         """Return the keys at which to cut all runs, so that each slice fits into memory with its copies."""
-        per_row = self._total_bytes / self._rows
-        of_column = max(1.0, float(self._total_column_bytes.max())) / self._rows
-        rows = max(_LEAST_ROWS, int(min(self._memory / _COPIES / per_row, _MOST_OF_A_COLUMN / 2 / of_column)))
+        rows = max(_LEAST_ROWS, int(_AIM * self._most / (self._total_bytes / self._rows)))
         keys = np.concatenate([sample for sample, _ in self._samples])
         stands_for = np.concatenate([np.full(sample.size, each) for sample, each in self._samples])
         order = np.argsort(keys, kind="stable")
@@ -162,6 +201,23 @@ def _mapped(path: Path) -> pa.Buffer:
         return file.read_buffer()
 
 
+def _is_measured(kind: pa.DataType) -> bool:
+    """Say whether `bytes_without_words` is right for a part of an array of this type."""
+    if pa.types.is_dictionary(kind):
+        return True
+    if isinstance(kind, pa.ListType | pa.LargeListType | pa.FixedSizeListType | pa.StructType | pa.MapType):
+        inner = [kind.field(at).type for at in range(kind.num_fields)]
+        return all(_is_measured(part) and not pa.types.is_dictionary(part) for part in inner)
+    texts = pa.string(), pa.large_string(), pa.binary(), pa.large_binary()
+    plain = pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind)
+    return plain or kind in texts
+
+
+def _keys_of(piece: pa.RecordBatch) -> Ints:
+    keys: Ints = piece.column(piece.num_columns - 1).to_numpy()
+    return keys
+
+
 def _in_order(keys: Ints, table: pa.Table) -> tuple[Ints, pa.RecordBatch]:
     if np.all(keys[1:] >= keys[:-1]):
         return keys, _one_batch(table)
@@ -196,7 +252,7 @@ def _slices(
     last = fences.size if high is None else int(np.searchsorted(fences, high, side="left"))
     for block in range(first, last):
         batch = reader.get_batch(block)
-        keys = batch.column(batch.num_columns - 1).to_numpy()
+        keys = _keys_of(batch)
         begin = 0 if low is None else int(np.searchsorted(keys, low, side="left"))
         end = keys.size if high is None else int(np.searchsorted(keys, high, side="left"))
         if end > begin:
