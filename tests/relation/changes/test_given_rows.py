@@ -84,6 +84,23 @@ def test_decimals_of_another_scale_are_the_same_keys(tmp_path: Path) -> None:
         semistream.upsert(tmp_path / "r", pa.table({"k": [Decimal("1.501")], "v": [2]}))
 
 
+@pytest.mark.parametrize("digits", [14, 40, 55])
+def test_large_decimals_of_another_scale_are_the_same_keys(tmp_path: Path, digits: int) -> None:
+    """Arrow does not divide these correctly."""
+    numbers = [2**64 - 1, 2**64 - 2, -(2**64) + 1, 5]
+    keys = pa.array([Decimal(number) for number in numbers], pa.decimal128(20, 0))
+    theirs = keys.cast(pa.decimal256(76, digits))
+    Relation.build(pa.table({"k": keys, "v": [0] * 4}), tmp_path / "r", key="k").close()
+    semistream.upsert(tmp_path / "r", pa.table({"k": theirs, "v": [1, 2, 3, 4]}))
+    with Relation.open(tmp_path / "r") as relation:
+        assert dict(zip(*relation.to_table().to_pydict().values(), strict=True)) == {
+            Decimal(number): at for at, number in enumerate(numbers, 1)
+        }
+    semistream.delete(tmp_path / "r", theirs[:3])
+    with Relation.open(tmp_path / "r") as relation:
+        assert relation.to_table()["k"].to_pylist() == [Decimal(5)]
+
+
 def test_a_row_that_r_cannot_have_is_refused_for_people(tmp_path: Path) -> None:
     table = pa.table({"k": pa.array([1], pa.int8()), "v": pa.array([1], pa.int8())})
     Relation.build(table, tmp_path / "r", key="k").close()

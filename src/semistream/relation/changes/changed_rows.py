@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from semistream.core.arrays import Bools, Ints
 from semistream.core.errors import RelationBuildError
 from semistream.relation.changes.updatable import Updatable
+from semistream.relation.keys.decimals import rescaled
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.rows.arrow_input import as_reader
 from semistream.relation.rows.dictionaries import roomy, roomy_schema
@@ -98,9 +98,7 @@ def _given(data: Any, relation: Updatable, names: Sequence[str]) -> pa.RecordBat
 
 def _rescaled(column: pa.ChunkedArray, kind: pa.DataType, *, passed_over: bool) -> pa.ChunkedArray:
     """Return decimals in R's scale, which decimals from Python rarely have. Others become NULL or raise an error."""
-    wide = pa.decimal256(76, max(kind.scale, column.type.scale))
-    cast = column.cast(wide).cast(pa.decimal256(76, kind.scale), safe=False)
-    kept = pc.if_else(pc.equal(cast.cast(wide), column.cast(wide)), cast, None)
+    kept = pa.chunked_array([rescaled(chunk, kind.scale) for chunk in column.chunks], pa.decimal256(76, kind.scale))
     if kept.null_count > column.null_count and not passed_over:
         raise RelationBuildError(
             f"the update has keys of {column.type} with more digits than R's, {kind}; round them, or build R again"
