@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from page_files import write_pages
-from semistream.relation.devices import request_queue, system_calls
-from semistream.relation.devices.device import Frames
+from semistream.relation.devices import file_device, request_queue, system_calls, transfers
+from semistream.relation.devices.device import DeviceError, Frames
 from semistream.relation.devices.file_device import FileDevice
 
 
@@ -35,11 +35,11 @@ def test_without_direct_reads_pages_come_through_the_cache(
         assert "buffered" in repr(device)
 
 
-def test_direct_reads_are_tried_once_for_each_file_and_size_of_page(
+def test_direct_reads_are_tried_once_for_each_file_system_and_size_of_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tried, works = [], True
-    real = os.preadv
+    tried, works, device_number = [], True, 1
+    real, real_stat = os.preadv, os.stat
 
     def seen(descriptor: int, buffers: Any, offset: int) -> int:
         tried.append(offset)
@@ -47,20 +47,47 @@ def test_direct_reads_are_tried_once_for_each_file_and_size_of_page(
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         return real(descriptor, buffers, offset)
 
+    def placed(path: Any, **options: Any) -> os.stat_result:
+        found = real_stat(path, **options)
+        return os.stat_result((*found[:2], device_number, *found[3:]))
+
     monkeypatch.setattr(os, "preadv", seen)
+    monkeypatch.setattr(os, "stat", placed)
+    monkeypatch.setattr(file_device, "_read_directly", set())
     files = [(tmp_path / name, pages) for name, pages in (("none.pages", 0), ("one.pages", 1), ("more.pages", 8))]
-    for path, pages in files:
+    later = [(tmp_path / "later.pages", 8)]
+    for path, pages in files + later:
         write_pages(path, pages, 4096)
-    for page_bytes, expected in ((4096, [0, 0, 4096]), (4096, [0]), (512, [0, 0, 512])):
+    for opened, page_bytes, expected in (
+        (files, 4096, [0, 0, 4096]), (files, 4096, []), (later, 4096, []), (files, 512, [0, 0, 512]),
+    ):  # fmt: skip
         tried.clear()
-        with FileDevice(files, page_bytes) as device:
+        with FileDevice(opened, page_bytes) as device:
             assert device.direct
         assert tried == expected, "one page is half of a try"
-    works = False
-    with FileDevice(files[1:], 4096) as device:
-        assert not device.direct
-    os.utime(files[2][0], ns=(1, 1))  # written anew: what was tried was another
-    with FileDevice(files[2:], 4096) as device:
+    works, device_number = False, 2
+    with FileDevice(later, 4096) as device:
+        assert not device.direct, "what is known of one file system is not so of another"
+    works = True
+    with FileDevice(later, 4096) as device:
+        assert device.direct, "a failure is not remembered"
+
+
+def test_a_file_without_direct_reads_on_a_file_system_that_has_them_is_tried_when_opened_again(
+    three_files: tuple[list[tuple[Path, int]], Frames], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_device, "_read_directly", set())
+    FileDevice(three_files[0], 4096).close()
+    with FileDevice(three_files[0], 4096) as device:
+        refused = np.array([0, errno.EINVAL, 0])
+        error = device._error(transfers.FAILED, refused, np.zeros(1, np.int64), device.allocate(1))
+        assert isinstance(error, DeviceError)
+
+    def refuse(*_: Any) -> int:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "preadv", refuse)
+    with FileDevice(three_files[0], 4096) as device:
         assert not device.direct
 
 

@@ -31,9 +31,9 @@ _SAMPLED_PAGES = 1 << 16  # relations of more pages than this share one measured
 
 _measured: dict[tuple[object, ...], DeviceProfile] = {}
 """Profiles measured in this process."""
-_read_directly: set[tuple[int, int, int, int]] = set()
-"""Files (with modification time and page size) for which direct reads worked in this process; bounded in number."""
-_MOST_REMEMBERED = 4096  # maximum entries of `_read_directly`
+_read_directly: set[tuple[int, int, int]] = set()
+"""File systems (device and file system id) and page sizes for which direct reads worked in this process. Failures are
+not remembered: they may pass, and cost no read."""
 _REMEDY = "run semistream repair with a copy of the relation or the data it was built from, or build it again"
 
 
@@ -132,7 +132,7 @@ class FileDevice(Device):
                 found, pages = os.fstat(descriptor), int(self._starts[i + 1] - self._starts[i])
                 if found.st_size < pages * self.page_bytes:
                     raise self._truncated(i, found.st_size // self.page_bytes, found.st_size)
-                if flags and not self._direct_works(descriptor, found, pages):
+                if flags and not self._direct_works(descriptor, pages):
                     return None
                 if not flags:
                     # We advise the kernel of every request; its own readahead would read pages that are not needed.
@@ -141,9 +141,9 @@ class FileDevice(Device):
             undo.pop_all()
             return descriptors
 
-    def _direct_works(self, descriptor: int, found: os.stat_result, pages: int) -> bool:
-        """Try to read the first two pages, once per file: no page is less aligned, on disk or in memory."""
-        tried = found.st_dev, found.st_ino, found.st_mtime_ns, self.page_bytes
+    def _direct_works(self, descriptor: int, pages: int) -> bool:
+        """Try to read the first two pages, once per file system: no page is less aligned, on disk or in memory."""
+        tried = self._file_system(descriptor)
         if tried in _read_directly:
             return True
         frames = self.allocate(2)
@@ -155,10 +155,12 @@ class FileDevice(Device):
                 return False
             raise
         if pages >= 2:
-            if len(_read_directly) >= _MOST_REMEMBERED:
-                _read_directly.clear()
             _read_directly.add(tried)
         return True
+
+    def _file_system(self, file: int | Path) -> tuple[int, int, int]:
+        """Return what direct reads depend on; another file system may have the device number of one that is gone."""
+        return os.stat(file).st_dev, os.statvfs(file).f_fsid, self.page_bytes
 
     @property
     def method(self) -> Method:
@@ -223,6 +225,8 @@ class FileDevice(Device):
             return CorruptPageError(f"page {local} of {path} is corrupt: {what}; {_REMEDY}", file=path, page=local)
         if number == errno.EINVAL and not aligned:
             return ValueError("direct reads need aligned frames; use rows of what Device.allocate returned")
+        if number in (errno.EINVAL, errno.EOPNOTSUPP):
+            _read_directly.discard(self._file_system(path))  # not so for this file: opened again, it is tried
         return DeviceError(
             f"reading page {local} of {path} failed: {os.strerror(number)}; check the disk, then try again"
         )
