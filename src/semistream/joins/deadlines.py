@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from semistream.core.arguments import nearest
 from semistream.core.arrays import Floats
@@ -13,7 +14,11 @@ from semistream.core.clock import Clock, RealClock
 from semistream.core.errors import UnsupportedJoinError
 from semistream.relation.keys.key_columns import plain_type
 
-__all__ = ["check_deadline", "deadlines_of"]
+__all__ = ["check_deadline", "check_moments", "deadlines_of"]
+
+_LONGEST = 1e9
+"""Seconds until the latest deadline that a whole number may state, 31 years. Calendar time in any unit is further away
+from the machine's clock, which counts from about the last start."""
 
 
 def check_deadline(schema: pa.Schema, name: str) -> None:
@@ -37,6 +42,27 @@ or numbers: seconds of the join's clock; cast the column first
         raise UnsupportedJoinError(
             f"deadline={name!r} is a column of {kind}, and deadlines are timestamps, or numbers: seconds of the join's "
             "clock; cast the column first"
+        )
+
+
+def check_moments(column: pa.Array, name: str, clock: Clock) -> None:
+    """Raise if whole numbers are no seconds of ``clock``: as deadlines they would never fall due.
+
+    >>> from semistream.core.clock import VirtualClock
+    >>> check_moments(pa.array([10, 1_795_006_464_000_000_000]), "by", VirtualClock())
+    Traceback (most recent call last):
+    ...
+    semistream.core.errors.UnsupportedJoinError: deadline='by' has the value 1795006464000000000, and numbers are \
+seconds of the join's clock, which shows 0; cast moments of the calendar to timestamps, and give NULL for no deadline
+    """
+    kind = plain_type(column.type)
+    if not pa.types.is_integer(kind):
+        return
+    latest = pc.max(column if column.type == kind else column.cast(kind)).as_py()
+    if latest is not None and latest - clock.now() > _LONGEST:
+        raise UnsupportedJoinError(
+            f"deadline={name!r} has the value {latest}, and numbers are seconds of the join's clock, which shows "
+            f"{clock.now():.0f}; cast moments of the calendar to timestamps, and give NULL for no deadline"
         )
 
 

@@ -46,8 +46,7 @@ class AdaptiveJoin(Join):
     A window of the stream is held as Arrow batches. Each tuple gets the number of its key in the arena of R's rows.
     Keys without rows there are sorted and located in one pass through the index. Their pages are read by the plan that
     is cheapest at the device's measured costs. Several requests are in flight, and the next pages are read while
-    earlier ones are searched. Then one gather per column of R writes the results in stream order. The stream's own
-    columns are not copied.
+    earlier ones are searched. One gather per column of R writes the results. The stream's own columns are not copied.
 
     Rows stay in the arena until room is needed; then rows that fewer windows requested are evicted first. The arena
     also records keys that R does not have. An R that fits is held completely. On ranges (``condition="between"``) each
@@ -179,6 +178,7 @@ class AdaptiveJoin(Join):
     def _offer(self, batch: pa.RecordBatch) -> int:
         if self._in_turn:
             return 0  # the numbers of the window must not change during an iteration
+        self._schedule.check_offered(batch)
         # A row of a lent batch that is larger than the memory is detected here.
         ranged, lent = self._options.ranged, self._on_loan and not self._options.ranged
         most = self._memory.most_intervals if ranged else _ENCODED

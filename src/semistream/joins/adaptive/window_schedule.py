@@ -11,7 +11,7 @@ import pyarrow as pa
 from semistream.core.arrays import Floats
 from semistream.core.clock import Clock, RealClock
 from semistream.joins.adaptive.window import Window
-from semistream.joins.deadlines import check_deadline, deadlines_of
+from semistream.joins.deadlines import check_deadline, check_moments, deadlines_of
 
 __all__ = ["SHED", "WindowSchedule", "parse_wait"]
 
@@ -82,6 +82,11 @@ class WindowSchedule:
         """Raise unless a stream of ``schema`` has a valid deadline column, if one is set."""
         if self._deadline is not None:
             check_deadline(schema, self._deadline)
+
+    def check_offered(self, batch: pa.RecordBatch) -> None:
+        """Raise if deadlines of tuples are no moments of the clock."""
+        if self._deadline is not None:
+            check_moments(batch.column(self._deadline), self._deadline, self.clock)
 
     @property
     def timed(self) -> bool:

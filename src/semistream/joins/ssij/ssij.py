@@ -52,8 +52,7 @@ class Ssij(Join):
         Waiting tuples that start a join phase (``SB_thresh``). By default 1 M, 400 k if memory is about one percent of
         R or less, or what half of the memory holds. With more, more tuples share a read, but fewer pages are cached.
     input_limit
-        Tuples that `offer` accepts before an iteration is due; by default ``input_tuples``. A higher value accepts
-        bursts, at the expense of cached pages.
+        Tuples that `offer` accepts before an iteration is due; by default ``input_tuples``. More leave less cache.
     max_scan
         Maximum pages of a run, including unwanted ones; by default 200. If given, the read buffer holds a whole run.
     replacement
@@ -68,8 +67,7 @@ class Ssij(Join):
     read_ahead
         Whether a thread reads the next pages while the previous ones are joined.
     deadline
-        None; or seconds after its offer by which each tuple should leave; or the name of a stream column with the
-        deadline (see `deadlines_of`), where NULL means none.
+        None; seconds after its offer by which each tuple should leave; or a stream column of them: see `deadlines_of`.
     clock
         The clock for deadlines; for a simulated device, its virtual clock.
 
@@ -201,7 +199,9 @@ class Ssij(Join):
         """Return for each page whether it is in memory."""
         return self._memory.cache.arrays.place[pages] >= 0
 
-    # -- pending: tuples arrive ---------------------------------------------------------------------------
+    def _offer(self, batch: pa.RecordBatch) -> int:
+        self._deadlines.check_offered(batch)
+        return super()._offer(batch)
 
     def absorb(self) -> None:
         memory, limit = self._memory, self._memory.thresholds.input_limit

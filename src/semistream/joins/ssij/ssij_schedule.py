@@ -12,7 +12,7 @@ import pyarrow as pa
 from semistream.core.arrays import Floats, Ints
 from semistream.core.clock import Clock, RealClock
 from semistream.core.statistics import JoinStatistics
-from semistream.joins.deadlines import check_deadline, deadlines_of
+from semistream.joins.deadlines import check_deadline, check_moments, deadlines_of
 from semistream.joins.interface.stream_buffer import StreamBuffer
 from semistream.joins.ssij.phase_costs import PhaseCosts
 from semistream.joins.ssij.ssij_memory import SsijMemory
@@ -58,6 +58,11 @@ class Deadlines:
         """Raise unless a stream of ``schema`` has a valid deadline column, if one is set."""
         if isinstance(self._deadline, str):
             check_deadline(schema, self._deadline)
+
+    def check_offered(self, batch: pa.RecordBatch) -> None:
+        """Raise if deadlines of tuples are no moments of the clock."""
+        if isinstance(self._deadline, str):
+            check_moments(batch.column(self._deadline), self._deadline, self.clock)
 
     @property
     def exist(self) -> bool:

@@ -40,8 +40,8 @@ class DeltaSink(BatchSink["DeltaStaging"]):
     path
         Directory or address of the table; made with the first batch if it does not exist.
     partition_by
-        Column or columns whose values partition the table. Any text but an empty one is a partition, however long: the values
-        are in the table's log, and folder names are only a help for people. Only used when the table is made.
+        Column or columns whose values partition the table. Any text but an empty one is a partition, however long: the
+        values are in the table's log, and folder names are only a help for people. Only used when the table is made.
     storage_options
         For object stores, as the package `deltalake` has them. Tasks get them too. Not kept in any file.
     """

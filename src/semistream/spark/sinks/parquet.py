@@ -44,8 +44,8 @@ class ParquetSink(BatchSink["ParquetStaging"]):
     path
         Directory on a local or shared file system; made with the first batch if it does not exist.
     partition_by
-        Column or columns whose values name a directory each, ``day=2024-06-01``. Names are escaped as Hive and Spark do. A value
-        whose name is longer than the file system allows (255 bytes on most) is refused.
+        Column or columns whose values name a directory each, ``day=2024-06-01``. Names are escaped as Hive and Spark
+        do. A value whose name is longer than the file system allows (255 bytes on most) is refused.
 
     Notes
     -----
