@@ -133,8 +133,8 @@ class KeySorter:
 
     def _size(self, piece: pa.RecordBatch) -> float:
         """Return the bytes of a part of a run; a column that Arrow cannot measure in part counts with its average."""
-        width = self._unmeasured_bytes / self._rows
-        return piece.num_rows * width + sum(bytes_without_words(piece.column(at)) for at in self._measured)
+        averaged: float = piece.num_rows * self._unmeasured_bytes / self._rows
+        return averaged + sum(bytes_without_words(piece.column(at)) for at in self._measured)
 
     @property
     def _most(self) -> float:
