@@ -24,7 +24,7 @@ class CMeshJoin(FrontStage):
 
     id = "cmeshjoin"
     title = "CMESHJOIN: front stage + MESHJOIN"
-    when = "Skew and a disk that only reads in sequence."
+    when = "Skew and a disk with fast sequential reads only."
     place = 70
     behind = MeshJoin
     scans = True

@@ -19,7 +19,7 @@ class FrontInlj(FrontStage):
 
     id = "front+inlj"
     title = "front stage + INLJ"
-    when = "Strong skew and a disk that reads quickly from anywhere."
+    when = "Strong skew and a disk with fast random reads."
     place = 90
     behind = Inlj
     share = 0.9

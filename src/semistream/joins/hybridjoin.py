@@ -42,7 +42,7 @@ class HybridJoin(OldestFirstJoin):
 
     id = "hybridjoin"
     title = "HYBRIDJOIN: the oldest key's page, for all who wait"
-    when = "Some skew, an index, and little memory. Short, and good to read first."
+    when = "Some skew, an index, and little memory. Short, and a good first read."
     place = 50
     calibrated = True
 

@@ -35,7 +35,7 @@ class Inlj(Join):
 
     id = "inlj"
     title = "index nested loop join: one read a tuple"
-    when = "As the bar to clear; or for a handful of tuples an hour."
+    when = "As the baseline; or for a handful of tuples per hour."
     place = 10
     calibrated = True
     waits = False

@@ -48,7 +48,7 @@ class MeshJoin(CyclicJoin):
 
     id = "meshjoin"
     title = "MESHJOIN: cyclic scan of R"
-    when = "A disk without random reads to speak of, no skew, and no hurry."
+    when = "A disk with very slow random reads, no skew, and no latency limit."
     place = 20
 
     def __init__(

@@ -25,7 +25,7 @@ class Oracle(Join):
 
     id = "oracle"
     title = "all of R in memory (unbounded)"
-    when = "To say what is right, and how fast it could be: R must fit into memory."
+    when = "As a reference for correct results and for the best possible rate: R must fit into memory."
     place = 0
     bounded = False
     conditions = ("equal", "between")

@@ -109,7 +109,7 @@ class PartitionedJoin(HoldingJoin[WaitBuffer]):
 
     id = "partitioned_join"
     title = "partition-based join: the partition most wait for"
-    when = "Where a tuple may wait for ever; else never: nothing bounds the wait for a rare key."
+    when = "Only if a tuple may wait forever: the wait for a rare key has no limit."
     place = 40
     calibrated = True
     bounded_wait = False

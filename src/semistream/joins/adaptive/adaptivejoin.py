@@ -77,7 +77,7 @@ class AdaptiveJoin(Join):
 
     id = "adaptivejoin"
     title = "ADAPTIVEJOIN: windows in stream order, each key once, planned reads"
-    when = "If in doubt: its memory moves to where the stream gains most; results keep the stream's order."
+    when = "If in doubt: memory moves to where it helps most, and results are in stream order."
     place = 200
     conditions = ("equal", "between")
     default_for = ("equal",)  # ranges share pages; SSIJ caches pages, ADAPTIVEJOIN does not
