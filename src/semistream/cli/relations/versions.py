@@ -70,18 +70,17 @@ def upsert(
     """
     from semistream.relation.storage import manifest as manifests
 
+    before = manifests.load(path)
     if spark is not None:
         if derive:
             raise ValueError("--spark does not support --derive; leave one of them out")
         from semistream.spark.relations.update_jobs import upsert as by_job
 
-        before = manifests.load(path)
         with _session(spark) as session:
             _announce(path, before, by_job(_frame(session, sources, before, table, types, nulls), path))
         return
     from semistream.relation.updates import upsert as commit
 
-    before = manifests.load(path)
     _announce(path, before, commit(path, _read(sources, before, table, types, nulls, derive, keys_only=False)))
 
 
@@ -96,16 +95,15 @@ def delete(
     """Remove the keys in the sources, with all their rows, as a new version. Only the key columns are read."""
     from semistream.relation.storage import manifest as manifests
 
+    before = manifests.load(path)
     if spark is not None:
         from semistream.spark.relations.update_jobs import delete as by_job
 
-        before = manifests.load(path)
         with _session(spark) as session:
             _announce(path, before, by_job(_frame(session, sources, before, table, types, nulls), path))
         return
     from semistream.relation.updates import delete as commit
 
-    before = manifests.load(path)
     _announce(path, before, commit(path, _read(sources, before, table, types, nulls, None, keys_only=True)))
 
 
@@ -113,15 +111,16 @@ def compact(path: RelationPath, spark: _Spark = None) -> None:
     """Rewrite the relation with all updates merged, as a new version."""
     from semistream.relation.storage import manifest as manifests
 
+    before = manifests.load(path)
     if spark is not None:
         from semistream.spark.relations.update_jobs import compact as by_job
 
         with _session(spark) as session:
-            _announce(path, manifests.load(path), by_job(session, path))
+            _announce(path, before, by_job(session, path))
         return
     from semistream.relation.updates import compact as commit
 
-    _announce(path, manifests.load(path), commit(path))
+    _announce(path, before, commit(path))
 
 
 def history(
