@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import semistream
-from semistream.core.errors import KeyColumnError, KeyTypeError
+from semistream.core.errors import KeyColumnError, KeyTypeError, UnsupportedJoinError
 from semistream.joins import algorithms, find
 from semistream.relation.keys.key_kinds import tick_kind, tick_nanoseconds
 from semistream.relation.relation import Relation
@@ -156,3 +157,14 @@ def test_bounds_of_types_that_are_not_compared_are_refused_before_the_stream_com
                     semistream.create(
                         name, relation, on=["a", "b"], condition="between", schema=pa.schema({"a": key.type})
                     )
+
+
+@pytest.mark.parametrize("algorithm", ["hybridjoin", "front+ssij"])
+def test_a_join_without_ranges_names_all_joins_that_have_them(tmp_path: Path, algorithm: str) -> None:
+    with (
+        Relation.build(pa.table({"id": [1, 2, 3]}), tmp_path / "r", key="id") as relation,
+        pytest.raises(UnsupportedJoinError, match=f"^{re.escape(algorithm)} does not join on") as refused,
+    ):
+        semistream.create(algorithm, relation, on=("low", "high"), condition="between")
+    named = re.findall(r"'(\w+)'", str(refused.value).partition(";")[2])
+    assert sorted(named) == sorted(RANGED), "the message names other joins than the registry has"
