@@ -98,7 +98,7 @@ def test_a_table_of_any_size_costs_only_what_is_asked_for() -> None:
         ({"rows": 10, "layout": "x"}, "layout"),
         ({"rows": 10, "order": "x"}, "order"),
         ({"rows": 10, "batch_rows": 0}, "batch_rows"),
-        ({"rows": 10, "key_space": KeySpace(11)}, "11 keys, but the table 10"),
+        ({"rows": 10, "key_space": KeySpace(11)}, "11 keys, but the table has 10"),
     ],
 )
 def test_bad_tables_are_refused(wrong, message: str) -> None:

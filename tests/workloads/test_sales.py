@@ -115,7 +115,7 @@ def test_a_stream_without_end() -> None:
     stream = SalesStream(UniformKeys(10), batch_rows=100)
     assert stream.row_count is None
     assert [batch.num_rows for batch in islice(stream.batches(), 5)] == [100] * 5
-    with pytest.raises(ValueError, match="without end"):
+    with pytest.raises(ValueError, match="endless stream"):
         stream.table()
 
 

@@ -1,4 +1,4 @@
-"""Workload generators: keys, arrivals, streams and master tables, seeded, vectorised, Arrow out.
+"""Workload generators: keys, arrivals, streams and master tables. They are seeded and vectorised, and return Arrow.
 
 ========================  ============================================================================
 keys of a stream          `UniformKeys`, `ZipfKeys`
@@ -6,8 +6,8 @@ arrival times             `ConstantArrivals`, `PoissonArrivals`, `BurstyArrivals
 tables as Arrow batches   `SalesStream`, `MasterTable`
 ========================  ============================================================================
 
-Everything is a small, frozen, picklable description; what it describes is made on demand and depends on the
-description alone, not on how much of it is asked for at a time.
+Everything is a small, frozen, picklable description. The data is generated on demand and depends only on the
+description, not on how much of it is requested at a time.
 
 Example
 -------

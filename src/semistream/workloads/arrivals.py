@@ -1,7 +1,8 @@
-"""When stream tuples arrive: constant and Poisson arrivals, and what every kind of arrivals has in common.
- An `Arrivals` is a small picklable description. Its `cursor` walks the arrival times, in seconds from the
-start of the stream: so many tuples at a time, or all that have arrived by a time. Times come in blocks of a
-fixed size behind the scenes, so they do not depend on how they are asked for. Bursty arrivals are in
+"""Arrival times of stream tuples: constant and Poisson arrivals, and the interface of all arrivals.
+
+An `Arrivals` is a small picklable description. Its `cursor` iterates over the arrival times, in seconds from the
+start of the stream: a number of tuples at a time, or all tuples up to a time. Times are generated internally in
+blocks of a fixed size, so they do not depend on how they are requested. Bursty arrivals are in
 `semistream.workloads.bursty`.
 
 Example
@@ -31,20 +32,20 @@ from semistream.workloads.keys.draws import draw_word, sequence_seed
 __all__ = ["BLOCK_ROWS", "ArrivalCursor", "Arrivals", "ConstantArrivals", "PoissonArrivals", "check_rate"]
 
 BLOCK_ROWS = 1 << 16
-"""Arrival times are made this many at a time."""
+"""Arrival times per generated block."""
 
 
 def check_rate(rate: float) -> None:
     """Raise `ValueError` for a rate that no stream can have."""
     if not (math.isfinite(rate) and rate > 0):
-        raise ValueError(f"rate must be a positive number of tuples a second, not {rate}")
+        raise ValueError(f"rate must be a positive number of tuples per second, not {rate}")
 
 
 class Arrivals(ABC):
     """The arrival times of an endless stream."""
 
     rate: float
-    """Tuples a second, on average."""
+    """Average tuples per second."""
 
     @abstractmethod
     def blocks(self) -> Iterator[NDArray[np.float64]]:
@@ -55,7 +56,7 @@ class Arrivals(ABC):
         return ArrivalCursor(self.blocks())
 
     def counts(self, width: float, intervals: int) -> NDArray[np.int64]:
-        """Return how many tuples arrive in each of the first ``intervals`` intervals of ``width`` seconds.
+        """Return the number of tuples that arrive in each of the first ``intervals`` intervals of ``width`` seconds.
 
         >>> ConstantArrivals(rate=100.0).counts(width=0.05, intervals=4).tolist()
         [5, 5, 5, 5]
@@ -63,10 +64,10 @@ class Arrivals(ABC):
         if not width > 0 or intervals < 0:
             raise ValueError(f"width must be positive and intervals not negative, not {width} and {intervals}")
         edges = np.arange(1, intervals + 1, dtype=np.float64) * width
-        counts = np.zeros(intervals + 1, dtype=np.int64)  # the last for what comes after all intervals
+        counts = np.zeros(intervals + 1, dtype=np.int64)  # the last one counts tuples after all intervals
         for block in self.blocks():
             first, last = np.searchsorted(edges, block[[0, -1]], side="right")
-            # Only the edges that a block reaches cut it; the pieces between them belong to an interval each.
+            # Split a block at the interval edges it contains; each piece belongs to one interval.
             cuts = np.searchsorted(block, edges[first:last], side="left")
             counts[first : last + 1] += np.diff(cuts, prepend=0, append=block.size)
             if last == intervals:
@@ -75,12 +76,12 @@ class Arrivals(ABC):
 
 
 class ArrivalCursor:
-    """A place in a sequence of arrival times that moves forward as times are taken.
+    """A position in a sequence of arrival times that moves forward as times are taken.
 
     Attributes
     ----------
     position
-        How many times have been taken.
+        Number of times taken so far.
     """
 
     def __init__(self, blocks: Iterator[NDArray[np.float64]]) -> None:
@@ -101,7 +102,7 @@ class ArrivalCursor:
         return self._cut(pieces, missing)
 
     def skip(self, count: int) -> None:
-        """Pass over the next ``count`` arrival times, without holding them.
+        """Skip the next ``count`` arrival times without keeping them in memory.
 
         >>> cursor = ConstantArrivals(rate=4.0).cursor()
         >>> cursor.skip(200_000)
@@ -112,7 +113,7 @@ class ArrivalCursor:
             count -= self.take(min(count, BLOCK_ROWS)).size
 
     def until(self, time: float) -> NDArray[np.float64]:
-        """Return all arrival times not taken yet that lie before ``time``."""
+        """Return all arrival times before ``time`` that have not been taken yet."""
         pieces = []
         while not self._ready.size or self._ready[-1] < time:
             pieces.append(self._ready)
@@ -130,7 +131,7 @@ class ArrivalCursor:
 class ConstantArrivals(Arrivals):
     """One tuple every ``1 / rate`` seconds, the first after half of that.
 
-    The papers find the highest rate a join sustains with such arrivals.
+    The papers use such arrivals to find the highest rate that a join sustains.
 
     >>> ConstantArrivals(rate=4.0).cursor().take(4).tolist()
     [0.125, 0.375, 0.625, 0.875]
@@ -144,7 +145,7 @@ class ConstantArrivals(Arrivals):
     def blocks(self) -> Iterator[NDArray[np.float64]]:
         start = 0
         while True:
-            # The half keeps arrivals off the borders of round intervals, where rounding would decide.
+            # The half keeps arrivals away from the edges of round intervals, where rounding would decide.
             yield (np.arange(start, start + BLOCK_ROWS, dtype=np.float64) + 0.5) / self.rate
             start += BLOCK_ROWS
 
@@ -160,7 +161,7 @@ def _fill_poisson(seed: np.uint64, start: int, rate: float, now: float, out: NDA
 
 @dataclass(frozen=True, slots=True)
 class PoissonArrivals(Arrivals):
-    """Tuples that arrive independently of each other: uneven at any moment, smooth over seconds."""
+    """Tuples arrive independently of each other: irregular in the short term, smooth over seconds."""
 
     rate: float
     seed: int = 0

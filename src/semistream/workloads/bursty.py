@@ -1,22 +1,24 @@
-"""Bursty arrivals that look alike at many time scales: silence and bursts from milliseconds to seconds.
- HYBRIDJOIN §5, Fig. 7: ten sources, source ``i`` of bandwidth ``2^i``, each either on or off. A source
+"""Bursty arrivals that look the same at many time scales: silence and bursts from milliseconds to seconds.
+
+HYBRIDJOIN §5, Fig. 7: ten sources, source ``i`` of bandwidth ``2^i``, each either on or off. A source
 toggles after a random time, uniform and proportional to its bandwidth, so strong sources change slowly and
-weak ones quickly. The rate at any moment is the sum of the bandwidths that are on: source 10 makes slow,
-large waves, source 9 waves of half the height and half the length on top of them, and so on down; seen at
-another scale, the same picture.
- It is self-similar between the toggling times of its quickest and its slowest source, with a Hurst parameter
-close to 1 (height and length of a wave grow alike); over spans much longer than those of the slowest, bursts
-average out and it falls to the ½ of independent arrivals.
+weak ones quickly. The rate at any moment is the sum of the bandwidths that are on. Source 10 makes slow, large
+waves; source 9 adds waves of half the height and half the length, and so on. The picture is the same at every
+scale.
 
-Where this departs from the paper:
+The arrivals are self-similar between the toggling times of the fastest and the slowest source, with a Hurst
+parameter close to 1 (height and length of a wave grow in proportion). Over spans much longer than those of the
+slowest source, bursts average out and the parameter falls to ½, as for independent arrivals.
 
-* Fig. 7 shares one on/off flag between all sources, so that a source may be subtracted that was never added.
-  Here each source has its own.
-* There every source is switched on at the start. Here each starts on or off at random, somewhere within a
-  period, so that the first minute is like any other.
-* There time goes in steps, and a step puts out as many tuples as the rate says, at once. Here time is
-  continuous and tuples are evenly spaced at the rate of the moment; none arrive while all sources are off.
-* Bandwidths are scaled so that the average is the ``rate`` asked for.
+Differences from the paper:
+
+* In Fig. 7 all sources share one on/off flag, so a source may be subtracted that was never added. Here each
+  source has its own flag.
+* In the paper every source is on at the start. Here each starts on or off at random, somewhere within a period,
+  so the first minute is like any other.
+* In the paper time advances in steps, and all tuples of a step arrive together. Here time is continuous, and
+  tuples are evenly spaced at the current rate. None arrive while all sources are off.
+* Bandwidths are scaled so that the average is the requested ``rate``.
 
 Example
 -------
@@ -45,7 +47,7 @@ __all__ = ["BurstyArrivals"]
 def _fill_bursty(seeds: NDArray[np.uint64], bandwidths: NDArray[np.float64], periods: NDArray[np.float64],
                  on: NDArray[np.bool_], toggle_at: NDArray[np.float64], toggles: NDArray[np.int64],
                  progress: NDArray[np.float64], out: NDArray[np.float64]) -> None:  # fmt: skip
-    # `progress` is the time reached and the share of the next tuple already due.
+    # `progress` is the current time, and the share of the next tuple that is already due.
     now, due = progress[0], progress[1]
     filled = 0
     while True:
@@ -58,7 +60,7 @@ def _fill_bursty(seeds: NDArray[np.uint64], bandwidths: NDArray[np.float64], per
                 rate += bandwidths[i]
         until = toggle_at[source]
         if rate > 0.0:
-            # Tuple k of this stretch comes when k - due tuples' worth of time has passed.
+            # Tuple k of this stretch arrives after the time of k - due tuples.
             ready = int((until - now) * rate + due)
             wanted = min(ready, out.size - filled)
             for k in range(wanted):
@@ -82,12 +84,12 @@ class BurstyArrivals(Arrivals):
     Parameters
     ----------
     rate
-        Tuples a second on average over a long time. All sources together reach twice that.
+        Long-term average of tuples per second. The peak, with all sources on, is twice the average.
     step
         Time unit in seconds: source ``i`` stays on or off for up to ``step · 2^i`` seconds. With the default
         of 10 ms bursts last from 10 ms (source 1) to 5 s (source 10) on average.
     sources
-        One more doubles the range of scales and the length of the longest burst.
+        Number of sources. One more doubles the range of scales and the length of the longest burst.
     """
 
     rate: float
@@ -104,16 +106,16 @@ class BurstyArrivals(Arrivals):
 
     def blocks(self) -> Iterator[NDArray[np.float64]]:
         weights = np.exp2(np.arange(1, self.sources + 1, dtype=np.float64))
-        # Each source is on half of the time, so the average is half of all of them together.
+        # Each source is on half of the time, so the average is half of their sum.
         bandwidths = frozen(weights * (2.0 * self.rate / weights.sum()))
         periods = frozen(weights * self.step)
         seeds = frozen(np.array([sequence_seed(self.seed, "bursty source", i) for i in range(self.sources)]))
         on = fractions(sequence_seed(self.seed, "bursty state"), 0, self.sources) < 0.5
-        # What is left of a uniform time of which a random part has passed.
+        # The rest of a uniform period of which a random part has passed.
         left = 1.0 - np.sqrt(fractions(sequence_seed(self.seed, "bursty start"), 0, self.sources))
         toggle_at = left * periods
         toggles = np.zeros(self.sources, dtype=np.int64)
-        progress = np.array([0.0, 0.5])  # half a tuple is due at the start: no bias in the first count
+        progress = np.array([0.0, 0.5])  # half a tuple is due at the start, so the first count has no bias
         while True:
             block = np.empty(BLOCK_ROWS, dtype=np.float64)
             _fill_bursty(seeds, bandwidths, periods, on, toggle_at, toggles, progress, block)

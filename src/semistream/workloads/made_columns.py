@@ -1,4 +1,4 @@
-"""Arrow columns made from arrays in one go: decimals, filler bytes and filler text of exact length."""
+"""Arrow columns from arrays, vectorised: decimals, filler bytes and filler text of exact length."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from semistream.workloads.keys.draws import draw_word, integers, integers_at, se
 __all__ = ["MAX_BATCH_TEXT", "decimals", "filler_bytes", "filler_text"]
 
 MAX_BATCH_TEXT = 2**31 - 1
-"""Arrow's string columns count bytes with 32 bits."""
+"""Maximum bytes of text per batch: Arrow's string columns have 32-bit offsets."""
 
 _TEXT_BYTES = 1 << 16
 _WORDS = (
@@ -46,7 +46,7 @@ def _fill_words(seed: np.uint64, rows: NDArray[np.int64], out: NDArray[np.uint64
 
 
 def filler_bytes(seed: int, rows: NDArray[np.int64], width: int) -> pa.Array:
-    """Return a fixed-size binary column of ``width`` random bytes; a row's bytes depend on its number alone.
+    """Return a fixed-size binary column of ``width`` random bytes. The bytes depend only on the row's number.
 
     >>> filler_bytes(1, np.arange(3), width=20).type
     FixedSizeBinaryType(fixed_size_binary[20])
@@ -59,7 +59,7 @@ def filler_bytes(seed: int, rows: NDArray[np.int64], width: int) -> pa.Array:
 
 @cache
 def _sample_text(length: int) -> NDArray[np.uint8]:
-    """Text from which a slice of ``length`` bytes can be cut at any of the first `_TEXT_BYTES` positions."""
+    """Return text from which ``length`` bytes can be cut at any of the first `_TEXT_BYTES` positions."""
     words = _WORDS.split()
     order = integers(sequence_seed(0, "sample text"), 0, _TEXT_BYTES // 2, below=len(words))
     text = np.frombuffer(" ".join(words[word] for word in order)[:_TEXT_BYTES].encode("ascii"), dtype=np.uint8)
@@ -76,17 +76,17 @@ def _copy_slices(
 
 
 def filler_text(seed: int, rows: NDArray[np.int64], lengths: NDArray[np.int64]) -> pa.Array:
-    """Return a string column of plain words cut to exactly ``lengths`` bytes, each row's by its number alone.
+    """Return a string column of plain words cut to exactly ``lengths`` bytes. A text depends only on its row number.
 
     >>> filler_text(1, np.arange(2), np.array([12, 0])).to_pylist()
     ['ost well sin', '']
     """
     total = int(lengths.sum())
     if total > MAX_BATCH_TEXT:
-        raise ValueError(f"{total} bytes of text in one batch exceed {MAX_BATCH_TEXT}; ask for fewer rows at once")
+        raise ValueError(f"{total} bytes of text in one batch exceed {MAX_BATCH_TEXT}; request fewer rows per batch")
     offsets = np.zeros(rows.size + 1, dtype=np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    # A power of two at least as long as the longest, so that few samples are ever made.
+    # Rounded up to a power of two, so that few different samples are generated.
     text = _sample_text(1 << int(lengths.max(initial=1)).bit_length())
     begins = integers_at(sequence_seed(seed, "filler text"), rows, below=_TEXT_BYTES)
     data = np.empty(total, dtype=np.uint8)

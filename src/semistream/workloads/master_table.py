@@ -1,6 +1,7 @@
-"""The master table R: products, one row a key or several, of an exact number of bytes.
- A row is a function of its number, so any stretch of the table can be made without the rest, also from a
-table of a hundred million rows that exists nowhere.
+"""The master table R: products, with one or several rows per key, and an exact number of bytes per row.
+
+A row is a function of its number. Any range of the table can be generated without the rest, even of a table of a
+hundred million rows that is stored nowhere.
 
 Example
 -------
@@ -46,18 +47,17 @@ class MasterTable(TableSource):
     rows
         Number of rows, a multiple of ``rows_per_key``.
     rows_per_key
-        1 for a primary key; K for a 1:K relation (SSIJ §VI-A), whose rows of one key differ in ``variant``.
+        1 for a primary key, K for a 1:K relation (SSIJ §VI-A). Rows with the same key differ in ``variant``.
     row_bytes
-        Bytes of the values of a row, the key included and Arrow's offsets and validity not: 120 in most
-        papers, 128 in SSIJ.
+        Bytes of values per row, including the key but not Arrow's offsets and validity: 120 in most papers, 128 in
+        SSIJ.
     key_space
-        The key values; by default 0, 1, 2, ….
+        The key values. Default: 0, 1, 2, ….
     layout
         ``product``: key, variant, name, category, price and a description as long as needed to reach
-        ``row_bytes``; its text is of varying length. ``minimal``: key, row number and a filler, all of fixed
-        width.
+        ``row_bytes``; the texts have variable length. ``minimal``: key, row number and a filler, all of fixed width.
     order
-        ``sorted`` by key, or ``shuffled``, as the papers' tables without an index.
+        ``sorted`` by key, or ``shuffled`` like the papers' tables without an index.
     """
 
     rows: int
@@ -83,7 +83,7 @@ class MasterTable(TableSource):
             raise ValueError(f"row_bytes must be at least {least} for layout {self.layout!r}, not {self.row_bytes}")
         if self.space.size != self.key_count:
             raise ValueError(
-                f"the key space has {self.space.size} keys, but the table {self.key_count}; "
+                f"the key space has {self.space.size} keys, but the table has {self.key_count}; "
                 f"use KeySpace({self.key_count}, ...)"
             )
 

@@ -1,6 +1,7 @@
-"""What a product is, as a function of its number: name, category and price.
- The sales stream and the master table agree on them without sharing anything, so a sale's amount is its
-quantity times the price that the join finds, and a test can say so.
+"""Attributes of a product as functions of its number: name, category and price.
+
+The sales stream and the master table agree on them without sharing data. A sale's amount is its quantity times
+the price that the join finds, and tests can check this.
 
 Example
 -------
@@ -36,7 +37,7 @@ _PRICE_BANDS = np.array([1_000, 5_000, 20_000, 100_000], dtype=np.int64)
 
 
 def longest_text(size: int) -> int:
-    """Return how many bytes name and category of one of ``size`` products take at most."""
+    """Return the maximum bytes of name and category of one of ``size`` products."""
     return max(map(len, _NOUNS)) + 1 + len(str(size - 1)) + max(map(len, _CATEGORIES))
 
 
@@ -55,7 +56,7 @@ def categories(seed: int, numbers: NDArray[np.int64]) -> pa.Array:
 
 
 def prices(seed: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return each product's price in cents: many cheap ones, some dear ones, from 0.99 to 1000.98."""
+    """Return each product's price in cents: many cheap ones, some expensive ones, from 0.99 to 1000.98."""
     band = _PRICE_BANDS[integers_at(sequence_seed(seed, "price band"), numbers, below=_PRICE_BANDS.size)]
     within = integers_at(sequence_seed(seed, "price"), numbers, below=1 << 30)
     cents: NDArray[np.int64] = (within * band >> 30) + _LOWEST_PRICE

@@ -1,7 +1,8 @@
-"""A stream of sales: which product, where, how many, for how much and when.
- Keys, arrivals and the share of sales that cannot match (a product missing from the master table, or no
-product at all) are chosen apart from each other. Two layouts: ``sales``, as a cash desk would send it, and
-``minimal``, the papers' stream tuple of 20 bytes, for experiments that count bytes.
+"""A stream of sales: product, store, quantity, amount and time.
+
+Keys, arrivals and the share of sales that cannot match (a product missing from the master table, or no product at
+all) are independent options. There are two layouts: ``sales``, as a cash register would send it, and ``minimal``,
+the papers' stream tuple of 20 bytes, for experiments that count bytes.
 
 Example
 -------
@@ -45,28 +46,28 @@ _EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class SalesStream(TableSource):
-    """Sales, in the order of their arrival.
+    """Sales in order of arrival.
 
     Parameters
     ----------
     keys
-        Which product each sale is of, by number.
+        Product numbers of the sales.
     rows
-        How many sales; None for a stream without end.
+        Number of sales. None for an endless stream.
     arrivals
-        When they come: ``event_time`` in the layout ``sales``. Simulations take the times from here directly.
+        Arrival times: ``event_time`` in the layout ``sales``. Simulations read the times from here directly.
     key_space
-        The key values of the products; by default their numbers.
+        The key values of the products. Default: their numbers.
     absent_share, null_share
-        Share of the sales whose key the master table does not have, or that have none. An absent key is as
-        often repeated as the product in whose place it stands.
+        Share of sales whose key is not in the master table, and share of sales with a NULL key. An absent key is as
+        frequent as the product that it replaces.
     layout
         ``sales``: sale_id, key, store_id, quantity, amount, event_time. ``minimal``: key (8 bytes), sale_id
         (8), quantity (4).
     key
         Name of the key column.
     batch_rows
-        Rows of a batch. It changes where the stream is cut, never what is in it.
+        Rows per batch. It changes where the stream is split, never its contents.
     epoch
         Event time of second 0.
     """
@@ -130,10 +131,11 @@ class SalesStream(TableSource):
         return self.between(0, self.rows, self.arrivals.cursor())
 
     def between(self, start: int, stop: int | None, cursor: ArrivalCursor) -> Iterator[pa.RecordBatch]:
-        """Yield the sales from number ``start`` to before ``stop``, whatever was read before.
+        """Yield the sales from number ``start`` up to, but not including, ``stop``.
 
-        ``cursor`` is one of `arrivals`, not past ``start``: arrival times follow from those before, so the stream's
-        middle is reached through its beginning. Keep the cursor for the next range and the way is short.
+        ``cursor`` is a cursor of `arrivals` that is not past ``start``. Arrival times depend on the times before them,
+        so the middle of the stream is only reached from its beginning. Keep the cursor for the next range to avoid
+        starting over.
 
         >>> from semistream.workloads.keys.key_source import ZipfKeys
         >>> stream = SalesStream(ZipfKeys(size=1000), rows=500)
@@ -161,7 +163,7 @@ class SalesStream(TableSource):
         products = self.keys.keys(start, count)
         quantities = self._quantities(start, count)
         stores = integers(sequence_seed(self.seed, "store"), start, count, below=self.stores)
-        # The price hangs on the product, not on the key sent: also a sale that matches nothing has an amount.
+        # The price depends on the product, not on the key sent, so a sale without a match has an amount too.
         amounts = prices(self.seed, products) * quantities
         microseconds = (times * 1e6).astype(np.int64) + round(self.epoch.timestamp() * 1e6)
         return [

@@ -1,6 +1,7 @@
-"""A table that is described, not held: its Arrow batches are made when they are asked for.
- A stream and a master table are both a `TableSource`; what makes a row is up to the subclass. Sources are
-small and picklable, so a description can be sent to another process and give the same rows there.
+"""A table that is described, not stored: its Arrow batches are generated when they are requested.
+
+A stream and a master table are both a `TableSource`; the subclass generates the rows. Sources are small and
+picklable, so a description can be sent to another process and gives the same rows there.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from semistream.core.arguments import check_at_least
 __all__ = ["BATCH_ROWS", "TableSource", "batch_ranges", "check_batch_rows"]
 
 BATCH_ROWS = 1 << 16
-"""Rows of a batch unless told otherwise: many for little work per batch, few enough to stay in cache."""
+"""Default rows per batch: enough for a low cost per batch, few enough to stay in the processor's cache."""
 
 
 class TableSource(ABC):
@@ -29,16 +30,16 @@ class TableSource(ABC):
     @property
     @abstractmethod
     def row_count(self) -> int | None:
-        """How many rows there are in all; None for a stream without end."""
+        """Total number of rows; None for an endless stream."""
 
     @abstractmethod
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield all rows from the first on; every call starts anew and gives the same rows."""
+        """Yield all rows from the first. Every call starts again and gives the same rows."""
 
     def table(self) -> pa.Table:
-        """Return all rows at once, for sizes that fit in memory."""
+        """Return all rows as one table, for sizes that fit in memory."""
         if self.row_count is None:
-            raise ValueError("a stream without end does not fit in a table; give the number of rows")
+            raise ValueError("an endless stream does not fit into a table; give the number of rows")
         return pa.Table.from_batches(self.batches(), schema=self.schema)
 
 
@@ -48,7 +49,7 @@ def check_batch_rows(batch_rows: int) -> None:
 
 
 def batch_ranges(rows: int | None, batch_rows: int) -> Iterator[tuple[int, int]]:
-    """Yield the start and the length of each batch; without end if ``rows`` is None.
+    """Yield the start and the length of each batch, endlessly if ``rows`` is None.
 
     >>> list(batch_ranges(7, 3))
     [(0, 3), (3, 3), (6, 1)]

@@ -1,1 +1,1 @@
-"""What every join must do, as checks that run over the whole registry; whoever adds a join runs them too."""
+"""Checks that every join must pass. They run over the whole registry, so authors of new joins can use them too."""

@@ -1,4 +1,4 @@
-"""The relations and streams of the conformance suite: small, but with every shape that has borders."""
+"""The relations and streams of the conformance suite: small, but with every shape that has edge cases."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["CASES", "Case", "case"]
 _PAGE_BYTES = 512
 _TUPLES = 300
 _STREAM_KEY = "product"
-# How often the keys of a repeated R occur: alone, within a page, and over many pages.
+# Rows per key of an R with repeated keys: one row, rows within a page, and rows over many pages.
 _REPEATS = (1, 1, 2, 1, 3, 1, 9, 1, 1, 70)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A relation on disk, what is in it, and a stream for it."""
+    """A relation on disk, its contents, and a stream to join with it."""
 
     name: str
     relation: Relation
@@ -36,12 +36,12 @@ class Case:
     _answers: dict[Any, pa.Table] = field(default_factory=dict, repr=False)
 
     def open(self) -> Relation:
-        """Open the relation anew, with counters of its own."""
+        """Open the relation again, with its own counters."""
         assert self.relation.path is not None
         return Relation.open(self.relation.path)
 
     def answer(self, how: How, stream: pa.Table | None = None, suffix: str = "_right") -> pa.Table:
-        """Return the right result for the stream, or for another one."""
+        """Return the correct result for the stream of the case, or for ``stream``."""
         if stream is not None:
             return self._answer(stream, how, suffix)
         if (how, suffix) not in self._answers:
@@ -49,7 +49,7 @@ class Case:
         return self._answers[how, suffix]
 
     def partnerless(self, stream: pa.Table | None = None) -> int:
-        """Return how many stream tuples have no row of R, NULL keys included."""
+        """Return the number of stream tuples without a match in R, including NULL keys."""
         stream = self.stream if stream is None else stream
         pairs = join_pairs(stream, self.master, self.on, self.key, "inner")
         return int(stream.num_rows) - len({row for row, _ in pairs})
@@ -60,7 +60,7 @@ class Case:
 
 
 def _payload(rows: int, rng: np.random.Generator) -> pa.Table:
-    """Return the value columns of R: of fixed and varying length, with NULLs, one with a name the stream has too."""
+    """Return the value columns of R: fixed and variable length, with NULLs, one with the name of a stream column."""
     names = [None if row % 11 == 3 else "name " * int(rng.integers(0, 5)) + str(row) for row in range(rows)]
     price = pa.array(rng.integers(0, 9999, rows) / 100, mask=rng.random(rows) < 0.1)
     return pa.table(
@@ -77,7 +77,7 @@ def _tuples(keys: dict[str, pa.Array], rng: np.random.Generator) -> pa.Table:
 
 
 def _draw(count: int, rng: np.random.Generator, rows: int = _TUPLES) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return skewed ranks below ``count`` with absent ones from ``count`` on, and which keys are NULL."""
+    """Return skewed ranks, and a mask of NULL keys. Ranks from ``count`` upwards are absent from R."""
     weights = 1.0 / np.arange(1, count + 1) if count else np.ones(1)
     ranks = rng.choice(max(count, 1), size=rows, p=weights / weights.sum())
     absent = rng.random(rows) < (0.15 if count else 1.0)
@@ -85,7 +85,7 @@ def _draw(count: int, rng: np.random.Generator, rows: int = _TUPLES) -> tuple[ND
 
 
 def _integers(ranks: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Even numbers are R's; absent ones lie below, between and above them."""
+    """Return the keys of ranks. R has even keys; absent keys are below, between and above them."""
     present = 2 * ranks - 300
     outside = np.select([ranks % 3 == 0, ranks % 3 == 1], [-(10**9) - ranks, 2 * (ranks - count) - 299], 10**9 + ranks)
     return np.where(ranks < count, present, outside)
@@ -93,14 +93,14 @@ def _integers(ranks: NDArray[np.int64], count: int) -> NDArray[np.int64]:
 
 @cache
 def case(name: str) -> Case:
-    """Return a case by its name; made on first use and kept."""
+    """Return a case by its name. It is built on first use and cached."""
     rng = np.random.default_rng(sum(name.encode()))
     options = dict(CASES[name])
     kind, count, repeats = options.pop("key"), options.pop("keys"), options.pop("repeats", (1,))
     ranks = np.repeat(np.arange(count), np.resize(repeats, count))
     rng.shuffle(ranks)
     drawn, missing = _draw(count, rng)
-    # which rank is how frequent must not go with how often R repeats it
+    # the frequency of a rank must not correlate with its number of rows in R
     drawn = np.where(drawn < count, rng.permutation(count)[np.minimum(drawn, count - 1)] if count else 0, drawn)
     if kind == "integer":
         key: tuple[str, ...] = ("id",)
@@ -147,4 +147,4 @@ CASES: dict[str, dict[str, Any]] = {
     "scattered shards": {"key": "two", "keys": 60, "repeats": _REPEATS, "clustered": False, "shards": 2},
     "more shards than keys": {"key": "text", "keys": 2, "shards": 5},
 }
-"""Name → how R is made. The key is an integer, a text, or two columns; the rest are options of the build."""
+"""Name → how R is built. The key is an integer, a text, or two columns; the rest are options of the build."""

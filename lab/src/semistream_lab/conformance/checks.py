@@ -1,7 +1,7 @@
-"""The conformance suite: what every registered join must do, whatever its paper.
+"""The conformance suite: checks that every registered join must pass.
 
-`checks` yields the checks of one algorithm, each a callable with a name that raises ``AssertionError`` when the
-join fails it. A new join is tested by registering it.
+`checks` yields the checks of one algorithm. Each is a callable with a name, and raises ``AssertionError`` if the join
+fails. To test a new join, register it.
 
 Examples
 --------
@@ -31,7 +31,7 @@ __all__ = ["Check", "checks"]
 
 _BATCH_ROWS = (1, 2, 7, 49, 50, 51)
 _BUDGETS: tuple[float, ...] = (1.0, 1.07, 1.3, 3.7, 30.0)
-# Arrays of a few words that keep state, such as cursors, are not worth a reservation.
+# Small arrays of state, such as cursors, need no reservation.
 _SMALL_CHANGE = 1024
 
 Kind = type[Join]
@@ -39,14 +39,14 @@ Kind = type[Join]
 
 @dataclass(frozen=True)
 class Check:
-    """One thing a join must do."""
+    """One requirement for a join."""
 
     name: str
     algorithm: str
     _run: Callable[[Kind], None]
 
     def __call__(self) -> None:
-        """Raise AssertionError unless the join does it."""
+        """Raise AssertionError unless the join meets the requirement."""
         self._run(find(self.algorithm))
 
     def __repr__(self) -> str:
@@ -93,7 +93,7 @@ _HOWS: tuple[How, How] = ("inner", "left")
 
 
 def _create(kind: Kind, of: Case, how: How = "left", factor: float = 2.0, **options: Any) -> Join:
-    """Make a join with ``factor`` times the memory that it needs at least."""
+    """Create a join with ``factor`` times its minimum memory."""
     return kind(of.open(), on=of.on, how=how, memory=int(_least(kind, of) * factor), **options)
 
 
@@ -102,7 +102,7 @@ def _least(kind: Kind, of: Case, schema: pa.Schema | None = None) -> int:
 
 
 def _judge(outcome: Outcome, of: Case, how: How, stream: pa.Table | None = None) -> None:
-    """Assert that the result is right, nothing is left, and the numbers add up."""
+    """Assert that the result is correct, no tuple is left, and the statistics are consistent."""
     join, stats = outcome.join, outcome.stats
     tuples = of.stream if stream is None else stream
     assert_same_rows(outcome.table, of.answer(how, stream), f"{join.id} ({how}, {of.name})")
@@ -139,7 +139,7 @@ def _joins_batches(kind: Kind, rows: int = 0, more_than_page: int = 0) -> None:
 def _joins_within(kind: Kind, factor: float) -> None:
     for name in ("unique", "large pages", "scattered"):
         of = case(name)
-        # the schema given: the least memory depends on it, and in no other way on the stream
+        # pass the schema: the minimum memory depends on it, and on nothing else of the stream
         join = _create(kind, of, factor=factor, schema=of.stream.schema)
         _judge(run(join, in_batches(of.stream, 64), audit=factor < 1.1), of, "left")
 
@@ -225,7 +225,7 @@ def _joins_only(kind: Kind, null: bool) -> None:
     tuples = pa.concat_tables([only] * 40)
     for how in _HOWS:
         join = _create(kind, of, how, factor=1.0)
-        join.offer(in_batches(only)[0].slice(0, 0))  # takes the memory
+        join.offer(in_batches(only)[0].slice(0, 0))  # reserves the memory
         results = []
         for batch in join.process(in_batches(tuples, 70)):
             results.append(batch)
@@ -245,7 +245,7 @@ def _serves_giants(kind: Kind) -> None:
 
 
 def _refuses_the_impossible(kind: Kind) -> None:
-    """A row larger than all memory ends nothing but itself: the rows before and after it are served once."""
+    """Only the row that is larger than all memory is refused. The rows before and after it are joined once."""
     of = case("repeated")
     join = _create(kind, of, schema=of.stream.schema)
     notes = ["x" * (join.budget.total + 1 if row == 20 else 3) for row in range(40)]
@@ -266,7 +266,7 @@ def _noted(stream: pa.Table, notes: list[str]) -> pa.Table:
 
 
 def _serves_growing_rows(kind: Kind, backwards: bool = False) -> None:
-    """Rows much longer (or shorter) than the first ones, from which the memory was laid out."""
+    """Join rows that are much longer (or shorter) than the first ones, which determined the memory layout."""
     of = case("unique")
     rows = of.stream.num_rows
     lengths = [2 if row < rows // 2 else 400 for row in range(rows)]
@@ -312,7 +312,7 @@ def _refuses_nonsense(kind: Kind) -> None:
 
 
 def _refused(error: type[Exception], named: str, action: Callable[[], object]) -> Exception:
-    """Assert that an action raises an error that names something; return it."""
+    """Assert that an action raises an error whose message contains ``named``. Return the error."""
     caught: Exception | None = None
     try:
         action()

@@ -1,6 +1,6 @@
-"""What the conformance suite is made of: small relations, streams, the right answer, and a join on a leash.
+"""Parts of the conformance suite: small relations, streams, the correct answer, and supervised runs of a join.
 
-The right answer comes from dictionaries and lists alone, so it shares nothing with the code it judges.
+The correct answer is computed with dictionaries and lists only, so it shares no code with the joins.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _ROWS_SHOWN = 8
 _BITS = {pa.float16(): pa.uint16(), pa.float32(): pa.uint32(), pa.float64(): pa.uint64()}
 
 
-# -- the right answer -------------------------------------------------------------------------------------
+# -- the correct answer -----------------------------------------------------------------------------------
 
 
 def join_pairs(
     stream: pa.Table, master: pa.Table, on: Sequence[str], key: Sequence[str], how: How
 ) -> list[tuple[int, int | None]]:
-    """Return the result as pairs of row numbers, by the definition of the join; None stands for NULLs."""
+    """Return the result as pairs of row numbers, by the definition of the join. None means no match."""
     rows_of: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for row, values in enumerate(zip(*(master.column(name).to_pylist() for name in key), strict=True)):
         if None not in values:
@@ -64,7 +64,7 @@ def join_pairs(
 def paired(
     stream: pa.Table, master: pa.Table, key: Sequence[str], pairs: Iterable[tuple[int, int | None]], suffix: str
 ) -> pa.Table:
-    """Return the result that pairs of row numbers stand for, column by column."""
+    """Return the result for pairs of row numbers, column by column."""
     left, right = [], []
     for row, partner in pairs:
         left.append(row)
@@ -78,7 +78,7 @@ def paired(
 
 
 def assert_same_rows(found: pa.Table, wanted: pa.Table, what: str = "the result") -> None:
-    """Assert that two tables hold the same rows equally often; print the rows that differ."""
+    """Assert that two tables have the same rows with the same counts. Print the rows that differ."""
     assert found.schema.equals(wanted.schema), f"{what} has schema\n{found.schema}\ninstead of\n{wanted.schema}"
     if _same_when_sorted(found, wanted):
         return
@@ -93,9 +93,9 @@ def assert_same_rows(found: pa.Table, wanted: pa.Table, what: str = "the result"
 
 
 def _same_when_sorted(found: pa.Table, wanted: pa.Table) -> bool:
-    """Say whether both are the same bit by bit once they are sorted; if not, or if they cannot be, they may still be.
+    """Return whether both tables are bitwise equal after sorting. False is inconclusive: some columns cannot be sorted.
 
-    A hundred times as fast as counting rows, and most results are right.
+    This is a hundred times as fast as counting rows, and most results are correct.
     """
     try:
         first, second = _in_order(found), _in_order(wanted)
@@ -106,7 +106,7 @@ def _same_when_sorted(found: pa.Table, wanted: pa.Table) -> bool:
 
 
 def _in_order(table: pa.Table) -> pa.Table:
-    """Return a table in the order of all columns that have one; floats as their bits, so that -0.0 is not 0.0."""
+    """Return a table sorted by all sortable columns, with floats as their bits, so that -0.0 differs from 0.0."""
     columns = [column.combine_chunks() for column in table.columns]
     bits = pa.table(
         [column.view(_BITS[column.type]) if column.type in _BITS else column for column in columns],
@@ -117,7 +117,7 @@ def _in_order(table: pa.Table) -> pa.Table:
 
 
 def _counted(table: pa.Table) -> Counter[str]:
-    # text, because lists and NaN do not count as equal to themselves everywhere
+    # as text, because lists are not hashable and NaN is not equal to itself
     return Counter(map(repr, zip(*(column.to_pylist() for column in table.columns), strict=True)))
 
 
@@ -126,14 +126,14 @@ def _counted(table: pa.Table) -> Counter[str]:
 
 @cache
 def laboratory() -> Path:
-    """Return a directory for relations that lives as long as the process."""
+    """Return a directory for relations that exists as long as the process."""
     folder = Path(tempfile.mkdtemp(prefix="semistream-checks-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 def in_batches(table: pa.Table, rows: int | None = None) -> list[pa.RecordBatch]:
-    """Cut a table into batches of ``rows`` rows, or make it one batch."""
+    """Split a table into batches of ``rows`` rows, or return it as one batch."""
     whole = table.combine_chunks()
     if whole.num_rows == 0:
         return [pa.RecordBatch.from_pylist([], schema=table.schema)]
@@ -141,11 +141,11 @@ def in_batches(table: pa.Table, rows: int | None = None) -> list[pa.RecordBatch]
     return batches
 
 
-# -- a join on a leash ------------------------------------------------------------------------------------
+# -- supervised runs of a join ----------------------------------------------------------------------------
 
 
 class Outcome:
-    """What a join gave, and the join itself for questions."""
+    """The result of a join, and the join itself for inspection."""
 
     def __init__(self, join: Join, batches: list[pa.RecordBatch]) -> None:
         self.join = join
@@ -159,7 +159,7 @@ class Outcome:
 
 
 def run(join: Join, batches: Iterable[pa.RecordBatch], *, audit: bool = False) -> Outcome:
-    """Process ``batches``; a join that turns without end is stopped, and ``audit`` checks it after every turn."""
+    """Process ``batches``. Stop a join that iterates forever; with ``audit``, check it after every iteration."""
     _leash(join, audit=audit)
     return Outcome(join, list(join.process(batches)))
 
@@ -167,9 +167,9 @@ def run(join: Join, batches: Iterable[pa.RecordBatch], *, audit: bool = False) -
 def in_turns(
     join: Join, batch: pa.RecordBatch, rows: int | None = None, *, amid: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Offer a batch, ``rows`` at a time, and run a turn after each offer; tuples may wait on when all are offered.
+    """Offer a batch, ``rows`` at a time, and run an iteration after each offer. Tuples may still wait at the end.
 
-    With ``amid`` more is offered whenever a result comes, in the middle of the turn.
+    With ``amid``, also offer rows whenever the join yields a result, in the middle of an iteration.
     """
     at = 0
     while at < batch.num_rows:
@@ -206,7 +206,7 @@ def _leash(join: Join, *, audit: bool) -> None:
 
 
 def held_bytes(join: Join) -> int:
-    """Return the bytes of all arrays and batches that can be reached from a join, its relation left out."""
+    """Return the bytes of all arrays and batches that are reachable from a join, except through its relation."""
     arrays: dict[int, int] = {}
     batches = 0
     seen: set[int] = {id(join.relation), id(join.relation.key), id(join.relation.codec), id(join.relation.device)}
@@ -231,13 +231,13 @@ def held_bytes(join: Join) -> int:
 
 
 def _owner(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array whose memory this one shows a part of."""
+    """Return the array that owns the memory of this view."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
 
 
 def fresh(relation: Relation) -> Relation:
-    """Open the same relation once more, with counters of its own."""
+    """Open the same relation again, with its own counters."""
     assert relation.path is not None
     return Relation.open(relation.path)

@@ -1,4 +1,4 @@
-"""Workloads that only measurements need; `semistream.workloads` has those that the product needs too.
+"""Workloads that only measurements need. `semistream.workloads` has the workloads that the product needs too.
 
 ========================  ============================================================================
 keys of a stream          `LocalityKeys`, `ShiftingKeys`

@@ -1,7 +1,8 @@
-"""Temporal locality: for a while the stream asks for one part of R only, then for the next.
- SSIJ §VI: 40 M stream tuples in 20 intervals of 2 M; interval ``i`` is Zipf of exponent 1 over the ``i``-th
-twentieth of the key range, so at any time the reads stay within 5 % of R, and at a switch all that was cached
-is worthless.
+"""Temporal locality: for a while the stream has keys of one part of R only, then of the next part.
+
+SSIJ §VI: 40 M stream tuples in 20 intervals of 2 M; interval ``i`` is Zipf of exponent 1 over the ``i``-th
+twentieth of the key range. At any time the reads stay within 5 % of R, and at a switch the whole cache becomes
+useless.
 
 Example
 -------
@@ -31,12 +32,12 @@ class LocalityKeys(KeySource):
     Parameters
     ----------
     size
-        Number of distinct keys in all parts together.
+        Total number of distinct keys in all parts.
     intervals
-        Number of parts; after the last the first comes again.
+        Number of parts. After the last part the stream returns to the first.
     interval_rows
-        Stream tuples before the switch to the next part. Few punish joins that adapt slowly. The paper counts
-        tuples, not seconds; at a constant arrival rate the two are the same.
+        Stream tuples per part. Small values penalise joins that adapt slowly. The paper counts tuples, not
+        seconds; at a constant arrival rate the two are equivalent.
     exponent, shape
         As for `ZipfKeys`, within each part.
     """
@@ -56,7 +57,7 @@ class LocalityKeys(KeySource):
         self._part(0)
 
     def part_bounds(self, interval: int) -> tuple[int, int]:
-        """Return the first key of an interval's part, and the first one beyond it.
+        """Return the first key of an interval's part, and the first key after it.
 
         >>> LocalityKeys(size=100).part_bounds(21)
         (5, 10)

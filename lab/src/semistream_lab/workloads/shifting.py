@@ -1,6 +1,7 @@
-"""A hot set that moves: Zipf keys whose popular ones are others from given positions on.
- For tests of adaptivity. The skew never changes, so a join that has learnt the popular keys is served well
-until a shift, badly right after it, and as well as before once it has learnt the new ones.
+"""A moving hot set: Zipf keys whose frequent keys change at given positions of the stream.
+
+For tests of adaptivity. The skew never changes. A join that has learnt the frequent keys has a high hit rate
+until a shift, a low one right after it, and the old one again when it has learnt the new keys.
 
 Example
 -------
@@ -29,14 +30,14 @@ __all__ = ["ShiftingKeys"]
 
 @dataclass(frozen=True, slots=True)
 class ShiftingKeys(KeySource):
-    """Zipf keys of shape ``random``, with another permutation from each of ``shifts`` on.
+    """Zipf keys of shape ``random``, with a new permutation at each of ``shifts``.
 
     Parameters
     ----------
     size, exponent
         As for `ZipfKeys`.
     shifts
-        Positions in the stream, ascending: the tuple at a position is the first of the new phase.
+        Ascending positions in the stream. The tuple at a position is the first of the new phase.
     """
 
     size: int
@@ -47,7 +48,7 @@ class ShiftingKeys(KeySource):
     def __post_init__(self) -> None:
         ZipfLaw(self.size, self.exponent)
         if any(shift < 1 for shift in self.shifts) or list(self.shifts) != sorted(set(self.shifts)):
-            raise ValueError(f"shifts must be ascending positions from 1 on, not {self.shifts}")
+            raise ValueError(f"shifts must be ascending positions of at least 1, not {self.shifts}")
 
     def hottest(self, count: int, position: int) -> NDArray[np.int64]:
         """Return the ``count`` most frequent keys at a position, the most frequent first."""

@@ -1,7 +1,8 @@
-"""TPC-H tables from the generator on PyPI, ``tpchgen-cli``, as Arrow batches.
- The papers join Orders with Customer (CMESHJOIN) and LineItem with Part (SSIJ) at scale factor 100. Tables
-are made once, as Parquet files in a directory of the caller's choice, and read from there in batches; if only
-the first so many rows of a table are wanted, only about as many are made.
+"""TPC-H tables as Arrow batches, made by the generator ``tpchgen-cli``.
+
+The papers join Orders with Customer (CMESHJOIN) and LineItem with Part (SSIJ) at scale factor 100. Tables
+are generated once, as Parquet files in a directory of the caller's choice, and read from there in batches. If only
+the first rows of a table are requested, only about that number is generated.
 
 Example
 -------
@@ -33,7 +34,7 @@ TABLE_ROWS = {
     "customer": 150_000, "lineitem": 6_000_000, "orders": 1_500_000, "part": 200_000, "partsupp": 800_000,
     "supplier": 10_000,
 }  # fmt: skip
-"""Rows of each table that grows with the scale factor, at scale factor 1 (LineItem: about)."""
+"""Rows at scale factor 1 of each table that grows with the scale factor. LineItem's number is approximate."""
 
 _MOST_PARTS = 1000
 
@@ -51,12 +52,12 @@ class TpchTable(TableSource):
     name
         The table's name, in lower case.
     scale_factor
-        1 is about a gigabyte in all tables together; the papers use 100.
+        1 is about a gigabyte for all tables together. The papers use 100.
     directory
-        Where the Parquet files are kept. A file that is there is used again, by any `TpchTable` of the same
-        table, scale factor and part.
+        Directory of the Parquet files. An existing file is reused by any `TpchTable` of the same table, scale
+        factor and part.
     rows
-        Only the first so many rows, as SSIJ takes the first 10 M of LineItem; None for all.
+        Use only the first ``rows`` rows, as SSIJ uses the first 10 M of LineItem. None: all.
     """
 
     name: str
@@ -96,10 +97,10 @@ class TpchTable(TableSource):
                     break
 
     def file(self) -> Path:
-        """Return the Parquet file with the rows wanted, made now if it is not there yet."""
+        """Return the Parquet file with the requested rows. Generate it if it does not exist."""
         parts = 1
         if self.rows is not None:
-            # Parts are cut by orders, not by rows: a margin, so that the first is seldom too short.
+            # Parts are cut by orders, not by rows. The margin makes it unlikely that the first part is too short.
             parts = min(int(0.95 * TABLE_ROWS[self.name] * self.scale_factor / self.rows), _MOST_PARTS)
         while True:
             path = self._part(max(parts, 1))
@@ -113,7 +114,7 @@ class TpchTable(TableSource):
         if not target.exists():
             directory.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=directory, prefix="unfinished-") as scratch:
-                # Renamed when whole: a file that is there is complete.
+                # The file is renamed when it is complete, so an existing file is never partial.
                 os.replace(self._generate(Path(scratch), parts), target)
         return target
 
@@ -128,14 +129,14 @@ class TpchTable(TableSource):
         made = sorted(scratch.rglob("*.parquet"))
         if done.returncode or len(made) != 1:
             raise TpchError(
-                f"tpchgen-cli made no table {self.name!r} at scale factor {self.scale_factor} "
-                f"(exit code {done.returncode}): {done.stderr.strip() or 'it said nothing'}"
+                f"tpchgen-cli did not generate table {self.name!r} at scale factor {self.scale_factor} "
+                f"(exit code {done.returncode}): {done.stderr.strip() or 'no error message'}"
             )
         return made[0]
 
 
 def _generator() -> str:
-    """Where the generator is: beside this Python first, as an environment need not be activated."""
+    """Return the path of the generator. Look next to this Python first, as the environment may not be activated."""
     for path in (sysconfig.get_path("scripts"), None):
         if found := shutil.which("tpchgen-cli", path=path):
             return found
@@ -143,7 +144,7 @@ def _generator() -> str:
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
-    """Return ``schema`` without Parquet's ids and with strings for string views, which few readers know."""
+    """Return ``schema`` without Parquet's ids, and with strings instead of string views, which few readers support."""
     return pa.schema([
         pa.field(field.name, pa.string() if pa.types.is_string_view(field.type) else field.type)
         for field in schema

@@ -1,11 +1,12 @@
-"""Weather reports, synthetic: made to the published shape of a data set that cannot be had offline.
- CMESHJOIN and SSIJ (§VI) join cloud reports of ships and land stations (NDP-026B) on their longitude: 6 M
+"""Synthetic weather reports with the published shape of a data set that is not available offline.
+
+CMESHJOIN and SSIJ (§VI) join cloud reports of ships and land stations (NDP-026B) on their longitude: 6 M
 stream tuples of December with 20 M disk tuples of April and August, 128 bytes each, longitude from 0 to 36000
-in hundredths of a degree, many rows of a longitude on both sides. Size, width, key range and months here are
-those of the papers. What the papers do not say is made up: most reports come from a few thousand land
-stations that keep their place, more of them at the longitudes of Europe, East Asia and the Americas; the rest
-come from ships anywhere. So a stream tuple has hundreds to thousands of matches, and the skew is mild.
-Numbers measured on it say nothing about the real reports.
+in hundredths of a degree, with many rows per longitude on both sides. Size, width, key range and months here are
+the papers'. The rest is an assumption: most reports come from a few thousand land stations at fixed places, more
+of them at the longitudes of Europe, East Asia and the Americas. The others come from ships anywhere. A stream
+tuple therefore has hundreds to thousands of matches, and the skew is mild. Measurements on this data do not apply
+to the real reports.
 
 Example
 -------
@@ -38,7 +39,7 @@ _NO_STATION = -1
 _FIXED_BYTES = 8 + 4 + 4 + 8 + 4 + 4
 _YEAR = 1991
 _REPORT_SECONDS = 3 * 3600
-# Where land stations cluster: centre and half width in hundredths of a degree, and how many of ten stations.
+# Clusters of land stations: centre and half width in hundredths of a degree, and tenths of all stations.
 _CLUSTERS = ((2_000, 3_500, 4), (11_500, 3_500, 2), (26_500, 4_000, 2))
 
 
@@ -54,7 +55,7 @@ class WeatherReports(TableSource):
         Months of the reports: (12,) in the stream, (4, 8) on disk. Tables of different months are different
         reports of the same stations.
     row_bytes
-        Bytes of a report; what its values do not need is filler.
+        Bytes per report. Filler is added to the values up to this size.
     stations, land_share
         Number of land stations, and their share of the reports. Fewer stations concentrate the reports on
         fewer longitudes.
@@ -71,7 +72,7 @@ class WeatherReports(TableSource):
     def __post_init__(self) -> None:
         check_batch_rows(self.batch_rows)
         if self.rows < 0 or self.stations < 1:
-            raise ValueError(f"rows must not be negative and stations positive: {self.rows}, {self.stations}")
+            raise ValueError(f"rows must be at least 0 and stations at least 1, not {self.rows} and {self.stations}")
         if not self.months or not all(1 <= month <= 12 for month in self.months):
             raise ValueError(f"months must be some of 1 to 12, not {self.months}")
         if self.row_bytes <= _FIXED_BYTES:
@@ -133,18 +134,18 @@ class WeatherReports(TableSource):
         return pa.record_batch([pa.array(column) for column in columns], schema=self.schema)
 
     def _seed(self, purpose: str) -> np.uint64:
-        # The months are part of it: the stream and the relation must not hold the same reports.
+        # The seed includes the months: the stream and the relation must not have the same reports.
         return sequence_seed(self.seed, "weather", purpose, *self.months)
 
     def _station_places(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Longitude and latitude of every station, the same whatever the months."""
+        """Return longitude and latitude of every station. They do not depend on the months."""
 
         def draw(purpose: str, below: int) -> NDArray[np.int64]:
             return integers(sequence_seed(self.seed, "weather station", purpose), 0, self.stations, below=below)
 
         longitude = draw("anywhere", LONGITUDES)
         choice = draw("cluster", 10)
-        # Two draws added make a peak in the middle.
+        # The sum of two draws has a peak in the middle.
         offset = (draw("east", 10_001) + draw("west", 10_001) - 10_000) / 10_000
         taken = 0
         for centre, half_width, tenths in _CLUSTERS:
@@ -155,7 +156,7 @@ class WeatherReports(TableSource):
         return longitude, draw("latitude", _LATITUDES)
 
     def _observed(self, month: NDArray[np.int64], part: NDArray[np.float64]) -> NDArray[np.datetime64]:
-        """Every third hour of the month; ``part`` says how far into it."""
+        """Return observation times, every third hour of the month. ``part`` is the elapsed share of the month."""
         first = np.array([f"{_YEAR}-{number:02d}" for number in self.months], dtype="datetime64[M]")
         begins = first.astype("datetime64[s]").astype(np.int64)
         reports = ((first + 1).astype("datetime64[s]").astype(np.int64) - begins) // _REPORT_SECONDS

@@ -1,6 +1,7 @@
 """Workloads: a stream, the master table it is joined with, and the columns to join them on.
- A `Workload` is data. The functions here describe those of the papers, at the papers' sizes unless told
-otherwise; nothing is made before batches are asked for.
+
+A `Workload` is data. The functions here describe the papers' workloads, by default at the papers' sizes. No rows
+are generated before batches are requested.
 
 Example
 -------
@@ -32,14 +33,14 @@ _CONSTANT = ConstantArrivals(rate=10_000.0)
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What to join with what.
+    """A stream and the master table to join it with.
 
     Parameters
     ----------
     stream_key, master_key
-        The columns to join on; both of one type.
+        The columns to join on, both of the same type.
     arrivals
-        When stream tuples arrive, for simulations and for pacing.
+        Arrival times of stream tuples, for simulations and for pacing.
     """
 
     name: str
@@ -60,7 +61,7 @@ def zipf(
     arrivals: Arrivals = _CONSTANT,
     seed: int = 0,
 ) -> Workload:
-    """Unique keys in R, Zipf in S: the workload of all five papers; ``exponent`` 0 is uniform."""
+    """Return the workload of all five papers: unique keys in R, a Zipf stream. ``exponent`` 0 is uniform."""
     return _minimal("zipf", ZipfKeys(master_rows, exponent, shape, seed), 1, stream_rows, row_bytes, arrivals, seed)
 
 
@@ -74,7 +75,7 @@ def one_to_many(
     arrivals: Arrivals = _CONSTANT,
     seed: int = 0,
 ) -> Workload:
-    """Every key ``rows_per_key`` times in R, which keeps its size (SSIJ §VI-A, "1:K joins", Fig. 7).
+    """Return a workload with ``rows_per_key`` rows per key in an R of the same size (SSIJ §VI-A, "1:K joins", Fig. 7).
 
     >>> one_to_many(400).master.key_count
     200000
@@ -93,7 +94,7 @@ def locality(
     arrivals: Arrivals = _CONSTANT,
     seed: int = 0,
 ) -> Workload:
-    """Temporal locality (SSIJ §VI): the stream crosses R once, part after part.
+    """Return a workload with temporal locality (SSIJ §VI): the stream passes over R once, part by part.
 
     >>> locality().stream.keys.interval_rows
     2000000
@@ -103,7 +104,7 @@ def locality(
 
 
 def tpch_orders(directory: str | Path, scale_factor: float = 100.0, stream_rows: int | None = None) -> Workload:
-    """Orders as the stream, Customer as R (CMESHJOIN): keys without skew, a third of R never asked for."""
+    """Orders as the stream, Customer as R (CMESHJOIN): keys without skew, and a third of R never requested."""
     return Workload(
         "tpch-orders",
         TpchTable("orders", scale_factor, directory, stream_rows),
@@ -125,7 +126,7 @@ def tpch_lineitem(directory: str | Path, scale_factor: float = 100.0, stream_row
 
 
 def weather(stream_rows: int = 6_000_000, master_rows: int = 20_000_000, *, seed: int = 0) -> Workload:
-    """Cloud reports by longitude, many to many; synthetic, see `semistream_lab.workloads.weather`."""
+    """Synthetic cloud reports, joined by longitude, many to many; see `semistream_lab.workloads.weather`."""
     return Workload(
         "weather",
         WeatherReports(stream_rows, months=(12,), seed=seed),

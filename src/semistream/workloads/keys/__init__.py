@@ -1,1 +1,1 @@
-"""Which key each stream tuple carries: laws, permutations and moving hot sets, all by position."""
+"""Keys of stream tuples by position: uniform and Zipf distributions, permutations and key spaces."""

@@ -1,8 +1,10 @@
-"""Random numbers by position: the value at a position of a seeded sequence, whatever was drawn before it.
- Every generator of this package is a pure function of a seed and a position. A stream cut into batches of
-seven rows or of a million, or started in its middle, therefore holds the same rows, and no generator has a
-state to save.
- A word is the position, spaced by the golden ratio and scrambled (SplitMix64: Steele, Lea and Flood, "Fast
+"""Random numbers by position: the value at a position of a seeded sequence does not depend on earlier draws.
+
+Every generator of this package is a pure function of a seed and a position. A stream therefore has the same rows
+whether it is split into batches of seven rows or of a million, or started in the middle. No generator has state to
+save.
+
+A word is the position, spaced by the golden ratio and scrambled (SplitMix64: Steele, Lea and Flood, "Fast
 splittable pseudorandom number generators", OOPSLA 2014). Sequences for different purposes get seeds of their
 own from `sequence_seed`, so that a row's key says nothing about, say, its quantity.
 

@@ -1,7 +1,8 @@
-"""Which key each stream tuple carries: uniform and Zipf keys, and what every kind of keys has in common.
- A `KeySource` is a description, small and picklable, that gives the keys at any positions of an endless
-stream: integers in ``[0, size)``, to be turned into a table's own key values by `KeySpace`. The keys at a
-position depend on the description alone, never on how the stream is cut into calls.
+"""Keys of stream tuples: uniform and Zipf keys, and the interface of all key sources.
+
+A `KeySource` is a small, picklable description that gives the keys at any positions of an endless stream. Keys are
+integers in ``[0, size)``; `KeySpace` converts them to the key values of a table. The key at a position depends only on
+the description, never on how the stream is split into calls.
 
 Example
 -------
@@ -29,7 +30,7 @@ from semistream.workloads.keys.zipf import ZipfLaw
 __all__ = ["KeySource", "Shape", "UniformKeys", "ZipfKeys", "check_shape"]
 
 Shape = Literal["noperm", "random"]
-"""Where the frequent keys lie: ``noperm``, first in key order; ``random``, anywhere."""
+"""Position of the frequent keys: ``noperm``, first in key order; ``random``, anywhere."""
 
 
 def check_shape(shape: str) -> None:
@@ -56,7 +57,7 @@ class KeySource(ABC):
 
 @dataclass(frozen=True, slots=True)
 class UniformKeys(KeySource):
-    """Every key equally likely: no skew for a cache to use, the joins' hardest stream.
+    """All keys are equally likely. A cache cannot use any skew, so this is the hardest stream for the joins.
 
     >>> UniformKeys(size=10, seed=1).keys(0, 100_000).mean().round(1)
     np.float64(4.5)
@@ -81,13 +82,13 @@ class ZipfKeys(KeySource):
     size
         Number of distinct keys.
     exponent
-        Skew: 0 uniform, 1 the papers' usual stream, above 1 steeper still.
+        Skew: 0 is uniform, 1 is the papers' usual stream, above 1 is steeper.
     shape
         ``noperm``: the most frequent key is 0, the next 1, and so on. In an R sorted by key the hot tuples
         then share few pages, which favours joins that cache pages. ``random``: a seeded permutation spreads
         them over all pages.
     seed
-        Two sources of one seed and different shapes draw the same ranks.
+        Two sources with the same seed and different shapes draw the same ranks.
     """
 
     size: int
@@ -101,7 +102,7 @@ class ZipfKeys(KeySource):
 
     @property
     def law(self) -> ZipfLaw:
-        """The law of the ranks: their probabilities, and the share that the first so many take."""
+        """The law of the ranks: their probabilities, and the share of the most frequent ones."""
         return ZipfLaw(self.size, self.exponent)
 
     def hottest(self, count: int) -> NDArray[np.int64]:
@@ -118,5 +119,5 @@ class ZipfKeys(KeySource):
         return self.place(ranks)
 
     def place(self, order: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the keys of these ranks, the most frequent being rank 0."""
+        """Return the keys of these ranks. Rank 0 is the most frequent."""
         return order if self.shape == "noperm" else Permutation(self.size, self.seed).apply(order)

@@ -1,6 +1,7 @@
-"""The key values of a master table, and key values near them that it does not have.
- Generators number keys from 0; a real table's keys start somewhere and have gaps. A key in a gap falls into
-the range of a page without being on it, which is how a stream tuple that matches nothing looks to a join.
+"""The key values of a master table, and nearby key values that are absent from it.
+
+Generators number keys from 0. The keys of a real table start anywhere and have gaps. A key in a gap is in the range
+of a page without being on it. This is how a join sees a stream tuple without a match.
 
 Example
 -------
@@ -28,9 +29,8 @@ class KeySpace:
     Parameters
     ----------
     stride
-        1 is a table without gaps: its absent keys lie below the first and beyond the last, where an index may
-        rule them out at once. From 2 on they lie between the present ones, and a page must be read to miss
-        them.
+        1 is a table without gaps: its absent keys are below the first and beyond the last key, where an index can rule
+        them out. From 2 upwards they are between the present keys, and a page must be read to detect the miss.
     """
 
     size: int

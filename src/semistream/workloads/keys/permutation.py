@@ -1,5 +1,6 @@
 """A seeded random-looking permutation of [0, n) that is computed, not stored.
- A Feistel network over a grid. A number is written as row and column of a grid of about √n × √n cells, just
+
+A Feistel network over a grid. A number is written as row and column of a grid of about √n × √n cells, just
 large enough for n; each round moves the column by a random amount that depends on the row, or the row by one
 that depends on the column. Each round can be undone, so the whole is a bijection of the grid whatever the
 random amounts are. The few cells beyond n are skipped by going round again ("cycle walking": J. Black and P.
@@ -28,9 +29,9 @@ from semistream.workloads.keys.draws import sequence_seed
 __all__ = ["MAX_SIZE", "Permutation"]
 
 MAX_SIZE = 2**62
-"""A row or a column of the grid must fit 32 bits."""
+"""Maximum size: a row or a column of the grid must fit into 32 bits."""
 
-# The fewest that hide everything if each round moves at random (Luby and Rackoff, SIAM J. Comput. 1988).
+# The fewest rounds that look random if each round moves at random (Luby and Rackoff, SIAM J. Comput. 1988).
 _ROUNDS = 4
 _FIRST_FACTOR = np.uint64(0x9FB21C651E98DF25)
 _SECOND_FACTOR = np.uint64(0xD6E8FEB86659FD93)
@@ -75,7 +76,7 @@ def _invert(size: np.uint64, rows: np.uint64, columns: np.uint64, round_keys: ND
             row = value // columns
             column = value - row * columns
             for turn in range(round_keys.size - 2, -1, -2):
-                # Adding what is missing to a full turn is subtracting, without going below zero.
+                # Subtract without going below zero: add the rest up to a full cycle.
                 row += rows - _step(column, round_keys[turn + 1], rows)
                 if row >= rows:
                     row -= rows
@@ -100,13 +101,13 @@ class Permutation:
             raise ValueError(f"size of a permutation must be from 1 to {MAX_SIZE}, not {self.size}")
 
     def apply(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return where each of ``values`` is moved to; they must lie in [0, size)."""
+        """Return the image of each of ``values``, which must be in [0, size)."""
         moved = self._checked_copy(values)
         _apply(*self._network(), moved)
         return moved
 
     def invert(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return what is moved to each of ``values``: the inverse of `apply`."""
+        """Return the preimage of each of ``values``: the inverse of `apply`."""
         moved = self._checked_copy(values)
         _invert(*self._network(), moved)
         return moved

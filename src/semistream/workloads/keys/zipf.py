@@ -1,13 +1,15 @@
 """Zipf's law over ranks 1 … n, for any exponent from 0 (uniform) upwards, exact and without a table.
 
 Rank ``k`` has probability ``k^-s / H(n, s)``, where ``H(n, s) = Σ_{k=1..n} k^-s``.
- **Drawing.** Rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates from
+
+**Drawing.** Rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates from
 monotone discrete distributions", ACM TOMACS 6(3), 1996). Draw a point under the curve ``x^-s`` by inverting
 its area, and round ``x`` to the nearest rank ``k``. The curve is convex, so the area over ``[k-½, k+½]`` is a
 little more than ``k^-s``; points in that excess are rejected, and what is left of each rank is its
 probability exactly. Rank 1 is cut to size, so nothing is rejected there. At exponent 1 fewer than 1 % of all
 points are. The cost is the same for ten ranks and for 10⁹.
- The area is ``ln x`` at ``s = 1``. Elsewhere it is ``x^(1-s) / (1-s)``, which for ``s > 1`` measures area
+
+The area is ``ln x`` at ``s = 1``. Elsewhere it is ``x^(1-s) / (1-s)``, which for ``s > 1`` measures area
 *from the far end*, so that floating point resolves the rare ranks and not only the frequent ones; close to 1
 that form loses its digits to cancellation, and ``expm1((1-s) ln x) / (1-s)`` stands in.
 
@@ -37,7 +39,7 @@ from semistream.workloads.keys.draws import draw_word, integers, scramble, word_
 __all__ = ["MAX_RANKS", "ZipfLaw", "harmonic"]
 
 MAX_RANKS = 2**40
-"""Beyond this many ranks, a double no longer tells the borders of neighbouring ranks apart well."""
+"""Maximum number of ranks. Beyond it, a double does not separate the borders of neighbouring ranks well."""
 
 _NEAR_ONE = 1e-3
 _RETRY = np.uint64(0xD1B54A32D192ED03)
@@ -54,7 +56,7 @@ def harmonic(count: int, exponent: float) -> float:
     (2.928968, 5.0)
     """
     terms = np.arange(1, min(count, _EXACT_TERMS) + 1, dtype=np.float64) ** -exponent
-    head = float(terms[::-1].sum())  # smallest first, to lose nothing
+    head = float(terms[::-1].sum())  # smallest first, for precision
     if count <= _EXACT_TERMS:
         return head
     a, b, s = float(_EXACT_TERMS), float(count), exponent
@@ -90,7 +92,7 @@ def _area_inverse(area: float, exponent: float) -> float:
 
 @kernel
 def _surely_kept(exponent: float) -> float:
-    """How far left of its rank a point may lie and still be kept, whatever the rank.
+    """Return how far left of its rank a point may be and still be kept, for any rank.
 
     For rank k that is ``k - x`` with ``x`` where the excess ends, and it grows with k; so rank 2 decides.
     """
@@ -129,8 +131,8 @@ class ZipfLaw:
     size
         Number of ranks, at most 2⁴⁰.
     exponent
-        0 is uniform; 1 is the papers' "skew 1", where the most frequent fifth of 2000 ranks takes 80 %, of
-        a million ranks 89 %; above 1 the tail fades quickly. Any value costs about the same.
+        0 is uniform. 1 is the papers' "skew 1": the most frequent fifth of 2000 ranks gets 80 % of the draws, of a
+        million ranks 89 %. Above 1 the tail falls quickly. All values cost about the same.
     """
 
     size: int
@@ -156,7 +158,7 @@ class ZipfLaw:
         return weights / harmonic(self.size, self.exponent)
 
     def share(self, top: int) -> float:
-        """Return what share of all draws the ``top`` most frequent ranks take: ``H(top, s) / H(size, s)``.
+        """Return the share of all draws that the ``top`` most frequent ranks get: ``H(top, s) / H(size, s)``.
 
         >>> round(ZipfLaw(2000, 1.0).share(400), 2)
         0.8
