@@ -185,7 +185,7 @@ def test_keys_of_several_columns_in_csv_are_as_the_relation_has_them(place: Path
         (
             "string",
             pa.int64(),
-            "is cast to string, and the key 'id' of stores is int64 now; remove the cast, and join on",
+            "is cast to string, but the key 'id' of stores is now int64; remove the cast, and join on",
         ),
         ("int", pa.int64(), 'is int64 now; write code_as_bigint = "try_cast(code as bigint)" in its place'),
         ("decimal(9,2)", pa.decimal128(12, 2), r'is decimal128(12, 2) now; write code_as_decimal_12_2 = "try_cast('),

@@ -64,7 +64,7 @@ path = "{tmp_path}/sales_out"
 
 def test_texts_stand_in_quotes() -> None:
     for wrong in ("memory = 64MB", "name = sales", "checkpoint = out/check", "memory = 5%"):
-        with pytest.raises(PipelineError, match=r'line 1: not TOML: .*; texts stand in quotes, such as "64MB"'):
+        with pytest.raises(PipelineError, match=r'line 1: not TOML: .*; put texts in quotes, such as "64MB"'):
             read(f"{wrong}\n{RIGHT}")
     with pytest.raises(PipelineError, match="not TOML") as caught:
         read('name = "sales\n')
@@ -128,7 +128,7 @@ missing_keys = "no"
         25: "unknown algorithm 'inlk'",
         28: "x must be text, not a whole number",
         30: "[sink] needs table",
-        32: "url has a password in it",
+        32: "url contains a password",
         33: "[sink] has no 'tabel'; did you mean 'table'?",
         36: "port must be at most 65535, not 99999",
         37: "missing_keys must be true or false, not text",
@@ -279,7 +279,7 @@ def test_malformed_rows() -> None:
 
     assert told("") == ("fail", {})
     assert told('options = { MODE = "DropMalformed" }') == ("drop", {})
-    assert "say the same" in told('on_malformed = "null"\noptions = { mode = "FAILFAST" }')[1][8]
+    assert "mean the same" in told('on_malformed = "null"\noptions = { mode = "FAILFAST" }')[1][8]
     assert "did you mean 'drop'" in told('on_malformed = "dropp"')[1][7]
     assert "a table [dead_letters]" in told('on_malformed = "dead_letter"')[1][3]
 
@@ -298,7 +298,7 @@ def test_password_comes_from_the_environment_and_is_not_shown() -> None:
 def test_url_of_another_kind_than_the_format() -> None:
     sink = 'format = "mariadb"\nurl = "postgresql://etl@db/x"\ntable = "facts"\n'
     _, problems = read(RIGHT.replace('format = "console"\n', sink))
-    assert problems == {8: "url is of postgresql, and format is mariadb"}
+    assert problems == {8: "url is for postgresql, but format is mariadb"}
 
 
 NAMES = st.sampled_from(["a", "b", '"c d"', "e"])

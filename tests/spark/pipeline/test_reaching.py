@@ -80,7 +80,7 @@ table = "facts"
     assert sorted(found) == [6, 9]
     assert "no broker answers" in found[6]
     assert "Connection refused" in found[6]
-    assert "nowhere is no HOST:PORT" in found[6]
+    assert "nowhere is not HOST:PORT" in found[6]
     assert "cannot connect to" in found[9]
     (tmp_path / "p.toml").write_text(text)
     with pytest.raises(PipelineError, match="2 problems"):

@@ -87,7 +87,7 @@ def test_delta_takes_values_of_any_length(tmp_path: Path) -> None:
 def test_parquet_refuses_what_the_file_system_cannot_name(tmp_path: Path) -> None:
     sink = ParquetSink(tmp_path / "facts", partition_by=["p"])
     with pytest.raises(
-        SinkError, match=r"has '日+…' \(85 characters\) in column 'p'.* 257 bytes and the file system allows 255\. Part"
+        SinkError, match=r"has '日+…' \(85 characters\) in partition column 'p'.* 257 bytes, but the file system allows 255\. Part"
     ):
         sink.write(table(["short", "日" * 85]), "q", 0)
     assert not [path for path in (tmp_path / "facts").rglob("*") if path.is_file()]
@@ -99,7 +99,7 @@ def test_parquet_refuses_paths_that_are_too_long_together(tmp_path: Path) -> Non
     names = [f"q{number}" for number in range(20)]
     rows = pa.table({"n": [1]} | {name: ["y" * 240] for name in names})
     sink = ParquetSink(tmp_path / "facts", partition_by=names)
-    with pytest.raises(SinkError, match=r"would have 48\d\d bytes together and the file system allows 3\d\d\d below"):
+    with pytest.raises(SinkError, match=r"would have 48\d\d bytes together, but the file system allows 3\d\d\d below"):
         sink.write(rows, "q", 0)
     assert ParquetSink(tmp_path / "facts", partition_by=names[:10]).write(rows, "q", 0)
 

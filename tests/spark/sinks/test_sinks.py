@@ -131,7 +131,7 @@ def test_password_is_in_no_text(server: Server, table_name: str) -> None:
 
 
 def test_what_a_sink_can_never_take_is_said_before(server: Server) -> None:
-    with pytest.raises(SinkError, match="no column 'sale' to be the key; there are id"):
+    with pytest.raises(SinkError, match="no column 'sale' for the key; there are id"):
         DatabaseSink(server.url, "facts", key="sale", password=server.password).check(batch().schema)
     nested = pa.schema({"id": pa.int64(), "m": pa.map_(pa.string(), pa.int64())})
     with pytest.raises(DatabaseError, match="column 'm' is map"):
@@ -161,7 +161,7 @@ def test_rows_keep_the_values_that_they_are_partitioned_by(make: Any, tmp_path: 
             found = DeltaTable(tmp_path / str(number)).to_pyarrow_table().sort_by("n")
             assert found["k"].to_pylist() == texts
             continue
-        with pytest.raises(SinkError, match=r"in column 'k', which is partitioned by.*or another text"):
+        with pytest.raises(SinkError, match=r"in partition column 'k'.*or another text"):
             sink.write(rows, "q", 0)
         assert not sink.holds("q", 0)
     numbers = pa.table({"k": [0.0, -0.0, float("nan"), float("nan"), None], "n": range(5)})

@@ -1,7 +1,7 @@
-"""A plan made into a streaming DataFrame, and what only Spark can tell is wrong with it.
+"""Turns a plan into a streaming DataFrame, and finds the errors that only Spark can detect.
 
-No step runs anything: Spark analyses expressions and columns, the join checks keys and memory. A step that is wrong is
-noted and left out, and the next ones are checked all the same; of those, only what cannot be a consequence is noted.
+Nothing is run: Spark analyses expressions and columns, and the join checks keys and memory. A step with an error is
+recorded and left out. Later steps are still checked, but only errors that cannot be a consequence are recorded.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ __all__ = ["as_messages", "assemble", "make_sink"]
 
 _CAST = re.compile(r"cast (?:it|the stream's column) first: (.*cast\((.+?) as (.+?)\).*) in SQL, or .*")
 _COPY = "__entering_"
-"""Columns that are kept as they entered the joins, for dead letters."""
+"""Prefix of columns that keep the values before the joins, for dead letters."""
 
 
 def assemble(spark: SparkSession, plan: PipelinePlan, document: Document) -> DataFrame | None:
-    """Return the rows that go to the sink; None if anything is wrong, which ``document.problems`` then tell."""
+    """Return the rows for the sink; None if there are errors, which are then in ``document.problems``."""
     return _Assembly(spark, document).rows(plan)
 
 
 def make_sink(plan: SinkPlan, *, once: bool = False) -> BatchSink[Any] | None:
-    """Return the sink, or None for those that are Spark's own; with ``once`` also Parquet's is ours."""
+    """Return our sink, or None if Spark's own sink is used. With ``once``, Parquet files use our sink too."""
     if plan.format == "parquet" and once:
         assert plan.path is not None
         return ParquetSink(plan.path, partition_by=plan.partition_by)
@@ -72,7 +72,7 @@ def make_sink(plan: SinkPlan, *, once: bool = False) -> BatchSink[Any] | None:
 
 
 def as_messages(rows: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Return Kafka messages: a row as JSON, and as its key the text of a column, or the JSON of several."""
+    """Return Kafka messages: the value is a row as JSON; the key is the text of a column, or the JSON of several."""
     value = F.to_json(F.struct(*(quoted(name) for name in rows.columns)), {"ignoreNullFields": "false"})
     if not key:
         return rows.select(value.alias("value"))
@@ -86,7 +86,7 @@ class _Assembly:
         self.spark = spark
         self.document = document
         self.whole = True
-        """Whether all steps so far are in: if not, a column that is missing may only be a consequence."""
+        """Whether all steps so far succeeded. If not, a missing column may be a consequence of an earlier error."""
 
     def rows(self, plan: PipelinePlan) -> DataFrame | None:
         frame = None if plan.source is None else self._source(plan.source)
@@ -103,7 +103,7 @@ class _Assembly:
             frame = self._deduplicated(frame, plan.deduplicate)
         elif "deduplicate" in self.document.root:
             self.whole = False
-        # A join that could not even be read is noted, and missing here.
+        # A join that could not be read was recorded before, and is missing here.
         self.whole = self.whole and len(plan.joins) == len(self.document.root.sections("join"))
         entering = [name.removeprefix(_COPY) for name in frame.columns]
         if plan.has_dead_letters:
@@ -120,7 +120,7 @@ class _Assembly:
         return None if self.document.problems else frame
 
     def _try(self, place: Place, step: Callable[[], DataFrame], frame: DataFrame) -> DataFrame:
-        """Return what a step makes of ``frame``; if it cannot, note why and return ``frame``."""
+        """Return the result of a step on ``frame``; if the step fails, record why and return ``frame``."""
         try:
             return step()
         except (PySparkException, SemistreamError) as error:
@@ -143,7 +143,7 @@ class _Assembly:
         return frame
 
     def _filtered(self, frame: DataFrame, condition: str | None, place: Place) -> DataFrame:
-        """Return the rows that meet a condition, and all dead letters: they go to a sink of their own."""
+        """Return the rows that meet a condition, and all dead letters, because they have their own sink."""
         if condition is None:
             return frame
 
@@ -153,11 +153,11 @@ class _Assembly:
 
         whole = self.whole
         filtered = self._try(place, step, frame)
-        self.whole = whole  # all columns are there, whatever the condition
+        self.whole = whole  # a wrong condition removes no columns
         return filtered
 
     def _parse_only(self, derive: Mapping[str, str], place: Place) -> None:
-        """Note expressions that are no SQL, whatever the columns are."""
+        """Record expressions that are not valid SQL, independent of the columns."""
         for name, text in derive.items():
             try:
                 F.expr(text)
@@ -175,12 +175,12 @@ class _Assembly:
         if missing or marked is frame:
             self.whole = False
             return frame
-        # Malformed rows have NULLs in these columns, and are still not one row.
+        # Malformed rows have NULLs in these columns, but are not duplicates of each other.
         columns = [*plan.columns, *(name for name in frame.columns if name.startswith(_COPY))]
         return self._try((*plan.place, "columns"), lambda: marked.dropDuplicatesWithinWatermark(columns), frame)
 
     def _with_copies(self, frame: DataFrame, plan: PipelinePlan) -> DataFrame:
-        """Return the stream with copies of what later steps replace: a dead letter is the row that came in."""
+        """Return the stream with copies of columns that later steps replace; a dead letter is the original row."""
         replaced = {step.on[0] for step in plan.joins if step.surrogate} | set(plan.derive)
         names = [name for name in frame.columns if name in replaced]
         return frame.select("*", *(quoted(name).alias(_COPY + name) for name in names))
@@ -204,7 +204,7 @@ class _Assembly:
         return self._try(plan.place, step, frame)
 
     def _joined(self, frame: DataFrame, plan: JoinPlan, pipeline: PipelinePlan) -> DataFrame:
-        # What the file leaves open is the join's own default.
+        # Settings that the file leaves out have the join's defaults.
         given = {"memory": plan.memory, "algorithm": plan.algorithm, "local": plan.local}
         settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         pins = None if pipeline.checkpoint is None else pipeline.checkpoint / PINS
@@ -236,7 +236,7 @@ class _Assembly:
             return frame
 
     def _fitting(self, frame: DataFrame, plan: SinkPlan, entering: Sequence[str] | None) -> DataFrame:
-        """Return what the sink takes; with the columns that entered the joins, dead letters beside it."""
+        """Return the columns for the sink and, if the columns before the joins are given, also dead letters."""
         columns = [name for name in frame.columns if name != MISSING_IN and not name.startswith(_COPY)]
         if entering is None:
             columns = frame.columns
@@ -264,7 +264,7 @@ class _Assembly:
             if plan.format == "relation" and plan.path is not None:
                 write_changes(
                     chosen, plan.path, op=plan.options["op"], order=plan.options.get("order")
-                )  # says what is wrong; nothing is started
+                )  # raises if something is wrong; nothing is started
             if entering is None:
                 return chosen
             copies = {name: _COPY + name if _COPY + name in frame.columns else name for name in entering}
@@ -275,7 +275,7 @@ class _Assembly:
 
 
 def _checked(frame: DataFrame) -> DataFrame:
-    """Return ``frame`` after Spark has analysed it: on Connect that waits for the first question."""
+    """Return ``frame`` after Spark has analysed it; Spark Connect delays that until the schema is requested."""
     frame.schema  # noqa: B018
     return frame
 
@@ -308,7 +308,7 @@ def _wrong_join_key(error: Exception) -> str:
 
 
 def _may_follow(error: Exception) -> bool:
-    """Return whether an error may only be there because an earlier step is not: a column that is missing."""
+    """Return whether an error may be the consequence of a step that was left out: a missing column."""
     if isinstance(error, ParseException):
         return False
     if isinstance(error, AnalysisException):
@@ -317,13 +317,13 @@ def _may_follow(error: Exception) -> bool:
 
 
 def _as_derived(remedy: re.Match[str]) -> str:
-    """Return how a pipeline file casts a key: under a name of its own, as the facts shall have what came."""
+    """Return how a pipeline file casts a key: to a new column, so that the facts keep the original value."""
     name = derived_name(remedy[2], remedy[3])
     return f'cast it before the join: {name} = "{remedy[1]}" under [source.derive], and on = "{name}"'
 
 
 def explained(error: Exception) -> str:
-    """Return an error of Spark's without its class and query context; one of ours in the words of a pipeline file."""
+    """Return Spark's error without class and query context, or our error in the terms of a pipeline file."""
     if not isinstance(error, PySparkException):
         return _CAST.sub(_as_derived, str(error))
     text = re.split(r"\n|SQLSTATE", str(error).strip())[0].strip().rstrip(".;")

@@ -1,8 +1,9 @@
-"""Which pipeline a checkpoint is of, and which checkpoint a directory of Spark's file sink.
+"""Which pipeline a checkpoint belongs to, and which checkpoint a directory of Spark's file sink belongs to.
 
-Spark asks neither. With the checkpoint of another pipeline it takes the rows for read, and ends well with none. With a
-new checkpoint and an old sink it reads all rows, and the sink, whose log has batches of these numbers, drops them. So a
-checkpoint gets a note of the pipeline that it is used by, and the sink one of the checkpoint.
+Spark checks neither. With the checkpoint of another pipeline, Spark assumes that all rows were read, and ends
+successfully without any. With a new checkpoint and an old sink, Spark reads all rows, and the sink drops them because
+its log already has batches of these numbers. So we record the pipeline in the checkpoint, and the checkpoint in the
+sink.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from semistream.spark.pipeline.plan import PipelinePlan, SinkPlan, SourcePlan
 __all__ = ["PINS", "bind", "check_binding"]
 
 PINS = "_semistream/pins"
-"""Below a checkpoint: pins of relations whose directory cannot be written."""
+"""Directory below a checkpoint for the pins of relations whose own directory cannot be written."""
 
 _NOTE = "_semistream/pipeline.json"
 _OWNER = "_semistream_checkpoint.json"
@@ -29,9 +30,9 @@ _SPARK_LOG = "_spark_metadata"
 
 
 def check_binding(plan: PipelinePlan, document: Document, *, adopt: bool = False) -> None:
-    """Note what is wrong with the checkpoint and the sink, if they belong to others.
+    """Record an error if the checkpoint or the sink belongs to another pipeline.
 
-    With ``adopt`` a checkpoint of another pipeline is taken over; a sink is not, as rows would be lost.
+    With ``adopt`` a checkpoint of another pipeline is accepted. A sink is not, because rows would be lost.
     """
     if plan.checkpoint is None:
         return
@@ -48,7 +49,7 @@ def check_binding(plan: PipelinePlan, document: Document, *, adopt: bool = False
 
 
 def bind(plan: PipelinePlan) -> None:
-    """Note in the checkpoint, and in Spark's own file sink, that they are this pipeline's."""
+    """Record in the checkpoint, and in Spark's own file sink, that they belong to this pipeline."""
     assert plan.checkpoint is not None
     file = plan.checkpoint / _NOTE
     note = _read(file) or {}
@@ -61,11 +62,11 @@ def bind(plan: PipelinePlan) -> None:
 
 
 def _foreign(plan: PipelinePlan, note: dict[str, Any] | None) -> str | None:
-    """Return why a checkpoint that was used is not this pipeline's, if it is not."""
+    """Return why a used checkpoint does not belong to this pipeline; None if it does."""
     if note is None:
         return (
-            f"{plan.checkpoint} was used before, and not by a pipeline file: rows that it has as read would never come "
-            "here. Give a new directory; or, if it is this pipeline's all the same, run it once with --adopt"
+            f"{plan.checkpoint} was used before, and not by a pipeline file: rows that it marks as read would never "
+            "arrive. Give a new directory; or, if it does belong to this pipeline, run it once with --adopt"
         )
     before, now = note["pipeline"], _identity(plan)
     changed = [
@@ -74,14 +75,14 @@ def _foreign(plan: PipelinePlan, note: dict[str, Any] | None) -> str | None:
     if not changed:
         return None
     return (
-        f"{plan.checkpoint} is the checkpoint of another pipeline: {'; '.join(changed)}. What that one has read would "
-        "never come here. Give a new directory; or, if this is the same pipeline and shall go on from there, run it "
-        "once with --adopt"
+        f"{plan.checkpoint} is the checkpoint of another pipeline: {'; '.join(changed)}. Rows that it has read would "
+        "never arrive here. Give a new directory; or, if this is the same pipeline and must continue from there, run "
+        "it once with --adopt"
     )
 
 
 def _sink_problem(checkpoint: Path, sink: SinkPlan, last: int | None, note: dict[str, Any] | None) -> str | None:
-    """Return why Spark would pass over rows for this sink, if it would."""
+    """Return why Spark would skip rows for this sink; None if it would not."""
     assert sink.path is not None
     if is_address(sink.path):
         return None
@@ -90,7 +91,7 @@ def _sink_problem(checkpoint: Path, sink: SinkPlan, last: int | None, note: dict
     if written is None:
         if (folder / "_semistream").is_dir():
             return (
-                f"{folder} was written by a pipeline with dead letters, and Spark's own sink, as this one has it, "
+                f"{folder} was written by a pipeline with dead letters. This pipeline uses Spark's own sink, which "
                 "would hide those files from Spark; give another path"
             )
         return None
@@ -101,13 +102,13 @@ def _sink_problem(checkpoint: Path, sink: SinkPlan, last: int | None, note: dict
         return (
             f"{folder} has micro-batches up to {written} from another checkpoint than {checkpoint}, and Spark would "
             f"drop rows of batches with the same numbers. Give the checkpoint that it was written with{theirs}, or "
-            "another path; to begin anew, remove this directory and the checkpoint"
+            "another path; to start over, remove this directory and the checkpoint"
         )
     return None
 
 
 def _identity(plan: PipelinePlan) -> dict[str, Any]:
-    """Return what makes it this pipeline: where rows come from, what they are joined with, where they go."""
+    """Return the identity of a pipeline: its source, its relations, and its sinks."""
     return {
         "source": _source(plan.source),
         "relations": [str(join.relation) for join in plan.joins],
@@ -140,7 +141,7 @@ def _said(value: Any) -> str:
 
 
 def _last(log: Path) -> int | None:
-    """Return the last batch in one of Spark's logs; every tenth file or so of a sink's is compacted."""
+    """Return the last batch in one of Spark's logs. About every tenth file of a sink's log is a compacted one."""
     names = (file.name.removesuffix(".compact") for file in log.glob("[0-9]*"))
     return max((int(name) for name in names if name.isdecimal()), default=None)
 

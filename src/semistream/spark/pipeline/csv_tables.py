@@ -1,8 +1,8 @@
-"""CSV files in Spark, by the rules that hold without it (`semistream.cli.relations.csv_files`): one file, one table.
+"""CSV files in Spark, read by the same rules as without Spark (`semistream.cli.relations.csv_files`).
 
-Spark's own defaults differ in much: a quoted empty field is NULL, a doubled quote is not one quote, a value ends with
-its line, ``2024`` is a date, the seventh digit of a second is cut off, columns go by position whatever the header says,
-and a row that does not fit becomes NULLs.
+Spark's defaults differ in many ways: a quoted empty field is NULL, a doubled quote is not one quote, a value ends at
+the end of its line, ``2024`` is a date, the seventh digit of a second is truncated, columns are matched by position
+instead of by the header, and a row that does not fit becomes NULLs.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ TIMES = {
     "timestampNTZFormat": "yyyy-MM-dd[[ ]['T']HH:mm[:ss[.SSSSSS]]]",
     "dateFormat": "yyyy-MM-dd",
 }
-"""Options of CSV and JSON under which what is no such text is malformed, where Spark would cut it or guess."""
+"""Options for CSV and JSON: a text that does not fit its type is malformed, where Spark would truncate or guess."""
 
 _NO_TEXT = "\x00"
 CSV = {
     "escape": '"',
     "multiLine": "true",
-    "enforceSchema": "false",  # not positions: Spark compares names with the header of each file
-    "nullValue": _NO_TEXT,  # any that is not empty lets Spark tell an empty field from a quoted one
+    "enforceSchema": "false",  # Spark compares names, not positions, with the header of each file
+    "nullValue": _NO_TEXT,  # any text that is not empty lets Spark distinguish an empty field from a quoted empty one
     **TIMES,
 }
-"""Options of CSV."""
+"""Options for CSV."""
 
 _MALFORMED = "__malformed"
 _SHOWN = 200
 
 
 class CsvError(SemistreamError, ValueError):
-    """Files whose header is not that of the table."""
+    """The header of a file does not match the table."""
 
 
 def with_defaults(given: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
-    """Return options and what they leave open; their names are without case.
+    """Return the given options, with defaults for the others; names of options ignore case.
 
     >>> with_defaults({"ESCAPE": "x"}, {"escape": "y", "sep": ","})
     {'sep': ',', 'ESCAPE': 'x'}
@@ -58,28 +58,28 @@ def with_defaults(given: Mapping[str, str], defaults: Mapping[str, str]) -> dict
 
 
 def header_of(spark: SparkSession, path: str, options: Mapping[str, str]) -> list[str] | None:
-    """Return the names in the first line of the files there are, or None if there are none."""
+    """Return the names in the first line of the existing files, or None if there are no files."""
     try:
         names = spark.read.options(**{**options, "header": "true"}).csv(path).columns
     except AnalysisException:
         return None
-    # Spark has put the column's number behind names that occur twice.
+    # Spark appends the column's number to names that occur twice.
     bare = [name.removesuffix(str(number)).lower() for number, name in enumerate(names)]
     for number, name in enumerate(names):
         if name.lower() != bare[number] and bare.count(bare[number]) > 1 and name.lower() not in bare:
             first = name.removesuffix(str(number))
             if first:
-                raise CsvError(f"{path} has two columns called {first!r}; give each a name of its own")
+                raise CsvError(f"{path} has two columns called {first!r}; give each its own name")
     return names or None
 
 
 def in_order_of(header: Sequence[str], schema: st.StructType, options: Mapping[str, str], path: str) -> st.StructType:
-    """Return the columns as the files have them; those that ``schema`` does not name are texts.
+    """Return the columns in the order of the files; columns that ``schema`` does not name are texts.
 
     Raises
     ------
     CsvError
-        If there is no column of a name.
+        If the files lack a column.
     """
     named = {field.name: field for field in schema.fields}
     for name in named:
@@ -87,7 +87,7 @@ def in_order_of(header: Sequence[str], schema: st.StructType, options: Mapping[s
             hint = nearest(name, header, f"there are {', '.join(header)}")
             raise CsvError(f"the header of {path} has no column {name!r}; {hint}")
     null = next(value for name, value in options.items() if name.lower() == "nullvalue")
-    # A column without a name is _c and its number to Spark, and in the header what it takes for NULL.
+    # Spark calls a column without a name _c and its number; in the header it reads the text that means NULL.
     unnamed = [name for number, name in enumerate(header) if name == f"_c{number}" and name not in named]
     if len(unnamed) > 1:
         raise CsvError(f"{path} has {len(unnamed)} columns without a name; give each a name")
@@ -97,7 +97,7 @@ def in_order_of(header: Sequence[str], schema: st.StructType, options: Mapping[s
 
 
 def failing(frame: DataFrame, malformed: str, where: Column, remedy: str) -> DataFrame:
-    """Return a frame that fails at the first row with a text in the column ``malformed``."""
+    """Return a frame that fails at the first row whose column ``malformed`` is not NULL."""
     text = F.regexp_replace(F.substring(F.col(malformed), 1, _SHOWN), r"\s+", " ")
     told = F.concat(
         F.lit("semistream.MalformedRowError: "), where, F.lit(": this row is malformed: "), text, F.lit(f"; {remedy}")
@@ -114,16 +114,16 @@ def read_csv(
     *,
     null: str | None = None,
 ) -> DataFrame:
-    """Return the rows of files that each have a header of their own; a row that does not fit fails the job.
+    """Return the rows of files, each of which has its own header. A row that does not fit fails the job.
 
     Parameters
     ----------
     known
-        The columns to read, if they are there.
+        The columns to read, if they exist.
     types
-        Other types for some of them; these must be there.
+        Other types for some columns; these must exist.
     null
-        A text that is NULL, beside an empty field.
+        A text that means NULL, in addition to an empty field.
     """
     options = with_defaults({} if null is None else {"nullValue": null}, CSV) | {"header": "true"}
     options |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _MALFORMED}

@@ -1,12 +1,11 @@
-"""A TOML file whose every mistake has a line.
+"""A TOML file in which every error is reported with its line.
 
-Python's TOML parser tells no lines, so `lines_of` finds them by the parser itself: a statement is the shortest run of
-lines that parses on its own, whether it is a header, ``key = value``, or a value over many lines. What the statement
-says is then known, and where it begins.
+Python's TOML parser reports no line numbers, so `lines_of` finds them with the parser itself. A statement is the
+shortest run of lines that parses on its own: a header, ``key = value``, or a value over several lines. Parsing it gives
+its content, and its first line is known.
 
-A `Section` hands out the values of a table, each of the type that was asked for. What is wrong it notes in a list of
-`Problem` and goes on, so that all mistakes of a file are told at once; what nobody asked for is unknown, and a mistake
-too.
+A `Section` returns the values of a table with the requested types. Errors are collected in a list of `Problem`, so that
+all errors of a file are reported together. A key that no code reads is unknown, which is also an error.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ __all__ = ["Document", "PipelineError", "Problem", "Section", "lines_of"]
 
 T = TypeVar("T")
 Place = tuple[str | int, ...]
-"""Where a value is: names of tables and keys, numbers of arrays' elements."""
+"""Path of a value in the file: names of tables and keys, and indexes of array elements."""
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _HEADER = re.compile(r"\s*\[")
@@ -35,14 +34,14 @@ _WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or 
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing that is wrong, and the line it is on."""
+    """One error and its line."""
 
     line: int
     message: str
 
 
 class PipelineError(SemistreamError, ValueError):
-    """A pipeline that cannot run; `problems` are all that is wrong with it."""
+    """A pipeline that cannot run; `problems` lists all its errors."""
 
     def __init__(self, path: Path | str, problems: Iterable[Problem]) -> None:
         self.path = str(path)
@@ -61,7 +60,7 @@ def lines_of(text: str) -> dict[Place, int]:
     found: dict[Place, int] = {}
     counts: dict[Place, int] = {}
     table: Place = ()
-    lines = text.replace("\r\n", "\n").split("\n")  # not splitlines: TOML's lines end in nothing else
+    lines = text.replace("\r\n", "\n").split("\n")  # not splitlines: TOML has no other line ends
     at = 0
     while at < len(lines):
         end = at + 1
@@ -85,7 +84,7 @@ def _parsed(statement: str) -> dict[str, Any] | None:
 
 
 def _enter(said: Mapping[str, Any], counts: dict[Place, int]) -> Place:
-    """Return the place that a header leads to; ``[[a]]`` leads to one element more, ``[a.b]`` to the last one's b."""
+    """Return the place of a header. ``[[a]]`` adds an element to a; ``[a.b]`` is b of the last element of a."""
     place: Place = ()
     inside: Any = said
     while inside:
@@ -111,7 +110,7 @@ def _note(said: Any, place: Place, line: int, found: dict[Place, int]) -> None:
 
 
 class Document:
-    """A pipeline file: its values, its lines, and what has been found wrong."""
+    """A pipeline file: its values, its line numbers, and the errors found so far."""
 
     def __init__(self, path: Path, text: str, environment: Mapping[str, str] = os.environ) -> None:
         self.path = path
@@ -124,19 +123,19 @@ class Document:
             last = text.rstrip("\n").count("\n") + 1
             told = f"not TOML: {error}"
             if line and re.search(r"=\s*[^\s\"'\[{#]*[A-Za-z%/][^\"']*$", text.splitlines()[int(line[1]) - 1]):
-                told += '; texts stand in quotes, such as "64MB"'
+                told += '; put texts in quotes, such as "64MB"'
             raise PipelineError(path, [Problem(int(line[1]) if line else last, told)]) from None
         self._lines = lines_of(text)
         self.root = Section(self, values, ())
 
     def line(self, place: Place) -> int:
-        """Return the line of a place, or of what it would be in."""
+        """Return the line of a place, or of the table it belongs to if the place is missing."""
         while place and place not in self._lines:
             place = place[:-1]
         return self._lines.get(place, 1)
 
     def note(self, place: Place, message: str) -> None:
-        """Note that something is wrong at a place."""
+        """Record an error at a place."""
         self.problems.append(Problem(self.line(place), message))
 
 
@@ -154,16 +153,16 @@ class Section:
 
     @property
     def title(self) -> str:
-        """How messages call this table."""
+        """Name of this table in messages."""
         names = ".".join(str(part) for part in self.place if isinstance(part, str))
         return f"[{names}]" if names else "the file"
 
     def note(self, message: str, name: str | None = None) -> None:
-        """Note that something is wrong with this table, or with one of its values."""
+        """Record an error in this table, or in one of its values."""
         self.document.note(self.place if name is None else (*self.place, name), message)
 
     def text(self, name: str, default: str | None = None, *, required: bool = False) -> str | None:
-        """Return a text, with ``${NAME}`` replaced by what the environment has under that name."""
+        """Return a text, with ``${NAME}`` replaced by the environment variable of that name."""
         found = self._get(name, str, required)
         filled = None if found is None else self._filled(found, name)
         return default if filled is None else filled
@@ -203,7 +202,7 @@ class Section:
         return default if found is None else found
 
     def read(self, name: str, reader: Callable[[Any], T], *, required: bool = False) -> T | None:
-        """Return what ``reader`` makes of a text or number; the message of its `ValueError` is the problem's."""
+        """Return a text or number converted by ``reader``; the message of its `ValueError` is recorded as the error."""
         self._asked.append(name)
         if name not in self._values:
             if required:
@@ -223,7 +222,7 @@ class Section:
             return None
 
     def options(self, name: str) -> dict[str, str]:
-        """Return a table of settings as Spark takes them, as text."""
+        """Return a table of settings as texts, as Spark needs them."""
         given = self._get(name, dict, False) or {}
         settings: dict[str, str] = {}
         for key, value in given.items():
@@ -239,7 +238,7 @@ class Section:
         return settings
 
     def values(self, name: str) -> dict[str, Any]:
-        """Return a table of any values, as they are."""
+        """Return a table of any values, unchanged."""
         return dict(self._get(name, dict, False) or {})
 
     def section(self, name: str, *, required: bool = False) -> Section | None:
@@ -256,7 +255,7 @@ class Section:
         return [Section(self.document, part, (*self.place, name, number)) for number, part in enumerate(found)]
 
     def finish(self) -> None:
-        """Note every key that nobody asked for."""
+        """Record an error for every key that was never read."""
         for name in self._values:
             if name not in self._asked:
                 self.note(f"{self.title} has no {name!r}; {_choose(name, self._asked)}", name)
@@ -275,7 +274,7 @@ class Section:
         return found
 
     def _filled(self, text: str, *names: str) -> str | None:
-        """Return a text with what the environment has for its variables; None, and a note, if one is not set."""
+        """Return a text with its environment variables replaced; record an error and return None if one is not set."""
         environment = self.document.environment
         unset = [found for found in dict.fromkeys(_VARIABLE.findall(text)) if found not in environment]
         if unset:

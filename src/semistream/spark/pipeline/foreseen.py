@@ -1,4 +1,4 @@
-"""What joins would refuse, as far as the stream's schema in the file tells it: said before Spark starts."""
+"""Checks of joins against the stream's schema in the file, before Spark starts."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ __all__ = ["check_joins", "columns_of"]
 _NAMED = inspect.Parameter.KEYWORD_ONLY
 
 Columns = dict[str, pa.DataType | None]
-"""Columns and their types, as far as those are plain."""
+"""Columns and their types; None for types that are not simple."""
 
 _TYPES = {
     "boolean": pa.bool_(), "tinyint": pa.int8(), "byte": pa.int8(), "smallint": pa.int16(), "short": pa.int16(),
     "int": pa.int32(), "integer": pa.int32(), "bigint": pa.int64(), "long": pa.int64(), "float": pa.float32(),
     "real": pa.float32(), "double": pa.float64(), "string": pa.string(), "binary": pa.binary(), "date": pa.date32(),
 }  # fmt: skip
-"""Spark's names of types; those of instants are left to Spark, whose settings decide what they are."""
+"""Spark's names of types. Timestamps are left to Spark, because its settings decide their type."""
 
 
 def columns_of(schema: str) -> Columns | None:
-    """Return the columns in a schema as SQL has it; None where that is not plain.
+    """Return the columns of a schema in SQL; None if it cannot be read here.
 
     >>> columns_of("id long, `a b` array<struct<x:int,y:int>>, price decimal(10, 2)")
     {'id': DataType(int64), 'a b': None, 'price': Decimal128Type(decimal128(10, 2))}
@@ -70,7 +70,7 @@ _OTHERS = (
 
 
 def _check_words(source: SourcePlan, schema: str, document: Document) -> None:
-    """Note words that are nearly, but not, the names of types."""
+    """Record an error for words that are similar to the name of a type, but are not one."""
     for word in re.findall(r"(?:^|,)\s*(?:`[^`]+`|\w+)\s+([A-Za-z_]+)\s*(?=,|$)", schema):
         near = nearest(word.lower(), [*_TYPES, *_OTHERS])
         if word.lower() not in (*_TYPES, *_OTHERS) and near:
@@ -86,13 +86,13 @@ def _type(text: str) -> pa.DataType | None:
 
 
 _CAST = re.compile(r"(?:case when .+ = )?try_cast\((.+?) as (\w+(?:\([\d, ]+\))?)\)(?: then .+ end)?")
-"""Casts of keys, as error messages and ``semistream init`` write them."""
+"""Casts of keys, in the form that error messages and ``semistream init`` use."""
 
 
 def _has_stale_cast(source: SourcePlan, plan: JoinPlan, known: Columns, document: Document) -> bool:
-    """Note a key that is cast to the type that R's key had before R was built again with another one.
+    """Record an error for a key that is cast to an old type: R was rebuilt with a key of another type.
 
-    Values that the old type cannot hold become NULL, and find no partner.
+    Values that the old type cannot hold become NULL, and have no match.
     """
     manifest = manifests.load(plan.relation)
     if len(plan.on) != len(manifest.key):
@@ -114,7 +114,7 @@ def _has_stale_cast(source: SourcePlan, plan: JoinPlan, known: Columns, document
             remedy = f'write {fresh} = "{sql}" in its place, and join on {fresh}'
         document.note(
             (*source.place, "derive", name),
-            f"{name} is cast to {cast[2]}, and the key {key!r} of {plan.relation.name} is {column.type} now; {remedy}",
+            f"{name} is cast to {cast[2]}, but the key {key!r} of {plan.relation.name} is now {column.type}; {remedy}",
         )
         return True
     return False
@@ -127,7 +127,7 @@ def _narrower(kind: pa.DataType, than: pa.DataType) -> bool:
 
 
 def check_joins(source: SourcePlan, joins: Sequence[JoinPlan], document: Document) -> None:
-    """Note keys that are nowhere or of another type than R's, and memory in which a join cannot run."""
+    """Record keys that do not exist or differ in type from R's, and budgets that are too small for a join."""
     known = None if source.schema is None else columns_of(source.schema)
     stale = [plan for plan in joins if _has_stale_cast(source, plan, known or {}, document)]
     if known is None or stale:
@@ -167,12 +167,12 @@ def _key_fits(keys: pa.Schema, manifest: Manifest, plan: JoinPlan, document: Doc
 
 
 def _check_memory(keys: pa.Schema, manifest: Manifest, plan: JoinPlan, document: Document) -> None:
-    """Note a budget that is too small for the keys alone, and options that the algorithm does not have.
+    """Record a budget that is too small for the keys alone, and options that the algorithm does not have.
 
-    What whole rows take, and parked ones, only Spark's schema tells.
+    The size of whole rows and of parked rows depends on Spark's schema, and is checked later.
     """
     algorithm = plan.algorithm or ALGORITHM
-    if algorithm == AUTO or not isinstance(plan.relation, Path):  # a store is asked once, later
+    if algorithm == AUTO or not isinstance(plan.relation, Path):  # an object store is opened once, later
         return
     largest = max(range(len(manifest.shards)), key=lambda number: manifest.shards[number].pages)
     memory = MEMORY if plan.memory is None else plan.memory
@@ -195,11 +195,11 @@ def _check_memory(keys: pa.Schema, manifest: Manifest, plan: JoinPlan, document:
             told = f"{plan.relation}: there is no column {name!r}; there are {', '.join(error.columns)}"
             document.note((*plan.place, "columns"), told)
     except SemistreamError:
-        return  # told with all that Spark knows
+        return  # reported later, with Spark's schema
 
 
 def _options_of(kind: type[Join]) -> list[str]:
-    """Return the options of an algorithm, and of that behind it, beside those that all have."""
+    """Return the options of an algorithm and of the algorithm behind it, without those that all joins share."""
     classes = [*kind.__mro__, *getattr(getattr(kind, "behind", None), "__mro__", ())]
     made = [vars(one)["__init__"] for one in classes if one is not Join and "__init__" in vars(one)]
     found = {part.name for one in made for part in inspect.signature(one).parameters.values() if part.kind == _NAMED}

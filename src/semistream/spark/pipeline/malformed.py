@@ -1,4 +1,4 @@
-"""What a pipeline file says of rows that do not fit the schema."""
+"""The setting ``on_malformed`` of a pipeline file: what to do with rows that do not fit the schema."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _MODES = {"permissive": "null", "dropmalformed": "drop", "failfast": "fail"}
 
 
 def on_malformed(section: Section, kind: str, schema: str, options: dict[str, str]) -> OnMalformed:
-    """Return what becomes of them; Spark's option ``mode`` says that in other words, and is taken out of ``options``.
+    """Return what to do with malformed rows. Spark's option ``mode`` means the same and is removed from ``options``.
 
-    A message in Kafka cannot be mended, and one bad one would stop the query for good; so there they are kept, and
-    counted. Who has a column for the text of such rows wants to see them.
+    A message in Kafka cannot be corrected, and one bad message would stop the query for ever. So malformed messages are
+    kept by default, and counted. They are also kept if the schema has a column for their text.
     """
     mode = next((name for name in options if name.lower() == "mode"), None)
     own = "_corrupt_record" in schema or "columnnameofcorruptrecord" in map(str.lower, options)
@@ -25,7 +25,7 @@ def on_malformed(section: Section, kind: str, schema: str, options: dict[str, st
     if mode is not None:
         said = options.pop(mode)
         if "on_malformed" in section:
-            section.note(f"on_malformed and Spark's option {mode} say the same; leave out {mode}", "options")
+            section.note(f"on_malformed and Spark's option {mode} mean the same; leave out {mode}", "options")
         elif said.lower() not in _MODES:
             section.note(f"{mode} is {said!r}; leave it out and give on_malformed", "options")
         default = _MODES.get(said.lower(), default)

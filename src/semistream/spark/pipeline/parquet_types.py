@@ -1,6 +1,7 @@
-"""Parquet files whose columns have other types than a pipeline file says.
+"""Checks whether the types of Parquet files match the schema in a pipeline file.
 
-Spark finds that out when a task reads the first page of such a column. Here one file tells it before the query starts.
+Spark finds a mismatch only when a task reads the first page of such a column. This check reads one file before the
+query starts.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ _MISMATCH = "PARQUET_COLUMN_DATA_TYPE_MISMATCH"
 
 
 def mistyped(spark: SparkSession, path: str, schema: st.StructType, options: Mapping[str, str]) -> list[str]:
-    """Return what is wrong with each column that Spark cannot read as the type in ``schema``.
+    """Return a message for each column that Spark cannot read as the type in ``schema``.
 
-    Spark infers the types from the footer of one file. Where they differ, Spark itself tries to read a row: it reads
-    an int as a bigint, and it is the one to know.
+    Spark infers the types from the footer of one file. If a type differs, Spark tries to read a row, because it can
+    read some types as others, such as an int as a bigint.
     """
     try:
         found = spark.read.options(**options).parquet(path).schema
     except (PySparkException, Py4JError):
-        return []  # there is no file yet, or none that can be read, which the query tells with its name
+        return []  # no file yet, or none is readable; the query will report that with the file's name
     theirs = {field.name.lower(): field.dataType for field in found.fields}
     told = []
     for field in schema.fields:
@@ -47,6 +48,6 @@ def mistyped(spark: SparkSession, path: str, schema: st.StructType, options: Map
 def _can_read(spark: SparkSession, path: str, field: st.StructField, options: Mapping[str, str]) -> bool:
     try:
         spark.read.options(**options).schema(st.StructType([field])).parquet(path).limit(1).collect()
-    except (PySparkException, Py4JError) as error:  # errors of tasks come as Py4J's, without Connect
+    except (PySparkException, Py4JError) as error:  # without Connect, errors of tasks are Py4J's
         return _MISMATCH not in str(error)
     return True

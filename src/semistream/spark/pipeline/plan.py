@@ -1,4 +1,4 @@
-"""What a pipeline file says.
+"""The content of a pipeline file.
 
 ::
 
@@ -32,23 +32,23 @@ __all__ = [
 ]
 
 TEXTS = ("kafka", "csv", "json")
-"""Formats whose rows are texts, which may not fit the schema."""
+"""Formats whose rows are texts, which may not match the schema."""
 FILES = ("parquet", "csv", "json", "orc", "text")
 SOURCES = ("kafka", *FILES, "semistream-sales", "rate")
 ONCE = ("parquet", "delta", "postgresql", "mariadb")
-"""Sinks that have a batch once, whenever a query is stopped."""
+"""Sinks that contain each batch exactly once, even if a query is killed."""
 SINKS = (*ONCE, "relation", "kafka", "spark", "console")
 AVAILABLE_NOW = "available now"
 
 OnMalformed = Literal["fail", "dead_letter", "drop", "null"]
 
 Trigger = str | None
-"""``available now``, an interval such as ``10 seconds``, or None for one batch right after the other."""
+"""``available now``, an interval such as ``10 seconds``, or None for batches without a pause."""
 
 
 @dataclass(frozen=True)
 class SourcePlan:
-    """Where the stream comes from."""
+    """The source of the stream."""
 
     place: Place
     format: str
@@ -57,12 +57,12 @@ class SourcePlan:
     options: Mapping[str, str] = field(default_factory=dict)
     derive: Mapping[str, str] = field(default_factory=dict)
     on_malformed: OnMalformed | None = None
-    """What becomes of rows that do not fit the schema; None of formats that have a schema of their own."""
+    """What to do with rows that do not fit the schema; None for formats that have their own schema."""
 
 
 @dataclass(frozen=True)
 class DeduplicatePlan:
-    """Which rows are the same row come twice, and how much later it may come."""
+    """Which columns identify duplicate rows, and how much later a duplicate may arrive."""
 
     place: Place
     columns: tuple[str, ...]
@@ -91,17 +91,17 @@ class JoinPlan:
     unknown: str | float | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     local: str | int | None = None
-    """What a machine may keep of a relation that is in a store."""
+    """Size of each machine's local disk cache for a relation in an object store."""
 
     @property
     def has_dead_letters(self) -> bool:
-        """Whether rows without a partner become dead letters, at once or later."""
+        """Whether rows without a match become dead letters, immediately or after they were parked."""
         return "dead_letter" in (self.on_missing, self.after_park)
 
 
 @dataclass(frozen=True)
 class SinkPlan:
-    """Where the rows go."""
+    """The sink of the rows."""
 
     place: Place
     format: str
@@ -114,22 +114,22 @@ class SinkPlan:
     columns: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     source: str | None = None
-    """Of the format ``spark``: the name that Spark knows the sink by."""
+    """Spark's name of the sink, for the format ``spark``."""
 
 
 @dataclass(frozen=True)
 class StatisticsPlan:
-    """Where the statistics of each micro-batch go."""
+    """Where the statistics of each micro-batch are written."""
 
     file: Path | None = None
     port: int | None = None
     missing_keys: bool = True
-    """Whether keys that relations do not have are named in them."""
+    """Whether they list keys that are missing in relations."""
 
 
 @dataclass(frozen=True)
 class PipelinePlan:
-    """A pipeline; parts that the file has wrong are None."""
+    """A pipeline; parts with errors in the file are None."""
 
     name: str
     checkpoint: Path | None
@@ -149,6 +149,6 @@ class PipelinePlan:
 
     @property
     def has_dead_letters(self) -> bool:
-        """Whether any rows become dead letters, of the source or of a join."""
+        """Whether rows of the source or of a join can become dead letters."""
         malformed = self.source is not None and self.source.on_malformed == "dead_letter"
         return malformed or any(plan.has_dead_letters for plan in self.joins)

@@ -1,4 +1,4 @@
-"""What a pipeline names outside of its file, tried before Spark starts: directories, brokers, databases."""
+"""Checks that directories, brokers and databases of a pipeline can be reached, before Spark starts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from semistream.spark.sinks import DatabaseSink
 __all__ = ["check_reachable"]
 
 _SECONDS = 3.0
-"""How long a broker may take to answer."""
+"""Timeout of a broker's answer, in seconds."""
 
 
 def check_reachable(plan: PipelinePlan, document: Document) -> None:
-    """Note what is not there, cannot be written, or does not answer. Nothing is made or changed."""
+    """Record what is missing, cannot be written, or does not answer. Nothing is created or changed."""
     if plan.source is not None:
         _try_source(plan.source, document)
     _try_folder(plan.checkpoint, ("checkpoint",), document)
@@ -42,12 +42,12 @@ def _try_source(plan: SourcePlan, document: Document) -> None:
         _try_brokers(plan.options.get("kafka.bootstrap.servers", ""), (*plan.place, "servers"), document)
     elif plan.path is not None and not is_address(plan.path) and not glob.glob(_spark_glob(plan.path)):
         document.note(
-            (*plan.place, "path"), f"there is nothing at {plan.path}; make the directory that files will come into"
+            (*plan.place, "path"), f"there is nothing at {plan.path}; make the directory in which files will arrive"
         )
 
 
 def _spark_glob(path: str) -> str:
-    """Return a pattern that finds no less than Spark's, which has {a,b} too."""
+    """Return a pattern that finds at least the files of Spark's pattern, which also knows {a,b}."""
     return path if "{" not in path else path[: path.index("{")] + "*"
 
 
@@ -66,7 +66,7 @@ def _try_sink(plan: SinkPlan, document: Document) -> None:
 
 
 def _try_folder(path: Path | None, place: Place, document: Document) -> None:
-    """Note if a directory is none, or cannot be written; if it is not there, whether it can be made."""
+    """Record an error if a path is not a directory, cannot be written, or cannot be created."""
     if path is None:
         return
     nearest = path
@@ -76,11 +76,13 @@ def _try_folder(path: Path | None, place: Place, document: Document) -> None:
         document.note(place, f"{path} cannot be a directory: {nearest} is a file; give another path, or remove it")
     elif not os.access(nearest, os.W_OK | os.X_OK):
         what = "" if nearest == path else f", so {path} cannot be made"
-        document.note(place, f"{nearest} cannot be written by this user{what}; give another path, or the rights to it")
+        document.note(
+            place, f"{nearest} cannot be written by this user{what}; give another path, or grant access to it"
+        )
 
 
 def _try_brokers(servers: str, place: Place, document: Document) -> None:
-    """Note if none of Kafka's servers answers: one is enough to learn of the others."""
+    """Record an error if none of Kafka's servers answers; one is enough to find the others."""
     reasons: list[str] = []
     for server in filter(None, (part.strip() for part in servers.split(","))):
         host, _, port = server.rpartition(":")
@@ -88,7 +90,7 @@ def _try_brokers(servers: str, place: Place, document: Document) -> None:
             with socket.create_connection((host.strip("[]"), int(port)), _SECONDS):
                 return
         except ValueError:
-            reasons.append(f"{server} is no HOST:PORT")
+            reasons.append(f"{server} is not HOST:PORT")
         except OSError as error:
             reasons.append(f"{server}: {error.strerror or error}")
     if reasons:

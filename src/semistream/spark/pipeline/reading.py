@@ -1,4 +1,4 @@
-"""Read a pipeline file, and check it as far as that goes without Spark.
+"""Read a pipeline file, and check everything that can be checked without Spark.
 
 ``docs/pipeline.md`` describes every key.
 """
@@ -46,14 +46,14 @@ _INTERVAL = re.compile(r"(\d+ +(millisecond|second|minute|hour|day)s? *)+", re.I
 
 
 def read_plan(document: Document) -> PipelinePlan:
-    """Read a file; everything wrong with it is in ``document.problems`` afterwards."""
+    """Read a file. All errors are in ``document.problems`` afterwards."""
     return _Reader(document).plan()
 
 
 def _read_trigger(given: object) -> str:
     text = str(given)
     if text != AVAILABLE_NOW and not _INTERVAL.fullmatch(text):
-        raise ValueError(f"{text!r} is no trigger; write an interval such as '10 seconds', or {AVAILABLE_NOW!r}")
+        raise ValueError(f"{text!r} is not a trigger; write an interval such as '10 seconds', or {AVAILABLE_NOW!r}")
     return text
 
 
@@ -88,7 +88,7 @@ class _Reader:
         )  # fmt: skip
 
     def _check_apart(self, source: SourcePlan | None, others: Mapping[str, SinkPlan | Path | None]) -> None:
-        """Note what would be written among the files of the stream, and come in again as rows of it."""
+        """Record an error if output would be written into the stream's directory and read again as its rows."""
         if source is None or source.path is None:
             return
         for name, other in others.items():
@@ -100,7 +100,7 @@ class _Reader:
                 )
 
     def _path(self, section: Section, name: str, *, required: bool = False) -> Path | None:
-        """Return a path as seen from the file's directory."""
+        """Return a path, relative to the file's directory."""
         text = section.text(name, required=required)
         try:
             return None if text is None else (self.document.path.parent / local_path(text, name)).absolute()
@@ -109,7 +109,7 @@ class _Reader:
             return None
 
     def _relation(self, section: Section) -> Path | StorePath | None:
-        """Return where a relation is: a path as seen from the file's directory, or a place in a store."""
+        """Return the location of a relation: a path relative to the file's directory, or an address in a store."""
         text = section.text("relation", required=True)
         try:
             place = None if text is None else place_of(text)
@@ -119,7 +119,7 @@ class _Reader:
         return (self.document.path.parent / place).absolute() if isinstance(place, Path) else place
 
     def _address(self, section: Section) -> str | None:
-        """Return a path, or the address of an object store as it is: Spark and Delta can read those."""
+        """Return a path, or the unchanged address of an object store, which Spark and Delta can read."""
         text = section.text("path", required=True)
         return text if text is None or is_address(text) else str(self._path(section, "path"))
 
@@ -140,7 +140,7 @@ class _Reader:
         options |= section.options("options")
         derive = self._expressions(section, "derive")
         malformed = on_malformed(section, kind, schema or "", options) if kind in TEXTS else None
-        if kind is not None:  # of an unknown kind nobody knows the keys
+        if kind is not None:  # the keys of an unknown kind cannot be checked
             section.finish()
         return None if kind is None else SourcePlan(section.place, kind, path, schema, options, derive, malformed)
 
@@ -191,7 +191,7 @@ class _Reader:
         names = [plan.name for plan in found]
         for plan in found:
             if names.count(plan.name) > 1:
-                self.document.note(plan.place, f"two joins are called {plan.name!r}; give each a name of its own")
+                self.document.note(plan.place, f"two joins are called {plan.name!r}; give each its own name")
         return tuple(self._shared(found, memory, sizes))
 
     def _join(self, section: Section, sizes: dict[Place, Manifest]) -> JoinPlan | None:
@@ -221,11 +221,9 @@ class _Reader:
         except UnknownAlgorithmError as error:
             section.note(str(error), "algorithm")
         if unknown is not None and surrogate is None:
-            section.note(
-                "unknown is the surrogate key of rows without a partner; name that column: surrogate", "unknown"
-            )
+            section.note("unknown is the surrogate key of rows without a match; name that column: surrogate", "unknown")
         if surrogate is not None and len(on) > 1:
-            section.note(f"surrogate takes the place of one key column, not of {len(on)}", "surrogate")
+            section.note(f"surrogate replaces one key column, not {len(on)}", "surrogate")
         if path is None or not on or manifest is None or missing is None:
             return None
         sizes[section.place] = manifest
@@ -235,7 +233,7 @@ class _Reader:
         )  # fmt: skip
 
     def _missing(self, section: Section) -> tuple[How | None, OnMissing | None, str | None, After | None] | None:
-        """Return what becomes of rows without a partner, as `semistream.join` takes it."""
+        """Return what to do with rows without a match, as arguments of `semistream.join`."""
         on_missing = section.text("on_missing")
         park_for, after_park = section.text("park_for"), section.text("after_park")
         how = section.text("how", None if on_missing else "left")
@@ -251,7 +249,7 @@ class _Reader:
         return found
 
     def _manifest(self, section: Section, path: Path | StorePath | None) -> Manifest | None:
-        """Return the manifest of a relation; whether there is one is known without Spark."""
+        """Return the manifest of a relation; it can be read without Spark."""
         if path is None:
             return None
         try:
@@ -261,10 +259,10 @@ class _Reader:
             return None
 
     def _shared(self, joins: list[JoinPlan], memory: int | None, sizes: Mapping[Place, Manifest]) -> list[JoinPlan]:
-        """Return the joins with a budget each.
+        """Return the joins, each with its budget.
 
-        Of what the pipeline has, a small relation gets enough to be held whole, and the rest goes by size. Shares of R
-        are exact if the pipeline has not enough to hold small relations whole for them.
+        A small relation gets enough of the pipeline's memory to be held whole. The rest is divided by size. If the
+        memory is not enough for that, budgets given as shares of R are exact.
         """
         if memory is None:
             return joins
@@ -274,7 +272,7 @@ class _Reader:
         owns = whole if sum(whole.values()) <= memory else exact
         own = sum(owns.values())
         if own > memory:
-            said = f"memory is {memory:,} B, and the joins' own come to {own:,} B; give more, or give them less"
+            said = f"memory is {memory:,} B, but the joins' budgets add up to {own:,} B; give more, or give them less"
             self.root.note(said, "memory")
             return joins
         open_ones = [plan for plan in joins if plan.memory is None]
@@ -291,14 +289,14 @@ class _Reader:
                 if plan.on_missing == "park":
                     self.document.note(
                         (*plan.place, "on_missing"),
-                        "parked rows are looked up again at every trigger, also when no rows come; give an interval: "
+                        "parked rows are looked up again at every trigger, even if no rows arrive; give an interval: "
                         "trigger = '10 seconds'",
                     )
 
     def _dead_letters(
         self, source: SourcePlan | None, joins: Sequence[JoinPlan], sink: SinkPlan | None
     ) -> SinkPlan | None:
-        """Return where dead letters go; such a sink, and a join or a source that has dead letters, need each other."""
+        """Return the sink of dead letters. It is required if, and only if, a join or the source has dead letters."""
         used = [plan.place for plan in joins if plan.has_dead_letters]
         if source is not None and source.on_malformed == "dead_letter":
             used.append(source.place)
@@ -314,13 +312,13 @@ class _Reader:
         if sink is not None and sink.format not in ONCE:
             self.document.note(
                 (*sink.place, "format"),
-                f"{sink.format} may get a batch twice, and dead letters need a sink that takes each once: "
+                f"{sink.format} may get a batch twice, and dead letters need a sink that writes each batch once: "
                 f"{', '.join(ONCE)}",
             )
         if sink is not None and sink.options and sink.format in ONCE:
-            self.document.note((*sink.place, "options"), "options are of Spark's file sink, which has no dead letters")
+            self.document.note((*sink.place, "options"), "options are for Spark's file sink, which has no dead letters")
         if "dead_letters" not in self.root:
-            self.document.note(used[0], "dead letters need a sink of their own: a table [dead_letters]")
+            self.document.note(used[0], "dead letters need their own sink: a table [dead_letters]")
             return None
         return read_sink(self.document, "dead_letters", ONCE, self._address)
 

@@ -40,15 +40,16 @@ def load(
     adopt: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> Pipeline:
-    """Read and check a pipeline file, with the Spark session that it asks for.
+    """Read and check a pipeline file, and start the Spark session that it describes.
 
-    With ``adopt`` it may go on from the checkpoint of another pipeline. ``settings`` of Spark yield to the file's.
+    With ``adopt`` it may continue from the checkpoint of another pipeline. The file's Spark settings override
+    ``settings``.
 
     Raises
     ------
     PipelineError
-        Everything that is wrong with it, with lines: what its text tells, or else what only Spark knows. Nothing has
-        been started then but the session.
+        All errors of the file, with their lines. Errors that only Spark can find are reported if the text has none.
+        Then at most the session has been started.
     """
     path = local_path(path, "pipeline")
     try:
@@ -65,7 +66,7 @@ def load(
     if not document.problems:
         check_binding(plan, document, adopt=adopt)
         check_reachable(plan, document)
-    if document.problems:  # Spark takes its time to start, and to tell of them
+    if document.problems:  # report now: Spark takes seconds to start
         raise PipelineError(path, document.problems)
     chosen = {"spark.sql.session.timeZone": "UTC", **(settings or {}), **plan.spark}  # the same rows on every machine
     spark = session(plan.name, master=plan.master, memory=plan.heap, settings=chosen)
@@ -76,7 +77,7 @@ def load(
 
 
 def start(pipeline: Pipeline) -> StreamingQuery:
-    """Start the query of a pipeline. It goes on where its checkpoint says."""
+    """Start the query of a pipeline. It continues from its checkpoint."""
     plan = pipeline.plan
     assert plan.sink is not None
     assert plan.checkpoint is not None

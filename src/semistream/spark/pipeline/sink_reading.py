@@ -15,7 +15,7 @@ __all__ = ["read_sink"]
 def read_sink(
     document: Document, name: str, kinds: Sequence[str], address: Callable[[Section], str | None]
 ) -> SinkPlan | None:
-    """Return what the table says; ``address`` reads its ``path``."""
+    """Return the plan of the table; ``address`` reads its ``path``."""
     section = document.root.section(name, required=True)
     if section is None:
         return None
@@ -47,7 +47,7 @@ def read_sink(
         key = section.texts("key")
     elif kind != "relation":
         options |= section.options("options")
-    if kind is None:  # of an unknown kind nobody knows the keys
+    if kind is None:  # the keys of an unknown kind cannot be checked
         return None
     section.finish()
     return SinkPlan(section.place, kind, path, url, table, key, password, partition_by, columns, options, source)
@@ -65,7 +65,7 @@ def _database(document: Document, section: Section, kind: str) -> tuple[str | No
         return None, password
     if has_password(url):
         section.note(
-            'url has a password in it, and this file may be read; put it into a variable: password_env = "NAME"',
+            'url contains a password, and others may read this file; put it into a variable: password_env = "NAME"',
             "url",
         )
     try:
@@ -74,5 +74,5 @@ def _database(document: Document, section: Section, kind: str) -> tuple[str | No
         section.note(f"url: {error}", "url")
         return None, password
     if address.kind != kind:
-        section.note(f"url is of {address.kind}, and format is {kind}", "url")
+        section.note(f"url is for {address.kind}, but format is {kind}; change one of them", "url")
     return url, address.password

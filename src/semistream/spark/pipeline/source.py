@@ -1,10 +1,10 @@
-"""The source of a pipeline as a streaming DataFrame, and what becomes of its malformed rows.
+"""The source of a pipeline as a streaming DataFrame, and the handling of its malformed rows.
 
 ::
 
-    files, messages ──▶ rows, and the text of those that do not fit the schema ──▶ counted
+    files, messages ──▶ rows, and the text of rows that do not fit the schema ──▶ counted
                                                         fail        │ the query stops, and the error shows the row
-                                                        dead_letter │ marked, as rows without a partner are
+                                                        dead_letter │ marked, like rows without a match
                                                         drop        │ left out
                                                         null        ▼ kept, with NULLs
 """
@@ -28,7 +28,7 @@ from semistream.spark.relations.key_expressions import quoted
 __all__ = ["LETTER_TEXT", "SourceError", "read_source"]
 
 LETTER_TEXT = "malformed"
-"""Column of dead letters that has the text of a malformed row."""
+"""Column of dead letters that contains the text of a malformed row."""
 
 _TEXT = "__malformed"
 _CORRUPT = "columnNameOfCorruptRecord"
@@ -36,7 +36,7 @@ _REMEDY = "mend it, or say in [source] what becomes of such rows: on_malformed =
 
 
 class SourceError(SemistreamError, ValueError):
-    """A source whose rows cannot be what the file says; ``key`` is what is wrong in ``[source]``."""
+    """The rows of a source do not match the file; ``key`` is the wrong key in ``[source]``."""
 
     def __init__(self, message: str, key: str) -> None:
         super().__init__(message)
@@ -44,7 +44,7 @@ class SourceError(SemistreamError, ValueError):
 
 
 def read_source(spark: SparkSession, plan: SourcePlan, letter_text: str) -> DataFrame:
-    """Return the rows of a source; with dead letters, the column ``letter_text`` beside them."""
+    """Return the rows of a source, with the additional column ``letter_text`` if there are dead letters."""
     if plan.on_malformed is None or plan.schema is None:
         return _checked(_plain(spark, plan))
     schema = st.StructType.fromDDL(plan.schema)
@@ -64,8 +64,8 @@ def read_source(spark: SparkSession, plan: SourcePlan, letter_text: str) -> Data
     elif plan.on_malformed == "dead_letter":
         if LETTER_TEXT in names:
             raise SourceError(
-                f"dead letters have the text of a malformed row in a column {LETTER_TEXT!r}, and the stream has one of "
-                "that name; rename it",
+                f"dead letters have the text of a malformed row in a column {LETTER_TEXT!r}, but the stream has a "
+                "column of that name; rename it",
                 "schema",
             )
         frame = frame.select(*map(quoted, names), quoted(text).alias(letter_text))
@@ -83,13 +83,13 @@ def _plain(spark: SparkSession, plan: SourcePlan) -> DataFrame:
             if told := mistyped(spark, plan.path, declared, plan.options):
                 raise SourceError("; ".join(told), "schema")
     elif plan.format in FILES and plan.format != "text":
-        # Spark does not look into the files of a stream; the schema is that of those there are now.
+        # Spark does not infer the schema of a stream; the schema is that of the existing files.
         reader = reader.schema(spark.read.format(plan.format).load(plan.path).schema)
     return reader.load(plan.path) if plan.path else reader.load()
 
 
 def _files(spark: SparkSession, plan: SourcePlan, schema: st.StructType, text: str) -> DataFrame:
-    """Return the rows of CSV or JSON files, and the text of those that are malformed."""
+    """Return the rows of CSV or JSON files, and the text of malformed rows."""
     assert plan.path is not None
     given = {name: value for name, value in plan.options.items() if name.lower() != _CORRUPT.lower()}
     options = with_defaults({**given, _CORRUPT: text}, CSV if plan.format == "csv" else TIMES)
@@ -103,9 +103,9 @@ def _files(spark: SparkSession, plan: SourcePlan, schema: st.StructType, text: s
 def _by_header(
     spark: SparkSession, plan: SourcePlan, schema: st.StructType, options: Mapping[str, str]
 ) -> st.StructType:
-    """Return the columns in the order of the files that there are; if there are none, as the plan has them.
+    """Return the columns in the order of the existing files, or in the plan's order if there are no files.
 
-    Spark compares the names with the header of each file it comes to, so a file in another order fails the query.
+    Spark compares the names with the header of each file, so a file with another order fails the query.
     """
     assert plan.path is not None
     named = (_given(options, "header") or "false").lower() == "true"
@@ -122,7 +122,7 @@ def _by_header(
         raise SourceError(str(error), "schema") from None
     if sorted(header) == sorted(wanted.names):
         raise SourceError(
-            f"the first line of the files in {plan.path} has the names of the columns; read it as that: "
+            f"the first line of the files in {plan.path} has the names of the columns; read it as a header: "
             "options = { header = true }",
             "options",
         )
@@ -130,14 +130,14 @@ def _by_header(
 
 
 def _messages(spark: SparkSession, plan: SourcePlan, schema: st.StructType, text: str) -> DataFrame:
-    """Return the fields of JSON messages, where they come from, and the text of those that are malformed."""
+    """Return the fields of JSON messages, their origin, and the text of malformed messages."""
     if text not in schema.names:
         schema = st.StructType([*schema.fields, st.StructField(text, st.StringType())])
     messages = spark.readStream.format("kafka").options(**plan.options).load()
     message = F.col("value").cast("string")
     parsed = F.from_json(message, schema, {**TIMES, _CORRUPT: text})
     frame = messages.select("topic", "partition", "offset", message.alias("__message"), parsed.alias("__value"))
-    # Neither JSON nor malformed to Spark: no message at all, and an empty one.
+    # Spark treats a missing and an empty message as neither JSON nor malformed.
     nothing = F.when(F.col("__value").isNull(), F.coalesce(F.col("__message"), F.lit("NULL")))
     fields = [F.col("__value")[name].alias(name) for name in schema.names if name != text]
     found = F.coalesce(F.col("__value")[text], nothing).alias(text)
@@ -156,6 +156,6 @@ def _given(options: Mapping[str, str], name: str) -> str | None:
 
 
 def _checked(frame: DataFrame) -> DataFrame:
-    """Return ``frame`` after Spark has analysed it: on Connect that waits for the first question."""
+    """Return ``frame`` after Spark has analysed it; Spark Connect delays that until the schema is requested."""
     frame.schema  # noqa: B018
     return frame

@@ -1,4 +1,4 @@
-"""Sinks that a replayed micro-batch changes nothing in: Parquet files, Delta tables, PostgreSQL, MariaDB."""
+"""Exactly-once sinks, which ignore replayed micro-batches: Parquet files, Delta tables, PostgreSQL, MariaDB."""
 
 from __future__ import annotations
 

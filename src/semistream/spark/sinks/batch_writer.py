@@ -1,4 +1,4 @@
-"""A micro-batch on its way from Spark's tasks into a sink, and dead letters into another, in one job."""
+"""Writes a micro-batch from Spark's tasks to a sink, and its dead letters to another sink, in one job."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _RECEIPTS = "receipts string"
 def write_stream(
     df: DataFrame, sink: BatchSink[Any], *, dead_letters: BatchSink[Any] | None = None, query: str | None = None
 ) -> DataStreamWriter:
-    """Return a writer of a streaming DataFrame into a sink, to be given a checkpoint and started.
+    """Return a writer of a streaming DataFrame to a sink. Give it a checkpoint and start it.
 
-    Rows go from the tasks to the sink, and do not pass through the driver: its memory does not depend on how many rows
-    a micro-batch has.
+    Tasks write rows directly to the sink, not through the driver. The driver's memory does not depend on the number of
+    rows in a micro-batch.
 
     Parameters
     ----------
     df
         A streaming DataFrame.
     sink
-        Such as `ParquetSink`, `DeltaSink` or `DatabaseSink`.
+        A sink, such as `ParquetSink`, `DeltaSink` or `DatabaseSink`.
     dead_letters
-        Where rows go that a join with ``on_missing="dead_letter"`` has marked: all columns of ``df``, and in
-        ``missing_in`` the name of the join. Both sinks have a batch once, whenever the query is killed.
+        Sink for rows that a join with ``on_missing="dead_letter"`` has marked: all columns of ``df``, and in
+        ``missing_in`` the name of the join. Both sinks contain each batch once, even if the query is killed.
     query
-        A name that tells this query from all others that write to the sink; by default the id that Spark keeps in the
-        checkpoint. Name it if the checkpoint may be thrown away though the sink is kept, and never use a name twice.
+        A name that identifies this query among all that write to the sink; by default the id in Spark's checkpoint.
+        Give a name if the checkpoint may be deleted while the sink is kept, and never use a name twice.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def write_stream(
     if LETTER not in df.columns:
         if has_marker(df) and dead_letters is None:
             raise SinkError(
-                "a join of this stream marks dead letters, and there is no sink for them; give write_stream "
+                "a join of this stream marks dead letters, but there is no sink for them; give write_stream "
                 "dead_letters, or filter by the column missing_in"
             )
         if dead_letters is not None:
@@ -69,7 +69,7 @@ def write_stream(
 
 
 def _parts(schema: pa.Schema, has_letters: bool) -> tuple[pa.Schema, pa.Schema]:
-    """Return the columns of rows and those of dead letters."""
+    """Return the columns of rows and of dead letters."""
     if not has_letters:
         return schema, pa.schema([])
     return schema.remove(schema.get_field_index(LETTER)), pa.schema(list(schema.field(LETTER).type))
@@ -77,7 +77,7 @@ def _parts(schema: pa.Schema, has_letters: bool) -> tuple[pa.Schema, pa.Schema]:
 
 @dataclass(frozen=True)
 class _BatchWriter:
-    """What Spark calls for every micro-batch."""
+    """The function that Spark calls for every micro-batch."""
 
     sink: BatchSink[Any]
     query: str | None
@@ -88,13 +88,13 @@ class _BatchWriter:
         if query is None:
             query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         if not query:
-            raise SinkError("Spark does not tell which query this is; give write_stream the argument query")
+            raise SinkError("Spark does not report which query this is; give write_stream the argument query")
         schema = arrow_schema(rows.schema)
-        # Letters before rows, here and below: rows are what a reader takes for the whole batch.
+        # Letters before rows, here and below: a reader that sees the rows may assume that the batch is complete.
         sinks = [] if self.dead_letters is None else [self.dead_letters]
         sinks.append(self.sink)
         parts = _parts(schema, self.dead_letters is not None)[::-1][-len(sinks) :]
-        # A batch that all sinks hold is run all the same: steps that keep state want to see each batch.
+        # A batch that all sinks hold is still run, because stateful steps must process every batch.
         stagings = [
             None if sink.holds(query, batch) else sink.stage(part, query, batch)
             for sink, part in zip(sinks, parts, strict=True)
@@ -108,7 +108,7 @@ class _BatchWriter:
 
 @dataclass(frozen=True)
 class _ShareTask:
-    """What a task does with its rows: the last staging is of rows, one before it of dead letters."""
+    """The work of a task: stages its rows. The last staging is for rows, one before it for dead letters."""
 
     schema: pa.Schema
     stagings: tuple[Staging | None, ...]

@@ -1,8 +1,8 @@
-"""A table in PostgreSQL or MariaDB as a sink: tasks fill a table beside it, one transaction moves rows and number.
+"""A table in PostgreSQL or MariaDB as a sink: tasks fill a staging table, one transaction moves rows and batch number.
 
 ::
 
-    task 0 ──rows, "share 5f…"──▶ semistream_stage_… ──INSERT … SELECT of the shares that count──▶ facts
+    task 0 ──rows, "share 5f…"──▶ semistream_stage_… ──INSERT … SELECT of the received shares──▶ facts
     task 1 ──rows, "share 9c…"──▶        (dropped)              and "query q: 7", in one transaction
 """
 
@@ -24,7 +24,7 @@ from semistream.spark.sinks.sink import BatchSink, SinkError
 __all__ = ["LEDGER", "DatabaseSink"]
 
 LEDGER = "semistream_batches"
-"""The table of batch numbers, beside the rows' table: query, table, last batch."""
+"""The table of batch numbers, in the schema of the rows' table: query, table, last batch."""
 
 _STAGE = "semistream_stage_"
 _LONGEST_NAME = 200
@@ -38,20 +38,20 @@ class DatabaseSink(BatchSink["DatabaseStaging"]):
     url
         ``postgresql://user@host:port/database`` or ``mariadb://…``.
     table
-        ``table`` or ``schema.table``; made if it does not exist.
+        ``table`` or ``schema.table``; created if it does not exist.
     key
-        Column or columns of the table's primary key: a row whose key is there replaces the one there. Without a key
-        rows are only inserted. Of several rows with one key in one micro-batch any one may stay: where that matters,
-        drop duplicates before.
+        Column or columns of the table's primary key. A row replaces an existing row with the same key. Without a key
+        rows are only inserted. If several rows of a micro-batch have the same key, any of them may remain; drop
+        duplicates first if that matters.
     password
-        By default ``PGPASSWORD`` or ``MYSQL_PWD`` of the driver. Tasks get it as part of their code, in memory.
+        By default the driver's ``PGPASSWORD`` or ``MYSQL_PWD``. Tasks get it as part of their code, in memory.
 
     Notes
     -----
-    Rows reach the stage by binary COPY in PostgreSQL, by ``INSERT`` of many rows in MariaDB, and the table by one
-    ``INSERT … SELECT``. A lock on the query's row in `LEDGER` makes two drivers of one query wait for each other. The
-    user must be allowed to make tables in the table's schema. Stages that killed drivers have left are dropped when
-    the query goes on.
+    Rows are written to the staging table by binary COPY in PostgreSQL and by ``INSERT`` of many rows in MariaDB. One
+    ``INSERT … SELECT`` moves them to the table. A lock on the query's row in `LEDGER` makes two drivers of one query
+    wait for each other. The user must be allowed to create tables in the table's schema. Staging tables that killed
+    drivers left are dropped when the query continues.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class DatabaseSink(BatchSink["DatabaseStaging"]):
     ) -> None:
         self.database = open_database(url, password)
         if self.database.address.kind == "sqlite":
-            raise SinkError("SQLite cannot be a sink: it takes one writer on one machine; use PostgreSQL or MariaDB")
+            raise SinkError("SQLite cannot be a sink: it allows one writer on one machine; use PostgreSQL or MariaDB")
         self.table = TableName.parse(table)
         self.key = (key,) if isinstance(key, str) else tuple(key)
         self._ledger = TableName(LEDGER, self.table.schema)
@@ -75,7 +75,7 @@ class DatabaseSink(BatchSink["DatabaseStaging"]):
 
     def check(self, schema: pa.Schema) -> None:
         if missing := [name for name in self.key if name not in schema.names]:
-            raise SinkError(f"no column {missing[0]!r} to be the key; there are {', '.join(schema.names)}")
+            raise SinkError(f"there is no column {missing[0]!r} for the key; there are {', '.join(schema.names)}")
         for field in schema:
             self.database.column_type(field)
 
@@ -108,7 +108,7 @@ class DatabaseSink(BatchSink["DatabaseStaging"]):
                     if new and shares:
                         self._move(cursor, staging.stage, shares)
             except BaseException:
-                # The connection may be what broke.
+                # The connection itself may be broken.
                 with suppress(Exception):
                     connection.rollback()
                 raise
@@ -123,7 +123,7 @@ class DatabaseSink(BatchSink["DatabaseStaging"]):
         return self.database.address.kind == "postgresql"
 
     def _make(self, schema: pa.Schema) -> None:
-        """Make the two tables if they are missing. MariaDB commits at every such statement, so it is done before."""
+        """Create the two tables if they are missing. This is done first, as MariaDB commits at every such statement."""
         if self._made:
             return
         database = self.database
@@ -146,7 +146,7 @@ class DatabaseSink(BatchSink["DatabaseStaging"]):
         self._made = True
 
     def _claim(self, cursor: Any, query: str, batch: int) -> bool:
-        """Note the batch and return True, or return False if it, or a later one, is noted."""
+        """Record the batch and return True, or return False if it or a later one is already recorded."""
         ledger = statement(self.database, self.database.quoted(self._ledger))
         first, second, third = signs(self.database, 3)
         ours = (self._noted_as(query), self.table.name)
@@ -161,22 +161,22 @@ class DatabaseSink(BatchSink["DatabaseStaging"]):
         )
         if self._last(cursor, query) != batch:
             raise SinkError(
-                f"{self._ledger} does not keep the number of batch {batch} of {query!r}; the micro-batch is not "
-                "written: another one would write it again"
+                f"{self._ledger} does not store the number of batch {batch} of {query!r}; the micro-batch is not "
+                "written, because a replay would write it again"
             )
         return True
 
     def _noted_as(self, query: str) -> str:
-        """Return the name that a query has in the ledger: not longer than fits, and no other's.
+        """Return the name of a query in the ledger: unique, and not longer than its column.
 
-        MariaDB takes names for the same that differ in spaces at their end.
+        MariaDB treats names that differ only in trailing spaces as equal.
         """
         if len(query) <= _LONGEST_NAME and (self._postgresql or query == query.rstrip(" ")):
             return query
         return f"{query[: _LONGEST_NAME // 2]}… {hashlib.blake2b(query.encode(), digest_size=16).hexdigest()}"
 
     def _last(self, cursor: Any, query: str, *, lock: bool = False) -> int:
-        """Return the last batch that is noted, or -1."""
+        """Return the last recorded batch, or -1."""
         ledger = statement(self.database, self.database.quoted(self._ledger))
         first, second = signs(self.database, 2)
         cursor.execute(
@@ -196,7 +196,7 @@ class DatabaseSink(BatchSink["DatabaseStaging"]):
         found, sent = int(cursor.fetchone()[0]), sum(share["rows"] for share in shares)
         if found != sent:
             raise SinkError(
-                f"{stage} holds {found} of the {sent} rows that tasks have put there: something else changes tables "
+                f"{stage} holds {found} of the {sent} rows that tasks have written: something else changes tables "
                 f"named {_STAGE}…; the micro-batch is not written, and can be run again"
             )
         table, names = (statement(database, text) for text in (database.quoted(self.table), database.listed(columns)))
@@ -204,18 +204,18 @@ class DatabaseSink(BatchSink["DatabaseStaging"]):
         cursor.execute(f"INSERT INTO {table} ({names}) SELECT {distinct}{names} {wanted}{action}", ids)
 
     def _replacing(self, columns: Sequence[str]) -> tuple[str, str]:
-        """Return how rows are chosen, and what happens to rows that have their key already."""
+        """Return how rows are selected, and what happens if a row's key already exists."""
         if not self.key:
             return "", ""
         database = self.database
         key = statement(database, database.listed(self.key))
         others = [statement(database, database.quoted(name)) for name in columns if name not in self.key]
-        if self._postgresql:  # which refuses to update a row twice in one statement
+        if self._postgresql:  # PostgreSQL refuses to update a row twice in one statement
             update = ", ".join(f"{name} = EXCLUDED.{name}" for name in others)
             return f"DISTINCT ON ({key}) ", f" ON CONFLICT ({key}) " + (
                 f"DO UPDATE SET {update}" if update else "DO NOTHING"
             )
-        # Without other columns, an assignment that changes nothing.
+        # If there are no other columns: an assignment that changes nothing.
         updated = others or [statement(database, database.quoted(name)) for name in self.key]
         return "", " ON DUPLICATE KEY UPDATE " + ", ".join(f"{name} = VALUES({name})" for name in updated)
 

@@ -1,4 +1,4 @@
-"""Rows on their way into a database: a table beside the sink's, which tasks fill each in a transaction of its own."""
+"""The staging table of a database sink; each task fills it in its own transaction."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from semistream.spark.sinks.sink import Share, Staging
 __all__ = ["SHARE", "DatabaseStaging", "make_stage", "signs", "statement", "tables_like"]
 
 SHARE = "semistream_share"
-"""The column of a stage that tells one task's rows from another's."""
+"""The column of a staging table that identifies the task of a row."""
 
 _ROWS, _BYTES = 50_000, 16 << 20
-"""Rows and bytes that a task holds before it sends them."""
+"""Number of rows, and bytes, that a task buffers before it sends them."""
 
 
 @dataclass(frozen=True)
 class DatabaseStaging(Staging):
-    """A table beside the sink's, into which tasks put rows."""
+    """A staging table next to the sink's table, into which tasks write rows."""
 
     database: Database
     stage: TableName
@@ -34,7 +34,7 @@ class DatabaseStaging(Staging):
 
 
 class _DatabaseShare(Share):
-    """Rows that one transaction puts into the stage."""
+    """Rows that one transaction writes to the staging table."""
 
     def __init__(self, database: Database, stage: TableName) -> None:
         self._database = database
@@ -91,7 +91,7 @@ class _DatabaseShare(Share):
 
 
 def _python_values(column: pa.Array) -> list[Any]:
-    """Return values as the driver writes them: instants as UTC without a zone, as all connections have UTC."""
+    """Return values for the driver; timestamps are in UTC without a zone, because all connections use UTC."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", tz=column.type.tz), safe=False).cast(pa.timestamp("us"))
     values: list[Any] = column.to_pylist()
@@ -99,9 +99,9 @@ def _python_values(column: pa.Array) -> list[Any]:
 
 
 def make_stage(cursor: Any, database: Database, stage: TableName, schema: pa.Schema) -> None:
-    """Make a table for rows of ``schema`` and the name of their share; one that a crash of the server may empty."""
+    """Create an unlogged table for rows of ``schema`` and their share; a crash of the server may empty it."""
     if database.address.kind == "postgresql":
-        # As the driver's COPY writes them; they become the table's types when they are moved.
+        # The types that the driver's COPY writes; they are cast to the table's types when rows are moved.
         empty = pa.schema([*schema, pa.field(SHARE, pa.string())]).empty_table()
         cursor.adbc_ingest(stage.name, empty, mode="create", db_schema_name=stage.schema or None)
         cursor.execute(f"ALTER TABLE {database.quoted(stage)} SET UNLOGGED")
@@ -112,19 +112,19 @@ def make_stage(cursor: Any, database: Database, stage: TableName, schema: pa.Sch
 
 
 def signs(database: Database, count: int) -> list[str]:
-    """Return the driver's signs for values."""
+    """Return the driver's placeholders for values."""
     if database.address.kind == "postgresql":
         return [f"${number}" for number in range(1, count + 1)]
     return ["%s"] * count
 
 
 def statement(database: Database, text: str) -> str:
-    """Return quoted names for a statement with values: MariaDB's driver has %s for these, so percents are doubled."""
+    """Return quoted names for a statement with values; for MariaDB, whose placeholder is %s, percents are doubled."""
     return text if database.address.kind == "postgresql" else text.replace("%", "%%")
 
 
 def tables_like(cursor: Any, database: Database, schema: str | None, prefix: str) -> list[str]:
-    """Return the names of tables that begin so."""
+    """Return the names of tables with a prefix."""
     first, second = signs(database, 2)
     default = "current_schema()" if database.address.kind == "postgresql" else "DATABASE()"
     cursor.execute(

@@ -1,4 +1,4 @@
-"""A Delta table as a sink: tasks write its data files, and rows and batch number are one commit of its log."""
+"""A Delta table as a sink: tasks write its data files, and one commit of its log adds rows and batch number."""
 
 from __future__ import annotations
 
@@ -24,26 +24,27 @@ from semistream.spark.sinks.sink import BatchSink, Share, SinkError, Staging
 __all__ = ["DeltaSink"]
 
 _TRIES = 5
-"""Commits of a micro-batch at most, where others come in between."""
+"""Maximum number of attempts to commit a micro-batch while other writers commit."""
 
 
 class DeltaSink(BatchSink["DeltaStaging"]):
     """Append micro-batches to a Delta table, each once.
 
-    The Delta protocol has a place for this: a commit may carry the version of an application's transaction (``txn``),
-    here the query and its batch. A batch whose number the table has is not written again; of two writers of one query
-    at once, which can only be a mistake, the later fails, as commits that touch one application's version conflict.
-    Data files of tasks that died are in no commit, and Delta's own ``vacuum`` removes them.
+    The Delta protocol supports this: a commit may carry the version of an application's transaction (``txn``), here the
+    query and its batch. A batch whose number the table has is not written again. If two drivers write for the same
+    query, which can only be a mistake, the later one fails, because commits of the same application conflict. Data
+    files of tasks that died are in no commit, and Delta's own ``vacuum`` removes them.
 
     Parameters
     ----------
     path
-        Directory or address of the table; made with the first batch if it does not exist.
+        Directory or address of the table; created with the first batch if it does not exist.
     partition_by
-        Column or columns whose values partition the table. Any text but an empty one is a partition, however long: the
-        values are in the table's log, and folder names are only a help for people. Only used when the table is made.
+        Column or columns that partition the table. Any text except an empty one can be a partition value, whatever its
+        length: the values are in the table's log, and folder names are only for readability. Used only when the table is
+        created.
     storage_options
-        For object stores, as the package `deltalake` has them. Tasks get them too. Not kept in any file.
+        Options for object stores, as in the package `deltalake`. Tasks get them too. They are not stored in any file.
     """
 
     def __init__(
@@ -91,14 +92,16 @@ class DeltaSink(BatchSink["DeltaStaging"]):
         while True:
             table = self._table()
             if table is None:
-                raise SinkError(f"{self.path} was a Delta table when the micro-batch began, and is none now")
+                raise SinkError(
+                    f"{self.path} was a Delta table when the micro-batch began, but is not one now; restore it"
+                )
             if self._has(table, query, batch):
                 return False
             try:
                 self._append(table, receipts, query, batch)
             except self._deltalake.exceptions.CommitFailedError:
-                # Another query has just made the table a second time: it is the same, and the files still fit.
-                # Another driver of this query, or a table of other columns, is told.
+                # If another query has just created the same table, the files still fit, and the commit is retried.
+                # Another driver of this query, or a table with other columns, is an error.
                 tries += 1
                 if tries == _TRIES or not self._still_fits(staging, query, batch):
                     raise
@@ -106,7 +109,7 @@ class DeltaSink(BatchSink["DeltaStaging"]):
                 return True
 
     def _append(self, table: Any, receipts: Sequence[str], query: str, batch: int) -> None:
-        """Name the files in one commit on the table as it was looked at: who came in between makes it fail."""
+        """Add the files in one commit on the version that was read; the commit fails if another came in between."""
         delta = self._deltalake
         now = int(time.time() * 1000)
         actions = [
@@ -128,7 +131,7 @@ class DeltaSink(BatchSink["DeltaStaging"]):
         return bool(self._check_table(table, staging.schema) == staging.schema)
 
     def _made(self, schema: pa.Schema) -> Any:
-        """Make the table, or return the one that another query has just made."""
+        """Create the table, or return the table that another query has just created."""
         try:
             return self._deltalake.DeltaTable.create(
                 self.path, schema=pa.schema([part.with_nullable(True) for part in schema]), mode="ignore",
@@ -157,7 +160,7 @@ class DeltaSink(BatchSink["DeltaStaging"]):
         held = pa.schema(table.schema().to_arrow())
         if sorted(held.names) != sorted(schema.names):
             raise SinkError(
-                f"{self.path} has the columns {', '.join(held.names)}, and the rows have {', '.join(schema.names)}; "
+                f"{self.path} has the columns {', '.join(held.names)}, but the rows have {', '.join(schema.names)}; "
                 "give the sink columns, or another path"
             )
         check_partitions(held, table.metadata().partition_columns)
@@ -166,7 +169,7 @@ class DeltaSink(BatchSink["DeltaStaging"]):
 
 @dataclass(frozen=True)
 class DeltaStaging(Staging):
-    """A table's place, and the form of its rows."""
+    """A table's location, and the schema of its rows."""
 
     path: str
     schema: pa.Schema
@@ -195,7 +198,7 @@ class _DeltaShare(Share):
 
 
 def _folder(staging: DeltaStaging) -> tuple[Callable[[str], Any], Callable[[str], None]]:
-    """Return what makes a file of the table, and what removes one."""
+    """Return functions that create and remove a file of the table."""
     if not is_address(staging.path):
         return flushed_file(staging.path), lambda path: (Path(staging.path) / path).unlink()
     from deltalake.fs import DeltaStorageHandler

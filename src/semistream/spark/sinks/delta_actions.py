@@ -1,4 +1,4 @@
-"""What Delta's log says of a data file: partition, size, and bounds of its values, by which readers skip it."""
+"""Entries of Delta's log for data files: partition, size, and value bounds, with which readers skip files."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _HARMLESS = {
     "appendOnly", "changeDataFeed", "deletionVectors", "domainMetadata", "inCommitTimestamp", "timestampNtz",
     "v2Checkpoint", "vacuumProtocolCheck",
 }  # fmt: skip
-"""Features of a table that ask nothing of who appends files; `invariants` and `checkConstraints` are looked at."""
+"""Table features that require nothing of a writer that appends files; `invariants`, `checkConstraints` are checked."""
 _LONGEST = 64
-"""Characters of a text that is kept as a bound; longer ones are left out."""
+"""Maximum characters of a text used as a bound; longer texts are left out."""
 
 
 def refuse_features(path: str, table: Any) -> None:
-    """Raise if rows of a table must be checked or changed before they are written: files added here would not be."""
+    """Raise if a table requires that rows are checked or changed before they are written, which is not done here."""
     protocol, settings = table.protocol(), table.metadata().configuration
     asked = set(protocol.writer_features or ()) - _HARMLESS - {"invariants", "checkConstraints", "columnMapping"}
     asked |= {name for name in settings if name.startswith("delta.constraints.")}
@@ -34,13 +34,13 @@ def refuse_features(path: str, table: Any) -> None:
     asked |= {name for part in fields for name in part.get("metadata", {}) if name.startswith("delta.")}
     if asked:
         raise SinkError(
-            f"the Delta table {path} asks of its writers: {', '.join(sorted(asked))}; this sink only appends files. "
-            "Write to a table without them, and insert from there"
+            f"the Delta table {path} requires of its writers: {', '.join(sorted(asked))}; this sink only appends "
+            "files. Write to a table without these features, and insert from there"
         )
 
 
 def add_action(file: PartFile) -> dict[str, Any]:
-    """Return the arguments of an ``AddAction``, as JSON has them."""
+    """Return the arguments of an ``AddAction``, ready for JSON."""
     return {
         "path": file.path,
         "size": file.size,
@@ -61,7 +61,7 @@ def _partition_text(value: Any) -> str | None:
 
 
 def _statistics(metadata: pq.FileMetaData) -> dict[str, Any]:
-    """Return rows, NULLs and bounds of columns that are not nested; bounds only where JSON has them exactly."""
+    """Return rows, NULL counts and bounds of columns that are not nested; bounds only if JSON holds them exactly."""
     least: dict[str, Any] = {}
     most: dict[str, Any] = {}
     nulls: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""A directory of Parquet files as a sink: a batch's files have its number in their names."""
+"""A directory of Parquet files as a sink; file names contain the number of their batch."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ from semistream.spark.sinks.sink import BatchSink, Share, SinkError, Staging
 __all__ = ["ParquetSink"]
 
 _LONGEST_STEM = 222
-"""Characters of a query's name in file names, which have up to 33 more; file systems allow 255."""
+"""Maximum characters of a query's name in a file name. File names have up to 33 more; file systems allow 255."""
 
 
 class ParquetSink(BatchSink["ParquetStaging"]):
     """Write micro-batches as Parquet files, each once.
 
-    Tasks write hidden files under ``_semistream`` and flush them. The driver notes the names that they will have, made
-    of query and batch, and renames them. If a batch was stopped half-way, these notes undo it when the batch comes
-    again. The last batch of each query is noted under ``_semistream``, too. Readers skip all of this: those that ignore
-    names with ``_`` or ``.`` (Spark, Arrow), and those that match ``**/*.parquet`` (DuckDB, Polars).
+    Tasks write hidden files under ``_semistream`` and flush them. The driver records their final names, made of query
+    and batch, and renames them. If a batch was stopped half-way, these records undo it when the batch is repeated. The
+    last batch of each query is also recorded under ``_semistream``. Readers skip all of this: those that ignore names
+    with ``_`` or ``.`` (Spark, Arrow), and those that match ``**/*.parquet`` (DuckDB, Polars).
 
     Parameters
     ----------
     path
-        Directory on a local or shared file system; made with the first batch if it does not exist.
+        Directory on a local or shared file system; created with the first batch if it does not exist.
     partition_by
-        Column or columns whose values name a directory each, ``day=2024-06-01``. Names are escaped as Hive and Spark
-        do. A value whose name is longer than the file system allows (255 bytes on most) is refused.
+        Column or columns whose values name directories, such as ``day=2024-06-01``. Names are escaped as in Hive and
+        Spark. A value whose name is longer than the file system allows (255 bytes on most) raises an error.
 
     Notes
     -----
-    Spark's own file sink has a log by which Spark reads such a directory, and files that are not in it do not exist
-    then; so a directory with one is refused.
+    Spark's own file sink keeps a log in its directory. Spark then reads only files that are in the log. So a directory
+    with such a log raises an error.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, partition_by: str | Iterable[str] = ()) -> None:
@@ -79,7 +79,7 @@ class ParquetSink(BatchSink["ParquetStaging"]):
         folder, stem = self.path / "_semistream", _stem(query)
         folder.mkdir(parents=True, exist_ok=True)
         with self._alone():
-            # left by killed tries; version 0.1 used names without the dot
+            # left by killed attempts; version 0.1 used names without the dot
             for left in (*folder.glob(f".{stem}+*"), *folder.glob(f"{stem}+*")):
                 if left.is_dir():
                     shutil.rmtree(left, ignore_errors=True)
@@ -97,7 +97,7 @@ class ParquetSink(BatchSink["ParquetStaging"]):
         noted = self._noted(query)
         if noted["batch"] >= batch:
             return False
-        for name in noted.get("moving", ()):  # of a try at this batch that was stopped while it renamed
+        for name in noted.get("moving", ()):  # from an attempt at this batch that was stopped while renaming
             with suppress(FileNotFoundError):
                 (self.path / name).unlink()
         files = [written for receipt in receipts for written in json.loads(receipt)]
@@ -112,7 +112,7 @@ class ParquetSink(BatchSink["ParquetStaging"]):
             except FileNotFoundError:
                 raise SinkError(
                     f"files of batch {batch} in {staging.folder} are gone: another driver runs the query {query!r} and "
-                    "has taken them for those of one that was killed; run one driver on a checkpoint"
+                    "removed them as leftovers of a killed driver; run one driver per checkpoint"
                 ) from None
         for folder in {(self.path / name).parent for name in moves.values()}:
             for level in (folder, *folder.parents):
@@ -125,7 +125,7 @@ class ParquetSink(BatchSink["ParquetStaging"]):
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep others from changing what is noted; a driver that was given up may be alive."""
+        """Lock the records against other drivers; a driver that was presumed dead may still run."""
         lock = os.open(self.path / "_semistream", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             with suppress(OSError):  # file systems without locks
@@ -151,7 +151,7 @@ class ParquetSink(BatchSink["ParquetStaging"]):
 
 @dataclass(frozen=True)
 class ParquetStaging(Staging):
-    """A hidden directory inside the sink's, in which tasks write files."""
+    """A hidden directory inside the sink's directory, into which tasks write files."""
 
     folder: str
     schema: pa.Schema
@@ -180,7 +180,7 @@ class _ParquetShare(Share):
 
 
 def _stem(query: str) -> str:
-    """Return a name for files of a query, and of no other."""
+    """Return a file name prefix that is unique to a query."""
     plain = _plain(query)
     if plain == query and len(plain) <= _LONGEST_STEM:
         return plain

@@ -1,4 +1,4 @@
-"""Rows of a task as Parquet files, one or more for each partition's values, with little memory."""
+"""Writes a task's rows to Parquet files, one or more per partition, with little memory."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from semistream.spark.sinks.partition_folders import Naming
 __all__ = ["FileOnDisk", "ParquetFiles", "PartFile", "flushed_file"]
 
 _HELD = 32 << 20
-"""Bytes of rows that wait to become a row group."""
+"""Bytes of buffered rows that become a row group."""
 _OPEN = 64
-"""Files that are open at once; of partitions beyond, the one written to least lately is closed."""
+"""Maximum number of open files; the least recently written file is closed first."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class PartFile:
     path: str
     """Relative to the folder."""
     folder: str
-    """Of the partition, relative to the sink."""
+    """Folder of the partition, relative to the sink."""
     values: dict[str, Any]
-    """Of the columns that it is a partition by."""
+    """Values of the partition columns."""
     size: int
     metadata: pq.FileMetaData = field(repr=False)
 
@@ -52,7 +52,7 @@ class _Part:
 
 
 class FileOnDisk:
-    """A new file of a directory that all see, flushed when it is closed."""
+    """A new file in a shared directory, flushed when it is closed."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,12 +70,12 @@ class FileOnDisk:
             try:
                 self._file.flush()
                 os.fsync(self._file.fileno())
-            finally:  # on a full disk, too: a file that stays open keeps its room
+            finally:  # also on a full disk: an open file keeps its disk space
                 self._file.close()
 
 
 def flushed_file(folder: str) -> Callable[[str], FileOnDisk]:
-    """Return what opens files of a folder by their relative path."""
+    """Return a function that opens files of a folder by their relative path."""
     return lambda path: FileOnDisk(Path(folder) / path)
 
 
@@ -85,15 +85,15 @@ class ParquetFiles:
     Parameters
     ----------
     schema
-        Of the rows. Columns that are partitioned by are in the folders' names, not in the files.
+        Schema of the rows. Partition columns are in the folders' names, not in the files.
     partition_by
-        Their names.
+        Names of the partition columns.
     create
         Opens a file to write, by its path under the folder; closing flushes it.
     naming
-        Returns the folder of a partition, or refuses its values.
+        Returns the folder of a partition, or raises if its values cannot name one.
     hidden
-        Write all files side by side under hidden names, not yet in the folders of their partitions.
+        Write all files to one folder under hidden names, not yet to the folders of their partitions.
     """
 
     def __init__(
@@ -112,15 +112,15 @@ class ParquetFiles:
         self._written: list[PartFile] = []
         self._held = 0
         self.paths: list[str] = []
-        """Of all files that were begun."""
+        """Paths of all files that were opened."""
 
     def append(self, rows: pa.RecordBatch) -> None:
-        """Hold rows, and write some if there are many; they may be slices of larger arrays."""
+        """Buffer rows, and write a row group if there are enough. Rows may be slices of larger arrays."""
         for values, part in self._split(rows):
-            # as text: NaN is not even equal to itself, and -0.0 to what it is not
+            # as text: NaN does not equal itself, and -0.0 equals 0.0
             key = tuple(repr(value.as_py()) for value in values.values())
             found = self._parts.pop(key, None) or _Part(key, values, self._naming(values))
-            self._parts[key] = found  # the last one is the one written to most lately
+            self._parts[key] = found  # the last entry is the most recently written
             found.rows.append(part)
             found.held += part.nbytes
             self._held += part.nbytes
@@ -128,13 +128,13 @@ class ParquetFiles:
             self._flush(max(self._parts.values(), key=lambda part: part.held))
 
     def close(self) -> list[PartFile]:
-        """Write what is held and return all files."""
+        """Write the buffered rows and return all files."""
         while self._parts:
             self._finish(next(iter(self._parts.values())))
         return self._written
 
     def abandon(self, remove: Callable[[str], None]) -> None:
-        """Close files as they are, and remove all that were begun; what fails now has been told."""
+        """Close and remove all files; further errors are ignored, because the first was reported."""
         for part in self._parts.values():
             for opened in (part.writer, part.target):
                 with suppress(Exception):
@@ -159,7 +159,7 @@ class ParquetFiles:
         return found
 
     def _flush(self, part: _Part) -> None:
-        """Write the rows held for a part as one row group."""
+        """Write the buffered rows of a part as one row group."""
         if part.writer is None:
             writing = [each for each in self._parts.values() if each.writer is not None]
             if len(writing) >= _OPEN:

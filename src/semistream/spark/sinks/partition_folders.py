@@ -29,7 +29,7 @@ _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _LONGEST_PLAIN = 128
 """Bytes of a Delta folder; a hash replaces a longer name. S3 allows 1,024 bytes for a key, ext4 255 for a name."""
 _FILE_NAME = 256
-"""Bytes kept free for the separator and the file name behind a folder."""
+"""Bytes reserved for the separator and the file name after a folder."""
 
 
 @dataclass(frozen=True)
@@ -49,25 +49,25 @@ class FolderLimits:
 def check_partitions(schema: pa.Schema, partition_by: Sequence[str]) -> None:
     """Raise if rows of a schema cannot be partitioned by these columns."""
     if missing := [name for name in partition_by if name not in schema.names]:
-        raise SinkError(f"no column {missing[0]!r} to partition by; there are {', '.join(schema.names)}")
+        raise SinkError(f"there is no column {missing[0]!r} to partition by; there are {', '.join(schema.names)}")
     for name in partition_by:
         if pa.types.is_binary(kind := schema.field(name).type) or pa.types.is_large_binary(kind):
-            raise SinkError(f"column {name!r} is {kind}, which no folder can be named by; cast it, as with hex()")
+            raise SinkError(f"column {name!r} is {kind}, which cannot name a folder; cast it, for example with hex()")
     if partition_by and len(set(partition_by)) == len(schema.names):
-        raise SinkError("all columns are partitioned by, so no column is left for the files; partition by fewer")
+        raise SinkError("all columns are partition columns, so no column is left for the files; partition by fewer")
 
 
 def check_folder_names(partition_by: Sequence[str]) -> None:
-    """Raise for columns whose names readers do not get back from the name of a folder."""
+    """Raise for columns whose names readers cannot decode from the name of a folder."""
     if odd := [name for name in partition_by if re.search(r"[/=\0]", name)]:
         raise SinkError(
-            f"column {odd[0]!r} is partitioned by, and its name has a '/', '=' or NUL, which no reader finds in a "
+            f"partition column {odd[0]!r} has a '/', '=' or NUL in its name, which no reader can decode from a "
             "folder's name; rename the column, or write to a Delta table"
         )
 
 
 def parquet_folder(values: Mapping[str, pa.Scalar], limits: FolderLimits) -> str:
-    """Return the folder of a partition, from which readers of Hive-style directories get the values back."""
+    """Return the folder of a partition, from which readers of Hive-style directories decode the values."""
     _refuse_empty(values)
     for name, value in values.items():
         if (text := str(value.as_py())) == _NULL or "\0" in text:
@@ -76,15 +76,15 @@ def parquet_folder(values: Mapping[str, pa.Scalar], limits: FolderLimits) -> str
     for name, folder in zip(values, names, strict=True):
         if (length := len(folder.encode())) > limits.name:
             raise SinkError(
-                f"a row has {_shortened(values[name])} in column {name!r}, which is partitioned by; the folder's name "
-                f"would have {length} bytes and the file system allows {limits.name}. {_REMEDY}"
+                f"a row has {_shortened(values[name])} in partition column {name!r}; the folder's name "
+                f"would have {length} bytes, but the file system allows {limits.name}. {_REMEDY}"
             )
     whole = "/".join(names)
     if (length := len(whole.encode())) > limits.path:
         shown = ", ".join(f"{name!r}: {_shortened(value)}" for name, value in values.items())
         raise SinkError(
-            f"a row has {{{shown}}} in the columns that are partitioned by; the folders' names would have {length} "
-            f"bytes together and the file system allows {limits.path} below this path. {_REMEDY}"
+            f"a row has {{{shown}}} in the partition columns; the folders' names would have {length} "
+            f"bytes together, but the file system allows {limits.path} below this path. {_REMEDY}"
         )
     return whole
 
@@ -120,8 +120,8 @@ def _refuse_empty(values: Mapping[str, pa.Scalar]) -> None:
 
 def _unreadable(name: str, value: pa.Scalar) -> SinkError:
     return SinkError(
-        f"a row has {value.as_py()!r} in column {name!r}, which is partitioned by, and no partition can be named so "
-        "that this is read again; write NULL or another text in its place, or partition by other columns"
+        f"a row has {value.as_py()!r} in partition column {name!r}, and readers cannot decode this value from the "
+        "name of a folder; write NULL or another text in its place, or partition by other columns"
     )
 
 
@@ -135,6 +135,6 @@ def _shortened(value: pa.Scalar) -> str:
 def _limit(folder: Path, name: str, usual: int) -> int:
     try:
         found = os.pathconf(folder, name)
-    except (OSError, ValueError):  # a file system that does not tell
+    except (OSError, ValueError):  # a file system that does not report its limits
         return usual
     return found if found > 0 else usual
