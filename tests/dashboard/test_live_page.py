@@ -257,7 +257,7 @@ def test_only_the_page_itself_is_served(shown: Shown) -> None:
     assert (code, json.loads(text)) == (400, {"error": "no such skew; give another"})
     assert "between 0 and 2" in status("/controls/skew", {"X-Semistream": "page"}, b'{"value": 7}')[1]
     assert shown.done == []
-    with pytest.raises(PortTakenError, match="cannot be had for the page"):
+    with pytest.raises(PortTakenError, match="cannot be used for the page"):
         Dashboard("other", int(url.rpartition(":")[2]))
 
 

@@ -94,6 +94,6 @@ def _bound(port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         found.close()
         raise PortTakenError(
-            f"port {port} of the loopback address cannot be had for the page: {error}; give another, or 0 for any"
+            f"port {port} of the loopback address cannot be used for the page: {error}; give another, or 0 for any"
         ) from None
     return found

@@ -1,4 +1,4 @@
-"""The joins on Apache Spark: a session, relations built by a job, joins of streaming DataFrames."""
+"""Joins on Apache Spark: sessions, jobs that build relations, and joins of streaming DataFrames."""
 
 from __future__ import annotations
 

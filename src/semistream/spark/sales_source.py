@@ -1,13 +1,13 @@
 """``spark.readStream.format("semistream-sales")``: a bursty stream of sales whose products follow Zipf's law.
 
-A source for trying pipelines, for benchmarks and for tests: sale number ``n`` is a pure function of the options and of
-``n`` (`semistream.workloads.SalesStream`), and an offset is such a number. So a micro-batch that is replayed holds the
-same rows, on whichever machine, and the whole stream can be read as a batch DataFrame too, to compare with.
+A source to try pipelines, for benchmarks and for tests. Sale number ``n`` is a pure function of the options and of
+``n`` (`semistream.workloads.SalesStream`), and an offset is such a number. So a replayed micro-batch contains the same
+rows on any machine, and the whole stream can also be read as a batch DataFrame for comparison.
 
 ::
 
     driver                                      tasks
-    how many sales have come by now? ──────▶    sales [start, end) in parts, as Arrow batches
+    how many sales have arrived? ──────────▶    sales [start, end) in parts, as Arrow batches
     offset {"sale": n}, in the checkpoint
 """
 
@@ -36,18 +36,18 @@ from semistream.workloads import ArrivalCursor, Arrivals, BurstyArrivals, Consta
 __all__ = ["SalesDataSource", "SalesOptions", "register_sources"]
 
 _PART_ROWS = 32_768
-"""Sales worth a task of their own."""
+"""Minimum number of sales per task."""
 _LONG = 2**62
 
 
 class SourceOptionError(SemistreamError, ValueError):
-    """An option of a source that it does not have, or a value it cannot take."""
+    """An unknown option of a source, or an invalid value."""
 
 
 def register_sources(spark: SparkSession) -> None:
-    """Make ``format("semistream")``, a relation, and ``format("semistream-sales")`` known to a session.
+    """Register ``format("semistream")``, a relation, and ``format("semistream-sales")`` with a session.
 
-    `semistream.spark.session` does so by itself.
+    `semistream.spark.session` does this automatically.
     """
     spark.dataSource.register(RelationDataSource)
     spark.dataSource.register(SalesDataSource)
@@ -56,26 +56,26 @@ def register_sources(spark: SparkSession) -> None:
 class SalesDataSource(DataSource):
     """Sales as a streaming source, or as a table.
 
-    Options, all of them optional; names without regard to case:
+    Options, all optional; names ignore case:
 
     ``size``, ``exponent``, ``shape``
-        Distinct products, their skew (0 uniform, 1 the papers'), and where frequent ones lie in key order: ``random``
-        or ``noperm``, first. As in `semistream.workloads.ZipfKeys`.
+        Number of distinct products, their skew (0 uniform, 1 as in the papers), and the position of frequent products
+        in key order: ``random``, or ``noperm`` for first. As in `semistream.workloads.ZipfKeys`.
     ``rows``
-        Sales in all; without it the stream has no end. Needed for a batch DataFrame, and for ``availableNow``.
+        Total number of sales; without it the stream is endless. Required for a batch DataFrame and ``availableNow``.
     ``rowsPerSecond``
-        The average pace at which sales come, in bursts of milliseconds to seconds. Time stands still while no query
-        runs. Without it all of ``rows`` are there from the start. It paces ``event_time`` in either case.
+        Average arrival rate of sales, in bursts of milliseconds to seconds. Time stands still while no query runs.
+        Without it all ``rows`` are available from the start. It determines ``event_time`` in either case.
     ``rowsPerBatch``
-        The most that a micro-batch takes.
+        Maximum number of rows in a micro-batch.
     ``arrivals``
         ``bursty`` or ``constant``.
     ``absentShare``, ``nullShare``
-        Share of the sales of a product that is not among ``size``, or of none.
+        Share of sales whose product does not exist, and share of sales with a NULL key.
     ``key``, ``layout``, ``stores``, ``seed``
         As in `semistream.workloads.SalesStream`.
     ``partitions``
-        The most tasks that a micro-batch is cut into; as many as there are cores.
+        Maximum number of tasks of a micro-batch; by default the number of cores.
 
     Examples
     --------
@@ -114,12 +114,12 @@ class SalesOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SalesOptions:
-        """Read options as Spark hands them over, as text. Raise `SourceOptionError` for what does not fit."""
+        """Read options from Spark, which are texts. Raise `SourceOptionError` for invalid ones."""
         given = {name.lower(): text for name, text in options.items() if name.lower() != "path"}
         unknown = sorted(set(given) - set(_DEFAULTS))
         if unknown:
             raise SourceOptionError(
-                f"semistream-sales has no option {unknown[0]!r}; it has {', '.join(_DEFAULTS)}, in any case of letters"
+                f"semistream-sales has no option {unknown[0]!r}; it has {', '.join(_DEFAULTS)} (case is ignored)"
             )
         values: dict[str, Any] = {}
         for name, (default, read) in _DEFAULTS.items():
@@ -134,8 +134,8 @@ class SalesOptions:
         rows, pace, seed = values["rows"], values["rowspersecond"], values["seed"]
         if rows is None and pace is None and values["rowsperbatch"] is None:
             raise SourceOptionError(
-                "semistream-sales without rows, rowsPerSecond and rowsPerBatch would be all there at once and without "
-                "end; give one of them"
+                "semistream-sales without rows, rowsPerSecond and rowsPerBatch would be an endless micro-batch; give "
+                "one of them"
             )
         try:
             rate = 10_000.0 if pace is None else pace
@@ -200,7 +200,7 @@ def _parts(start: int, stop: int, most: int) -> list[_Sales]:
 
 @lru_cache(maxsize=4)
 def _kept_cursors(arrivals: Arrivals) -> list[ArrivalCursor]:
-    """Return the cursors that this process keeps: the next micro-batch begins where one of them stands, or after."""
+    """Return the cursors that this process keeps; the next micro-batch begins at or after one of them."""
     return []
 
 
@@ -222,7 +222,7 @@ class _TableReader(DataSourceReader):
 
     def partitions(self) -> list[_Sales]:
         if self.options.rows is None:
-            raise SourceOptionError("semistream-sales has no end, so it is no table; give the option rows")
+            raise SourceOptionError("semistream-sales is endless and cannot be read as a table; give the option rows")
         return _parts(0, self.options.rows, self.options.partitions)
 
     def read(self, partition: _Sales) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
@@ -230,7 +230,7 @@ class _TableReader(DataSourceReader):
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Sales as they come. Spark keeps one of these beside the driver as long as the query runs."""
+    """Sales as they arrive. Spark keeps one reader in a process of the driver while the query runs."""
 
     def __init__(self, options: SalesOptions) -> None:
         self.options = options
@@ -243,7 +243,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         if self.options.rows is None:
             raise SourceOptionError(
-                "semistream-sales has no end, so not all of it can be available now; give the option rows, or "
+                "semistream-sales is endless, so it never is all available now; give the option rows, or "
                 "another trigger"
             )
         self.everything = True
@@ -256,7 +256,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._available(begin)
         if isinstance(limit, ReadMaxRows):
             end = min(end, begin + limit.max_rows)
-        elif end >= _LONG:  # a trigger that knows no limit, and a stream that knows no end
+        elif end >= _LONG:  # a trigger without a limit on an endless stream
             end = begin + (self.options.batch_rows or 0)
         return {"sale": end}
 
@@ -276,7 +276,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _Clock:
-    """How many sales have come: time goes on from the arrival of the last one that was read before."""
+    """Counts the sales that have arrived; time continues from the arrival of the last sale that was read before."""
 
     def __init__(self, arrivals: Arrivals, begin: int) -> None:
         self._cursor = arrivals.cursor()

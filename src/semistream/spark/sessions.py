@@ -1,4 +1,4 @@
-"""A local Spark session with settings that suit a laptop, a test and the demo."""
+"""A local Spark session with settings for a laptop, for tests and for the demo."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from semistream.spark.sales_source import register_sources
 __all__ = ["ROCKSDB", "session"]
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-"""Spark's state store in RocksDB: the one that ``transformWithState`` works with."""
+"""Spark's state store in RocksDB, which ``transformWithState`` requires."""
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
@@ -26,27 +26,27 @@ def session(
     memory: str = "2g",
     settings: dict[str, str] | None = None,
 ) -> SparkSession:
-    """Return a Spark session on this machine, starting one if there is none.
+    """Return a Spark session on this machine; start one if there is none.
 
-    For a cluster, make the session as you always do: nothing else here depends on this function.
+    For a cluster, create the session as usual: nothing else here depends on this function.
 
     Parameters
     ----------
     name
         The application's name.
     master
-        ``local[n]`` runs ``n`` tasks at a time; ``local[*]`` as many as there are cores.
+        ``local[n]`` runs ``n`` tasks in parallel; ``local[*]`` runs one per core.
     memory
         Heap of the JVM. Joins run in Python workers, outside of it.
     settings
-        More Spark settings; they win over the ones made here.
+        More Spark settings; they override the settings made here.
 
     Notes
     -----
-    Listens on the loopback address only, without the web page and progress lines; shuffles into two partitions a core
-    instead of 200; keeps state in RocksDB, which parked rows need; moves data between JVM and Python as Arrow. Java is
-    found by `semistream.spark.java.use_java`. ``format("semistream-sales")`` is known. An active session is returned
-    as it is, with its SQL settings updated.
+    The session listens on the loopback address only, without web page and progress lines. It shuffles into two
+    partitions per core instead of 200, keeps state in RocksDB, which parked rows need, and moves data between JVM and
+    Python as Arrow. `semistream.spark.java.use_java` finds Java. ``format("semistream-sales")`` is registered. If there
+    is an active session, it is returned with its SQL settings updated.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def session(
     >>> spark.range(3).count()                                               # doctest: +SKIP
     3
     """
-    # Workers must run this Python, not whichever python3 comes first on PATH.
+    # Workers must run this Python, not the first python3 on PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if SparkContext._gateway is None:  # the JVM is not running yet
         use_java()
@@ -68,7 +68,7 @@ def session(
         "spark.log.level": "ERROR",
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
-        # The other manager starts thirty processes a micro-batch (readlink, chmod) where Hadoop has no native library.
+        # The other manager starts thirty processes per micro-batch (readlink, chmod) if Hadoop has no native library.
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",

@@ -97,7 +97,7 @@ def test_ports_that_are_taken(tmp_path: Path) -> None:
         port = server.getsockname()[1]
         lines = ('checkpoint = "check"', "[source]", 'format = "rate"', "[sink]", 'format = "console"', "[statistics]")
         text = "\n".join([*lines, f"port = {port}"])
-        assert f"port {port} of the loopback address cannot be had for statistics" in problems(tmp_path, text)[7]
+        assert f"port {port} of the loopback address cannot be used for statistics" in problems(tmp_path, text)[7]
         outcome = CliRunner().invoke(app, ["run", str(tmp_path / "p.toml"), "--dashboard", "--port", str(port)])
         assert isinstance(outcome.exception, PortTakenError)
         assert "for the page (--port): Address already in use; give another, or 0 for any" in str(outcome.exception)

@@ -128,7 +128,7 @@ def test_batches_of_a_checkpoint_that_is_behind_are_refused(spark: SparkSession,
     write(spark.createDataFrame([(1, "b", "u", 1)], SCHEMA), 3)
     assert (held(products)[1], manifests.load(products).version) == ("a", 2)
     with pytest.raises(
-        RelationBuildError, match=r"has batch 3 of 'changes of q', and this is batch 0: .* another query="
+        RelationBuildError, match=r"has batch 3 of 'changes of q', but this is batch 0: .* another query="
     ):
         write(spark.createDataFrame([(2, "lost", "u", 1)], SCHEMA), 0)
 
@@ -148,7 +148,7 @@ def test_messages_of_debezium(spark: SparkSession) -> None:
     found = [tuple(each) for each in debezium_changes(frame, "id long, name string").orderBy("offset").collect()]
     assert found[:3] == [(1, "a", "c", 10), (1, None, "u", 11), (1, "a", "d", 12)]
     assert [(op, offset) for *_, op, offset in found[3:]] == [(None, 14), (None, 15), (None, 16)]
-    with pytest.raises(RelationBuildError, match="is no schema; write"):
+    with pytest.raises(RelationBuildError, match="is not a schema; write"):
         debezium_changes(frame, "id of what")
 
 

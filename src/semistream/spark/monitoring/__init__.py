@@ -1,1 +1,1 @@
-"""What queries tell of themselves."""
+"""Metrics of running queries."""

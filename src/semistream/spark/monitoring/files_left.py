@@ -1,6 +1,6 @@
-"""How many files of a stream no micro-batch has taken yet, which Spark's source of files does not tell.
+"""Number of files of a stream that no micro-batch has read yet, which Spark's file source does not report.
 
-Counted on this machine: files where the stream comes from, less those that the checkpoint has down as taken.
+It is counted on this machine: files in the stream's directory minus files that the checkpoint lists as read.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from semistream.core.paths import is_address
 __all__ = ["FilesLeft"]
 
 _LONG, _SHARE = 0.1, 50
-"""A look that takes longer is not taken at every micro-batch, but so seldom that it has one fiftieth of the time."""
+"""Seconds, and share. A count that takes longer than 0.1 s is done so rarely that it uses 1/50 of the time."""
 
 
 class FilesLeft:
-    """Counts files that are still to be taken.
+    """Counts files that are still to be read.
 
     Parameters
     ----------
     path
-        Where the stream's files are: a directory, or a pattern.
+        Directory or pattern of the stream's files.
     checkpoint
-        That of the query, which has this stream as its first source.
+        Checkpoint of the query, whose first source is this stream.
     name_filter
-        Spark's ``pathGlobFilter``: only files with such names are the stream's.
+        Spark's ``pathGlobFilter``: only files with matching names belong to the stream.
     """
 
     def __init__(self, path: str, checkpoint: Path, name_filter: str | None = None) -> None:
@@ -46,7 +46,7 @@ class FilesLeft:
         self._again = 0.0
 
     def __call__(self) -> int | None:
-        """Return how many; None where that cannot be said, as of a store."""
+        """Return the number of files; None if it is unknown, for example in an object store."""
         began = time.monotonic()
         if began < self._again or is_address(self._path) or "{" in self._path:
             return self._last
@@ -62,7 +62,7 @@ class FilesLeft:
         return self._last
 
     def _files(self) -> Iterator[str]:
-        """Yield files as Spark sees them: those under a directory too, and no hidden ones."""
+        """Yield files as Spark sees them: also in subdirectories, without hidden files."""
         waiting = glob.glob(self._path)
         while waiting:
             here = waiting.pop()
@@ -74,13 +74,13 @@ class FilesLeft:
                 waiting += [entry.path for entry in entries if not entry.name.startswith(("_", "."))]
 
     def _read_log(self) -> None:
-        """Take note of files of micro-batches that were planned since the last look; a log is never changed."""
+        """Read the logs of micro-batches that were planned since the last call; a log never changes."""
         if not self._log.is_dir():
             return
         for name in sorted(os.listdir(self._log)):
             if name in self._read or not re.fullmatch(r"\d+(\.compact)?", name):
                 continue
-            with contextlib.suppress(FileNotFoundError):  # logs that a compact one replaces are removed
+            with contextlib.suppress(FileNotFoundError):  # Spark removes logs that a compacted log replaces
                 lines = (self._log / name).read_text(encoding="utf-8").splitlines()[1:]
                 self._taken |= {unquote(urlsplit(json.loads(line)["path"]).path) for line in lines}
             self._read.add(name)

@@ -1,8 +1,8 @@
-"""Statistics of every micro-batch as they come: to whoever asked for them, and to a file of JSON lines.
+"""Statistics of every micro-batch, passed to reports such as a file of JSON lines.
 
-Spark calls a `StatisticsListener` after each micro-batch with its progress, in which every join that was given
-``metrics=name`` has its counters (`metrics`). Each goes to all *reports*: `JsonLines` keeps a line a batch;
-`prometheus.PrometheusPage` keeps totals, and serves them on the loopback address.
+Spark calls a `StatisticsListener` after each micro-batch with its progress, which contains the counters of every join
+with ``metrics=name`` (`metrics`). The listener passes them to all *reports*: `JsonLines` writes a line per batch;
+`prometheus.PrometheusPage` keeps totals and serves them on the loopback address.
 """
 
 from __future__ import annotations
@@ -41,43 +41,43 @@ __all__ = [
 ]
 
 SOURCE, MALFORMED = "__source", "malformed"
-"""Under which name, and which of it, Spark counts the malformed rows of a source."""
+"""Name of the observation, and of the metric in it, with which Spark counts the malformed rows of a source."""
 PARKED = "_parked"
-"""Added to the name of a join, that under which rows it has parked are counted."""
+"""Suffix of a join's name; the observation of that name counts its parked rows."""
 _BEHIND = {"maxOffsetsBehindLatest": "rows", "numFilesOutstanding": "files", "numBytesOutstanding": "bytes"}
 
 
 class BatchReport(ABC):
-    """Who wants to know of each micro-batch."""
+    """Receives the statistics of each micro-batch."""
 
     @abstractmethod
     def add(self, batch: Mapping[str, Any]) -> None:
-        """Take note of a micro-batch.
+        """Receive a micro-batch.
 
-        ``batch`` has ``query``, ``query_id``, ``run_id``, ``batch``, ``began``, ``rows`` that came in, ``seconds`` by
-        phase, ``arrival_rate`` and ``service_rate`` in rows a second, ``backlog``: what the source still has, if it
-        tells; ``malformed`` rows of the source, ``dead`` rows that became dead letters, and ``joins``: the counters of
-        each, its ``shards`` and, where rows wait, ``parked``.
+        ``batch`` has ``query``, ``query_id``, ``run_id``, ``batch``, ``began``, the number of input ``rows``,
+        ``seconds`` by phase, ``arrival_rate`` and ``service_rate`` in rows per second, the ``backlog`` of the source if
+        it is known, ``malformed`` rows of the source, ``dead`` rows that became dead letters, and ``joins``: the
+        counters of each join, its ``shards`` and, if it parks rows, ``parked``.
         """
 
     def alive(self, query: str) -> None:
-        """Take note that a query waits for rows: Spark says so now and then while none come."""
+        """Receive the message that a query waits for rows. Spark sends it repeatedly while no rows arrive."""
 
     def close(self) -> None:
-        """Let go of files and ports."""
+        """Release files and ports."""
 
 
 class StatisticsListener(StreamingQueryListener):
-    """Hand the progress of every query of the session on to reports.
+    """Pass the progress of every query of the session to reports.
 
     Parameters
     ----------
     reports
-        Such as `JsonLines` and `PrometheusPage`.
+        Reports, such as `JsonLines` and `PrometheusPage`.
     letters
-        Joins whose rows without a partner become dead letters, at once or when they have been parked in vain.
+        Joins whose rows without a match become dead letters, immediately or after they were parked.
     files_left
-        For queries by name: how many files wait, where the source itself does not tell.
+        By name of the query: counts the files in the backlog, if the source does not report it.
 
     Examples
     --------
@@ -145,7 +145,7 @@ class StatisticsListener(StreamingQueryListener):
             self._changed.notify_all()
 
     def wait_for(self, run_id: str, seconds: float = 30.0) -> bool:
-        """Wait until all of a run's batches have been reported: Spark tells of them a little later than they end."""
+        """Wait until all batches of a run have been reported; Spark reports them some time after they end."""
         with self._changed:
             return self._changed.wait_for(lambda: str(run_id) in self._ended, seconds)
 
@@ -158,7 +158,7 @@ class BatchTotals(BatchReport):
         self.malformed = 0
         self.dead = 0
         self.parked: dict[str, dict[str, int]] = {}
-        """What waits now, and what was found late or given up since the start, for each join that parks rows."""
+        """For each join that parks rows: rows parked now, and rows found late or expired since the start."""
         self.batches = 0
         self.seconds = 0.0
         self.joins: dict[str, StreamStatistics] = {}
@@ -177,9 +177,9 @@ class BatchTotals(BatchReport):
 
 
 class JsonLines(BatchReport):
-    """A line of JSON a micro-batch, added to a file and written through at once.
+    """Appends a line of JSON per micro-batch to a file, and flushes it immediately.
 
-    A batch that is replayed after a restart has two lines, of different ``run_id``.
+    A batch that is replayed after a restart has two lines with different ``run_id``.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -199,16 +199,17 @@ class JsonLines(BatchReport):
 
 
 def add_parked(totals: dict[str, int], now: Mapping[str, int]) -> None:
-    """Add what became of parked rows in a micro-batch; how many wait is as of its end."""
+    """Add the counts of parked rows of a micro-batch; the number of waiting rows is the one at its end."""
     for name in ("found_late", "expired"):
         totals[name] = totals.get(name, 0) + now[name]
     totals["waiting"] = now["waiting"]
 
 
 def backlog_of(sources: Iterable[Any]) -> dict[str, int] | None:
-    """Return what sources have that no micro-batch has taken yet, as ``rows``, ``files`` or ``bytes``; None: untold.
+    """Return the backlog of the sources as ``rows``, ``files`` or ``bytes``; None if it is unknown.
 
-    Kafka tells the offsets behind, sources of files their files and bytes, and ours has sale numbers as offsets.
+    Kafka reports the offsets it is behind, file sources report files and bytes, and our sales source uses sale numbers
+    as offsets.
     """
     found: dict[str, int] = {}
     for source in sources:
@@ -229,7 +230,7 @@ def _sale(offset: Any) -> int | None:
 
 
 def _dead(counters: Mapping[str, Any]) -> int:
-    """Return how many rows of a join became dead letters: those that do not wait, or no longer."""
+    """Return how many rows of a join became dead letters: unmatched rows that are not parked, or no longer."""
     if "parked" in counters:
         return int(counters["parked"]["expired"] + counters["null_keys"])
     return int(counters["unmatched"])

@@ -1,13 +1,12 @@
-"""What the joins of a query did, batch by batch.
+"""Counters of a query's joins, per micro-batch.
 
-A task tells in its last row what its join has counted, as a JSON object. Where whole rows go through Python, that is
-one row more, a *sentinel*, which is NULL in all other columns and filtered out again. Spark collects what the tasks of
-a micro-batch tell (``DataFrame.observe``). So the numbers are right with task retries and without result rows, cost no
-second job, and reach any listener; they also work where accumulators do not, on Spark Connect.
+A task reports the counters of its join in its last row, as a JSON object. If whole rows pass through Python, this is an
+additional row, a *sentinel*, which is NULL in all other columns and is filtered out again. Spark collects the reports
+of a micro-batch's tasks (``DataFrame.observe``). So the numbers are correct with task retries and without result rows,
+need no second job, and reach any listener. They also work on Spark Connect, where accumulators do not.
 
-Spark looks at every row of results for every aggregate that is observed, and works the plan of a query out anew for
-each micro-batch, all expressions in it. So there is one, as small as can be, and adding up is left to who asks
-(`counters_of`).
+Spark evaluates every observed aggregate for every result row, and analyses the plan of a query again for each
+micro-batch with all its expressions. So there is only one small aggregate, and the reader adds up (`counters_of`).
 """
 
 from __future__ import annotations
@@ -63,21 +62,21 @@ _GROUPS = {
     "results": ("results", "results ahead", "results put together", "matched rows"),
     "index": ("index", "page map", "updates of R"),
 }
-"""What the parts of a budget are for; all others, such as the join behind a front stage, are ``other``."""
+"""Groups of a budget's parts; all other parts, such as the join behind a front stage, are in ``other``."""
 SPLIT = tuple(f"{group}_bytes" for group in (*_GROUPS, "other"))
 _SUMMED = (*_COUNTERS, _HELD, _MEMORY, _TASKS, *SPLIT)
 _TOLD, _SHARDS, _MISSING = "join_tasks", "shards", "missing"
 _MISSED = 16
-"""Missing keys that a task tells."""
+"""Maximum number of missing keys that a task reports."""
 COUNTERS = pa.field(_COLUMN, pa.string())
 """The column of counters, the last of a task's batches."""
 
 
 @dataclass
 class StreamStatistics:
-    """The counters of a query's micro-batches, together.
+    """The sum of the counters of a query's micro-batches.
 
-    `totals` adds up what all tasks counted, their busy seconds too: its service rate is that of one core.
+    `totals` adds up the counters of all tasks, including their busy seconds, so its service rate is per core.
     """
 
     totals: JoinStatistics = field(default_factory=JoinStatistics)
@@ -86,11 +85,11 @@ class StreamStatistics:
     tasks: int = 0
     """Tasks that had rows to join."""
     bytes_held: int = 0
-    """The most that the joins of one micro-batch reserved together."""
+    """Peak bytes that the joins of one micro-batch reserved together."""
     memory: int = 0
-    """The most that the joins of one micro-batch might have reserved together."""
+    """Largest total budget of the joins of one micro-batch, in bytes."""
     missing: MissingKeys = field(default_factory=MissingKeys)
-    """Keys that R does not have, the most frequent of them."""
+    """The most frequent keys that R does not have."""
 
     def add(self, metrics: Mapping[str, Any]) -> None:
         """Add the counters of one micro-batch."""
@@ -106,10 +105,10 @@ class StreamStatistics:
 
 
 def stream_statistics(query: StreamingQuery, name: str) -> StreamStatistics:
-    """Return what the join that was given ``metrics=name`` did in this query so far.
+    """Return the counters so far of the join with ``metrics=name`` in this query.
 
     Spark keeps the progress of the last 100 micro-batches (``spark.sql.streaming.numRecentProgressUpdates``); for
-    longer queries add up what `counters_of` gives in a ``StreamingQueryListener``.
+    longer queries add up the results of `counters_of` in a ``StreamingQueryListener``.
     """
     statistics = StreamStatistics()
     for progress in query.recentProgress:
@@ -119,10 +118,10 @@ def stream_statistics(query: StreamingQuery, name: str) -> StreamStatistics:
 
 
 def counters_of(metrics: Any) -> dict[str, Any] | None:
-    """Return the counters of one micro-batch from what Spark has observed under a name; None if they are not a join's.
+    """Return the counters of one micro-batch from the metrics Spark observed under a name; None if not from a join.
 
-    They are the sums of what its tasks have counted, those of each task as ``shards``, and as ``missing`` the keys that
-    R does not have, the most frequent of them.
+    The counters are sums over all tasks. ``shards`` has the counters of each task, and ``missing`` the most frequent
+    keys that R does not have.
 
     >>> found = counters_of({"join_tasks": ['{"rows_in": 3, "shard": 0}', '{"rows_in": 4, "shard": 1}']})
     >>> found["rows_in"], found["shards"][1], counters_of({"rows": 3}), counters_of(None)
@@ -142,7 +141,7 @@ def counters_of(metrics: Any) -> dict[str, Any] | None:
 
 
 def memory_split(join: Join) -> dict[str, int]:
-    """Return what the memory of a join is held for, in bytes by group."""
+    """Return the bytes of a join's memory by group."""
     split = dict.fromkeys(SPLIT, 0)
     for name, held in join.budget.parts().items():
         group = next((group for group, names in _GROUPS.items() if name in names), "other")
@@ -151,22 +150,23 @@ def memory_split(join: Join) -> dict[str, int]:
 
 
 def with_sentinel(schema: st.StructType) -> st.StructType:
-    """Return ``schema`` with room for counters; all columns may be NULL, as they are in a sentinel."""
+    """Return ``schema`` with a column for counters; all columns are nullable, because a sentinel is NULL in them."""
     columns = [st.StructField(part.name, part.dataType, True, part.metadata) for part in schema.fields]
     return st.StructType([*columns, st.StructField(_COLUMN, st.StringType())])
 
 
 def without_counters(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch of results with the column for counters, empty.
+    """Return a batch of results with an empty column for counters.
 
-    Columns that are never NULL in results are in a sentinel, and all batches of a task must have one schema.
+    All its columns become nullable, because a sentinel is NULL in them, and all batches of a task must have the same
+    schema.
     """
     counters = pa.nulls(batch.num_rows, COUNTERS.type)
     return pa.RecordBatch.from_arrays([*batch.columns, counters], schema=_counted_schema(batch.schema))
 
 
 def counters(join: Join, shard: int = 0, **more: int) -> pa.Array:
-    """Return what a join counted, and ``more`` of some, as an array of one value."""
+    """Return the counters of a join, with ``more`` added to some, as an array of one value."""
     values = dataclasses.asdict(join.stats) | {_HELD: join.budget.peak, _MEMORY: join.budget.total, _TASKS: 1}
     values |= memory_split(join) | {"shard": shard, "version": join.relation.version}
     values |= {name: values[name] + count for name, count in more.items()}
@@ -193,7 +193,7 @@ def _counted(values: dict[str, Any], missing: MissingKeys | None) -> pa.Array:
 
 
 def sentinel(join: Join, schema: pa.Schema, shard: int = 0) -> pa.RecordBatch:
-    """Return the last batch of a task: a row that is NULL in all of ``schema``, and what ``join`` counted."""
+    """Return the last batch of a task: a row that is NULL in all of ``schema``, with the counters of ``join``."""
     nulls = [pa.nulls(1, part.type) for part in schema]
     return pa.RecordBatch.from_arrays([*nulls, counters(join, shard)], schema=_counted_schema(schema))
 
@@ -204,10 +204,10 @@ def _counted_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def observed(df: DataFrame, name: str | Observation) -> DataFrame:
-    """Return results without sentinels, whose counters are told under ``name``."""
+    """Return results without sentinels; their counters are observed under ``name``."""
     return df.observe(name, told(F.col(_COLUMN))).where(F.col(_COLUMN).isNull()).drop(_COLUMN)
 
 
 def told(counters: Column) -> Column:
-    """Return what is observed of counters, which most rows have none of; `counters_of` reads it."""
+    """Return the aggregate to observe over the column of counters, which is NULL in most rows; see `counters_of`."""
     return F.collect_list(counters).alias(_TOLD)

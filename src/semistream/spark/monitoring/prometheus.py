@@ -23,60 +23,60 @@ __all__ = ["PortTakenError", "PrometheusPage", "check_port"]
 _LOOPBACK = "127.0.0.1"
 _QUERY_COUNTERS = {
     "batches": "Micro-batches with rows.",
-    "input_rows": "Rows that came in.",
+    "input_rows": "Rows that arrived.",
     "malformed_rows": "Rows that did not fit the schema of the source.",
-    "dead_rows": "Rows that became dead letters, malformed ones included.",
-    "batch_seconds": "Time that micro-batches took, in seconds.",
+    "dead_rows": "Rows that became dead letters, including malformed rows.",
+    "batch_seconds": "Total duration of micro-batches, in seconds.",
 }
 _QUERY_GAUGES = {
     "last_batch": "Number of the last micro-batch.",
-    "last_batch_seconds": "Time that the last micro-batch took, in seconds.",
+    "last_batch_seconds": "Duration of the last micro-batch, in seconds.",
     "last_batch_time_seconds": "When the last micro-batch was reported, in seconds since 1970.",
-    "alive_time_seconds": "When the query last gave a sign of life, a micro-batch or that no rows come, since 1970.",
-    "arrival_rate": "Rows a second that came in, as of the last micro-batch.",
-    "service_rate": "Rows a second that the last micro-batch served.",
+    "alive_time_seconds": "When the query last reported a micro-batch or that it is idle, in seconds since 1970.",
+    "arrival_rate": "Input rows per second, as of the last micro-batch.",
+    "service_rate": "Rows per second that the last micro-batch processed.",
 }
 _TOLD = {
-    "rows_in": "Rows offered to the join, NULL keys included.",
-    "rows_out": "Rows that came out of it.",
-    "rows_done": "Rows of the stream that the join has finished with.",
+    "rows_in": "Input rows of the join, including rows with a NULL key.",
+    "rows_out": "Result rows of the join.",
+    "rows_done": "Rows of the stream that the join has finished.",
     "null_keys": "Rows whose key was NULL.",
-    "unmatched": "Rows without a partner in R, NULL keys included.",
-    "cache_hits": "Rows that memory answered, without a read of their own.",
+    "unmatched": "Rows without a match in R, including rows with a NULL key.",
+    "cache_hits": "Rows answered from memory, without a page read.",
     "pages_read": "Pages of R that were read.",
-    "pages_useful": "Pages read that a row waited for, of joins that tell.",
+    "pages_useful": "Pages read with requested rows, for joins that count them.",
     "reads": "Requests to the device.",
     "bytes_read": "Bytes read of R.",
-    "io_seconds": "Time spent reading, in seconds, of all tasks together.",
-    "store_requests": "Requests to the object store that R is in.",
-    "store_bytes": "Bytes that came from it, those between wanted pages included.",
-    "local_pages": "Of the pages read, those that the machine's local tier had.",
-    "busy_seconds": "Time spent joining, reading included, in seconds, of all tasks together.",
+    "io_seconds": "Time spent reading, in seconds, summed over all tasks.",
+    "store_requests": "Requests to the object store of R.",
+    "store_bytes": "Bytes read from the object store, including gaps between requested pages.",
+    "local_pages": "Pages read from the machine's local disk cache.",
+    "busy_seconds": "Time spent joining, including reads, in seconds, summed over all tasks.",
 }
 _JOIN_GAUGES = {
-    "bytes_held": "Bytes: the most that the joins of one micro-batch reserved together.",
-    "memory": "Bytes: the most that they might have reserved.",
+    "bytes_held": "Peak bytes that the joins of one micro-batch reserved together.",
+    "memory": "Budget of the joins of one micro-batch, in bytes.",
 }
 _PARKED = {
-    "found_late": "Parked rows whose partner came.",
-    "expired": "Parked rows that were given up.",
+    "found_late": "Parked rows that found a match.",
+    "expired": "Parked rows that expired.",
 }
 _SHARD_GAUGES = {
-    "rows_in": "Rows that a shard had in the last micro-batch.",
-    "cache_hits": "Of these, rows that memory answered.",
+    "rows_in": "Input rows of a shard in the last micro-batch.",
+    "cache_hits": "Rows of a shard answered from memory in the last micro-batch.",
     "pages_read": "Pages that a shard read in the last micro-batch.",
-    "busy_seconds": "Time that a shard's join took in the last micro-batch, in seconds.",
-    "bytes_held": "Bytes that a shard's join held at most in the last micro-batch.",
+    "busy_seconds": "Time spent in a shard's join in the last micro-batch, in seconds.",
+    "bytes_held": "Peak bytes of a shard's join in the last micro-batch.",
     "version": "Version of R that a shard's join read in the last micro-batch.",
 }
 
 
 class PortTakenError(SemistreamError, OSError):
-    """A port that another process has."""
+    """A port that another process uses."""
 
 
 def check_port(port: int, use: str) -> None:
-    """Raise `PortTakenError` if a port of the loopback address is another's; 0 is any, and never is."""
+    """Raise `PortTakenError` if a port of the loopback address is in use; 0 means any free port."""
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -87,16 +87,16 @@ def check_port(port: int, use: str) -> None:
 
 def _taken(port: int, use: str, error: OSError) -> str:
     reason = error.strerror or error
-    return f"port {port} of the loopback address cannot be had for {use}: {reason}; give another, or 0 for any"
+    return f"port {port} of the loopback address cannot be used for {use}: {reason}; give another, or 0 for any"
 
 
 class PrometheusPage(BatchReport, Collector):
-    """Totals of all micro-batches since the start, as Prometheus reads them, on the loopback address.
+    """Serves totals of all micro-batches since the start to Prometheus, on the loopback address.
 
     Parameters
     ----------
     port
-        0 takes any free port; `port` tells which.
+        The port; 0 uses any free port, which is then in `port`.
     """
 
     def __init__(self, port: int) -> None:
@@ -143,7 +143,7 @@ class PrometheusPage(BatchReport, Collector):
             self._queries.setdefault(query, dict.fromkeys(_QUERY_COUNTERS, 0.0))["alive_time_seconds"] = time.time()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all series, as the registry asks for them."""
+        """Yield all series; called by the registry."""
         with self._lock:
             yield from self._of_queries()
             yield from self._of_joins()
@@ -161,7 +161,7 @@ class PrometheusPage(BatchReport, Collector):
                 if name in found:
                     gauge.add_metric([query], found[name])
             yield gauge
-        gauge = GaugeMetricFamily("semistream_backlog", "What sources still have, by unit.", labels=["query", "unit"])
+        gauge = GaugeMetricFamily("semistream_backlog", "Backlog of the sources, by unit.", labels=["query", "unit"])
         for labels, behind in self._backlogs.items():
             gauge.add_metric(labels, behind)
         yield gauge
@@ -178,7 +178,7 @@ class PrometheusPage(BatchReport, Collector):
             for labels, joined in self._joins.items():
                 gauge.add_metric(labels, getattr(joined, part))
             yield gauge
-        told = "Bytes that the joins of the last micro-batch held, by what they are for."
+        told = "Bytes that the joins of the last micro-batch held, by purpose."
         gauge = GaugeMetricFamily("semistream_join_memory_part_bytes", told, labels=["query", "join", "part"])
         for labels, counters in self._last.items():
             for part in SPLIT:

@@ -1,1 +1,1 @@
-"""Relations by Spark jobs: built, updated, and their types and key columns as Spark has them."""
+"""Relations in Spark: jobs that build and update them, and their types and key columns in Spark."""

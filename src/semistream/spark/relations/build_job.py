@@ -1,14 +1,14 @@
-"""Build a relation with a Spark job: one task a shard, one commit at the end.
+"""Build a relation with a Spark job: one task per shard, one commit at the end.
 
 ::
 
     any partitioning  ──shuffle by shard──▶  sort by key  ──▶  task i writes shard i  ──▶  driver commits
                         pmod(xxhash64(key), n)   (spills)        pages, index, fsync          one manifest
 
-Spark hashes and sorts, in its own memory and spilling as it needs; Python only packs pages, a batch at a
-time, and checks that keys come in order and belong to the shard. Every attempt of a task writes files of its
-own, and the manifest names those of the attempts that Spark took; so a retried or speculative attempt leaves
-at most files that nothing refers to, and a job that fails leaves no relation.
+Spark hashes and sorts in its own memory, and spills if needed. Python only packs pages, batch by batch, and checks that
+keys are in order and belong to the shard. Every attempt of a task writes its own files, and the manifest names the
+files of the attempts that Spark accepted. So a retried or speculative attempt leaves at most unreferenced files, and a
+failed job leaves no relation.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from semistream.spark.relations.types import arrow_schema, check_collations, fit
 __all__ = ["SPARK_SCHEMA", "ShardTask", "build", "write_shards"]
 
 SPARK_SCHEMA = "spark_schema"
-"""Manifest property: the DataFrame's schema as Spark's JSON, so that a join gives back the same types."""
+"""Manifest property: the DataFrame's schema as Spark's JSON, so that a join returns the same types."""
 
 _REPORT = "shard int, null_keys bigint, files string, error string"
 _REPORT_ARROW = pa.schema({"shard": pa.int32(), "null_keys": pa.int64(), "files": pa.string(), "error": pa.string()})
@@ -63,19 +63,19 @@ def build(
     df
         R. Not a streaming DataFrame.
     path
-        A directory that the driver and all executors see under the same name, or a place in a store. It becomes a
-        relation in one step, at the end.
+        A directory that the driver and all executors see under the same name, or an address in a store. The relation is
+        committed atomically at the end.
     key
         Name of the key column, or several names. Rows whose key is NULL are left out: nothing can match them.
     shards
-        Parts by hash of the key; each is built by one task. A join has at least one task for each shard, and more if
-        the session runs more at once. As many as cores is best.
+        Number of parts, by hash of the key; each is built by one task. A join has at least one task per shard, and more
+        if the session runs more tasks in parallel. The number of cores is best.
     page_size
         Bytes of a page, as in `semistream.Relation.build`.
     fill
-        How full pages are made. Less leaves room for updates.
+        Share of each page that is filled. Less leaves room for updates.
     overwrite
-        Replace the relation at ``path`` by a new version. Without it an existing relation is refused.
+        Replace the relation at ``path`` by a new version. Otherwise an existing relation is an error.
 
     Examples
     --------
@@ -108,10 +108,10 @@ def build(
 
 @dataclass(frozen=True)
 class ShardTask:
-    """What one task does: write the rows of its partition as a shard, and report in one row.
+    """The work of one task: write the rows of its partition as a shard, and report in one row.
 
-    The report of a fault in the data is a row too: it fails the build with a plain message, and at once,
-    where an exception would be retried and come back inside a trace of the JVM.
+    An error in the data is also reported as a row. It then fails the build immediately with a clear message; an
+    exception would be retried, and wrapped in a stack trace of the JVM.
     """
 
     path: str
@@ -131,12 +131,12 @@ class ShardTask:
             report = [shard, null_keys, json.dumps(asdict(files)), None]
         except SemistreamError as error:
             report = [shard, 0, None, str(error)]
-            for _ in batches:  # a task that leaves input unread costs Spark the worker
+            for _ in batches:  # Spark would end the worker of a task that leaves input unread
                 pass
         yield pa.RecordBatch.from_pylist([dict(zip(_REPORT_ARROW.names, report, strict=True))], schema=_REPORT_ARROW)
 
     def write(self, shard: int, attempt: str, batches: Iterator[pa.RecordBatch]) -> tuple[int, ShardFiles]:
-        """Write shard number ``shard``; return the number of rows without a key, and the files."""
+        """Write shard number ``shard``; return the number of rows with a NULL key, and the files."""
         place = place_of(self.path)
         with workplace(place) as made:
             null_keys, files = self._written(made, shard, attempt, batches)
@@ -161,7 +161,7 @@ class ShardTask:
                 if np.any(codec.shards(keys, self.shards) != shard):
                     raise RelationBuildError(
                         f"Spark sent rows to shard {shard} of {self.path} that belong to another: its "
-                        "xxhash64 is not the one this release knows; use the PySpark it was made for"
+                        "xxhash64 differs from this release's; use a PySpark version that this release supports"
                     )
                 writer.write(keys, rows)
             return null_keys, writer.close()
@@ -171,7 +171,7 @@ class ShardTask:
 
 
 def write_shards(df: DataFrame, task: ShardTask, codec: KeyCodec) -> tuple[int, list[ShardFiles]]:
-    """Run the job: every shard's rows to its task, in key order. Returns rows without key, and all files."""
+    """Run the job: send each shard's rows to its task, in key order. Return the rows with a NULL key, and all files."""
     reports = (
         positional(df)
         .repartitionById(task.shards, shard_of(df, codec.names, codec, task.shards))
@@ -183,7 +183,7 @@ def write_shards(df: DataFrame, task: ShardTask, codec: KeyCodec) -> tuple[int, 
         raise RelationBuildError("; ".join(faults))
     found = {report.shard: ShardFiles(**json.loads(report.files)) for report in reports}
     for shard in range(task.shards):
-        if shard not in found:  # Spark runs no tasks at all for a frame it knows to be empty
+        if shard not in found:  # Spark runs no task for a frame that it knows to be empty
             found[shard] = task.write(shard, task.run, iter(()))[1]
     null_keys = sum(report.null_keys for report in reports)
     return null_keys, [found[shard] for shard in range(task.shards)]
@@ -197,6 +197,6 @@ def _check_seen(path: Place, manifest: Manifest) -> None:
             size = -1
         if size != shard.pages * manifest.page_bytes or not (path / shard.index_file).exists():
             raise RelationBuildError(
-                f"an executor wrote {shard.pages_file} to {path}, and the driver does not see it there; give "
+                f"an executor wrote {shard.pages_file} to {path}, but the driver does not see it there; give "
                 "a path that all machines of the cluster share"
             )

@@ -1,13 +1,13 @@
-"""Master data as a stream: each micro-batch of changes becomes one version of R, once.
+"""Master data as a stream: each micro-batch of changes becomes exactly one version of R.
 
 ::
 
-    changes ──▶ the last of each key ──▶ shuffle by shard ──▶ task i: pages of shard i that change
+    changes ──▶ last change per key ───▶ shuffle by shard ──▶ task i: pages of shard i that change
                                                                         │
     driver: one manifest with the new pages and "query q: batch 7" ◀────┘
 
-A query that joins with R takes the new version up in its next micro-batch. A batch that comes again, after a driver
-died, finds its number in the manifest and changes nothing.
+A query that joins with R uses the new version from its next micro-batch on. A batch that is replayed after a driver
+died finds its number in the manifest and changes nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NO_OP = "NULL, or a message was not understood"
 _STAYS = ("insert", "update", "upsert", "c", "r", "u", "i")
 _GOES = ("delete", "d")
 NOTE = "changes of "
-"""Properties of a manifest that begin so tell the last batch of a query that changed R."""
+"""Prefix of manifest properties that hold the last batch of each query that changed R."""
 
 
 def write_changes(
@@ -48,26 +48,26 @@ def write_changes(
     query: str | None = None,
     compact_above: float = 0.25,
 ) -> DataStreamWriter:
-    """Return a writer that makes each micro-batch of changes a version of R, to be given a checkpoint and started.
+    """Return a writer that makes each micro-batch of changes a version of R. Give it a checkpoint and start it.
 
     Parameters
     ----------
     changes
-        A streaming DataFrame with R's columns and ``op``. Of a removed key only the key's columns are looked at.
+        A streaming DataFrame with R's columns and ``op``. For a deleted key only the key columns are used.
     path
-        A relation that is clustered. A key has one row after it was changed, whatever it had before.
+        A clustered relation. After a change a key has exactly one row.
     op
-        Column that says what happened: ``insert``, ``update``, ``upsert`` or ``delete``, or Debezium's letters
-        ``c``, ``r``, ``u`` and ``d``. An insert of a key that is there replaces its row.
+        Column with the operation: ``insert``, ``update``, ``upsert`` or ``delete``, or Debezium's letters ``c``, ``r``,
+        ``u`` and ``d``. An insert of an existing key replaces its row.
     order
-        Column by which the last change of a key within a micro-batch is known, such as Kafka's ``offset``: Spark keeps
-        no order of rows. Without one, a key that occurs twice in a micro-batch stops the query; with one, a key whose
-        last change is in doubt does.
+        Column that orders the changes of a key within a micro-batch, such as Kafka's ``offset``; Spark does not keep
+        the order of rows. Without it, a key that occurs twice in a micro-batch stops the query. With it, the query
+        stops if the last change of a key is ambiguous.
     query
-        A name that tells this query from others that change R; by default the id that Spark keeps in the checkpoint.
-        R knows the last batch of each name: a checkpoint that begins before it is refused.
+        A name that identifies this query among all that change R; by default the id in Spark's checkpoint. R stores the
+        last batch of each name. A checkpoint that is behind it is an error.
     compact_above
-        Write R anew when pages of updates are more than this share of all: a micro-batch takes longer then.
+        Compact R if the pages of updates exceed this share of all pages. That micro-batch takes longer.
 
     Examples
     --------
@@ -88,29 +88,29 @@ def write_changes(
     if missing := [name for name in needed if name not in changes.columns]:
         raise RelationBuildError(f"the changes lack the column {missing[0]!r}; they have {', '.join(changes.columns)}")
     if op in manifest.schema.names:
-        raise RelationBuildError(f"{op!r} is a column of R; give the column that says what happened another name")
+        raise RelationBuildError(f"{op!r} is a column of R; give the column of operations another name")
     writer = _ChangeWriter(str(place_of(path).absolute()), op, order, query, compact_above)
     return changes.writeStream.foreachBatch(writer)
 
 
 def debezium_changes(messages: DataFrame, schema: str, *, value: str = "value") -> DataFrame:
-    """Return the changes in messages of Debezium's JSON, as `write_changes` takes them.
+    """Return the changes in Debezium's JSON messages, as input for `write_changes`.
 
     Parameters
     ----------
     messages
-        As Kafka's source gives them; columns other than ``value``, such as ``offset``, are kept.
+        The output of Kafka's source; columns other than ``value``, such as ``offset``, are kept.
     schema
-        R's columns, ``"id long, name string"``. Messages with and without the envelope ``{"schema": …, "payload": …}``
-        are understood. Tombstones, which have no value, are left out; ``op`` is NULL where a message is not understood,
-        or a value in it is none of its column's type, which stops the query that writes it.
+        R's columns, ``"id long, name string"``. Messages may have the envelope ``{"schema": …, "payload": …}`` or not.
+        Tombstones, which have no value, are left out. ``op`` is NULL if a message cannot be parsed or a value does not
+        fit its column's type; this stops the query that writes the changes.
     """
     try:
         row = StructType.fromDDL(schema)
     except PySparkException as error:
-        raise RelationBuildError(f"{schema!r} is no schema; write 'id long, name string'") from error
+        raise RelationBuildError(f"{schema!r} is not a schema; write 'id long, name string'") from error
     body = StructType().add("op", StringType()).add("before", row).add("after", row)
-    # of a message that does not fit Spark reads what does, and would have NULL in place of the rest
+    # Spark reads a message that does not fit partly, with NULL for the rest
     whole = StructType([*body.fields]).add("payload", body).add(_WRONG, StringType())
     read = F.from_json(F.col(value).cast("string"), whole, {"columnNameOfCorruptRecord": _WRONG})
     parsed = messages.where(F.col(value).isNotNull()).withColumn("__read", read)
@@ -124,7 +124,7 @@ def debezium_changes(messages: DataFrame, schema: str, *, value: str = "value") 
 
 @dataclass(frozen=True)
 class _ChangeWriter:
-    """What Spark calls for every micro-batch."""
+    """The function that Spark calls for every micro-batch."""
 
     path: str
     op: str
@@ -135,7 +135,7 @@ class _ChangeWriter:
     def __call__(self, rows: DataFrame, batch: int) -> None:
         query = self.query or rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         if not query:
-            raise RelationBuildError("Spark does not tell which query this is; give write_changes the argument query")
+            raise RelationBuildError("Spark does not report which query this is; give write_changes the argument query")
         manifest = manifests.load(place_of(self.path))
         changes = self._last_of_each_key(rows, manifest.key, manifest.schema.names)
         shards = (apply_changes(changes, self.path, _GONE, (NOTE + query, batch)) or manifest).shards
@@ -144,7 +144,7 @@ class _ChangeWriter:
             compact(rows.sparkSession, self.path)
 
     def _last_of_each_key(self, rows: DataFrame, key: Sequence[str], columns: Sequence[str]) -> DataFrame:
-        """Return one change a key, and whether it goes; what cannot be one stops the job."""
+        """Return one change per key, and whether it deletes the key; an invalid change stops the job."""
         gone = self._gone(key)
         change = F.struct(*(quoted(name).alias(name) for name in columns), gone.alias(_GONE))
         grouped = rows.groupBy(*(quoted(name) for name in key))
@@ -152,8 +152,8 @@ class _ChangeWriter:
             once, last = F.count(F.lit(1)) == 1, F.first(change)
             twice = f"a key was changed twice in one micro-batch of changes to {self.path}; give order= a column"
         else:
-            # A key's last change is in doubt if two that differ have the highest order: then the largest hash among
-            # those is not the smallest.
+            # The last change of a key is ambiguous if two different changes have the highest order: then the largest
+            # and the smallest of their hashes differ.
             mark = F.xxhash64(*(quoted(name) for name in columns if not _has_map(rows.schema[name].dataType)), gone)
             order = quoted(self.order)
             high, low = (F.max(F.struct(order.alias("at"), each.alias("mark"))) for each in (mark, F.bitwise_not(mark)))
@@ -166,7 +166,7 @@ class _ChangeWriter:
         return grouped.agg(sure.alias("__last")).select("__last.*")
 
     def _gone(self, key: Sequence[str]) -> Column:
-        """Return whether a change removes its key."""
+        """Return whether a change deletes its key."""
         ops = F.lower(quoted(self.op))
         told = F.concat(
             F.lit(f"column {self.op} says "), F.coalesce(F.concat(F.lit("'"), ops, F.lit("'")), F.lit(_NO_OP)),
@@ -181,5 +181,5 @@ class _ChangeWriter:
 
 
 def _has_map(kind: DataType) -> bool:
-    """Return whether there are maps in a type: Spark has no hash of those."""
+    """Return whether a type contains maps, which Spark cannot hash."""
     return "map<" in kind.simpleString()

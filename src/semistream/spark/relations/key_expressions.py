@@ -1,7 +1,7 @@
-"""Key columns as Spark expressions, over a DataFrame whose columns go by position.
+"""Key columns as Spark expressions, over a DataFrame whose columns are named by position.
 
-PySpark's ``mapInArrow`` cannot take columns with a dot in their name, or two of the same name. So columns are
-named by position on their way to Python, where they get their names back.
+PySpark's ``mapInArrow`` does not support column names with a dot, or two columns of the same name. So columns are named
+by position on their way to Python, and get their names back there.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ def positional(df: DataFrame) -> DataFrame:
 
 
 def shard_of(df: DataFrame, on: Sequence[str], codec: KeyCodec, shards: int) -> Column:
-    """Return the shard of each row of `positional` ``df``, as `KeyCodec.shards` has it."""
+    """Return the shard of each row of `positional` ``df``, equal to `KeyCodec.shards`."""
     return F.pmod(key_hash(df, on, codec), F.lit(shards)).cast("int")
 
 
 def quoted(name: str) -> Column:
-    """Return a column by its exact name, whatever is in it."""
+    """Return a column by its exact name, which may contain any characters."""
     return F.col(f"`{name.replace('`', '``')}`")
 
 
 def folding(df: DataFrame) -> Callable[[str], str]:
-    """Return what makes names alike that Spark takes for one."""
+    """Return a function that makes names equal that Spark treats as equal."""
     return str if df.sparkSession.conf.get("spark.sql.caseSensitive") == "true" else str.lower
 
 
 def has_column(df: DataFrame, name: str, besides: Sequence[str]) -> bool:
-    """Return whether a column has that name, as Spark sees it, which is not one of others."""
+    """Return whether a column other than ``besides`` has that name, by Spark's comparison of names."""
     fold = folding(df)
     return any(fold(name) == fold(other) for other in df.columns if other not in besides)
 
 
 def key_order(df: DataFrame, codec: KeyCodec) -> Column:
-    """Return an expression that orders the rows of `positional` ``df`` as their key64 does."""
+    """Return an expression that orders the rows of `positional` ``df`` by their key64."""
     if codec.exact:
         return F.col(_name(df.columns.index(codec.names[0])))
     return key_hash(df, codec.names, codec)
@@ -61,7 +61,7 @@ def _name(position: int) -> str:
 def key_hash(df: DataFrame, on: Sequence[str], codec: KeyCodec) -> Column:
     """Return ``xxhash64`` of the key in the relation's types.
 
-    A value that the relation's type cannot hold becomes NULL: it has no partner, so any shard will do.
+    A value that the relation's type cannot hold becomes NULL. It has no match, so it may go to any shard.
     """
     columns = []
     for name, wanted in zip(on, codec.sql_types, strict=True):

@@ -1,7 +1,7 @@
 """``spark.read.format("semistream").load(path)``: a relation as a table, for Spark SQL.
 
-A task for each shard reads all pages of it. For a look into R, for reports, and for joins in which all of R takes part;
-a stream is joined by `semistream.join`, which reads only what it needs.
+One task per shard reads all its pages. Use it to look into R, for reports, and for joins that need all of R. To join a
+stream use `semistream.join`, which reads only the pages it needs.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from semistream.spark.relations.types import arrow_schema, fit, spark_type
 __all__ = ["RelationDataSource"]
 
 _PAGES = 512
-"""Pages that a task has in memory at once."""
+"""Number of pages that a task reads at a time."""
 
 
 class RelationOptionError(SemistreamError, ValueError):
-    """An option that a relation as a table does not have, or a value it cannot take."""
+    """An unknown option of this source, or an invalid value."""
 
 
 class RelationDataSource(DataSource):
-    """A relation as a table: the path is given to ``load``, and perhaps the option ``version``; else it is the newest.
+    """A relation as a table. Its path is given to ``load``, and ``version`` optionally; the default is the newest.
 
     Examples
     --------
@@ -44,9 +44,9 @@ class RelationDataSource(DataSource):
         given = {name.lower(): text for name, text in options.items()}
         unknown = sorted(given.keys() - {"path", "version"})
         if unknown:
-            raise RelationOptionError(f"a relation has no option {unknown[0]!r}; it has version, and a path to load")
+            raise RelationOptionError(f"a relation has no option {unknown[0]!r}; the options are path and version")
         if "path" not in given:
-            raise RelationOptionError("a relation has a path; give it to load, or as the option path")
+            raise RelationOptionError("the path of the relation is missing; give it to load, or as the option path")
         version = given.get("version")
         if version is not None and not version.isdecimal():
             raise RelationOptionError(f"version must be a number, not {version!r}; semistream history lists them")

@@ -1,8 +1,7 @@
-"""Spark's types and Arrow's: which becomes which, and how a batch is made to fit.
+"""Conversion between the types of Spark and Arrow.
 
-Spark reads what a Python task returns as the types that were declared, without looking: an ``int64`` where
-it expects ``int`` is garbage or a crash. So every batch that goes back to Spark is cast to exactly
-`arrow_schema`.
+Spark reads the result of a Python task as the declared types, without a check: an ``int64`` where it expects ``int`` is
+garbage or a crash. So every batch that is returned to Spark is cast to exactly `arrow_schema`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from semistream.core.errors import KeyTypeError, SemistreamError
 __all__ = ["UnsupportedTypeError", "arrow_schema", "check_collations", "fit", "spark_type", "together"]
 
 _BINARY = "UTF8_BINARY"
-# Integers that Spark lacks become the next larger type it has, as when it reads them from Parquet.
+# Integers that Spark lacks become its next larger type, as when Spark reads them from Parquet.
 _LARGER: dict[pa.DataType, st.DataType] = {
     pa.uint8(): st.ShortType(),
     pa.uint16(): st.IntegerType(),
@@ -41,25 +40,25 @@ _LARGER: dict[pa.DataType, st.DataType] = {
 
 
 class UnsupportedTypeError(SemistreamError, ValueError):
-    """A column whose type cannot cross between Spark and Arrow."""
+    """A column whose type cannot be converted between Spark and Arrow."""
 
 
 def arrow_schema(schema: st.StructType, timezone: str = "UTC") -> pa.Schema:
-    """Return the Arrow schema that batches of a DataFrame of ``schema`` have in Python.
+    """Return the Arrow schema of the batches of a DataFrame of ``schema`` in Python.
 
-    Spark marks instants with the session's time zone; a relation keeps them as UTC, whatever the session.
+    Spark marks timestamps with the session's time zone. A relation stores them in UTC, whatever the session.
     """
     return pa.schema([pa.field(field.name, _arrow_type(field, timezone), field.nullable) for field in schema.fields])
 
 
 def check_collations(schema: st.StructType, keys: Iterable[str]) -> None:
-    """Refuse keys that are equal in more ways than byte for byte, for which relations have no order and no hash."""
+    """Raise for keys with a collation: relations order and hash keys byte by byte."""
     for name in keys:
         kind = next((field.dataType for field in schema.fields if field.name == name), None)
         if isinstance(kind, st.StringType) and (collation := getattr(kind, "collation", _BINARY)) != _BINARY:
             raise KeyTypeError(
-                f"key column {name!r} has the collation {collation}, and keys are compared byte by byte; make equal "
-                f"ones the same first, such as with lower(), and cast them: collate(…, '{_BINARY}')"
+                f"key column {name!r} has the collation {collation}, but keys are compared byte by byte; make equal "
+                f"keys identical first, for example with lower(), and cast them: collate(…, '{_BINARY}')"
             )
 
 
@@ -68,15 +67,15 @@ def _arrow_type(field: st.StructField, timezone: str) -> pa.DataType:
         return to_arrow_type(field.dataType, timezone=timezone)
     except (PySparkException, NotImplementedError, TypeError) as error:
         raise UnsupportedTypeError(
-            f"column {field.name!r} is {field.dataType.simpleString()}, which Spark cannot hand to Python as "
+            f"column {field.name!r} is {field.dataType.simpleString()}, which Spark cannot pass to Python as "
             "Arrow data; cast it to another type, or drop it"
         ) from error
 
 
 def spark_type(name: str, arrow: pa.DataType) -> st.DataType:
-    """Return the Spark type for a relation's column; what Spark lacks becomes the nearest type that holds it.
+    """Return the Spark type for a relation's column; a type that Spark lacks becomes the nearest one that holds it.
 
-    Finer parts of a second than microseconds are cut off, as Spark has none.
+    Timestamps are truncated to microseconds, because Spark has nothing finer.
     """
     if larger := _LARGER.get(arrow):
         return larger
@@ -86,7 +85,7 @@ def spark_type(name: str, arrow: pa.DataType) -> st.DataType:
         return spark_type(name, arrow.value_type)
     if pa.types.is_map(arrow):
         return st.MapType(spark_type(name, arrow.key_type), spark_type(name, arrow.item_type))
-    # Some of Spark's own types travel as structs with a mark on them.
+    # Some of Spark's own types are transferred as structs with metadata.
     if pa.types.is_struct(arrow) and not (is_variant(arrow) or is_geometry(arrow) or is_geography(arrow)):
         return st.StructType([st.StructField(part.name, spark_type(name, part.type)) for part in arrow])
     if pa.types.is_list(arrow) or pa.types.is_large_list(arrow) or pa.types.is_fixed_size_list(arrow):
@@ -106,14 +105,14 @@ def _plain_type(name: str, arrow: pa.DataType) -> st.DataType:
         ) from error
     if isinstance(found, st.DecimalType) and found.precision > 38:
         raise UnsupportedTypeError(
-            f"column {name!r} of the relation is {arrow}, and Spark's decimals have at most 38 digits; build "
+            f"column {name!r} of the relation is {arrow}, but Spark's decimals have at most 38 digits; build "
             "the relation with the column cast to string"
         )
     return found
 
 
 def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return ``batch`` with exactly the types of ``schema``; columns that have them are not copied."""
+    """Return ``batch`` with exactly the types of ``schema``; columns that already match are not copied."""
     columns = [
         column if column.type == field.type else _cast(column, field.type)
         for column, field in zip(batch.columns, schema, strict=True)
@@ -122,9 +121,9 @@ def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def together(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """Put batches together to such of at least ``size`` bytes: each costs the way to the JVM a third of a millisecond.
+    """Concatenate batches to at least ``size`` bytes each; every batch costs 0.33 ms on its way to the JVM.
 
-    Up to twice as many bytes are held, for the parts and the whole. With a ``size`` of 0 batches pass as they are.
+    Up to twice as many bytes are held, for the parts and the result. With a ``size`` of 0 batches are unchanged.
 
     >>> parts = [pa.record_batch({"id": [part, part]}) for part in range(5)]
     >>> [batch.num_rows for batch in together(parts, 48)]
@@ -147,7 +146,7 @@ def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
         return _cast(column.storage, wanted)
     if pa.types.is_run_end_encoded(column.type):
         return _cast(pc.run_end_decode(column), wanted)
-    # Not safe: nanoseconds that Spark has no room for are cut off. All other casts here widen.
+    # Not safe: nanoseconds, which Spark lacks, are truncated. All other casts here widen.
     if pa.types.is_time(column.type):
         column = column.cast(pa.time64("us"), safe=False)
     return column if column.type == wanted else column.cast(wanted, safe=False)

@@ -1,12 +1,12 @@
-"""Versions of a relation by Spark jobs: each task works one shard's update out, the driver commits one manifest.
+"""Updates of a relation by Spark jobs: each task computes the update of one shard, the driver commits one manifest.
 
 ::
 
     rows of the update ──shuffle by shard──▶ task i: pages of shard i that change ──▶ driver commits
                          pmod(xxhash64(key), n)   delta pages, index, map, fsync         one manifest
 
-What is written is what `semistream.upsert` would write, a shard at a time and on as many machines as there are. If
-another writer commits first, the job is done again on what that one left.
+The result equals that of `semistream.upsert`, but each shard is written by its own task, on all machines. If another
+writer commits first, the job is repeated on the new version.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ _REPORT_ARROW = pa.schema({"shard": pa.int32(), "null_keys": pa.int64(), "files"
 
 
 def upsert(df: DataFrame, path: PathLike) -> int:
-    """Give keys new rows, or their first; return the number of the version that has them.
+    """Replace the rows of keys, or add new keys; return the number of the new version.
 
     Parameters
     ----------
     df
-        Rows of R, with all of its columns. A key that occurs here has these rows from now on, and no others. It is read
-        again if another writer commits meanwhile.
+        Rows of R, with all of its columns. A key that occurs here has exactly these rows in the new version. The
+        DataFrame is read again if another writer commits meanwhile.
     path
-        A relation that is clustered, on storage that the driver and all executors see under that name. A task holds the
-        update of its shard and the pages that it changes in memory: more shards, less of it.
+        A clustered relation, on storage that the driver and all executors see under that name. A task holds the update
+        of its shard and the changed pages in memory; more shards need less memory per task.
 
     Examples
     --------
@@ -69,9 +69,9 @@ def upsert(df: DataFrame, path: PathLike) -> int:
 
 
 def delete(df: DataFrame, path: PathLike) -> int:
-    """Remove the keys in ``df`` with all their rows; return the number of the version without them.
+    """Remove the keys in ``df`` with all their rows; return the number of the new version.
 
-    Columns other than the key's are not looked at, and keys that R does not have are passed over.
+    Columns other than the key columns are ignored, and so are keys that R does not have.
     """
     made = _update(df, path, gone=True)
     assert made is not None
@@ -79,7 +79,7 @@ def delete(df: DataFrame, path: PathLike) -> int:
 
 
 def compact(spark: SparkSession, path: PathLike) -> int:
-    """Write R anew without the traces of updates, a task a shard; return the number of that version."""
+    """Rewrite R with all updates merged, one task per shard; return the number of the new version."""
 
     def run(target: Place, manifest: Manifest, name: str) -> _Written:
         _check_clustered(target, manifest)
@@ -93,17 +93,17 @@ def compact(spark: SparkSession, path: PathLike) -> int:
 
 
 def apply_changes(df: DataFrame, path: PathLike, gone: str, note: tuple[str, int]) -> Manifest | None:
-    """Give keys new rows and remove others in one version; return its manifest, or None if ``note`` says it is there.
+    """Upsert and delete keys in one version; return its manifest, or None if it was committed before (``note``).
 
     Parameters
     ----------
     df
-        R's columns, and one more. No key may be both changed and removed.
+        R's columns, and one more. A key must not be both upserted and deleted.
     gone
-        The column that is true for keys to be removed; of those only the key is looked at.
+        The column that is true for keys to delete; only their key columns are used.
     note
-        A name, and a number that grows: the manifest keeps the last of each name, so a batch that comes again changes
-        nothing, whoever committed in between.
+        A name, and a number that increases. The manifest keeps the last number of each name, so a replayed batch
+        changes nothing, even if other writers committed in between.
     """
     return _update(df, path, gone=gone, note=note)
 
@@ -133,9 +133,9 @@ def _update(df: DataFrame, path: PathLike, *, gone: bool | str, note: tuple[str,
 
 
 def _in_scale(schema: pa.Schema, codec: KeyCodec) -> pa.Schema:
-    """Return a schema with decimal keys as R has them: tasks rescale each value, and refuse what R's scale cannot hold.
+    """Return a schema with R's decimal key types. Tasks rescale each value, and raise if R's scale cannot hold it.
 
-    The shard of a value is that of its cast, which is exact for values that R can have.
+    The shard of a value is computed from its cast, which is exact for values that R can have.
     """
     for name, kind in zip(codec.names, codec.types, strict=True):
         at = schema.get_field_index(name)
@@ -150,22 +150,22 @@ def _committed(
     run: Callable[[Place, Manifest, str], _Written],
     note: tuple[str, int] | None = None,
 ) -> Manifest | None:
-    """Run a job on the newest version and commit what it wrote as the next one, unless ``note`` is there already."""
+    """Run a job on the newest version and commit its result as the next version, unless ``note`` is already in R."""
 
     def work() -> Manifest | None:
-        manifest, held = hold_manifest(path)  # says why this is not a relation, before anything is written there
+        manifest, held = hold_manifest(path)  # raises if this is not a relation, before anything is written
         with held, Writer(path) as writer:
             writer.check_follows(manifest.version)
             properties = {**manifest.properties, manifests.OPERATION: operation}
             if note is not None:
                 done = int(properties.get(note[0], -1))
-                if done == note[1]:  # Spark runs its last batch again, and no other
+                if done == note[1]:  # Spark repeats only its last batch
                     return None
                 if done > note[1]:
                     raise RelationBuildError(
-                        f"{path} has batch {done} of {note[0]!r}, and this is batch {note[1]}: another driver goes on "
-                        "with this query, or its checkpoint is new or an old copy. Stop the other; or give "
-                        "write_changes another query=, if these changes are to be applied to R as it is"
+                        f"{path} has batch {done} of {note[0]!r}, but this is batch {note[1]}: another driver runs "
+                        "this query, or its checkpoint is new or an old copy. Stop the other driver; or give "
+                        "write_changes another query=, to apply these changes to the current R"
                     )
                 properties[note[0]] = str(note[1])
             files, null_keys = run(path, manifest, writer.run)
@@ -191,12 +191,12 @@ def _collected(reports: DataFrame, manifest: Manifest) -> _Written:
 
 def _check_clustered(path: Place, manifest: Manifest) -> None:
     if not manifest.clustered:
-        raise UnsupportedJoinError(f"{path} is not clustered, and such a relation cannot be updated; build it anew")
+        raise UnsupportedJoinError(f"{path} is not clustered, and such a relation cannot be updated; build it again")
 
 
 @dataclass(frozen=True)
 class _ShardJob:
-    """What the tasks of both jobs have in common: one shard in, a report of its files out."""
+    """Base of the tasks of both jobs: reads one shard, returns a report of its files."""
 
     path: str
     version: int
@@ -211,7 +211,7 @@ class _ShardJob:
         )
 
     def stem(self, shard: int, context: TaskContext) -> str:
-        """Return the stem of the files of this attempt."""
+        """Return the prefix of this attempt's file names."""
         return shard_name(shard, f"{self.name}-{context.taskAttemptId()}")
 
 
@@ -233,11 +233,11 @@ class _UpdateTask(_ShardJob):
                 patch = relation.prepare(rows, gone)
                 files = write_shard(relation, 0, patch, self.stem(shard, context))
             yield self.report(shard, files, null_keys=patch.null_keys)
-        except (SemistreamError, pa.ArrowInvalid) as error:  # told in a plain message, and not tried again
+        except (SemistreamError, pa.ArrowInvalid) as error:  # reported with a clear message, and not retried
             yield self.report(shard, None, str(error))
 
     def _split(self, rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table | None, pa.Table | None]:
-        """Return rows that keys shall have, and keys that shall be gone; a column more than R's tells which."""
+        """Return rows to upsert and keys to delete; an additional column tells which is which."""
         if rows.num_columns == len(self.columns):
             named = rows.rename_columns(list(self.columns))
             return (None, named) if self.gone else (named, None)
