@@ -298,7 +298,7 @@ def test_password_comes_from_the_environment_and_is_not_shown() -> None:
 def test_url_of_another_kind_than_the_format() -> None:
     sink = 'format = "mariadb"\nurl = "postgresql://etl@db/x"\ntable = "facts"\n'
     _, problems = read(RIGHT.replace('format = "console"\n', sink))
-    assert problems == {8: "url is for postgresql, but format is mariadb"}
+    assert problems == {8: "url is for postgresql, but format is mariadb; change one of them"}
 
 
 NAMES = st.sampled_from(["a", "b", '"c d"', "e"])
