@@ -1,1 +1,1 @@
-"""The ground floor: errors, units, the memory budget, clocks and statistics."""
+"""Basics of the package: errors, units, the memory budget, clocks and statistics."""

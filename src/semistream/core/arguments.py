@@ -1,4 +1,4 @@
-"""Checks of arguments, each worded once: bad ones are `ValueError`, and the message names value and limit."""
+"""Shared checks of arguments. Bad arguments raise `ValueError`; the message names value and limit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["check_at_least", "check_between", "listed", "nearest"]
 
 
 def listed(names: str | Iterable[str]) -> tuple[str, ...]:
-    """Return names, given as one text or as any iterable, in a form that can be iterated again and again.
+    """Return names, given as one text or as any iterable, as a tuple that can be iterated repeatedly.
 
     >>> listed("id"), listed(name for name in ["id", "day"])
     (('id',), ('id', 'day'))
@@ -31,7 +31,7 @@ def check_at_least(least: float, **values: float | None) -> None:
 
 
 def check_between(low: float, high: float, **values: float | None) -> None:
-    """Raise unless each value is between two others, neither of them included; None passes.
+    """Raise unless each value is between ``low`` and ``high``, both excluded; None passes.
 
     >>> check_between(0, 0.5, buffer_share=0.5)
     Traceback (most recent call last):
@@ -44,7 +44,7 @@ def check_between(low: float, high: float, **values: float | None) -> None:
 
 
 def nearest(given: str, known: Iterable[str], otherwise: str = "") -> str:
-    """Return "did you mean 'x'?" for the known name most like the one given, or ``otherwise`` if none is like it.
+    """Return "did you mean 'x'?" for the known name most similar to the given one, or ``otherwise`` if none is similar.
 
     >>> nearest("meshjion", ["hybridjoin", "meshjoin"])
     "did you mean 'meshjoin'?"

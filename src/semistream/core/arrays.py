@@ -1,4 +1,4 @@
-"""Names for the arrays that everything here is made of."""
+"""Type aliases of the arrays used throughout the package."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ Bytes: TypeAlias = NDArray[np.uint8]
 Halves: TypeAlias = NDArray[np.uint32]
 Floats: TypeAlias = NDArray[np.float64]
 Scores: TypeAlias = NDArray[np.float32]
-"""Utilities and frequencies, where many are kept."""
+"""Utilities and frequencies in large numbers."""
 Bools: TypeAlias = NDArray[np.bool_]

@@ -1,6 +1,6 @@
 """The memory budget: named reservations in bytes, refused when they do not fit.
 
-A join holds nothing that it has not reserved here first, so `peak` is what it ever held.
+A join reserves all memory here before it uses it, so `peak` is the maximum it ever held.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Reservation:
         self.bytes = size
 
     def resize(self, size: int) -> None:
-        """Grow or shrink to ``size`` bytes; growing past what is free is refused and changes nothing."""
+        """Grow or shrink to ``size`` bytes. If there is not enough free memory, raise and change nothing."""
         self._budget._change(self, size)
 
     def release(self) -> None:
-        """Give everything back. Releasing twice is harmless."""
+        """Release all bytes. Releasing twice is harmless."""
         self._budget._drop(self)
 
     def __enter__(self) -> Reservation:
@@ -42,7 +42,7 @@ class Reservation:
 
 
 class MemoryBudget:
-    """A number of bytes and who holds them.
+    """A number of bytes and their reservations.
 
     Thread-safe: the parallel joins reserve from several threads.
 
@@ -91,12 +91,12 @@ free (held: disk buffer 800 B); give more memory or less to the others
         return reservation
 
     def release(self) -> None:
-        """Give everything back that is held under any name."""
+        """Release all reservations."""
         for reservation in list(self._held):
             reservation.release()
 
     def resize(self, total: int) -> None:
-        """Give the whole another size, which what is held now must fit into; `peak` is counted within it."""
+        """Change the total, which must not be less than what is reserved now; `peak` is capped at it."""
         with self._lock:
             if total < self._used:
                 raise BudgetExceededError(
@@ -114,7 +114,7 @@ free (held: disk buffer 800 B); give more memory or less to the others
         return parts
 
     def check(self) -> None:
-        """Assert that the sums agree and the total is kept."""
+        """Assert that the sums agree and the total is not exceeded."""
         with self._lock:
             held = sum(reservation.bytes for reservation in self._held)
         assert held == self._used, f"reservations sum to {held}, recorded {self._used}: {self._held}"

@@ -1,4 +1,4 @@
-"""Clocks: the real one, and a virtual one that moves only when it is told to."""
+"""Clocks: the real clock, and a virtual clock that advances only on request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Clock", "RealClock", "VirtualClock"]
 
 
 class Clock(Protocol):
-    """Something that tells the time in seconds."""
+    """A source of time in seconds."""
 
     def now(self) -> float:
         """Return seconds since some fixed moment."""
@@ -26,7 +26,7 @@ class RealClock:
 
 
 class VirtualClock:
-    """Time that costs nothing: simulated devices and cost constants advance it.
+    """Simulated time, which simulated devices and cost constants advance.
 
     >>> clock = VirtualClock()
     >>> clock.advance(0.0085)
@@ -43,13 +43,13 @@ class VirtualClock:
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Let ``seconds`` pass."""
+        """Advance by ``seconds``."""
         if seconds < 0:
             raise ValueError(f"time does not run backwards: {seconds}")
         with self._lock:
             self._now += seconds
 
     def advance_to(self, moment: float) -> None:
-        """Let time pass until ``moment``; a moment already past changes nothing."""
+        """Advance to ``moment``; a moment in the past changes nothing."""
         with self._lock:
             self._now = max(self._now, moment)

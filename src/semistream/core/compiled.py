@@ -1,8 +1,8 @@
-"""Compiled kernels: the one way this package uses Numba.
+"""Compiled kernels: the only way this package uses Numba.
 
-`kernel` compiles on first call, keeps the result on disk and releases the GIL, and keeps a function's type
-for the type checker. `frozen` gives inputs one type: Numba compiles once more for read-only arrays, and
-arrays over Arrow buffers are read-only, so kernels are always handed read-only views of what they only read.
+`kernel` compiles on first call, caches the result on disk and releases the GIL. It keeps a function's type for the type
+checker. `frozen` gives inputs one type: Numba compiles separate code for read-only arrays, and arrays over Arrow
+buffers are read-only. So kernels always get read-only views of arrays that they only read.
 
 Example
 -------
@@ -35,7 +35,7 @@ from semistream.core.kernels.kernel_cache import KernelCache, compiling_lock
 __all__ = ["copy_bytes", "frozen", "inner_kernel", "kernel"]
 
 Int: TypeAlias = int | np.integer[Any]
-"""An integer inside a kernel, where Python's and NumPy's are the same."""
+"""An integer inside a kernel, where Python's and NumPy's integers are the same."""
 
 _FLAGS: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True}
 _WITHOUT_REFERENCES: dict[str, Any] = {**_FLAGS, "_nrt": False}
@@ -46,7 +46,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 def kernel(function: Callable[P, T]) -> Callable[P, T]:
-    """Compile ``function`` with Numba when it is called first: kept on disk (`kernel_cache`), without the GIL."""
+    """Compile ``function`` with Numba on its first call; cached on disk (`kernel_cache`), without the GIL."""
     compiled: Callable[P, T] = _kept(njit(**_FLAGS)(function))
     return compiled
 
@@ -54,15 +54,15 @@ def kernel(function: Callable[P, T]) -> Callable[P, T]:
 def inner_kernel(function: Callable[P, T]) -> Callable[P, T]:
     """Compile a function that only kernels call and that allocates nothing.
 
-    A kernel counts a reference for each array it hands on, up and down again, atomically: about 10 ns an array, which
-    in a loop is more than most calls do. A function that cannot allocate need not count.
+    A kernel counts references of each array that it passes on, up and down, atomically. This costs about 10 ns per
+    array, which in a loop is more than most calls cost. A function that cannot allocate does not need to count.
     """
     compiled: Callable[P, T] = _kept(njit(**_WITHOUT_REFERENCES)(function))
     return compiled
 
 
 def _kept(compiled: Any) -> Any:
-    """Keep machine code on disk, unless there is no place for it: then each process compiles for itself."""
+    """Cache machine code on disk. If there is no place for it, each process compiles for itself."""
     with contextlib.suppress(RuntimeError):
         compiled._cache = KernelCache(compiled.py_func)  # type: ignore[no-untyped-call]
     return compiled
@@ -78,10 +78,10 @@ def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
 def _copy_bytes(_: Any, target: Any, target_at: Any, source: Any, source_at: Any, length: Any) -> Any:
     """Inside a kernel: copy ``length`` bytes from ``source[source_at:]`` to ``target[target_at:]``.
 
-    Both are 1-D contiguous uint8 arrays, and the bytes do not overlap; nothing is checked, unless Numba checks bounds
-    (``NUMBA_BOUNDSCHECK=1``, with a cache directory of its own: Numba's cache does not know of it). A loop over bytes
-    takes three to six times as long: the compiler cannot know that the arrays are apart, and guards every short copy
-    against it.
+    Both are 1-D contiguous uint8 arrays, and the bytes do not overlap. Nothing is checked, unless Numba checks bounds
+    (``NUMBA_BOUNDSCHECK=1``, with its own cache directory, because Numba's cache ignores this setting). A loop over
+    bytes takes three to six times as long: the compiler cannot know that the arrays do not overlap, and guards every
+    short copy.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -101,7 +101,7 @@ def _copy_bytes(_: Any, target: Any, target_at: Any, source: Any, source_at: Any
 
 
 def _check_bounds(context: Any, builder: Any, items: Any, at: Any, length: Any) -> None:
-    """Write code that raises unless ``length`` bytes from ``at`` on are within an array of ``items``."""
+    """Generate code that raises unless ``length`` bytes from ``at`` on are within an array of ``items``."""
     zero = length.type(0)
     beyond = builder.icmp_signed(">", at, builder.sub(items, length))
     negative = builder.or_(builder.icmp_signed("<", at, zero), builder.icmp_signed("<", length, zero))
@@ -113,7 +113,7 @@ copy_bytes: Any = intrinsic(_copy_bytes)
 
 
 class _CompileEvents(event.Listener):
-    """Notes when kernels are compiled; those that are loaded from disk do not count."""
+    """Observes when kernels are compiled; kernels that are loaded from disk do not count."""
 
     def __init__(self) -> None:
         self._compiling = Compiling()
@@ -123,7 +123,7 @@ class _CompileEvents(event.Listener):
 
     def on_end(self, event: event.Event) -> None:
         self._compiling.end()
-        failed = event._exc_details is not None  # `is_failed` says the opposite, up to Numba 0.68
+        failed = event._exc_details is not None  # `is_failed` is inverted up to Numba 0.68
         if failed and isinstance(event.data["dispatcher"]._cache, KernelCache):
             compiling_lock.leave()  # nothing will be saved
 

@@ -1,6 +1,6 @@
-"""Errors for people: each names the value, the limit and the remedy.
+"""Errors: each message names the value, the limit and the remedy.
 
-Bad arguments are also ``ValueError``; everything the package raises on purpose is a `SemistreamError`.
+Everything that the package raises on purpose is a `SemistreamError`. Bad arguments are also ``ValueError``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class KeyColumnError(SemistreamError, ValueError):
 
 
 class UnknownColumnsError(KeyColumnError):
-    """Columns of R were asked for that it does not have, or twice: `names`; it has `columns`."""
+    """The requested columns `names` do not exist in R, or were requested twice; R has `columns`."""
 
     def __init__(self, message: str, names: Sequence[str], columns: Iterable[str]) -> None:
         super().__init__(message)
@@ -53,15 +53,15 @@ class UnknownColumnsError(KeyColumnError):
 
 
 class ColumnClashError(KeyColumnError):
-    """A column of R would have the name of another column of the result."""
+    """A column of R has the same name as another column of the result."""
 
 
 class KeyTypeError(SemistreamError, ValueError):
-    """The key types of the two sides do not fit."""
+    """The key types of the two sides are not compatible."""
 
 
 class UnsupportedJoinError(SemistreamError, ValueError):
-    """An algorithm was asked for something it does not do."""
+    """The algorithm does not support the request."""
 
 
 class JoinArgumentError(UnsupportedJoinError):
@@ -73,11 +73,11 @@ class JoinArgumentError(UnsupportedJoinError):
 
 
 class UnsupportedPathError(SemistreamError, ValueError):
-    """A path of a kind that cannot be used: an object store's, or on another machine."""
+    """A path that cannot be used: in an object store, or on another machine."""
 
 
 class UpdateRefusedError(SemistreamError):
-    """R cannot be changed just now."""
+    """R cannot be changed at this moment."""
 
 
 class UnknownAlgorithmError(SemistreamError, ValueError):
@@ -90,13 +90,13 @@ class UnknownAlgorithmError(SemistreamError, ValueError):
 
 
 class BudgetExceededError(SemistreamError):
-    """A reservation did not fit into what is left of a memory budget."""
+    """A reservation does not fit into the free part of a memory budget."""
 
 
 class UpdateTooLargeError(BudgetExceededError, UpdateRefusedError):
     """An update of R that would leave a join too little memory.
 
-    ``lacking`` is the number of bytes that would have to be added.
+    ``lacking`` is the number of missing bytes.
     """
 
     def __init__(self, message: str, lacking: int) -> None:
@@ -105,17 +105,17 @@ class UpdateTooLargeError(BudgetExceededError, UpdateRefusedError):
 
 
 class BrokenJoinError(SemistreamError):
-    """A join that may not be used any more."""
+    """A join that must not be used any more."""
 
 
 class StalledJoinError(SemistreamError):
-    """A join whose turns lead to nothing."""
+    """A join whose iterations make no progress."""
 
 
 class BudgetTooSmallError(SemistreamError, ValueError):
-    """A budget with which an operator cannot run at all.
+    """A budget that is too small for an operator.
 
-    ``minimum`` is the smallest number of bytes that would do.
+    ``minimum`` is the smallest sufficient number of bytes.
     """
 
     def __init__(self, message: str, minimum: int) -> None:
@@ -132,15 +132,15 @@ class RelationBuildError(SemistreamError, ValueError):
 
 
 class CommitConflictError(SemistreamError):
-    """Another writer was first; what this one worked out is not of the newest version."""
+    """Another writer committed first; this update is based on an older version."""
 
 
 class PinError(SemistreamError):
-    """The record of what version a micro-batch reads cannot be read."""
+    """The record of the version that a micro-batch reads is unreadable."""
 
 
 class StorageError(SemistreamError, OSError):
-    """The system refused to write: no room, no permission, a broken device."""
+    """The system refused to write: no space, no permission, or a broken device."""
 
     def __init__(self, message: str, *, number: int | None = None, path: Path | str | None = None) -> None:
         super().__init__(message)
@@ -149,7 +149,7 @@ class StorageError(SemistreamError, OSError):
 
 
 class CorruptPageError(SemistreamError):
-    """A page whose bytes are not what was written."""
+    """A page whose bytes differ from what was written."""
 
     def __init__(self, message: str, *, file: Path | str, page: int) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""The machine a number was measured on, described without saying whose it is."""
+"""A description of the machine on which a number was measured, without identifying its owner."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def file_system_of(path: Path) -> str:
 
 
 def stolen_seconds() -> float:
-    """Return how long processors of this machine were ready to work and its host gave them to others, all together.
+    """Return the CPU steal time in seconds, summed over all processors.
 
-    0 where that is not told, as on a machine that has no host.
+    0 if it is not reported, for example on a physical machine.
     """
     try:
         fields = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()

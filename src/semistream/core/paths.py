@@ -1,7 +1,7 @@
-"""Paths as people give them: local ones, ``file:`` addresses of local ones, and addresses that are none.
+"""Paths given by users: local paths, ``file:`` addresses of local paths, and other addresses.
 
-``Path("s3a://bucket/r")`` is a directory named ``s3a:`` here, and quietly so. Whatever takes a path of files that this
-package reads or writes itself takes it through `local_path`.
+``Path("s3a://bucket/r")`` silently means a local directory named ``s3a:``. So every path of files that this package
+reads or writes itself goes through `local_path`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from semistream.core.errors import UnsupportedPathError
 
 __all__ = ["is_address", "local_path", "user_data"]
 
-# One slash, too: that is what Path makes of two. A letter alone is no scheme but a drive.
+# Also one slash, because Path turns two into one. A single letter is a drive, not a scheme.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")
 
 
@@ -30,14 +30,14 @@ def is_address(path: str | os.PathLike[str]) -> bool:
 
 
 def local_path(path: str | os.PathLike[str], what: str = "path") -> Path:
-    """Return the local path that is meant, or raise for the address of another store.
+    """Return the local path, or raise for an address of another store.
 
     Parameters
     ----------
     path
-        A path, or ``file:///path``, in which ``%20`` stands for a space as in every URL.
+        A path, or ``file:///path``, in which ``%20`` means a space as in every URL.
     what
-        What it is the path of, for the message.
+        What the path refers to, for the message.
 
     >>> str(local_path("file:///data/r%201")), str(local_path("data/r"))
     ('/data/r 1', 'data/r')
@@ -54,13 +54,13 @@ def local_path(path: str | os.PathLike[str], what: str = "path") -> Path:
             return Path(unquote(rest))
         raise UnsupportedPathError(f"{what} {text!r} is on another machine; give the path at which it is mounted here")
     raise UnsupportedPathError(
-        f"{what} {text!r} is an address of {found[1]!r}, and only file systems can be used here; mount the store, and "
-        "give the path at which all machines see it (a local directory of such a name is given with its full path)"
+        f"{what} {text!r} is an address of {found[1]!r}, but only file systems can be used here; mount the store, and "
+        "give the path at which all machines see it (for a local directory of that name give its full path)"
     )
 
 
 def user_data() -> Path:
-    """Return where this user's data of ours is kept: ``$SEMISTREAM_DATA`` or the user's data directory."""
+    """Return the directory of this package's user data: ``$SEMISTREAM_DATA`` or the user's data directory."""
     chosen = os.environ.get("SEMISTREAM_DATA")
     if chosen:
         return Path(chosen)

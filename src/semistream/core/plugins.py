@@ -1,6 +1,6 @@
-"""Modules that announce themselves: those of a package of ours, and those that installed packages name.
+"""Plugin modules: modules of our own packages, and modules that other installed packages register.
 
-A package of somebody else names its module as an entry point, in its ``pyproject.toml``::
+Another package registers its module as an entry point in its ``pyproject.toml``::
 
     [project.entry-points."semistream.joins"]
     myjoin = "mypackage.myjoin"
@@ -18,7 +18,7 @@ __all__ = ["modules_of"]
 
 
 def modules_of(package: str) -> Iterator[ModuleType]:
-    """Yield the modules in ``package``, then those that are installed as entry points of that name."""
+    """Yield the modules in ``package``, then the modules installed as entry points of that name."""
     for found in pkgutil.walk_packages(import_module(package).__path__, f"{package}."):
         yield import_module(found.name)
     for entry in entry_points(group=package):

@@ -1,4 +1,4 @@
-"""What a join did, counted in the operations that the papers' cost models price.
+"""Counters of a join, in the operations that the papers' cost models price.
 
 Reports, tuner and Spark see a join only through these numbers.
 """
@@ -16,7 +16,7 @@ class JoinStatistics:
     """Counters of one join. Counts of operations carry the cost-model symbol that prices them."""
 
     rows_in: int = 0
-    """Stream tuples offered, NULL keys included (``c_S``)."""
+    """Input stream tuples, including NULL keys (``c_S``)."""
     rows_out: int = 0
     """Result rows emitted (``c_O``)."""
     rows_done: int = 0
@@ -24,11 +24,11 @@ class JoinStatistics:
     null_keys: int = 0
     """Stream tuples whose key was NULL."""
     unmatched: int = 0
-    """Stream tuples without a partner in R, NULL keys included."""
+    """Stream tuples without a match in R, including NULL keys."""
     steps: int = 0
-    """Turns of the algorithm's loop."""
+    """Iterations of the algorithm's loop."""
     cache_hits: int = 0
-    """Stream tuples served by a tuple or page cache, without a read of their own."""
+    """Stream tuples answered by a tuple or page cache, without a page read."""
     probes: int = 0
     """Hash table look-ups (``c_H``)."""
     appended: int = 0
@@ -42,7 +42,7 @@ class JoinStatistics:
     pages_read: int = 0
     """Pages of R, and leaves of a non-clustered index, read from the device."""
     pages_useful: int = 0
-    """Pages read that a stream tuple waited for; 0 of joins that do not tell."""
+    """Pages read that a stream tuple waited for; 0 for joins that do not count them."""
     reads: int = 0
     """Requests to the device: runs of pages (each pays one seek)."""
     bytes_read: int = 0
@@ -50,27 +50,27 @@ class JoinStatistics:
     io_seconds: float = 0.0
     """Time spent reading."""
     busy_seconds: float = 0.0
-    """Time spent in ``offer`` and ``step``, reading included."""
+    """Time spent in ``offer`` and ``step``, including reads."""
     store_requests: int = 0
-    """Requests to an object store, of a relation that is in one."""
+    """Requests to the object store, if the relation is in one."""
     store_bytes: int = 0
-    """Bytes that came from there, those between wanted pages included."""
+    """Bytes read from the object store, including gaps between requested pages."""
     local_pages: int = 0
-    """Of the pages read, those that the machine's local tier had."""
+    """Pages read from the machine's local disk cache, a part of `pages_read`."""
 
     @property
     def hit_ratio(self) -> float:
-        """Share of finished stream tuples that memory answered without a read, of those with a key."""
+        """Share of finished stream tuples with a key that were answered from memory, without a read."""
         keyed = self.rows_done - self.null_keys
         return self.cache_hits / keyed if keyed > 0 else 0.0
 
     @property
     def service_rate(self) -> float:
-        """Stream tuples finished for each second the join was busy."""
+        """Stream tuples finished per second of busy time."""
         return self.rows_done / self.busy_seconds if self.busy_seconds else 0.0
 
     def since(self, earlier: JoinStatistics) -> JoinStatistics:
-        """Return what was done after an earlier reading."""
+        """Return the difference to earlier counters."""
         names = [field.name for field in dataclasses.fields(self)]
         return JoinStatistics(**{name: getattr(self, name) - getattr(earlier, name) for name in names})
 

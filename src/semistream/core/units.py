@@ -1,14 +1,14 @@
-"""Bytes as people write them: ``"256MB"``, ``"5%"`` of a relation.
+"""Amounts of memory as text: ``"256MB"``, or ``"5%"`` of a relation.
 
-A share is for large relations. Of a small R it would be less than a join can run with, or so little that each batch
-reads R several times; to hold such an R whole costs less. So `memory_bytes`, which joins, Spark, the tuner, the command
+A share is meant for large relations. For a small R it would be less than a join needs, or so little that each batch
+reads R several times; holding such an R whole costs less. So `memory_bytes`, which joins, Spark, the tuner, the command
 line and pipeline files use, follows these rules:
 
-* A number of bytes is exact. A join refuses it if it is too small.
-* A share of an R of at most `SMALL_RELATION` bytes is never less than what holds R whole.
-* A share of a larger R is exact. A join raises it to the least that it needs.
+* A number of bytes is exact. A join raises an error if it is too small.
+* A share of an R of at most `SMALL_RELATION` bytes is always enough to hold R whole.
+* A share of a larger R is exact. A join raises it to its minimum.
 
-Benchmarks that compare joins at 1 % of R take the exact bytes from `parse_bytes`.
+Benchmarks that compare joins at 1 % of R use the exact bytes from `parse_bytes`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ __all__ = [
 ]
 
 SMALL_RELATION = 16_000_000
-"""Bytes of R up to which a share of R holds R whole."""
+"""Bytes of R up to which any share of R is enough to hold R whole."""
 _A_BYTE, _A_ROW, _A_JOIN = 2, 40, 1 << 18
-"""Bytes of memory that hold R whole: for each byte of R, for each row, and for a join's other parts.
+"""Bytes of memory that hold R whole: per byte of R, per row, and for a join's other parts.
 
-Measured with `adaptivejoin`: 1.4 for each byte of wide rows, 28 for each row of 10 bytes, 48 KB for 500 rows. The rest
-is for updates of R, for rows that vary in length, and for parked rows, which have a quarter of the memory on Spark.
+Measured with `adaptivejoin`: 1.4 per byte of wide rows, 28 per row of 10 bytes, 48 KB for 500 rows. The rest is for
+updates of R, for rows of varying length, and for parked rows, which get a quarter of the memory on Spark.
 """
 
 _UNITS = {
@@ -56,7 +56,7 @@ def parse_bytes(value: int | float | str, *, of: int | None = None) -> int:
         A number of bytes, or text: a number with a decimal unit (``MB`` = 10⁶), a binary one (``MiB`` or
         ``M`` = 2²⁰), or ``%`` of ``of``.
     of
-        What a percentage is taken of, usually the size of the relation.
+        Base of a percentage, usually the size of the relation.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def parse_bytes(value: int | float | str, *, of: int | None = None) -> int:
         raise ValueError(f"memory must be a number of bytes or text such as '64MB' or '5%', not {value!r}")
     if isinstance(value, int | float):
         if not 1 <= value < math.inf:
-            raise ValueError(f"memory must be at least one byte, and not without end, but is {value!r}")
+            raise ValueError(f"memory must be finite and at least one byte, not {value!r}")
         return int(value)
     match = _PATTERN.fullmatch(value)
     if match is None:
@@ -75,19 +75,21 @@ def parse_bytes(value: int | float | str, *, of: int | None = None) -> int:
     number, unit = float(match[1].replace("_", "")), match[2]
     if unit == "%":
         if of is None:
-            raise ValueError(f"{value!r} is a share, but of nothing known here; give bytes, such as '64MB'")
+            raise ValueError(
+                f"{value!r} is a share, but there is no relation to take it of; give bytes, such as '64MB'"
+            )
         amount = number / 100 * of
     elif unit.upper() in _UNITS:
         amount = number * _UNITS[unit.upper()]
     else:
         raise ValueError(f"unknown unit {unit!r} in {value!r}; use B, KB, MB, GB, KiB, MiB, GiB or %")
     if amount < 1:
-        raise ValueError(f"memory must be at least one byte, and {value!r} is {amount:g}")
+        raise ValueError(f"memory must be at least one byte, but {value!r} is {amount:g}")
     return int(amount)
 
 
 def check_memory(value: int | float | str) -> None:
-    """Raise what `parse_bytes` would, of an amount that may be a share of a relation not there yet."""
+    """Raise as `parse_bytes` does; the amount may be a share of a relation that does not exist yet."""
     parse_bytes(value, of=1 << 40)
 
 
@@ -101,7 +103,7 @@ def is_share(memory: int | float | str | None) -> bool:
 
 
 def whole_relation(nbytes: int, rows: int) -> int:
-    """Return the bytes of memory with which a join holds an R of ``nbytes`` and ``rows`` whole."""
+    """Return the bytes of memory that a join needs to hold an R of ``nbytes`` and ``rows`` whole."""
     return _A_BYTE * nbytes + _A_ROW * rows + _A_JOIN
 
 
@@ -115,12 +117,12 @@ def memory_bytes(memory: int | float | str, nbytes: int, rows: int) -> int:
     """
     if not is_share(memory) or nbytes > SMALL_RELATION:
         return parse_bytes(memory, of=nbytes)
-    wished = parse_bytes(memory, of=1 << 40) * nbytes >> 40  # also where that is less than a byte
+    wished = parse_bytes(memory, of=1 << 40) * nbytes >> 40  # also correct if that is less than a byte
     return max(wished, whole_relation(nbytes, rows))
 
 
 def memory_said(value: str) -> str:
-    """Return an amount of memory as a sentence has it.
+    """Return an amount of memory as text for a message.
 
     >>> memory_said("5%"), memory_said("64MB")
     ('5% of R', '64MB')

@@ -1,4 +1,4 @@
-"""Values of any column as texts for a person, whatever bytes they are."""
+"""Printable texts of the values of any column, whatever bytes they contain."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ __all__ = ["short", "value_texts"]
 
 _LONGEST = 60
 _UNSEEN = (ArithmeticError, LookupError, ValueError, pa.ArrowException)
-"""What Python raises of values that it has none for: bytes that are no text, the year 10,000, an unknown time zone."""
+"""Errors for values that Python cannot represent: bytes that are no text, the year 10,000, an unknown time zone."""
 
 
 def value_texts(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
-    r"""Return a text for each value, without control characters; None of NULL. No value is refused.
+    r"""Return a text for each value, without control characters; None for NULL. No value raises an error.
 
     >>> value_texts(pa.array([7, None])), value_texts(pa.array([b"\xff\x00"])), value_texts(pa.array(["a\n"]))
     (['7', None], ['ff00'], ['a\\n'])
@@ -22,7 +22,7 @@ def value_texts(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
 
 
 def short(text: str) -> str:
-    """Return a text of at most 60 characters, the end of a longer one left out."""
+    """Return a text truncated to at most 60 characters."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
@@ -47,7 +47,7 @@ def _one(value: pa.Scalar) -> str | None:
     except _UNSEEN:
         pass
     try:
-        return str(value.cast(pa.string()).as_py())  # Arrow has a text for years that Python has not
+        return str(value.cast(pa.string()).as_py())  # Arrow can print years that Python cannot
     except _UNSEEN:
         return str(getattr(value, "value", "?"))
 

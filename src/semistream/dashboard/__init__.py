@@ -1,9 +1,9 @@
-"""A live page of running queries: on the loopback address, with nothing fetched from the network.
+"""A live page of running queries, on the loopback address; nothing is fetched from the network.
 
 =============  ===================================================================
-`history`      what each micro-batch was like, kept over restarts in a small file
-`web`          the page, its data and events pushed to it, and controls if there are any
-`server`       the web application served in a thread beside the query
+`history`      numbers of each micro-batch; a small file keeps them across restarts
+`web`          the page, its data, events pushed to it, and optional controls
+`server`       serves the web application in a thread
 =============  ===================================================================
 """
 

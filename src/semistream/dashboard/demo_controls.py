@@ -1,4 +1,4 @@
-"""The live demo: sales are generated until it is stopped, and a person changes load and settings on the page."""
+"""The live demo: generates sales until it is stopped; the user changes load and settings on the page."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ _UPDATED = 1000
 _ENOUGH = 5
 """Batches of each query before the two are compared. The first batch does not count: it compiles code."""
 _COMPARED = 15
-"""Batches of which the median is compared."""
+"""Number of batches over which the median is compared."""
 
 
 class LiveDemo:
-    """A feeder of sales, our query, Spark's own query if asked for, and controls for a person.
+    """A feeder of sales, our query, optionally Spark's own query, and controls for the user.
 
     Parameters
     ----------
     spark, plan, directory
-        Where the relations of a plan have been built.
+        The session, the plan, and the directory with the plan's relations.
     rate
-        Sales a second.
+        Sales per second.
     """
 
     def __init__(self, spark: SparkSession, plan: DemoPlan, directory: Path, rate: int = 10_000) -> None:
@@ -77,7 +77,7 @@ class LiveDemo:
         ]  # fmt: skip
 
     def run(self, page: Dashboard | None, *, compare: bool = False) -> None:
-        """Feed and join until interrupted."""
+        """Generate sales and join them until interrupted."""
         self._page = page
         (self._directory / "sales").mkdir(exist_ok=True)
         self._feed_once()
@@ -128,7 +128,7 @@ class LiveDemo:
             self._feed_once()
 
     def _feed_once(self) -> None:
-        """Write the sales of a second: to a hidden file first, for the query takes what it sees."""
+        """Write the sales of one second: to a hidden file first, because the query reads every visible file."""
         with self._lock:
             plan, first = self._plan, self._sold
             rows = int(self._rate * (self._burst if time.monotonic() < self._burst_until else 1.0))
@@ -203,7 +203,7 @@ class LiveDemo:
 
 
 def comparison(ours: Sequence[float], theirs: Sequence[float], products: int) -> dict[str, Any]:
-    """Return what the page says about the batch durations of both queries, which keep up with the same stream.
+    """Return the page's comparison of the batch durations of both queries, which process the same stream.
 
     >>> comparison([0.5] * 5, [2.0] * 5, 2_000_000)["ours"]
     0.5

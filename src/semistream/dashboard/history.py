@@ -1,4 +1,4 @@
-"""What each micro-batch was like, in few numbers, for the page to draw; kept in a file over restarts."""
+"""A few numbers of each micro-batch, which the page draws; a file keeps them across restarts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["History", "point_of"]
 
 _KEPT = 600
 _MISSING = 8
-"""Missing keys of a join that are kept of a micro-batch."""
+"""Maximum number of missing keys kept per join and micro-batch."""
 _OF_JOIN = (
     "rows_in", "rows_out", "rows_done", "cache_hits", "unmatched", "null_keys", "pages_read", "pages_useful",
     "bytes_read", "busy_seconds", "io_seconds", "store_requests", "local_pages", "bytes_held", "memory",
@@ -27,7 +27,7 @@ _OF_JOIN = (
 
 
 def point_of(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the page shows of a micro-batch."""
+    """Return the data of a micro-batch that the page shows."""
     joins = {name: _of_join(counters) for name, counters in batch["joins"].items() if counters.get("tasks")}
     return {
         "query": batch["query"] or batch["query_id"],
@@ -67,14 +67,14 @@ def _seconds(text: str) -> float:
 
 
 class History(BatchReport):
-    """The last micro-batches of a query and of its runs before.
+    """The last micro-batches of a query, including earlier runs.
 
     Parameters
     ----------
     path
-        Where they are kept, a line each; None keeps them in memory only.
+        The file, with one line per micro-batch; None keeps them in memory only.
     kept
-        How many.
+        Number of micro-batches to keep.
 
     Examples
     --------
@@ -95,7 +95,7 @@ class History(BatchReport):
     def _read(self, path: Path) -> None:
         for line in path.read_text(encoding="utf-8").splitlines():
             self._lines += 1
-            with contextlib.suppress(ValueError):  # the last line of a process that was killed
+            with contextlib.suppress(ValueError):  # an incomplete last line of a killed process
                 self._points.append(json.loads(line))
 
     def add(self, batch: Mapping[str, Any]) -> None:
@@ -115,12 +115,12 @@ class History(BatchReport):
             return list(self._points)
 
     def watch(self, watcher: Callable[[dict[str, Any]], None]) -> None:
-        """Have each new point told, from whichever thread it comes."""
+        """Call ``watcher`` for each new point, from the thread that adds it."""
         with self._lock:
             self._watchers.append(watcher)
 
     def _keep(self, point: dict[str, Any]) -> None:
-        """Add a line; when there are twice as many as are wanted, write those that are anew."""
+        """Append a line. If the file has twice as many lines as needed, rewrite it with the newest."""
         if self._path is None:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The page served in a thread beside the query."""
+"""Serves the live page in a thread."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _LOOPBACK = "127.0.0.1"
 
 
 class Dashboard(BatchReport):
-    """A live page on the loopback address; a report of a `StatisticsListener`.
+    """A live page on the loopback address; use it as a report of a `StatisticsListener`.
 
     Parameters
     ----------
     title
-        What runs.
+        Title of the page.
     port
-        0 takes any free port; `url` tells which.
+        The port; 0 uses any free port, which is then in `url`.
     history
-        A file in which micro-batches are kept over restarts, beside the checkpoint.
+        A file that keeps micro-batches across restarts, next to the checkpoint.
     controls
-        What a person may do on the page.
+        Controls of the page.
     query
-        Name of the query that is shown; None shows all of the session, as if they were one.
+        Name of the query to show; None shows all queries of the session as one.
 
     Examples
     --------
@@ -73,7 +73,7 @@ class Dashboard(BatchReport):
             self.history.add(batch)
 
     def tell(self, kind: str, value: Any) -> None:
-        """Have the page show something else than micro-batches: ``state``, ``ratio`` or ``answers``."""
+        """Send data other than micro-batches to the page: ``state``, ``ratio`` or ``answers``."""
         self._extras[kind] = value
         self._events.send(kind, value)
 
@@ -90,7 +90,7 @@ def _bound(port: int) -> socket.socket:
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((_LOOPBACK, port))
-        found.listen()  # who asks before the server's thread has begun waits, and is not refused
+        found.listen()  # a request before the server's thread has started waits instead of being refused
     except (OSError, OverflowError) as error:
         found.close()
         raise PortTakenError(

@@ -1,7 +1,8 @@
-"""The page, its data, events that are pushed to it, and controls if somebody offers any.
+"""The page, its data, events that are pushed to it, and optional controls.
 
-Only for this machine: other host names than the loopback's are refused, so that no page of another site can reach it
-under a name of its own; what acts must come from the page itself; and the page may load nothing from elsewhere.
+The page is only for this machine. Host names other than the loopback's are rejected, so that no other site can reach it
+under its own name (DNS rebinding). Requests that change something must come from the page itself. The page loads
+nothing from elsewhere.
 """
 
 from __future__ import annotations
@@ -43,10 +44,11 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class Control:
-    """Something that a person may do to what runs.
+    """A control with which the user changes the running demo.
 
-    ``kind`` is ``button``, or ``range`` with ``least``, ``most``, ``step`` and ``value``; ``act`` is called with the
-    value, or None of a button, and returns what to say. What lasts only ``seconds`` goes back to its value then.
+    ``kind`` is ``button``, or ``range`` with ``least``, ``most``, ``step`` and ``value``. ``act`` is called with the
+    value, or None for a button, and returns the message to show. If ``seconds`` is given, the control returns to its
+    ``value`` after that time.
     """
 
     name: str
@@ -62,12 +64,12 @@ class Control:
     seconds: float = 0.0
 
     def described(self) -> dict[str, Any]:
-        """Return all but what it does, for the page."""
+        """Return the description for the page: all fields except ``act``."""
         return {part.name: getattr(self, part.name) for part in fields(self) if part.name != "act"}
 
 
 class Events:
-    """Messages to all pages that are open, from any thread."""
+    """Sends messages to all open pages, from any thread."""
 
     def __init__(self) -> None:
         self._queues: set[asyncio.Queue[str | None]] = set()
@@ -79,7 +81,7 @@ class Events:
         self._spread(f"event: {kind}\ndata: {json.dumps(value)}\n\n")
 
     def close(self) -> None:
-        """End all streams, so that the server need not wait for them."""
+        """End all streams, so that the server does not wait for them."""
         self._closed = True
         self._spread(None)
 
@@ -93,15 +95,15 @@ class Events:
             queue.put_nowait(text)
 
     async def stream(self) -> AsyncIterator[str]:
-        """Yield messages as they come; a comment now and then finds out whether the page is still there."""
+        """Yield messages as they arrive; periodic comments detect whether the page is still open."""
         self._loop = asyncio.get_running_loop()
         queue: asyncio.Queue[str | None] = asyncio.Queue()
         self._queues.add(queue)
-        if self._closed:  # looked at after the loop is known: who closes now either sees the loop, or is seen here
+        if self._closed:  # checked after the loop is set: a concurrent close either sees the loop, or is seen here
             queue.put_nowait(None)
         try:
             yield "retry: 1000\n\n"
-            while True:  # up to the end that was put last, not until closed: what was said before that is still sent
+            while True:  # until the end marker, not until closed: earlier messages are still sent
                 try:
                     text = await asyncio.wait_for(queue.get(), _BEAT_SECONDS)
                 except TimeoutError:
@@ -116,7 +118,7 @@ class Events:
 def application(
     title: str, history: History, events: Events, controls: Sequence[Control], extras: Mapping[str, Any]
 ) -> Starlette:
-    """Return the web application; ``extras`` are further data of the page, such as answers of the demo."""
+    """Return the web application; ``extras`` are further data of the page, such as query results of the demo."""
     by_name = {control.name: control for control in controls}
     moved: dict[str, float] = {}
 
@@ -142,9 +144,9 @@ def application(
         control = by_name.get(request.path_params["name"])
         if control is None:
             return JSONResponse({"error": "there is no such control"}, 404)
-        # A form of another site cannot send this header without asking first, and is not answered then.
+        # Another site cannot send this header without a CORS preflight request, which is not answered.
         if request.headers.get("x-semistream") != "page":
-            return JSONResponse({"error": "controls are for the page"}, 403)
+            return JSONResponse({"error": "controls can only be used from the page"}, 403)
         try:
             value = _asked(control, await request.body())
             said = await run_in_threadpool(control.act, value)
@@ -171,7 +173,7 @@ def application(
 
 
 def _asked(control: Control, body: bytes) -> float | None:
-    """Return the value that a request asks for, None for a button; raise `ValueError` for any other body."""
+    """Return the value in a request, None for a button; raise `ValueError` for any other body."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
@@ -189,7 +191,7 @@ def _asked(control: Control, body: bytes) -> float | None:
 
 
 class _Headers:
-    """Adds headers to every answer, streams included, which Starlette's own base class would gather first."""
+    """Adds headers to every response, including streams, which Starlette's own base class would buffer."""
 
     def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
         self._app = app

@@ -1,1 +1,1 @@
-"""Compiled kernels: where they are kept, and what is said while they are compiled."""
+"""Compiled kernels: their cache on disk, and callbacks during compilation."""

@@ -1,4 +1,4 @@
-"""Callbacks for a first use, which takes long because kernels are compiled; without importing the compiler."""
+"""Callbacks for the first use, which is slow because kernels are compiled; this module does not import the compiler."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 __all__ = ["PATIENCE", "Compiling", "compiling", "tell_compiling"]
 
-PATIENCE = 1.0  # seconds of compiling before anybody is told
+PATIENCE = 1.0  # seconds of compilation before the callbacks are called
 
 compiling: list[Callable[[], None]] = []
-"""Called once each, when compiling has taken more than `PATIENCE`."""
+"""Callbacks; each is called once, when compilation has taken more than `PATIENCE`."""
 
 
 def tell_compiling() -> None:
-    """Call all, and forget them.
+    """Call all callbacks, and remove them.
 
     >>> compiling.append(lambda: print("a moment"))
     >>> tell_compiling(), tell_compiling()
@@ -27,7 +27,7 @@ def tell_compiling() -> None:
 
 
 class Compiling:
-    """Adds up the time of compiling, and tells of it when it becomes long: not of a kernel or two."""
+    """Adds up compilation time, and calls the callbacks when it becomes long; one or two kernels are not enough."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -36,7 +36,7 @@ class Compiling:
         self._timer: threading.Timer | None = None
 
     def begin(self) -> None:
-        """Take note that compiling begins; while a kernel is compiled, others that it calls may be."""
+        """Record that compilation begins. Calls may nest: a kernel's compilation may compile others that it calls."""
         self._depth += 1
         if self._depth > 1 or not compiling:
             return
@@ -49,7 +49,7 @@ class Compiling:
         self._timer.start()
 
     def end(self) -> None:
-        """Take note that it has ended, well or not."""
+        """Record that compilation has ended, successfully or not."""
         self._depth -= 1
         if self._depth == 0 and self._timer is not None:
             self._timer.cancel()

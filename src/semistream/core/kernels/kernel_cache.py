@@ -1,15 +1,15 @@
-"""Compiled kernels on disk: compiled once for an environment, whichever process needs them first.
+"""Cache of compiled kernels on disk: each kernel is compiled once per environment.
 
-Numba keeps a function's machine code in a directory and knows it by the text of the function's file. `KernelCache` adds
-four things:
+Numba stores a function's machine code in a directory, and identifies it by the text of the function's file.
+`KernelCache` adds four things:
 
-- One process compiles at a time; others wait, and then load what it compiled. Two Spark workers compiled everything
-  twice, and could overwrite each other's index.
-- Code is stale if a kernel or constant of *another* file that it was compiled with has changed, or if bounds are
-  checked now and were not before.
-- Where the package cannot be written, code goes to the user's cache directory, or else to a directory of the user's own
-  among the temporary files. All environments with the same sources share it.
-- A cache that cannot be read or written costs time; it stops no join.
+- One process compiles at a time; others wait, and then load the result. Without this, two Spark workers compiled
+  everything twice, and could overwrite each other's index.
+- Code is stale if a kernel or constant of *another* file that it was compiled with has changed, or if bounds checking
+  was switched on or off.
+- If the package's directory cannot be written, code is stored in the user's cache directory, or else in the user's own
+  directory below the temporary files. All environments with the same sources share it.
+- A cache that cannot be read or written only costs time; joins still run.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from semistream.core.kernels.first_use import PATIENCE, tell_compiling
 __all__ = ["KernelCache", "are_kept", "compiling_lock"]
 
 _PACKAGE = Path(__file__).resolve().parents[2]
-_LONGEST_WAIT = 120.0  # seconds; a process that was stopped while it compiled must not stop all others
+_LONGEST_WAIT = 120.0  # seconds; a process that was suspended while compiling must not block all others
 _CONSTANTS = (int, float, str, bytes, tuple, np.generic)
 _UNREADABLE = (OSError, EOFError, pickle.UnpicklingError)
 
 
 class _CompilingLock:
-    """Held by the one process of an environment that compiles: a lock of this very file, so there is nothing to write.
+    """Lock for the one process of an environment that compiles. It locks this source file, so nothing is written.
 
-    Numba compiles one function at a time in a process, and compiles those that a function calls meanwhile.
+    Numba compiles one function at a time in a process, including the functions that it calls.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class _CompilingLock:
         self._file: int | None = None
 
     def enter(self) -> bool:
-        """Wait for the lock; return whether another process may have compiled what is needed meanwhile."""
+        """Wait for the lock; return whether another process may have compiled the function meanwhile."""
         self._depth += 1
         if self._depth > 1:
             return False
@@ -85,14 +85,14 @@ compiling_lock = _CompilingLock()
 
 
 def are_kept(module: types.ModuleType) -> bool:
-    """Tell whether the kernels of a module have been compiled in this environment before, for some types."""
+    """Return whether the kernels of a module were compiled in this environment before, for some types."""
     kernels = [value for value in vars(module).values() if isinstance(value, Dispatcher)]
     caches = [getattr(one, "_cache", None) for one in kernels]
     return all(isinstance(cache, KernelCache) and cache.is_there for cache in caches)
 
 
 class _UsersOwnLocator:
-    """A directory of this user, for functions of packages that cannot be written."""
+    """A directory of this user, for functions of packages whose directory cannot be written."""
 
     def __init__(self, function: Any, folder: Path) -> None:
         self._line = function.__code__.co_firstlineno
@@ -138,7 +138,7 @@ def _roots() -> Iterator[Path]:
 
 
 def _make_own(folder: Path) -> None:
-    """Make a directory that only this user can write: what is in it will be run."""
+    """Create a directory that only this user can write, because its content will be executed."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
@@ -147,7 +147,7 @@ def _make_own(folder: Path) -> None:
 
 @functools.cache
 def _sources() -> str:
-    """Return a digest of all of the package's sources, wherever they are installed."""
+    """Return a digest of all sources of the package, independent of their location."""
     digest = hashlib.sha256()
     for path in sorted(_PACKAGE.rglob("*.py")):
         digest.update(str(path.relative_to(_PACKAGE)).encode() + b"\0" + path.read_bytes())
@@ -155,7 +155,7 @@ def _sources() -> str:
 
 
 class _KernelCacheImpl(CompileResultCacheImpl):
-    # Numba's first two are the directory in NUMBA_CACHE_DIR, and the one beside the source.
+    # Numba's first two are the directory in NUMBA_CACHE_DIR, and the one next to the source.
     _locator_classes = [  # noqa: RUF012 - Numba's
         *CompileResultCacheImpl._locator_classes[:2],
         _UsersOwnLocator,
@@ -170,7 +170,7 @@ class KernelCache(FunctionCache):
     _stamped = False
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return compiled code, or None; then the caller compiles, and `compiling_lock` is held until it has saved."""
+        """Return compiled code, or None. Then the caller compiles, and holds `compiling_lock` until it has saved."""
         found = self._loaded(sig, target_context)
         if found is None and compiling_lock.enter():
             found = self._loaded(sig, target_context)
@@ -180,14 +180,14 @@ class KernelCache(FunctionCache):
 
     @property
     def is_there(self) -> bool:
-        """Whether any code is kept."""
+        """Whether any code is stored."""
         return os.path.exists(self._cache_file._index_path)
 
     def save_overload(self, sig: Any, data: Any) -> None:
         try:
             super().save_overload(sig, data)  # type: ignore[no-untyped-call]
         except OSError:
-            pass  # compiled it is, and once more in the next process
+            pass  # the code is usable now, but the next process must compile again
         finally:
             compiling_lock.leave()
 
@@ -215,7 +215,7 @@ def _digest(function: Any, seen: set[Any]) -> str:
 
 
 def _used(function: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the globals that a function names, and what it names of modules."""
+    """Yield the globals that a function uses, and the attributes of modules that it uses."""
     names = function.__code__.co_names
     for name in names:
         value = function.__globals__.get(name)
@@ -229,5 +229,5 @@ def _used(function: Any) -> Iterator[tuple[str, Any]]:
 def _file_digest(path: str) -> bytes:
     try:
         return hashlib.sha256(Path(path).read_bytes()).digest()
-    except OSError:  # in an archive, or typed in
+    except OSError:  # in an archive, or entered interactively
         return path.encode()

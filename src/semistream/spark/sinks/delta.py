@@ -41,8 +41,8 @@ class DeltaSink(BatchSink["DeltaStaging"]):
         Directory or address of the table; created with the first batch if it does not exist.
     partition_by
         Column or columns that partition the table. Any text except an empty one can be a partition value, whatever its
-        length: the values are in the table's log, and folder names are only for readability. Used only when the table is
-        created.
+        length: the values are in the table's log, and folder names are only for readability. Used only when the table
+        is created.
     storage_options
         Options for object stores, as in the package `deltalake`. Tasks get them too. They are not stored in any file.
     """
