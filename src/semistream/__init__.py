@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from semistream.tuner.auto import create as create
     from semistream.tuner.tuning import tune as tune
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Public name -> the module that has it; a module's own name stands for the module itself.
 _PUBLIC = {

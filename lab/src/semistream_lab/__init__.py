@@ -11,4 +11,4 @@ cli                       ``semistream bench`` and ``semistream experiments``
 The product never imports it.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
