@@ -113,5 +113,5 @@ def test_rows_outside_are_refused(start: int, count: int) -> None:
 
 
 def test_more_text_than_a_column_holds_is_refused() -> None:
-    with pytest.raises(ValueError, match="fewer rows at once"):
+    with pytest.raises(ValueError, match="fewer rows per batch"):
         filler_text(0, np.arange(3), np.full(3, 2**30))
