@@ -1,4 +1,4 @@
-"""What the site has beside its files: a page for each join of the registry, and links that work in both places."""
+"""Generated parts of the site: a page for each join of the registry, and links that work in both places."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def _algorithm_page(name: str) -> str:
     parts += ["## What it does", _DOCSTRING.format(module=kind.__module__, name=kind.__name__)]
     if (model := _cost_model(name)) is not None:
         parts += ["## Its cost model", model]
-        parts.append("How all models are priced, and how near they come: [tuning](../tuning.md#the-models).")
+        parts.append("The costs that all models use, and their accuracy: [tuning](../tuning.md#the-models).")
     parts.append("## Measured")
     if drawn := plots(name):
         parts.append(drawn)
-    pages = {"service rates": "service-rates", "beside others": "peers", "experiments": "experiments"}
+    pages = {"service rates": "service-rates", "comparison with others": "peers", "experiments": "experiments"}
     listed = ", ".join(f"[{told}](../{page}.md)" for told, page in pages.items())
-    parts.append(f"How, and what it says: {listed}.")
+    parts.append(f"How this was measured, and what it means: {listed}.")
     return "\n\n".join(parts)
 
 
@@ -65,7 +65,7 @@ def _cost_model(name: str) -> str | None:
     """Return the docstring of a model's module as Markdown."""
     try:
         module = sys.modules[type(costs_of(name)).__module__]
-    except SemistreamError:  # the oracle, which takes what it needs
+    except SemistreamError:  # the oracle has no budget
         return None
     return as_markdown(inspect.getdoc(module) or "")
 
@@ -91,12 +91,12 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Links out of the documentation, to sources, are paths to read; folders of results are no pages."""
+    """Show links to sources outside the documentation as paths; folders of results are not pages."""
     out = re.sub(r"\[([^\]]+)\]\((?:\.\./)+((?:src|lab|tests)/[^)]+)\)", r"\1 (`\2`)", markdown)
     return re.sub(r"\[([^\]]+)\]\((results)\)", r"\1 (`docs/\2`)", out)
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
-    """Search in pages that are opened from the disk needs a script, which is in the site and not fetched."""
+    """Use the site's own copy of the script that search needs in pages opened from disk, instead of fetching it."""
     here = "../" * page.url.count("/")
     return re.sub(r"https://[^\s\"'<>]+/iframe-worker/shim", f"{here}javascripts/iframe-worker.js", output)

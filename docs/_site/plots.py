@@ -1,4 +1,4 @@
-"""Measured rates of a join beside all others, as a figure of its page; from the raw results, when the site is built."""
+"""Measured rates of a join compared with all others, as a figure of its page, drawn from the raw results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _runs() -> list[Run]:
         hits = {join: one["hit_ratio"] for join, one in raw["joins"].items()}
         found.append(Run(f"All joins of one run, {where}; {raw['when'][:10]}", raw["rates"], hits))
     raw = _read("peers-100k.json")
-    found.append(Run(f"Beside other ways, in the same memory; {raw['when'][:10]}", raw["points"][0]["rates"], {}))
+    found.append(Run(f"Against alternatives, same memory; {raw['when'][:10]}", raw["points"][0]["rates"], {}))
     return found
 
 
@@ -37,7 +37,7 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def plots(join: str) -> str:
-    """Return the figures of a join, as HTML: those of the runs that it was in, itself coloured."""
+    """Return the figures of a join as HTML: one per run that it was in, with the join itself coloured."""
     return "\n\n".join(_figure(join, run) for run in _runs() if join in run.rates)
 
 
