@@ -33,7 +33,7 @@ from semistream.relation.stores.store_path import Place, StorePath, place_of
 from semistream.relation.versions.holds import hold_manifest
 from semistream.relation.versions.pins import PINS
 from semistream.spark.joining.choosing import choose_join
-from semistream.spark.joining.held.image import MOST_HELD, room_for
+from semistream.spark.joining.held.image import MOST_HELD, RESULTS, room_for
 from semistream.spark.joining.missing import (
     MISSING_IN,
     After,
@@ -58,7 +58,7 @@ from semistream.spark.joining.plan_parts import (
     PlannedStream,
     label_of,
 )
-from semistream.spark.joining.shard_budget import NEW_ROWS, WAITING_ROWS, ShardBudget
+from semistream.spark.joining.shard_budget import NEW_ROWS, WAITING_ROWS, ShardBudget, parallelism_of
 from semistream.spark.joining.state_partitions import check_can_park
 from semistream.spark.relations.build_job import SPARK_SCHEMA
 from semistream.spark.relations.key_expressions import folding
@@ -150,7 +150,8 @@ def plan_join(
                 settings["apart"] = True  # rows without a partner are marked, or parked
             held = _may_hold(manifest, budget, hold, by_key and warm and not options)
             if held:
-                planned = PlannedMemory(budget.total, budget.tasks, budget.total, 0, 0)
+                tasks = parallelism_of(stream.sparkSession)
+                planned = PlannedMemory(budget.total, tasks, budget.total // RESULTS // tasks, 0, 0)
             else:
                 planned = _divided(budget, stream, kind, given, schema, settings, waits)
             key, longest = shard.key, shard.page_bytes if shard.codec.variable else shard.codec.stride

@@ -86,9 +86,9 @@ class PlannedMemory:
 
     total: int
     tasks: int
-    """Tasks that the stream is divided among: a multiple of R's shards."""
+    """Tasks that the stream is divided among: a multiple of R's shards. If R is held whole: tasks at a time."""
     share: int
-    """What one task gets."""
+    """What one task gets; of a relation that is held whole, for its results."""
     least: int
     """The least that one task needs."""
     parked: int

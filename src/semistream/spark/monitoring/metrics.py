@@ -135,7 +135,7 @@ def counters_of(metrics: Any) -> dict[str, Any] | None:
     for task in tasks:
         missing.add_counts(task.pop(_MISSING, {}))
     sums = {name: sum(task.get(name, 0) for task in tasks) for name in _SUMMED}
-    for name in (_HELD, _MEMORY, f"{_CACHE}_bytes"):  # all tasks of a machine share what is held whole
+    for name in (_HELD, _MEMORY, *SPLIT):  # all tasks of a machine share what is held whole
         sums[name] += max((one.get(name, 0) for one in shared), default=0)
     return {**sums, _SHARDS: tasks, _MISSING: missing.most(_MISSED)}
 
@@ -177,14 +177,13 @@ def counters_of_held(
     stats: JoinStatistics, missing: MissingKeys | None, *, held: int, results: int, memory: int, shard: int,
     version: int,
 ) -> pa.Array:  # fmt: skip
-    """Return what a task counted that looked keys up in a relation held whole, which all tasks of a machine share.
+    """Return what a task counted that looked keys up in a relation held whole.
 
-    ``held`` and ``memory`` are bytes that all tasks share, ``results`` the most that this one had in results.
+    ``held``, ``results`` and ``memory`` are bytes of all tasks of a machine together.
     """
-    once = {_HELD: held, f"{_CACHE}_bytes": held, _MEMORY: memory}
-    values = dataclasses.asdict(stats) | dict.fromkeys(SPLIT, 0) | {"results_bytes": results}
-    values |= {_HELD: results, _MEMORY: results, _TASKS: 1, _ONCE: once, "shard": shard, "version": version}
-    return _counted(values, missing)
+    once = {_HELD: held + results, f"{_CACHE}_bytes": held, "results_bytes": results, _MEMORY: memory}
+    values = dataclasses.asdict(stats) | dict.fromkeys((_HELD, _MEMORY, *SPLIT), 0)
+    return _counted(values | {_TASKS: 1, _ONCE: once, "shard": shard, "version": version}, missing)
 
 
 def _counted(values: dict[str, Any], missing: MissingKeys | None) -> pa.Array:

@@ -36,15 +36,17 @@ from semistream.relation.rows.row_gather import RowGather
 from semistream.relation.rows.selection import take_rows
 from semistream.spark.joining.held.key_table import KeyTable, TableLayout, fill_table, find_places, layout_for
 
-__all__ = ["MOST_HELD", "Image", "build_image", "image_bytes", "room_for"]
+__all__ = ["MOST_HELD", "RESULTS", "Image", "build_image", "image_bytes", "room_for"]
 
 MOST_HELD = 1 << 30
 """Bytes of pages that are held at most: places are 32 bits wide, and a new version is read whole."""
 _READY = "ready"
 _SLOT_BYTES = 18
 """Bytes of the table for each key, at most."""
-_LEAST_ROOM = 1 << 16
-"""Bytes that the image of a tiny relation may grow by."""
+_LEAST_ROOM = 1 << 17
+"""Bytes for the results of a tiny relation, and for it to grow."""
+RESULTS = 8
+"""One in this many bytes of the memory is for results of all tasks; the image may take the rest."""
 _PAGES = 256
 """Pages that are read at once."""
 
@@ -55,8 +57,8 @@ def image_bytes(rows: int, nbytes: int) -> int:
 
 
 def room_for(rows: int, nbytes: int) -> int:
-    """Return the memory with which a query holds such a relation: its image, and room for later versions to grow."""
-    return image_bytes(rows, nbytes) * 5 // 4 + _LEAST_ROOM
+    """Return the memory with which a query holds such a relation: its image, results, and room for R to grow."""
+    return image_bytes(rows, nbytes) * 3 // 2 + _LEAST_ROOM
 
 
 class Image:

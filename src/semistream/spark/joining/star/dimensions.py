@@ -15,7 +15,7 @@ from semistream.joins.interface.missing_keys import MissingKeys
 from semistream.relation.devices.device import DeviceCounters
 from semistream.relation.rows.selection import keep_rows
 from semistream.relation.versions.pins import Pin
-from semistream.spark.joining.held.image import Image
+from semistream.spark.joining.held.image import RESULTS, Image
 from semistream.spark.joining.held.images import open_image
 from semistream.spark.joining.join_task import JoinTask
 from semistream.spark.joining.missing import After
@@ -25,6 +25,8 @@ from semistream.spark.relations.types import fit
 
 __all__ = ["HeldDimension", "HeldImages", "LookUp", "ShuffledDimension"]
 
+_FEW_ROWS = 256
+"""Rows that are looked up at once at least."""
 _MISSING = 64
 """Missing keys that a task counts for each dimension."""
 
@@ -45,7 +47,9 @@ class HeldDimension:
     way: After
     """What happens to rows without a partner."""
     memory: int
-    """Bytes that R may take."""
+    """Bytes for R and results of all tasks."""
+    tasks: int
+    """Tasks that run at a time."""
     counted: bool
     missing_keys: bool
 
@@ -85,7 +89,7 @@ class HeldImages:
             pin = relation.pin(self._context, self._moment, dimension.on)
             self._pins.append(pin)
             query = self._context.getLocalProperty("sql.streaming.queryId")
-            image, made = open_image(relation, pin, query, dimension.memory)
+            image, made = open_image(relation, pin, query, dimension.memory * (RESULTS - 1) // RESULTS)
             self._open[relation.path] = image
         relation.check_columns(image.version, image.schema, image.key, dimension.columns)
         return image, made
@@ -113,6 +117,13 @@ class LookUp:
             self.stats.io_seconds, self.stats.store_requests = made.seconds, made.requests
             self.stats.store_bytes, self.stats.local_pages = made.fetched_bytes, made.local_pages
         self.stats.busy_seconds = time.perf_counter() - began
+
+    @property
+    def rows_at_once(self) -> int:
+        """Rows whose results fit into a task's part of the memory, on average."""
+        image, dimension = self._image, self.dimension
+        row = image.data.size // max(1, image.rows) + 8 * len(dimension.added) + 1
+        return max(_FEW_ROWS, dimension.memory // RESULTS // dimension.tasks // row)
 
     def find(self, columns: list[pa.Array], asked: Bools | None) -> Slots:
         """Return the place of each row's partner, -1 where there is none or the row is not ``asked`` for."""
@@ -150,6 +161,6 @@ class LookUp:
         """Return what was counted."""
         image = self._image
         return counters_of_held(
-            self.stats, self._missing, held=self._held, results=self._results, memory=self.dimension.memory,
-            shard=part, version=image.version,
+            self.stats, self._missing, held=self._held, results=self.dimension.tasks * self._results,
+            memory=self.dimension.memory, shard=part, version=image.version,
         )  # fmt: skip

@@ -214,8 +214,8 @@ def _star_task(stage: Stage, places: dict[str, int], marked: bool, guests: int, 
             columns = tuple(part.name for part in plan.columns.values)
             dimensions.append(
                 HeldDimension(
-                    relation, plan.stream.on, keys, columns, plan.added_schema, way, plan.memory.total, counted,
-                    missing_keys,
+                    relation, plan.stream.on, keys, columns, plan.added_schema, way, plan.memory.total,
+                    plan.memory.tasks, counted, missing_keys,
                 )
             )  # fmt: skip
             continue

@@ -42,8 +42,6 @@ FATE, FOUND = "fate", "\0found"
 DROPPED = -1
 _PASSES = -2
 """Fate of a row that a stage before has marked: it passes all joins as it is."""
-_HELD_RESULTS = 1 << 19
-"""Bytes of answers that are put together in a stage without a shuffled dimension."""
 
 Dimension = HeldDimension | ShuffledDimension
 
@@ -173,7 +171,7 @@ class _Work:
     def answers(self, given: Iterator[list[pa.Array]]) -> Iterator[pa.RecordBatch]:
         """Yield the answers for all rows, in order."""
         if self._star.shuffled is None:
-            yield from together(self._held(given), _HELD_RESULTS)
+            yield from self._held(given)
         else:
             yield from self._joined(given, self._star.shuffled)
         for number, look_up in self._look_ups.items():
@@ -181,9 +179,11 @@ class _Work:
                 self.told[number] = look_up.counters(self._arrival.part)
 
     def _held(self, given: Iterator[list[pa.Array]]) -> Iterator[pa.RecordBatch]:
+        most = min(look_up.rows_at_once for look_up in self._look_ups.values())
         for columns in given:
-            rows = self._came(columns)
-            yield self._answer(rows, len(columns[0]), None)
+            for begin in range(0, len(columns[0]), most):
+                some = [column.slice(begin, most) for column in columns]
+                yield self._answer(self._came(some), len(some[0]), None)
 
     def _came(self, columns: list[pa.Array]) -> _Rows:
         """Look new rows up in the dimensions before the shuffled one."""
