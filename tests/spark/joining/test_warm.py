@@ -316,7 +316,14 @@ def test_a_new_version_keeps_the_cache_but_for_rows_that_changed(tmp_path: Path)
     hot = pa.record_batch({"key": np.append(np.repeat(np.arange(2000), 2), [ROWS + 5] * 3)})
     stored = TaskRelation(str(path), 1, pa.schema([("id", pa.int64()), ("price", pa.int64())]), ("id",))
     task = JoinTask(
-        stored, "adaptivejoin", TaskMemory(400_000), ("key",), pa.schema([]), {"on": "key", "how": "left"}, parts=2
+        stored,
+        "adaptivejoin",
+        TaskMemory(400_000),
+        ("key",),
+        pa.schema([]),
+        {"on": "key", "how": "left"},
+        parts=2,
+        shards=2,
     )
 
     def run(version: int, shard: int) -> tuple[bool, float, dict[int, int | None]]:

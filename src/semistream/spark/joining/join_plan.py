@@ -59,6 +59,7 @@ from semistream.spark.joining.plan_parts import (
     label_of,
 )
 from semistream.spark.joining.shard_budget import NEW_ROWS, WAITING_ROWS, ShardBudget, parallelism_of
+from semistream.spark.joining.spreading.routing import stripe_width
 from semistream.spark.joining.state_partitions import check_can_park
 from semistream.spark.relations.build_job import SPARK_SCHEMA
 from semistream.spark.relations.key_expressions import folding
@@ -155,6 +156,7 @@ def plan_join(
             else:
                 planned = _divided(budget, stream, kind, given, schema, settings, waits)
             key, longest = shard.key, shard.page_bytes if shard.codec.variable else shard.codec.stride
+            stripe = stripe_width(shard)
     marker = None
     if waits or keep_mark:
         mark = PARKED if waits else label_of(path, metrics) if rule.way == "dead_letter" else None
@@ -166,7 +168,7 @@ def plan_join(
     groups = manifest.most_shards if version is None else _most_shards(path, manifest)
     return PlannedJoin(
         PlannedStream(before, stream, schema, keys),
-        PlannedRelation(path, manifest, key, groups, longest, _elsewhere(stream, path, pins), local),
+        PlannedRelation(path, manifest, key, groups, longest, stripe, _elsewhere(stream, path, pins), local),
         PlannedAlgorithm(algorithm, settings, given, by_key, held, cache),
         planned,
         PlannedColumns(result, tuple(values), prefix, surrogate, unknown),

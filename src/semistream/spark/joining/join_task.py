@@ -1,8 +1,8 @@
 """What one task of a join does: its rows, with the rows of R that can match them, at the version of its micro-batch.
 
-Rows come by the hash of their key, in a number of parts that is a multiple of R's shards when the query was planned. A
-replayed batch may have to read a version that was built with other shards: then a task opens all shards in which its
-keys can be.
+Rows come by their key, in a number of parts that is a multiple of R's shards when the query was planned. A replayed
+batch may have to read a version that was built with other shards: then a task opens all shards in which its keys can
+be.
 """
 
 from __future__ import annotations
@@ -77,6 +77,8 @@ class JoinTask:
     """Whether that names keys that R does not have."""
     parts: int = 1
     """Parts that the stream comes in, a task each."""
+    shards: int = 1
+    """R's shards when the query was planned. Keys of a part are in the shard of its number modulo these."""
     cache: str | None = None
     """Name of the cache that is kept between micro-batches."""
     marker: Marker | None = None
@@ -119,7 +121,7 @@ class JoinTask:
         context = TaskContext.get()
         assert context is not None, "runs only inside a Spark task"
         pin = self.relation.pin(context, arrival.moment if self.timed else None, self.settings["on"])
-        with self.relation.opened(pin, arrival.part, self.parts) as relation:
+        with self.relation.opened(pin, arrival.part, self.shards) as relation:
             order = self.order_of(relation, len(first.schema))
             with self._warm_shard(context, arrival.part, relation) as warm:
                 joined = self._bound(relation, arrival.part, first, warm)
@@ -148,7 +150,7 @@ class JoinTask:
     ) -> AbstractContextManager[WarmShard | None]:
         """Return the cache that the last micro-batch has left, if there can be one."""
         query = context.getLocalProperty("sql.streaming.queryId")
-        if self.cache is None or query is None or self.parts % relation.shard_count:
+        if self.cache is None or query is None or self.shards != relation.shard_count:
             return nullcontext()
         identity = shard_identity(relation.place, relation.stored, part % relation.shard_count)
         warm = WarmShard.take(query, self.cache, part, self.parts, identity, room=self.memory.total)

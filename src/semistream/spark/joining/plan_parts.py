@@ -13,6 +13,7 @@ from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.storage.manifest import Manifest
 from semistream.relation.stores.store_path import Place
 from semistream.spark.joining.missing import Marker, MissingRule
+from semistream.spark.joining.spreading.routing import Routing
 from semistream.spark.joining.task_relation import TaskRelation
 from semistream.spark.relations.types import arrow_schema
 
@@ -52,6 +53,8 @@ class PlannedRelation:
     """The most shards that R ever had: parked rows may be in this many groups."""
     longest: int
     """Bytes that a row of R has at most."""
+    stripe: int
+    """Values of key64 in a stripe; see `Routing`."""
     pins: str | None
     """Where pins are written if not into the relation's own directory."""
     local: int | float | str | None
@@ -142,6 +145,11 @@ class PlannedJoin:
     columns: PlannedColumns
     missing: PlannedMissing
     metrics: PlannedMetrics
+
+    @property
+    def routing(self) -> Routing:
+        """Which task a row goes to."""
+        return Routing(len(self.relation.manifest.shards), self.memory.tasks, self.relation.stripe)
 
     @property
     def label(self) -> str:

@@ -35,7 +35,7 @@ from semistream.spark.joining.plan_parts import PlannedJoin
 from semistream.spark.joining.star.stage import Stage, remembered, staged, task_memory
 from semistream.spark.joining.warm_cleanup import forget_when_ended
 from semistream.spark.monitoring.metrics import observed, with_sentinel
-from semistream.spark.relations.key_expressions import positional, quoted, shard_of
+from semistream.spark.relations.key_expressions import positional, quoted
 
 __all__ = ["join", "joined"]
 
@@ -201,9 +201,9 @@ def _rows(plan: PlannedJoin) -> DataFrame:
     task = JoinTask(
         plan.relation.for_tasks(), algorithm.name, task_memory(plan), tuple(algorithm.given.names), plan.added_schema,
         algorithm.settings, counted=plan.metrics.name is not None, missing_keys=plan.metrics.missing_keys, parts=tasks,
-        cache=algorithm.cache, marker=plan.missing.marker, timed=stream.isStreaming,
+        shards=plan.routing.shards, cache=algorithm.cache, marker=plan.missing.marker, timed=stream.isStreaming,
     )  # fmt: skip
-    sharded = positional(stream).repartitionById(tasks, shard_of(stream, plan.stream.on, plan.relation.key, tasks))
+    sharded = positional(stream).repartitionById(tasks, plan.routing.part_of(stream, plan.stream.on, plan.relation.key))
     sharded = sharded.select("*", arrival(stream.isStreaming).alias(ARRIVAL))
     if plan.missing.rule.park_for is not None:
         return parked(sharded, task, plan)

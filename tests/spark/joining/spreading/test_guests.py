@@ -42,7 +42,7 @@ def test_a_shard_is_opened_once_and_results_are_small(path: Path, size: int) -> 
     stored = pa.schema([("id", pa.int64()), ("name", pa.string())])
     counted = Counted(str(path), 1, stored, ("id",))
     memory = TaskMemory(1 << 20, results=ROOM, guests=ROOM)
-    task = JoinTask(counted, "adaptivejoin", memory, ("key",), added, {"on": ("key",)}, parts=SHARDS)
+    task = JoinTask(counted, "adaptivejoin", memory, ("key",), added, {"on": ("key",)}, parts=SHARDS, shards=SHARDS)
     counted.opened_parts.clear()
     with Relation.open(path) as relation:
         table = relation.to_table()

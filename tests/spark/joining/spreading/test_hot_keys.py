@@ -143,7 +143,8 @@ def test_rows_that_may_be_others_when_they_come_again_are_not_spread(spark: Spar
     for one in (stream.withColumn("x", F.rand()), joined.withColumn("x", some("id")), joined.where(F.rand() < 0.5)):
         assert not HotKeys.possible(one)
     hot = HotKeys(stream, 2)
-    sent = hot.part_of(stream, ("id",), KeyCodec.for_schema(pa.schema({"id": pa.int64()}), "id"))
+    codec = KeyCodec.for_schema(pa.schema({"id": pa.int64()}), "id")
+    sent = hot.part_of(stream, ("id",), codec, F.lit(0))
     assert "xxhash64(c0, c1)" in str(sent), "a sum of floats may have other last bits"
     spark.conf.set("spark.sql.optimizer.excludedRules", "org.apache.spark.sql.catalyst.optimizer.ConstantFolding")
     try:

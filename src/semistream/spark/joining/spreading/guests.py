@@ -146,9 +146,9 @@ class Guests:
     def _look_up(self, unknown: list[int]) -> None:
         """Find the rows of keys, each in the shard that has it; a shard is opened once, which in a store takes long."""
         task, keys = self._task, np.array(unknown, np.int64)
-        homes = self._own.key.shards(keys, task.parts)
+        homes = self._own.key.shards(keys, task.shards)
         for home in np.unique(homes).tolist():
-            with task.relation.opened(Pin(self._own.version), home, task.parts) as relation:
+            with task.relation.opened(Pin(self._own.version), home, task.shards) as relation:
                 frames = relation.frames(1)
                 for key in keys[homes == home].tolist():
                     self._known[key] = self._found(relation, frames, key)

@@ -95,14 +95,14 @@ class HotKeys:
         excluded = stream.sparkSession.conf.get("spark.sql.optimizer.excludedRules", "") or ""
         return "ConstantFolding" not in excluded and is_repeatable(stream)
 
-    def part_of(self, stream: DataFrame, on: tuple[str, ...], codec: KeyCodec) -> Column:
-        """Return the part that each row of the `positional` stream goes to."""
+    def part_of(self, stream: DataFrame, on: tuple[str, ...], codec: KeyCodec, home: Column) -> Column:
+        """Return the part that each row of the `positional` stream goes to; ``home`` unless its key is hot."""
         key = key_hash(stream, on, codec)
         # of the row, not by turns: a task that runs again must send each row to where it went before
         hashed = [by_position(at) for at, part in enumerate(stream.schema) if isinstance(part.dataType, _HASHED)]
         anywhere = F.xxhash64(*hashed) if hashed else key
-        spread = F.when(F.array_contains(self._column, key), anywhere).otherwise(key)
-        return F.pmod(spread, F.lit(self._parts)).cast("int")
+        spread = F.pmod(anywhere, F.lit(self._parts)).cast("int")
+        return F.when(F.array_contains(self._column, key), spread).otherwise(home)
 
     def hear(self, told: Told) -> None:
         """Take notice of what a task tells."""

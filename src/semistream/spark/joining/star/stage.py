@@ -42,7 +42,7 @@ from semistream.spark.joining.star.star_task import (
 )
 from semistream.spark.joining.warm_cleanup import forget_when_ended
 from semistream.spark.monitoring.metrics import told
-from semistream.spark.relations.key_expressions import by_position, positional, shard_of
+from semistream.spark.relations.key_expressions import by_position, positional
 
 __all__ = ["Stage", "remembered", "staged", "task_memory"]
 
@@ -96,10 +96,10 @@ def staged(stage: Stage) -> DataFrame:
     home: Column | None = None
     if large is not None:
         on, key, tasks = large.stream.on, large.relation.key, large.memory.tasks
-        home = part = shard_of(base, on, key, tasks)
+        home = part = large.routing.part_of(base, on, key)
         if guests:
             hot = HotKeys(base, tasks, guests // 2 // large.relation.longest)
-            part = hot.part_of(base, on, key)
+            part = hot.part_of(base, on, key, home)
         source = source.repartitionById(tasks, part)
     if base.isStreaming:
         forget_when_ended(base.sparkSession)
@@ -223,7 +223,7 @@ def _star_task(stage: Stage, places: dict[str, int], marked: bool, guests: int, 
         task = JoinTask(
             relation, algorithm.name, task_memory(plan, guests), tuple(algorithm.given.names), plan.added_schema,
             algorithm.settings, counted=counted, missing_keys=missing_keys, parts=plan.memory.tasks,
-            cache=algorithm.cache, timed=stage.base.isStreaming, found=FOUND,
+            shards=plan.routing.shards, cache=algorithm.cache, timed=stage.base.isStreaming, found=FOUND,
         )  # fmt: skip
         dimensions.append(ShuffledDimension(task, keys, way))
     for at, one in enumerate(dimensions):
