@@ -86,11 +86,11 @@ def _advance(bars: Progress, task: TaskID, done: int) -> None:
 def rates_of_points(points: list[dict[str, Any]]) -> Table:
     """Return the rates of all points as a table."""
     table = Table(header_style="bold", box=box.SIMPLE_HEAD)
-    for heading in ("products", "a micro-batch", "one pass", "chain", "Spark", "cached by Spark"):
+    for heading in ("products", "batch", "one pass", "chain", "Spark", "cached"):
         table.add_column(heading, justify="right", no_wrap=True)
     for point in points:
         others = [
-            f"{format_count(point[name])}/s ({point[f'over_{name}']:.2f}×)" if name in point else "–"
+            f"{format_count(point[name])}/s\n{point[f'over_{name}']:.2f}×" if name in point else "–"
             for name in ("chain", "spark", "cached")
         ]
         table.add_row(
