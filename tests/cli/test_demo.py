@@ -23,6 +23,7 @@ from semistream.spark import stream_statistics
 from semistream.spark.demo.star_join import OURS, THEIRS
 from semistream.spark.demo.star_schema import DemoPlan
 from semistream.spark.demo.warehouse_questions import ask
+from semistream.spark.joining.star.enrichment import Dimension
 
 SMALL = ("--rows", "20000", "--sales", "6000", "--batches", "2", "--memory", "25%", "--algorithm", "hybridjoin")
 
@@ -79,7 +80,8 @@ def test_the_whole_command(spark: SparkSession, tmp_path: Path) -> None:
     (place,) = tmp_path.iterdir()
     for words in (
         "20,000 products, 4,000 customers", "6,000 sales in 2 micro-batches", "meshjoin, left", "6,000 rows",
-        "three joins in one pass, Spark included", "stream-static left joins of the same files, in this run",
+        "sales/s from files to the warehouse, through three joins, Spark included",
+        "stream-static left joins of the same files, in this run",
         "25.0% of the products",
         "over micro-batches 2 to 2",
         "✓ the warehouse equals", f"semistream inspect {place}", "ratio", "Revenue by category", "Monday",
@@ -95,12 +97,12 @@ def test_a_wrong_warehouse_is_found_and_nothing_is_left(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An inner join in place of the left one loses the sales without a product."""
-    right = joining.join
+    right = joining.dimension
 
-    def wrong(stream: DataFrame, relation: Path, **options: Any) -> DataFrame:
-        return right(stream, relation, **(options | {"how": "inner"}))
+    def wrong(relation: Path, **options: Any) -> Dimension:
+        return right(relation, **(options | {"how": "inner"}))
 
-    monkeypatch.setattr(joining, "join", wrong)
+    monkeypatch.setattr(joining, "dimension", wrong)
     outcome = run(*SMALL, "--dir", tmp_path)
     assert outcome.exit_code == 1
     assert "rows differ from Spark's own join" in outcome.stdout

@@ -71,7 +71,7 @@ def summary(plan: DemoPlan, relation: Relation, outcome: Outcome, seconds: float
         )
     table.add_row(
         "throughput",
-        f"{format_count(outcome.ours)} sales/s, from files to the warehouse: three joins in one pass, Spark included",
+        f"{format_count(outcome.ours)} sales/s from files to the warehouse, through three joins, Spark included",
     )
     table.add_row(
         "Spark's own",

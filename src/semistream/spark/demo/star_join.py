@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from semistream.core.units import parse_bytes
 from semistream.relation.relation import Relation
 from semistream.spark.demo.star_schema import DIMENSIONS, DemoPlan
 from semistream.spark.joining.star.enrichment import dimension, enrich
@@ -59,10 +60,13 @@ def stream_of_sales(spark: SparkSession, directory: Path, files: int | None = 1)
 
 
 def enriched(sales: DataFrame, plan: DemoPlan, directory: Path) -> DataFrame:
-    """Return the sales with columns of products, customers and stores, by our joins in one pass."""
+    """Return the sales with columns of products, customers and stores, by our joins, in one pass if they allow it."""
+    relations = directory / "relations"
+    with Relation.open(relations / "products") as products:
+        memory = parse_bytes(plan.memory, of=products.nbytes)  # exact: the demo shows what little memory does
     dimensions = [
         dimension(
-            directory / "relations" / name, on=key, how="left", memory=plan.memory if name == "products" else None,
+            relations / name, on=key, how="left", memory=memory if name == "products" else None,
             algorithm=plan.algorithm, columns=_WANTED[name], metrics=name,
         )
         for name, key in DIMENSIONS.items()
