@@ -28,7 +28,7 @@ def test_a_plan_serves_what_was_asked_for_and_no_more_than_that_needs():
     assert found.memory <= 4 * GB
     assert planned(1.02 * found.rate).shards > found.shards
     with pytest.raises(
-        PlanError, match=f"{found.shards} shards are {found.shards} machines of 1 cores, and there are 1"
+        PlanError, match=f"{found.shards} shards need {found.shards} machines of 1 cores, but there are 1"
     ):
         Machines(1, 1).advice(found)
 
@@ -93,7 +93,7 @@ def test_an_exponent_that_no_stream_has_is_refused_as_the_tuner_refuses_it():
 
 
 def test_what_is_out_of_reach_says_how_far_one_gets():
-    with pytest.raises(PlanError, match=r"the most is .*/s"):
+    with pytest.raises(PlanError, match=r"the maximum is .*/s"):
         planned(1e12, memory=GB // 2)
 
 

@@ -5,8 +5,8 @@
 `best_split`            one algorithm at its best
 `skew_of`               the Zipf exponent of a sample, and how well it fits
 `plan`                  shards and memory for a rate
-`try_best`              the best of them on a sample, for a second each
-`calibrate`             what operations and reads cost on this machine
+`try_best`              the best joins, run on a sample for one second each
+`calibrate`             measures the cost of operations and reads on this machine
 `create`                a join by its id, or the recommended one
 ======================  ====================================================================================
 """

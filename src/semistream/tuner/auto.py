@@ -1,4 +1,4 @@
-"""``semistream.create``: a join by its id, or ``"auto"`` for the one that the tuner recommends."""
+"""``semistream.create``: creates a join by its id, or ``"auto"`` for the tuner's recommendation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from semistream.tuner.tuning import choose
 __all__ = ["AUTO", "create"]
 
 AUTO = "auto"
-"""In the place of an algorithm's id."""
+"""Used instead of an algorithm's id: the tuner chooses."""
 
 
 def create(
@@ -29,17 +29,17 @@ def create(
     exponent: float | None = None,
     **options: Any,
 ) -> Join:
-    """Make a join by its id; see `semistream.Join` and the algorithm's class for the options.
+    """Create a join by its id; see `semistream.Join` and the algorithm's class for the options.
 
     Parameters
     ----------
     algorithm
         One of `semistream.algorithms`, or ``"auto"``: then the cost models choose algorithm and options for this
-        relation, device and memory. Options that are given stay as they are.
+        relation, device and memory. Given options are not changed.
     relation
-        An open relation, or the path of one: then its newest version is opened, and `Join.close` closes it.
+        An open relation, or its path. For a path the newest version is opened, and `Join.close` closes it.
     sample
-        Batches of the stream, to estimate its skew from; only for ``"auto"``.
+        Batches of the stream, to estimate its skew; only for ``"auto"``.
     exponent
         The stream's Zipf exponent, if it is known; only for ``"auto"``. With neither, 1 is assumed.
 
@@ -67,7 +67,7 @@ def create(
             raise ValueError(f"sample and exponent are for algorithm={AUTO!r}, not for {algorithm!r}")
         return create_by_id(algorithm, relation, **options)
     if "on" in options:
-        options["on"] = listed(options["on"])  # read here and by the join
+        options["on"] = listed(options["on"])  # used here and by the join
     told = {name: options[name] for name in ("on", "memory", "schema", "condition") if name in options}
     best = choose(relation, sample=sample, exponent=exponent, **told)
     return create_by_id(best.algorithm, relation, **{**best.options, **options})

@@ -1,8 +1,8 @@
-"""What operations cost on this machine, measured with the kernels that the joins use.
+"""Measures the cost of operations on this machine, with the kernels that the joins use.
 
-Each constant is the time of a pass over many tuples divided by their number, the least of several passes, which is the
-one that other work on the machine has disturbed least. Sizes are those of a join with some tens of megabytes, because a
-hash table that fits into the processor's cache is a different machine.
+Each constant is the time of a pass over many tuples divided by their number. The minimum of several passes is used,
+because it is the least disturbed by other work. Sizes are those of a join with some tens of megabytes: a hash table
+that fits into the CPU cache would be much faster.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ def calibrate(
     Parameters
     ----------
     name
-        What they are to be called.
+        Name of the constants.
     relation
-        Whose device is measured; by default a relation of some megabytes is written and read.
+        The relation whose device is measured; by default a relation of some megabytes is written and read.
     directory
-        Where that is written: on the disk in question. By default where temporary files are.
+        Directory for that relation, on the disk to measure. By default the directory of temporary files.
     tuples
-        Tuples of a pass; fewer take less time and measure less.
+        Tuples per pass; fewer take less time and are less accurate.
     algorithms
-        Joins that are measured as a whole, too; by default all that say so (`Traits.calibrated`).
+        Joins that are also measured as a whole; by default all with `Traits.calibrated`.
     progress
-        Told what is being measured.
+        Called with what is being measured.
     """
     joins = priced() if algorithms is None else algorithms
     found = default_constants(measure_operations(tuples, progress))
@@ -86,7 +86,7 @@ def calibrate(
         return found
     progress("a relation to join with")
     with _written(directory, _MANY_ROWS) as large:
-        own = found.on(large.device.measure(), large.page_bytes)  # a relation that is given may lie elsewhere
+        own = found.on(large.device.measure(), large.page_bytes)  # a given relation may be on another device
         factors = measure_joins(large, _stream(_MANY_ROWS), own, joins, progress=progress)
     return dataclasses.replace(found, processor=factors)
 
@@ -105,16 +105,16 @@ def measure_operations(tuples: int = _TUPLES, progress: Callable[[str], None] = 
 
 
 def _one_round(tuples: int, seed: int) -> dict[str, float]:
-    """Return seconds of each operation."""
+    """Return the seconds of each operation."""
     relation = synthetic_relation(4 * tuples)
     keys = ZipfKeys(4 * tuples, exponent=1.0, shape="random", seed=seed).keys(0, tuples)
     batch = pa.record_batch([pa.array(keys), pa.array([b"x" * 12] * tuples, pa.binary(12))], schema=_STREAM)
     spent: dict[str, float] = {}
-    # c_S: from an Arrow batch to keys, in portions, as they come in
+    # c_S: from an Arrow batch to keys, in portions, as they arrive
     spent["admit"] = _time(
         lambda: [relation.key.encode(batch.slice(at, _PORTION), ["id"]) for at in range(0, tuples, _PORTION)]
     )
-    # c_AI: portions cut and lined up
+    # c_AI: portions cut and queued
     spent["buffer"] = _time(
         lambda: [(keys[at : at + 1024].copy(), batch.slice(at, 1024).nbytes) for at in range(0, tuples, 1024)]
     )
@@ -136,7 +136,7 @@ def _one_round(tuples: int, seed: int) -> dict[str, float]:
             matched.append(table.probe(frames, relation.layout.stride, cursor, _PORTION))
 
     spent["probe"] = _time(probe) * tuples / rows
-    # pairs from anywhere: rows that lie side by side, or that were just met, would be in the processor's cache
+    # pairs in random order: neighbouring or recently used rows would be in the CPU cache
     drawn = np.random.default_rng(seed)
     slots = drawn.integers(0, tuples, 4 * _PORTION).astype(np.int32)
     starts = drawn.choice(np.concatenate([found[1] for found in matched]), slots.size)
@@ -147,7 +147,7 @@ def _one_round(tuples: int, seed: int) -> dict[str, float]:
 
     spent["emit"] = _time(emit) * tuples / slots.size
     spent["evict"] = _time(lambda: table.release(table.take_oldest(tuples)[0]))
-    # c_F: what recording adds to looking up
+    # c_F: the cost that recording adds to a look-up
     spent["record"], spent[_NOT_RECORDED] = (seconds * tuples for seconds in _looked_up(relation, keys, frames))
     return {name: seconds / tuples for name, seconds in spent.items()}
 
@@ -187,7 +187,7 @@ def _stream(rows: int) -> list[pa.RecordBatch]:
 
 @contextlib.contextmanager
 def _written(directory: Path | None, rows: int) -> Iterator[Relation]:
-    """Write a relation of some megabytes, and remove it in the end."""
+    """Write a relation of some megabytes, and remove it at the end."""
     data = pa.table({"id": np.arange(rows), "values": pa.array([b"x" * 112] * rows, pa.binary(112))})
     with (
         tempfile.TemporaryDirectory(prefix="semistream-", dir=directory) as folder,
@@ -197,7 +197,7 @@ def _written(directory: Path | None, rows: int) -> Iterator[Relation]:
 
 
 def _measure_turn(relation: Relation, constants: Constants) -> float:
-    """Return the nanoseconds of a turn beside reading and what its tuples cost: MESHJOIN with few tuples a turn."""
+    """Return the nanoseconds of an iteration without its reads and tuples: MESHJOIN with few tuples per iteration."""
     join = create("meshjoin", relation, on="id", how="inner", memory=1 << 21, schema=_STREAM, partition_pages=8)
     keys = ZipfKeys(_ROWS, exponent=1.0, shape="random").keys(0, _PORTION)
     batch = pa.record_batch([pa.array(keys), pa.array([b"x" * 12] * _PORTION, pa.binary(12))], schema=_STREAM)
@@ -214,5 +214,5 @@ def _measure_turn(relation: Relation, constants: Constants) -> float:
 
 
 def default_constants(operations: dict[str, float]) -> Constants:
-    """Return the package's disk with costs of operations measured here: how ``disk-2010.json`` was made."""
+    """Return the package's simulated disk with costs of operations measured here; ``disk-2010.json`` was made so."""
     return Constants(**(dataclasses.asdict(load_constants(DEFAULT)) | operations))

@@ -1,10 +1,10 @@
-"""A plan on given machines: R in a store, a part of it on their disks, cores that share a disk.
+"""A plan for given machines: R is in an object store, a part of it is cached on their disks, and cores share a disk.
 
-What differs from a disk of each shard's own, as `plan` has it:
+Differences to `plan`, where each shard has its own disk:
 
-* a page that a machine's local tier has not comes from the store, up to 320 requests of a task in flight;
-* of ``h`` machines each has an ``h``-th of the shards, and its tier ``h`` times as much of what they read;
-* tasks of one machine share its disk, so when all read, each has a part of its throughput.
+** A page that is not in a machine's local disk cache is read from the store; a task has up to 320 requests in flight.
+* Each of ``h`` machines has 1/h of the shards, so its cache holds ``h`` times as much of what they read.
+* The tasks of a machine share its disk. If all of them read, each gets a part of its throughput.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ __all__ = ["Machines", "parse_machines", "parse_seconds"]
 
 _IN_FLIGHT = 320
 _WORKER = 300 << 20
-"""Bytes of a Python worker with its libraries, beside the memory of joins."""
+"""Bytes of a Python worker with its libraries, without the memory of joins."""
 _BYTES_A_SECOND = 100e6
-"""What one task gets of a store, where nothing else is known."""
+"""Assumed throughput of an object store for one task, in bytes per second."""
 
 
 @dataclass(frozen=True)
 class Machines:
-    """Machines of a cluster, and the store that R is in; without a latency it is on each machine's disk."""
+    """Machines of a cluster, and the latency of R's object store; without a latency R is on each machine's disk."""
 
     hosts: int
     cores: int
     latency: float | None = None
     local: int = 0
-    """Bytes of each machine's local tier."""
+    """Bytes of each machine's local disk cache."""
 
     def costs(self, constants: Constants, relation_bytes: int) -> Constants:
-        """Return what reads cost a task of these machines: of pages that are as likely anywhere in R."""
+        """Return the read costs of a task on these machines, for pages spread evenly over R."""
         disk = dataclasses.replace(
             constants, queued_seek_seconds=min(constants.seek_seconds, constants.queued_seek_seconds * self.cores),
             transfer_seconds=constants.transfer_seconds * self.cores,
@@ -58,17 +58,17 @@ class Machines:
         )  # fmt: skip
 
     def advice(self, found: Plan) -> dict[str, Any]:
-        """Return shards and settings with which these machines run a plan, or raise if they are too few."""
+        """Return the number of shards and the settings for these machines, or raise if there are too few."""
         needed = math.ceil(found.shards / self.cores)
         if needed > self.hosts:
             raise PlanError(
-                f"{found.shards} shards are {needed} machines of {self.cores} cores, and there are {self.hosts}; give "
-                "more machines or memory, a larger local tier if R is in a store, or ask for less"
+                f"{found.shards} shards need {needed} machines of {self.cores} cores, but there are {self.hosts}; give "
+                "more machines or memory, a larger local tier if R is in a store, or a lower rate"
             )
         workers = self.cores * (_WORKER + (ON_THE_WAY if self.latency is not None else 0))
         return {
             "hosts_needed": needed,
-            # a task a core and wave, and none that waits for a wave of its own
+            # a multiple of all cores, so that no task runs alone in a last wave
             "shards": math.ceil(found.shards / (self.hosts * self.cores)) * self.hosts * self.cores,
             "memory": found.memory,
             "memory_overhead": found.memory + workers,
@@ -76,21 +76,21 @@ class Machines:
         }
 
     def lines(self, found: Plan, relation_bytes: int) -> list[tuple[str, str]]:
-        """Return the advice for people."""
+        """Return the advice as lines of text."""
         told = self.advice(found)
         lines = [
-            ("machines", f"{told['hosts_needed']} of {self.hosts} would do, {self.cores} cores each"),
+            ("machines", f"{told['hosts_needed']} of {self.hosts} are enough, {self.cores} cores each"),
             ("build with", f"--shards {told['shards']}"),
-            ("join with", f"memory={format_bytes(found.memory)}, of which a machine has {self.share(found)}"),
+            ("join with", f"memory={format_bytes(found.memory)}, of which each machine has {self.share(found)}"),
             ("Spark", f"spark.executor.memoryOverhead={math.ceil(told['memory_overhead'] / (1 << 20))}m"),
         ]
         if self.latency is not None:
             part = self.local * self.hosts / max(1, relation_bytes)
-            lines.append(("local tier", f"{format_bytes(self.local)} a machine, {min(1.0, part):.0%} of R in all"))
+            lines.append(("local tier", f"{format_bytes(self.local)} per machine, {min(1.0, part):.0%} of R in total"))
         return lines
 
     def share(self, found: Plan) -> str:
-        """Return what of the joins' memory is on one machine as long as shards stay where they are."""
+        """Return the part of the joins' memory on one machine, as long as shards do not move."""
         return format_bytes(math.ceil(found.memory / self.hosts))
 
 
@@ -102,7 +102,7 @@ def parse_machines(text: str) -> tuple[int, int]:
     """
     found = re.fullmatch(r"\s*(\d+)\s*[x×*]\s*(\d+)\s*", text)
     if found is None or not int(found[1]) or not int(found[2]):
-        raise PlanError(f"{text!r} is no cluster; write machines and cores of each, such as 4x8")
+        raise PlanError(f"{text!r} is not a cluster; write machines and cores of each, such as 4x8")
     return int(found[1]), int(found[2])
 
 
@@ -114,5 +114,5 @@ def parse_seconds(text: str) -> float:
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(us|μs|ms|s)\s*", text)
     if found is None:
-        raise PlanError(f"{text!r} is no time; write it with its unit, such as 20ms")
+        raise PlanError(f"{text!r} is not a time; write it with its unit, such as 20ms")
     return float(found[1]) / {"us": 1e6, "μs": 1e6, "ms": 1e3, "s": 1.0}[found[2]]

@@ -1,8 +1,7 @@
-"""What a join costs the processor as a whole, over what its operations are priced at one by one.
+"""Measures the CPU cost of whole joins, relative to the sum of the costs of their single operations.
 
-Each join is given a stream that goes on, over a relation on the disk, and timed. Its model says what it should have
-taken; the factor on the processor's part that makes both agree is kept with the constants, and used by the model from
-then on.
+Each join processes an endless stream over a relation on disk, and is timed. Its model predicts the time. The factor on
+the CPU part that makes both agree is stored with the constants, and the model uses it from then on.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _WHILES = 4
 
 
 def priced() -> list[str]:
-    """Return the joins that are measured as a whole: those that compete on a device that does not seek."""
+    """Return the joins that are measured as a whole: the ones that compete on a device without seeks."""
     return [name for name in algorithms() if find(name).calibrated]
 
 
@@ -47,17 +46,17 @@ def measure_joins(
     Parameters
     ----------
     relation, stream
-        What is joined, on the relation's key; the batches come again and again.
+        The relation, and batches that are joined on its key; the batches are repeated.
     constants
-        Prices of operations and reads.
+        Costs of operations and reads.
     names
         The joins.
     exponent
-        Skew of the stream, whose frequent keys lie anywhere.
+        Skew of the stream; its frequent keys are anywhere in R.
     seconds
-        Time for each join, about, after twice as long to warm up.
+        Approximate time per join, after a warm-up of twice that time.
     progress
-        Told which join is measured.
+        Called with the join that is measured.
     """
     found = []
     total = parse_bytes(memory, of=relation.nbytes)
@@ -74,7 +73,7 @@ def measure_joins(
 def _seconds_a_tuple(
     name: str, relation: Relation, stream: Sequence[pa.RecordBatch], memory: int, seconds: float
 ) -> float:
-    """Return what a tuple takes in the best of some whiles: the others were disturbed."""
+    """Return the seconds per tuple in the best of several intervals; the others were disturbed by other work."""
     join = create(name, relation, on=list(relation.key.names), how="inner", memory=memory, schema=stream[0].schema)
     whiles: list[float] = []
     began = since = time.perf_counter()
@@ -95,7 +94,7 @@ def _seconds_a_tuple(
 
 
 def factor_of(overlap: Overlap, done: Operations, io_seconds: float, constants: Constants, taken: float) -> float:
-    """Return the factor on the processor's part with which what is done for a tuple is priced at what it took.
+    """Return the factor on the CPU part with which the model's time per tuple equals the measured time.
 
     >>> from semistream.costs import load_constants
     >>> done, constants = Operations(probes=1.0), load_constants("disk-2010")

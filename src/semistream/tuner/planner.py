@@ -1,10 +1,10 @@
-"""How many shards, and how much memory each, for a stream of a given rate: the models at sizes no test machine holds.
+"""Predicts the number of shards and their memory for a stream of a given rate, at sizes beyond any test machine.
 
-R is cut into shards by the hash of its key, and the stream with it: of ``n`` shards each has an ``n``-th of R's rows
-and, as the frequent keys are spread at random, nearly an ``n``-th of the stream. The most frequent key alone is not
-divided. With ``t`` its share of the stream, its shard has ``t + (1 - t)/n`` of it, of which ``t`` costs no more than a
-cache hit where the join has a cache of tuples. Every shard runs one join on its own device with its own memory; the
-plan is the smallest number of shards of which the busiest keeps up.
+R and the stream are divided into shards by the hash of the key. Each of ``n`` shards has 1/n of R's rows and, because
+the frequent keys are spread at random, nearly 1/n of the stream. Only the most frequent key cannot be divided. If its
+share of the stream is ``t``, its shard gets ``t + (1 - t)/n`` of the stream, of which ``t`` costs no more than a cache
+hit if the join caches tuples. Every shard runs one join on its own device with its own memory. The plan is the smallest
+number of shards with which the busiest shard keeps up.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _PROMISING = 5
 
 
 class PlanError(SemistreamError, ValueError):
-    """A rate that no number of shards reaches with the memory given."""
+    """A rate that no number of shards reaches with the given memory."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a cluster needs."""
+    """The size of a cluster."""
 
     shards: int
     memory_per_shard: int
-    """Bytes that a shard can use: what was given, or less if its part of R needs less."""
+    """Bytes that a shard can use: the given memory, or less if its part of R needs less."""
     wanted_rate: float
-    """Stream tuples a second, of all shards."""
+    """Stream tuples per second of all shards."""
     top_share: float
-    """Share of the stream that has the most frequent key."""
+    """Share of the most frequent key in the stream."""
     tuning: Tuning
     """All algorithms compared, for a shard."""
 
@@ -56,7 +56,7 @@ class Plan:
 
     @property
     def rate(self) -> float:
-        """Stream tuples a second that the cluster can serve: until the busiest shard is full."""
+        """Stream tuples per second that the cluster can process; the busiest shard is the limit."""
         if self.shards == 1:
             return self.prediction.rate
         hot = self.prediction.seconds
@@ -98,23 +98,23 @@ def plan(
     algorithms: list[str] | None = None,
     constants: Constants | None = None,
 ) -> Plan:
-    """Return the smallest cluster that serves a rate.
+    """Return the smallest cluster that processes a rate.
 
     Parameters
     ----------
     relation_rows, row_bytes
         Size of R.
     rate
-        Stream tuples a second.
+        Stream tuples per second.
     memory
-        Bytes for the joins of all shards together, or of each with ``per_shard``. Together, more shards do not cache
-        more; each adds a device, and its own part of R.
+        Bytes for the joins of all shards together, or of each shard with ``per_shard``. With a common budget, more
+        shards do not cache more; each adds a device.
     exponent
         Zipf exponent of the stream.
     stream_bytes, page_bytes, rows_per_key
         Bytes of a stream tuple and of a page; rows of R with the same key.
     algorithms
-        Which to consider; by default all that have a model.
+        Algorithms to consider; by default all with a model.
     constants
         Costs of a machine and its device.
 
@@ -141,7 +141,7 @@ def plan(
     promising = algorithms
 
     def cluster(shards: int) -> Plan | None:
-        """Return the plan with so many shards, if their memory suffices for any join."""
+        """Return the plan with ``shards`` shards, or None if their memory is too small for every join."""
         nonlocal promising
         if shards not in known:
             rows = math.ceil(relation_rows / shards)
@@ -158,7 +158,7 @@ def plan(
             else:
                 known[shards] = Plan(shards, tuning.memory, rate, top, tuning)
                 if promising is None:
-                    # a shard is R in small, so what is far behind now stays there
+                    # a shard is a smaller R, so a join that is far behind now stays behind
                     promising = [found.algorithm for found in tuning.predictions[:_PROMISING]]
         return known[shards]
 
@@ -174,17 +174,17 @@ def plan(
         last = found or last
         shards *= 2
     if last is None:
-        raise lacking[0]  # that of one shard
+        raise lacking[0]  # the error for one shard
     best = max((found for found in known.values() if found is not None), key=lambda found: found.rate)
     raise PlanError(
-        f"{format_count(rate)} tuples/s is out of reach: the most is {format_count(best.rate)}/s, with {best.shards} "
+        f"{format_count(rate)} tuples/s is too much: the maximum is {format_count(best.rate)}/s, with {best.shards} "
         f"shards of {best.memory_per_shard:,} B each ({best.prediction.algorithm}), of which the busiest gets "
         f"{best.busiest_share:.0%} of the stream; give more memory, or constants of a faster device"
     )
 
 
 def _smallest(cluster: Any, low: int, high: int, rate: float) -> Plan:
-    """Return the plan of fewest shards above ``low`` and up to ``high``, which suffices."""
+    """Return the plan with the fewest shards above ``low``, at most ``high``, which is known to be sufficient."""
     while high - low > 1:
         middle = (low + high) // 2
         found = cluster(middle)

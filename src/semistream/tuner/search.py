@@ -1,8 +1,8 @@
-"""The options of a join under which its cost model expects the highest rate.
+"""Finds the options of a join with the highest rate by its cost model.
 
-One option after the other is set to its best value while the others stay, until nothing changes; then finer steps are
-tried around what was found. Models have few options and one summit in most of them, so this takes some hundred
-evaluations where the full grid takes thousands; a test compares the two.
+Coordinate ascent: one option after the other is set to its best value while the others are fixed, until nothing
+changes. Then finer steps around the optimum are tried. Models have few options, and most have one maximum. So this
+needs some hundred evaluations, where the full grid needs thousands; a test compares the two.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _REFINEMENTS = 3
 
 
 def best_split(costs: Costs, setting: Setting, memory: int, *, fixed: Mapping[str, Any] | None = None) -> Prediction:
-    """Return the best prediction of a model over the options that it wants tuned: those, and no others, are in it.
+    """Return the best prediction of a model over its tunable options. The prediction contains only these options.
 
     Parameters
     ----------
     fixed
-        Options that are given, and not to be tuned.
+        Given options, which are not tuned.
 
     Raises
     ------
     BudgetTooSmallError
-        When the budget does not suffice for any split.
+        If the budget is too small for every split.
     """
     given = dict(fixed or {})
     lacking: list[BudgetTooSmallError] = []
@@ -64,7 +64,7 @@ def best_split(costs: Costs, setting: Setting, memory: int, *, fixed: Mapping[st
 
 
 def best_of_grid(costs: Costs, setting: Setting, memory: int, *, fixed: Mapping[str, Any] | None = None) -> Prediction:
-    """Return the best prediction over the whole grid of a model's choices: slow and certain, for tests."""
+    """Return the best prediction over the whole grid of a model's choices; slow but certain, for tests."""
     best: Prediction | None = None
     given = dict(fixed or {})
     lacking: BudgetTooSmallError | None = None
@@ -112,7 +112,7 @@ def _finer(values: list[Any], chosen: Any) -> list[Any]:
 def _polished(
     costs: Costs, setting: Setting, memory: int, best: dict[str, Any], given: Mapping[str, Any]
 ) -> Prediction:
-    """Return the full prediction; where the quick one was only near it, some cache sizes around are tried."""
+    """Return the full prediction; if the quick one is only an approximation, also try cache sizes around it."""
     tried = [costs.predict(setting, memory, **best, **given)]
     if "cache_share" in best:
         for factor in (0.85, 1.15):

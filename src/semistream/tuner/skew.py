@@ -1,13 +1,13 @@
-"""How skewed a stream is, from a sample of it.
+"""Estimates the skew of a stream from a sample.
 
 Ranks of a sample mislead: its most frequent key need not be the stream's, and most keys of a skewed stream are seen
-once or never. So no ranks are used. What is compared is the *spectrum*: how many keys occur once, twice, three times
-and so on. Under Zipf's law over ``n`` keys with exponent ``s``, a key of rank ``r`` occurs ``k`` times in a sample of
-``m`` with the Poisson chance of ``m·p_r``, and the number of keys that do is about Poisson too. The exponent is the one
-under which the spectrum seen is most likely.
+once or never. So no ranks are used. We compare the *spectrum*: how many keys occur once, twice, three times and so on.
+Under Zipf's law over ``n`` keys with exponent ``s``, the number of occurrences of the key of rank ``r`` in a sample of
+``m`` tuples is Poisson distributed with mean ``m·p_r``. The number of keys with ``k`` occurrences is approximately
+Poisson distributed too. The estimate is the exponent with the highest likelihood of the observed spectrum.
 
-How well the law fits at all is told by the Kolmogorov–Smirnov distance: of two shares, seen and expected, of tuples
-whose key occurs at most ``k`` times in the sample, the largest difference over all ``k``.
+The Kolmogorov–Smirnov distance measures how well the law fits: the largest difference, over all ``k``, between the
+observed and the expected share of tuples whose key occurs at most ``k`` times in the sample.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ __all__ = ["Skew", "SkewError", "estimate_shape", "estimate_skew"]
 _LEAST_SAMPLE = 100
 MOST_EXPONENT = 4.0
 GOOD_FIT = 0.05
-"""A distance up to this is a good fit."""
+"""Largest Kolmogorov–Smirnov distance that is called a good fit."""
 
 
 class SkewError(SemistreamError, ValueError):
-    """A sample that tells nothing about the stream, or an exponent that none has."""
+    """A sample that is too small for an estimate, or an invalid exponent."""
 
 
 def check_exponent(exponent: float) -> None:
-    """Refuse a Zipf exponent that no stream has."""
+    """Raise for an invalid Zipf exponent."""
     if not 0 <= exponent <= MOST_EXPONENT:
         raise SkewError(f"the Zipf exponent must be from 0 to {MOST_EXPONENT:g}, not {exponent:g}")
 
 
 @dataclass(frozen=True)
 class Skew:
-    """What a sample tells about its stream."""
+    """The skew of a stream, estimated from a sample."""
 
     exponent: float
     """``s`` of Zipf's law."""
@@ -56,11 +56,11 @@ class Skew:
     distance: float
     """Kolmogorov–Smirnov distance between the sample's spectrum and the law's."""
     sample: int
-    """Tuples of the sample."""
+    """Number of tuples in the sample."""
     distinct: int
-    """Different keys in it."""
+    """Number of distinct keys in the sample."""
     shape: Shape = "random"
-    """Where the frequent keys lie in R."""
+    """Position of the frequent keys in R."""
 
     @property
     def fits(self) -> bool:
@@ -76,9 +76,9 @@ def estimate_skew(keys: Ints, distinct_in_relation: int, *, shape: Shape = "rand
     keys
         Key of each tuple of the sample, as any integers.
     distinct_in_relation
-        Different keys that the stream can have: those of R.
+        Number of distinct keys that the stream can have: the keys of R.
     shape
-        Passed on; see `estimate_shape`.
+        Copied to the result; see `estimate_shape`.
 
     Examples
     --------
@@ -89,8 +89,8 @@ def estimate_skew(keys: Ints, distinct_in_relation: int, *, shape: Shape = "rand
     """
     if keys.size < _LEAST_SAMPLE:
         raise SkewError(
-            f"a sample of {keys.size} tuples with a key tells too little about skew; give at least {_LEAST_SAMPLE}, "
-            "better 10,000, or the exponent itself"
+            f"a sample of {keys.size} tuples with a key is too small to estimate the skew; give at least "
+            f"{_LEAST_SAMPLE}, better 10,000, or the exponent itself"
         )
     counts = np.unique(keys, return_counts=True)[1]
     total = max(distinct_in_relation, counts.size)
@@ -100,7 +100,7 @@ def estimate_skew(keys: Ints, distinct_in_relation: int, *, shape: Shape = "rand
         expected = np.maximum(_expected(total, exponent, keys.size, edges), 1e-9)
         return float(np.sum(seen * np.log(expected) - expected))
 
-    # coarse first: the likelihood has one maximum, but is flat far from it
+    # coarse search first: the likelihood has one maximum, but is flat far from it
     grid = np.linspace(0.0, MOST_EXPONENT, 41)
     best = int(np.argmax([likelihood(float(s)) for s in grid]))
     low, high = float(grid[max(0, best - 1)]), float(grid[min(grid.size - 1, best + 1)])
@@ -117,9 +117,9 @@ def estimate_skew(keys: Ints, distinct_in_relation: int, *, shape: Shape = "rand
 
 
 def _spread(likelihood: Callable[[float], float], best: float) -> float:
-    """Return the standard error: how far off the likelihood falls to e^-½ of its maximum, on its wider side.
+    """Return the standard error: the distance at which the likelihood falls to e^-½ of its maximum, on the wider side.
 
-    Near 0 the exponent hardly changes what a sample looks like, so that side may be the far one by much.
+    Near 0 the exponent hardly changes a sample, so that side may be much wider.
     """
     goal = likelihood(best) - 0.5
     sides = []
@@ -139,10 +139,10 @@ def _spread(likelihood: Callable[[float], float], best: float) -> float:
 
 
 def estimate_shape(pages: Ints, setting: Setting) -> Shape:
-    """Say where the frequent keys lie in R, from the pages of a sample's keys.
+    """Return the position of the frequent keys in R, from the pages of a sample's keys.
 
-    If they lie together, a sample falls into fewer pages than if they were spread at random: the number of different
-    pages is compared with what both would give. For a stream without skew both are the same, and ``"random"`` is said.
+    If they are together, a sample uses fewer pages than if they were spread at random. The number of distinct pages is
+    compared with the expectation for both. For a stream without skew both are the same, and the result is ``"random"``.
     """
     found = float(np.unique(pages).size)
     expected: dict[Shape, float] = {}
@@ -154,7 +154,7 @@ def estimate_shape(pages: Ints, setting: Setting) -> Shape:
 
 
 def _spectrum(counts: Ints) -> tuple[Floats, Ints]:
-    """Return how many keys have a count in each bin, and the bins' borders: 1, 2, …, 8, then ever wider."""
+    """Return the number of keys with a count in each bin, and the bins' borders: 1, 2, …, 8, then wider and wider."""
     edges = [1, 2, 3, 4, 5, 6, 7, 8]
     while edges[-1] <= counts.max():
         edges.append(math.ceil(edges[-1] * 1.5))
@@ -163,7 +163,7 @@ def _spectrum(counts: Ints) -> tuple[Floats, Ints]:
 
 
 def _expected(total: int, exponent: float, sample: int, edges: Ints) -> Floats:
-    """Return how many keys should have a count in each bin."""
+    """Return the expected number of keys with a count in each bin."""
     classes = key_classes(Setting.planned(total, exponent=exponent, constants=load_constants("disk-2010")))
     mean = classes.popularity * sample
     below = np.array([_poisson_below(mean, int(edge)) for edge in edges])
@@ -172,7 +172,7 @@ def _expected(total: int, exponent: float, sample: int, edges: Ints) -> Floats:
 
 
 def _poisson_below(mean: Floats, limit: int) -> Floats:
-    """Return the chance of fewer than ``limit`` occurrences: exact for few, by Wilson and Hilferty's cubes for many."""
+    """Return the probability of fewer than ``limit`` occurrences: exact for few, else by Wilson-Hilferty's cubes."""
     if limit <= 8:
         term = np.exp(-mean)
         total = np.zeros_like(mean)
@@ -193,7 +193,7 @@ def _normal_above(z: Floats) -> Floats:
 
 
 def _distance(seen: Floats, edges: Ints, counts: Ints, total: int, exponent: float) -> float:
-    """Return the largest difference of the shares of tuples, seen and expected, below any border."""
+    """Return the largest difference between observed and expected shares of tuples below any border."""
     sample = int(counts.sum())
     places = np.searchsorted(edges, counts, side="right") - 1
     tuples = np.bincount(places, weights=counts, minlength=seen.size)[: seen.size]

@@ -1,7 +1,7 @@
-"""Trying joins on a sample of the stream: what they serve here, beside what their models say.
+"""Runs joins on a sample of the stream, to compare their measured rates with their models.
 
-A model knows a stream by one number, its Zipf exponent. Where that describes a sample poorly, or keys are absent, or
-the operating system caches what it should not, a second of each of the best is worth more than all of the models.
+A model describes a stream by one number, its Zipf exponent. If that fits a sample poorly, or keys are absent, or the
+operating system caches pages, one second of measurement of the best joins is more accurate than the models.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ __all__ = ["rate_on", "sample_rows", "try_best"]
 
 _SAMPLE_ROWS = 1_000_000
 _BATCH_ROWS = 20_000
-"""Tuples that are joined and drained together: about as many as a micro-batch that should not take long."""
+"""Tuples that are joined and drained together: about the size of a short micro-batch."""
 
 
 def sample_rows(
     batches: Iterable[pa.RecordBatch], most: int = _SAMPLE_ROWS, batch_rows: int = _BATCH_ROWS
 ) -> list[pa.RecordBatch]:
-    """Return a sample's first rows, in batches as they are tried with."""
+    """Return the first rows of a sample, in batches for the measurement."""
     rows, taken = 0, []
     for batch in batches:
         taken.append(batch.slice(0, most - rows))
@@ -47,9 +47,9 @@ def rate_on(
     relation: Relation, prediction: Prediction, sample: Sequence[pa.RecordBatch], on: Sequence[str], memory: int,
     seconds: float = 1.0,
 ) -> float:  # fmt: skip
-    """Return the tuples a second that a join serves of a sample, again and again; as long before, to warm up.
+    """Return the tuples per second of a join on a repeated sample, after a warm-up of the same time.
 
-    The first batch is never measured: kernels that this machine has not used before are compiled in it, for seconds.
+    The first batch is never measured: it may include seconds of kernel compilation.
     """
     join = create(
         prediction.algorithm, relation, on=list(on), memory=memory, schema=sample[0].schema, **prediction.options
@@ -65,7 +65,7 @@ def rate_on(
         now = time.perf_counter()
         rows += batch.num_rows
         if now - since >= seconds:
-            # a batch that takes longer than all of the time warmed up and was measured in one
+            # a batch that takes longer than the whole time is both warm-up and measurement
             if since > began or now - began >= 2 * seconds:
                 break
             rows, since = 0, now
@@ -82,26 +82,26 @@ def try_best(
     seconds: float = 1.0,
     note: Callable[[str], None] = lambda _: None,
 ) -> Tuning:
-    """Return the tuning with measured rates of its best joins, of which the fastest is then recommended.
+    """Return the tuning with measured rates of its best joins; the fastest of them is then recommended.
 
     Parameters
     ----------
     relation, tuning
-        What was tuned for.
+        The relation, and its tuning.
     sample
         See `sample_rows`.
     on
         The sample's key columns.
     most
-        Joins to try, the first of `Tuning.candidates`.
+        Number of joins to run, the first of `Tuning.candidates`.
     seconds
-        Time for each, and as much again to warm up.
+        Time per join, and the same time again to warm up.
     note
-        Told which join is tried.
+        Called with the join that is run.
     """
-    sample, on = list(sample), listed(on)  # read once for each join
+    sample, on = list(sample), listed(on)  # read again for each join
     if not sample:
-        raise SemistreamError("joins are tried on a sample of the stream, and this one has no rows; give another")
+        raise SemistreamError("joins are measured on a sample of the stream, but this sample has no rows; give another")
     rates = {}
     for found in tuning.candidates[:most]:
         note(found.algorithm)

@@ -1,4 +1,4 @@
-"""Which join, and with which options: every model maximised, the best one recommended."""
+"""Recommends a join and its options: maximises every cost model, and chooses the best."""
 
 from __future__ import annotations
 
@@ -25,40 +25,41 @@ __all__ = ["Tuning", "choose", "describe", "skew_of", "tune"]
 
 _SAMPLE_ROWS = 1_000_000
 _SEEKS = 16.0
-"""Transfers of a page that a seek costs on a device that seeks; a disk of 2010 has a hundred."""
+"""A device seeks if a seek costs at least this many page transfers; on a disk of 2010 it costs a hundred."""
 _USEFUL_SHARE, _USEFUL_BYTES = 1.5, 64_000_000
-"""Memory up to which models are searched. This share of R holds all its rows with their directory; these bytes hold
-what does not depend on R. More changes no rate, and takes models of waiting tuples minutes instead of seconds."""
+"""Upper limit of the memory for which models are searched, as a share of R plus bytes. The share holds all rows of R
+with their directory; the bytes hold what does not depend on R. More memory changes no rate, and models of waiting
+tuples would need minutes instead of seconds."""
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What the tuner found."""
+    """The result of the tuner."""
 
     setting: Setting
     memory: int
-    """Bytes that the predictions are for: the budget, or less if all of R needs less."""
+    """Bytes for which the predictions hold: the budget, or less if all of R needs less."""
     predictions: list[Prediction]
     """The best split of each algorithm, the fastest first."""
     refused: dict[str, BudgetTooSmallError]
     """Algorithms for which the budget is too small."""
     skew: Skew | None = None
-    """What the sample told, if there was one."""
+    """The skew estimated from the sample, if there was one."""
     measured: dict[str, float] = dataclasses.field(default_factory=dict)
-    """Tuples a second of those that were tried; see `semistream.tuner.trial`."""
+    """Measured tuples per second of the joins that were run; see `semistream.tuner.trial`."""
 
     @property
     def best(self) -> Prediction:
-        """The recommendation: the fastest of those tried, or else the first of the `candidates`."""
+        """The recommendation: the fastest measured join, or else the first of the `candidates`."""
         if self.measured:
             return max(self.predictions, key=lambda found: self.measured.get(found.algorithm, 0.0))
         return self.candidates[0]
 
     @property
     def candidates(self) -> list[Prediction]:
-        """Those in which no tuple may wait for ever, the best first; on a device that does not seek, `adaptivejoin`.
+        """Joins in which no tuple can wait for ever, the best first; on a device without seeks, `adaptivejoin` first.
 
-        There the models of the others, made for devices that keep the processor waiting, promise what they do not keep.
+        On such a device the models of the others are too optimistic: they assume that the CPU waits for the device.
         """
         able = [found for found in self.predictions if find(found.algorithm).bounded_wait]
         able = able or self.predictions
@@ -83,12 +84,12 @@ class Tuning:
 
 
 def skew_of(relation: Relation, sample: Iterable[pa.RecordBatch], on: str | Sequence[str]) -> Skew:
-    """Estimate the skew of a stream from a sample of it, and where its frequent keys lie in R.
+    """Estimate the skew of a stream from a sample, and the position of its frequent keys in R.
 
     Raises
     ------
     KeyColumnError
-        When the sample has no such column.
+        If the sample has no such column.
     """
     names = listed(on)
     parts: list[np.ndarray[Any, np.dtype[np.int64]]] = []
@@ -111,11 +112,11 @@ def describe(
     relation: Relation, schema: pa.Schema | None, *, exponent: float = 1.0, shape: Shape = "random",
     constants: Constants | None = None,
 ) -> Setting:  # fmt: skip
-    """Return the setting of a relation on its own device; a stream that is not known has the key and 12 bytes more."""
+    """Return the setting of a relation on its own device; an unknown stream is assumed to have the key and 12 bytes."""
     check_exponent(exponent)
     if constants is None:
         constants = load_constants()
-        if relation.device.simulated:  # its time is reckoned from single operations
+        if relation.device.simulated:  # its time is computed from single operations
             constants = dataclasses.replace(constants, processor=())
             constants = constants.on(relation.device.profile, relation.page_bytes)
         elif constants.name == DEFAULT:
@@ -143,17 +144,17 @@ def tune(
     Parameters
     ----------
     memory
-        The budget, as a join takes it.
+        The budget, as in a join.
     schema
         The stream's schema, if it is known.
     exponent, shape
-        Skew of the stream, and where its frequent keys lie; or ``skew`` from `skew_of`, which has both.
+        Skew of the stream, and position of its frequent keys; or ``skew`` from `skew_of`, which has both.
     algorithms
-        Which to compare; by default all that have a model.
+        Algorithms to compare; by default all with a model.
     constants
-        What things cost; by default those of this machine and of the relation's device.
+        Costs; by default those of this machine and of the relation's device.
     setting
-        Everything known already; then only the search is done.
+        A complete setting; then only the search is done.
 
     Examples
     --------
@@ -174,9 +175,9 @@ def tune(
 def compare(
     setting: Setting, total: int, algorithms: Sequence[str] | None = None, *, skew: Skew | None = None
 ) -> Tuning:
-    """Split a budget for every algorithm in a setting, which need not exist.
+    """Split a budget for every algorithm in a setting, whose relation need not exist.
 
-    Of a budget that holds R with room to spare only the useful part is split, and is `Tuning.memory`.
+    If the budget is more than enough to hold R, only the useful part is split; it is `Tuning.memory`.
     """
     total = min(total, max(int(_USEFUL_SHARE * setting.pages * setting.page_bytes), _USEFUL_BYTES))
     predictions: list[Prediction] = []
@@ -191,7 +192,7 @@ def compare(
         least = min(refused.values(), key=lambda error: error.minimum)
         raise BudgetTooSmallError(
             f"memory of {total:,} B is too small for every algorithm with this relation of {setting.pages:,} pages; "
-            f"the least that one of them needs is about {least.minimum:,} B: give at least that",
+            f"the smallest sufficient budget is about {least.minimum:,} B: give at least that",
             least.minimum,
         )
     predictions.sort(key=lambda found: -found.rate)
@@ -210,9 +211,9 @@ def choose(
 ) -> Prediction:
     """Return algorithm and options for ``algorithm="auto"``.
 
-    On a device that does not seek that is `adaptivejoin`, if the memory suffices for it: the models of the others
-    reckon with tuples that wait as long as it pays, and with a processor that has little else to do, which is not how
-    streams are run. Where seeks are dear, it is what the tuner recommends.
+    On a device without seeks it is `adaptivejoin`, if the memory is sufficient for it: the models of the others assume
+    that tuples may wait as long as it pays, and that the CPU is mostly idle, which is not how streams are run. If seeks
+    are expensive, it is the recommendation of the tuner.
     """
     if sample is not None and exponent is None:
         skew = skew_of(relation, sample, on)
@@ -226,7 +227,7 @@ def choose(
             total = memory_bytes(memory, relation.nbytes, relation.row_count)
             return best_split(costs_of(defaults[0]), setting, total)
         except BudgetTooSmallError:
-            pass  # others may do with less
+            pass  # others may need less
     if skew is not None:
         tuning = tune(relation, memory, schema=schema, skew=skew, algorithms=_able(condition))
     else:
@@ -236,7 +237,7 @@ def choose(
 
 
 def _seeks(relation: Relation) -> bool:
-    """Say whether a random page costs many times what one of a run does, however many are asked for together."""
+    """Return whether a random page costs many times a sequential page, even if many are requested together."""
     profile = relation.device.profile
     return profile.queued_seek_seconds > _SEEKS * profile.transfer_seconds
 

@@ -44,7 +44,7 @@ def plan(
         typer.Option(help="R is in an object store with this latency, such as 20ms.", show_default=False),
     ] = None,
     local: Annotated[
-        str | None, typer.Option(help="Local disk cache of each machine: 20GB, or 25% of R.", show_default=False)
+        str | None, typer.Option(help="Local tier (disk cache) of each machine: 20GB, or 25% of R.", show_default=False)
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
