@@ -3,8 +3,8 @@
 Numba stores a function's machine code in a directory, and identifies it by the text of the function's file.
 `KernelCache` adds four things:
 
-- One process compiles at a time; others wait, and then load the result. Without this, two Spark workers compiled
-  everything twice, and could overwrite each other's index.
+- One process at a time compiles the functions of a file; others that need them wait, and then load the result. Without
+  this, two Spark workers compiled everything twice, and could overwrite each other's index.
 - Code is stale if a kernel or constant of *another* file that it was compiled with has changed, or if bounds checking
   was switched on or off.
 - If the package's directory cannot be written, code is stored in the user's cache directory, or else in the user's own
@@ -45,21 +45,26 @@ _UNREADABLE = (OSError, EOFError, pickle.UnpicklingError)
 
 
 class _CompilingLock:
-    """Lock for the one process of an environment that compiles. It locks this source file, so nothing is written.
+    """Lock for the one process of an environment that compiles functions of a file. It locks the source file itself.
 
-    Numba compiles one function at a time in a process, including the functions that it calls.
+    Numba compiles one function at a time in a process, including the functions that it calls. Only the outermost
+    function is locked: a process never waits for a second lock, so two processes cannot wait for each other. Functions
+    of different files are compiled at the same time.
     """
 
     def __init__(self) -> None:
         self._depth = 0
         self._file: int | None = None
 
-    def enter(self) -> bool:
-        """Wait for the lock; return whether another process may have compiled the function meanwhile."""
+    def enter(self, source: str) -> bool:
+        """Wait for the lock of a file; return whether another process may have compiled the function meanwhile."""
         self._depth += 1
         if self._depth > 1:
             return False
-        self._file = os.open(__file__, os.O_RDONLY)
+        try:
+            self._file = os.open(source, os.O_RDONLY)
+        except OSError:  # in an archive, or entered interactively
+            return False
         began = time.monotonic()
         while (waited := time.monotonic() - began) < _LONGEST_WAIT:
             try:
@@ -172,7 +177,7 @@ class KernelCache(FunctionCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return compiled code, or None. Then the caller compiles, and holds `compiling_lock` until it has saved."""
         found = self._loaded(sig, target_context)
-        if found is None and compiling_lock.enter():
+        if found is None and compiling_lock.enter(self._py_func.__code__.co_filename):
             found = self._loaded(sig, target_context)
             if found is not None:
                 compiling_lock.leave()
