@@ -1,11 +1,11 @@
 """Cost models of the joins: memory and service rate of each, for any Zipf exponent.
 
 ==================  ========================================================================================
-`Constants`         what operations and reads cost, by name
+`Constants`         costs of operations and reads, by name
 `Setting`           R, the stream and the machine
 `Costs`             the model of one algorithm: ``memory``, ``predict``, ``rate``
-`DiskCosts`         what the author of a model derives from; `serve` returns a `Served`
-`simulated_seconds` the price of what a join did; for models and simulated runs alike
+`DiskCosts`         base class for authors of models; `serve` returns a `Served`
+`simulated_seconds` the time of a join's operations; for models and simulated runs
 ==================  ========================================================================================
 
 Example
@@ -53,7 +53,7 @@ __all__ = [
 
 @functools.cache
 def _models() -> dict[str, Costs]:
-    """Find the models: what modules call ``COSTS``, in the order of the registry of joins."""
+    """Find the models: the modules' objects ``COSTS``, in the order of the registry of joins."""
     found: dict[str, Costs] = {}
     for module in modules_of(__name__):
         found |= {costs.id: costs for costs in getattr(module, "COSTS", ())}
@@ -73,5 +73,5 @@ def costs_of(algorithm: str) -> Costs:
         known = sorted(_models())
         hint = nearest(algorithm, known).replace("did", " Did", 1)
         raise SemistreamError(
-            f"there is no cost model of {algorithm!r}; those with one: {', '.join(known)}.{hint}"
+            f"there is no cost model of {algorithm!r}; joins with a model: {', '.join(known)}.{hint}"
         ) from None

@@ -4,17 +4,17 @@
 symbol         meaning
 =============  =============================================================================================
 ``n``          tuples of a window
-``p``          share of the stream that asks for a key
+``p``          share of the stream that has a key
 ``D``          distinct keys of a window: ``Σ (1 - e^{-n·p})``
 ``h``          keys that the arena holds with their rows
-``π``          chance of a key to be kept
+``π``          probability that a key is cached
 ``m``          keys that have to be read for a window: ``Σ (1 - π)·(1 - e^{-n·p})``
 =============  =============================================================================================
 
-Keys that are read for a window lie in the arena beside those kept: ``h - m`` of them, which most windows ask for.
-Wanted pages lie in R at random, or by rank; what reading them takes is found by planning such a set. Every tuple costs
-``c_S + c_H + K·c_O``, a key that is read ``c_H`` more. How long the window is, the join finds as the stream comes; the
-model takes the same rule, `semistream.joins.adaptive.adaptive_split`.
+The arena holds the ``m`` keys that are read for a window, and ``h - m`` cached keys, which most windows need. Requested
+pages are spread over R at random, or by rank; the cost of reading them is found by planning such a set. Every tuple
+costs ``c_S + c_H + K·c_O``; a key that is read costs another ``c_H``. The join adapts the length of its window to the
+stream; the model uses the same rule, `semistream.joins.adaptive.adaptive_split`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class AdaptiveJoinCosts(DiskCosts):
         held = rows / setting.rows_per_key
         asked = keys.count * keys.missing * -np.expm1(-tuples * keys.popularity)
         while tuples > 1.0 and float(asked.sum()) > held:
-            # the rows of so many do not fit: as many as do come first
+            # the rows of all these keys do not fit: a shorter window is used
             tuples = max(1.0, min(0.98 * tuples, tuples * held / float(asked.sum())))
             asked = keys.count * keys.missing * -np.expm1(-tuples * keys.popularity)
         missing, kept = float(asked.sum()), np.zeros(keys.count.size)
@@ -63,7 +63,7 @@ class AdaptiveJoinCosts(DiskCosts):
         behind = keys.without(keys.missing * (1.0 - kept))
         items = PageClasses.of(setting, behind, int(tuples))
         missed = behind.miss_share / max(keys.miss_share, 1e-12)
-        # the tuples that are not answered by the arena, spread over the pages
+        # the tuples that the arena does not answer, spread over the pages
         density = -np.expm1(-items.demand * tuples * missed)
         runs, pages, wanted = planned_reads(setting, items, density, min(256, frames), frames)
         return Served(
@@ -84,16 +84,16 @@ class AdaptiveJoinCosts(DiskCosts):
         return least_bytes(setting.frame_bytes, self._row_in_arena(setting))
 
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
-        """Return nothing to choose: memory moves by itself."""
+        """Return no choices: the join divides its memory by itself."""
         return {}
 
     @staticmethod
     def _row_in_arena(setting: Setting) -> int:
-        """Return what a row takes in the arena; a tuple of the front stage has its row, too."""
+        """Return the bytes of a row in the arena; a tuple of the front stage includes its row, too."""
         return setting.cached_bytes - HotTuples.bytes_beside_row() + HotRows.bytes_beside_row
 
     def _split(self, setting: Setting, total: int, window: int | None) -> tuple[Memory, float, int, int]:
-        """Give the memory out as `AdaptiveMemory` does; return parts, tuples of a window, rows of the arena, frames."""
+        """Divide the memory as `AdaptiveMemory` does; return parts, tuples of a window, rows of the arena, frames."""
         parts, frame = common_memory(setting, total, index=True), setting.frame_bytes
         least = self.least(setting)
         spare = parts.free - least

@@ -1,4 +1,4 @@
-"""The front stage before joins for which no paper has a name of its own."""
+"""The front stage before joins; no paper names these combinations."""
 
 from __future__ import annotations
 

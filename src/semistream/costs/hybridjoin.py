@@ -1,18 +1,18 @@
-"""HYBRIDJOIN: the oldest tuple chooses what is read (HYBRIDJOIN §4.4).
+"""HYBRIDJOIN: the oldest tuple decides which partition is read (HYBRIDJOIN §4.4).
 
 =============  =============================================================================================
 symbol         meaning
 =============  =============================================================================================
 ``h_S``        stream tuples that wait
-``d``          rows of R read at once for a key: a partition of ``partition_pages``
-``w``          stream tuples that one read serves; see `semistream.costs.basis.queue_steady_state`
+``d``          rows of R that one read loads for a key: a partition of ``partition_pages``
+``w``          stream tuples that one read answers; see `semistream.costs.basis.queue_steady_state`
 =============  =============================================================================================
 
-For each tuple that reaches the disk side: ``(S + T·pages) / w`` of reading, ``d / w`` probes, and its own
+Each tuple that reaches the disk side costs ``(S + T·pages) / w`` of reading, ``d / w`` probes, and
 ``c_S + c_A + c_E + K·c_O``.
 
-Departure from the paper's model: ``w`` is derived, not fitted (Eq. 2), and covers any exponent and place of the
-frequent keys.
+Difference to the paper's model: ``w`` is derived, not fitted (Eq. 2), and is valid for any exponent and any position of
+the frequent keys.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["COSTS", "HybridJoinCosts", "disk_layout"]
 
 
 class HybridJoinCosts(DiskCosts):
-    """The disk buffer takes `DISK_SHARE` of the memory at most, the stream table the rest; see `DiskLayout`."""
+    """The disk buffer uses at most `DISK_SHARE` of the memory, the stream table the rest; see `DiskLayout`."""
 
     id = "hybridjoin"
     side = OldestFirst
@@ -76,12 +76,12 @@ class HybridJoinCosts(DiskCosts):
         """Return partition sizes up to half of the memory."""
         room = common_memory(setting, memory, index=True).free // 2 // setting.frame_bytes
         sizes = [pages for pages in _doubling(setting.pages) if pages <= max(1, room)]
-        # where reads overlap, more in flight only help; where they do not, more only take memory
+        # if reads overlap, more in flight always help; if they do not, more only cost memory
         flights = [IN_FLIGHT] if setting.queued_seek < setting.seek else [1, 16, IN_FLIGHT]
         return {"partition_pages": sizes, "in_flight": flights}
 
     def give_disk_buffer(self, setting: Setting, parts: Memory, layout: DiskLayout, room: int) -> int:
-        """Give frames for as many partitions as are wanted and fit into ``room``, at least one; return the pages."""
+        """Reserve frames for the requested partitions, as far as they fit into ``room``, at least one; return pages."""
         if layout.least > parts.free:
             raise self.too_small(setting, parts, layout.least)
         frames = layout.frames(room)
@@ -89,7 +89,7 @@ class HybridJoinCosts(DiskCosts):
         return frames
 
     def give_table(self, setting: Setting, parts: Memory) -> int:
-        """Give all that is left to the stream table; return its capacity."""
+        """Reserve the rest of the memory for the stream table; return its capacity."""
         capacity = (parts.free - StreamTable.fixed_bytes()) // setting.waiting_bytes
         if capacity < 1:
             raise self.too_small(setting, parts, setting.waiting_bytes + StreamTable.fixed_bytes())
@@ -100,7 +100,7 @@ class HybridJoinCosts(DiskCosts):
 def disk_layout(
     setting: Setting, partition_pages: int | None = None, in_flight: int = IN_FLIGHT, disk_share: float = DISK_SHARE
 ) -> DiskLayout:
-    """Return the split of the memory that the join makes."""
+    """Return the join's split of the memory."""
     return DiskLayout(setting.frame_bytes, setting.waiting_bytes, partition_pages, in_flight, disk_share)
 
 

@@ -1,9 +1,9 @@
-"""INLJ: a read for each tuple (the baseline of all five papers).
+"""INLJ: one read per tuple (the baseline of all five papers).
 
-``μ = 1 / (c_S + S + T + c_H + c_O)`` if every read is waited for. Our INLJ looks up as many tuples at once as it may
-hold matches, in the order of their keys, so that of two tuples for neighbouring pages the second needs no seek. With
-``n`` tuples at once and ``q`` the popularity of a page, both of two neighbours are asked for with probability
-``(1-e^{-nq})²``, and each such pair saves one seek.
+``μ = 1 / (c_S + S + T + c_H + c_O)`` if the join waits for every read. Our INLJ looks up a batch of tuples, as large as
+the number of matches it may hold, in the order of their keys. So of two tuples for neighbouring pages the second needs
+no seek. With ``n`` tuples in a batch and the popularity ``q`` of a page, two neighbours are both requested with
+probability ``(1-e^{-nq})²``, and each such pair saves one seek.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PORTIONS = 512
 
 
 class InljCosts(DiskCosts):
-    """Reads of single pages; some are next to each other by chance."""
+    """Reads of single pages; some are neighbours by chance."""
 
     id = "inlj"
 
@@ -34,7 +34,7 @@ class InljCosts(DiskCosts):
         self, setting: Setting, memory: int, keys: KeyClasses, *,
         in_flight: int = 256, arriving: float = math.inf, **options: Any,
     ) -> Served:  # fmt: skip
-        """Return what the join does if so many tuples arrive at once, by default as many as it takes."""
+        """Return the join's work if a number of tuples arrive together, by default as many as it accepts."""
         parts = common_memory(setting, memory, index=True)
         frames = max(1, min(in_flight, parts.free // setting.frame_bytes))
         if parts.free < setting.frame_bytes:
@@ -48,7 +48,7 @@ class InljCosts(DiskCosts):
         pages_a_key = 1.0 + (setting.rows_per_key - 1.0) / setting.rows_per_page
         units = keys.units(setting, 1)
         saved = units.adjacent(-np.expm1(-units.popularity * together)) / together
-        # neighbours that fall into different loads of the disk buffer are read apart
+        # neighbours in different fills of the disk buffer are read separately
         saved *= max(0.0, 1.0 - 1.0 / frames)
         reads = max(0.0, 1.0 - saved)
         return Served(
@@ -68,8 +68,8 @@ class InljCosts(DiskCosts):
     def _together(pairs: float, buffered: float) -> float:
         """Return how many tuples are looked up together, on average over tuples.
 
-        As many leave the stream buffer at once as there may be matches, and as many come in; so the buffer is cut into
-        parts at two places, and each part is looked up by itself.
+        A batch that leaves the stream buffer is as large as the number of matches the join may hold, and the same
+        number of tuples enters. So the buffer is cut at two places, and each part is looked up separately.
         """
         if buffered <= pairs:
             return max(1.0, buffered)
@@ -80,8 +80,8 @@ class InljCosts(DiskCosts):
     def _handed_on(pairs: float, buffered: float, portion: float, missed: float) -> float:
         """Return how many tuples are looked up together behind a cache, on average over tuples.
 
-        What a cache lets pass of a portion comes together and stays so. Portions are as large as what waits behind
-        leaves room for, until that is half of the buffer; then as many are taken as there may be matches.
+        The misses of a portion arrive together and stay together. A portion is as large as the free room of the buffer
+        behind, until that is half full. Then a batch as large as the number of possible matches is looked up.
         """
         waiting: deque[float] = deque()
         tuples = squares = 0.0

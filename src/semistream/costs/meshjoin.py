@@ -1,16 +1,16 @@
-"""MESHJOIN: R is read in a circle (CMESHJOIN §2; HYBRIDJOIN §3; X-HYBRIDJOIN §5.1).
+"""MESHJOIN: R is scanned cyclically (CMESHJOIN §2; HYBRIDJOIN §3; X-HYBRIDJOIN §5.1).
 
 =============  =============================================================================================
 symbol         meaning
 =============  =============================================================================================
 ``b``          pages of a partition
-``k``          partitions of R: ``ceil(N_R / b)``, turns that a tuple waits
-``w``          stream tuples that enter, and leave, in a turn
-``h_S``        stream tuples that fit: those of ``k`` partitions of the queue and the one that forms
+``k``          partitions of R: ``ceil(N_R / b)``, iterations that a tuple waits
+``w``          stream tuples that enter, and leave, in an iteration
+``h_S``        capacity in stream tuples: ``k`` partitions of the queue and the one being filled
 =============  =============================================================================================
 
-Memory is ``M = b·v_P + (k + 1)·w·(bytes of a waiting tuple)`` beside what every join holds. A turn takes
-``S + T·b + c_H·(R_t / k) + w·(c_S + c_A + c_E + K·c_O)`` and ``μ = w / turn``; skew plays no part.
+Memory is ``M = b·v_P + (k + 1)·w·(bytes of a waiting tuple)``, plus what every join holds. An iteration takes
+``S + T·b + c_H·(R_t / k) + w·(c_S + c_A + c_E + K·c_O)``, and ``μ = w / iteration``. Skew has no effect.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class MeshJoinCosts(DiskCosts):
         return scan.needed(scan.thriftiest())
 
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
-        """Return partition sizes in steps of a quarter, as far as a tuple a turn can enter."""
+        """Return partition sizes in steps of a quarter, as long as at least one tuple per iteration can enter."""
         values: list[int] = []
         b = 1
         room = common_memory(setting, memory, index=False).free
@@ -88,12 +88,12 @@ class MeshJoinCosts(DiskCosts):
         return memory, b, capacity
 
     def _default(self, setting: Setting, room: int, seek: float) -> int:
-        """Return what the join chooses by itself: the maximum of ``h_S·b / (S/T + b)``."""
+        """Return the join's default: the maximum of ``h_S·b / (S/T + b)``."""
         return int(math.sqrt(seek * seek + seek * max(room, 0) / setting.frame_bytes) - seek)
 
 
 def _in_pages(setting: Setting, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options with the number of partitions said in pages, as the join does."""
+    """Return the options with the number of partitions converted to pages, as in the join."""
     others = {name: value for name, value in options.items() if name != "partitions"}
     if options.get("partitions") is None:
         return others

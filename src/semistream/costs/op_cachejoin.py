@@ -1,4 +1,4 @@
-"""OP-CACHEJOIN: both phases in parallel, and loading in parallel to both (P-/OP-CACHEJOIN, Eq. 3)."""
+"""OP-CACHEJOIN: both phases and loading run in parallel (P-/OP-CACHEJOIN, Eq. 3)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["COSTS", "TwoBufferCosts"]
 
 
 class TwoBufferCosts(HybridJoinCosts):
-    """HYBRIDJOIN's disk side, the frames in two buffers."""
+    """HYBRIDJOIN's disk side, with its frames divided into two buffers."""
 
     id = "two_buffers"
     side = BothEnds
@@ -25,7 +25,7 @@ class TwoBufferCosts(HybridJoinCosts):
 
     def give_disk_buffer(self, setting: Setting, parts: Memory, layout: DiskLayout, room: int) -> int:
         frames = super().give_disk_buffer(setting, parts, layout, room)
-        if frames == 1:  # there are two buffers all the same
+        if frames == 1:  # there are always two buffers
             parts.give("second disk buffer", setting.frame_bytes)
             return 2
         return frames

@@ -1,4 +1,4 @@
-"""P-CACHEJOIN: both phases in parallel (P-/OP-CACHEJOIN, Eq. 1 and 2)."""
+"""P-CACHEJOIN: both phases run in parallel (P-/OP-CACHEJOIN, Eq. 1 and 2)."""
 
 from __future__ import annotations
 

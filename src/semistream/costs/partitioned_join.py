@@ -1,4 +1,4 @@
-"""The partition-based join: the partition that most tuples wait for is read (cited in X-HYBRIDJOIN §2).
+"""The partition-based join: reads the partition with the most waiting tuples (cited in X-HYBRIDJOIN §2).
 
 =============  =============================================================================================
 symbol         meaning
@@ -8,12 +8,12 @@ symbol         meaning
 ``θ``          tuples that wait for a partition when it is read
 =============  =============================================================================================
 
-With the buffer full, a partition is read as soon as no other has more tuples. So all of them grow until they have
-``θ``, the frequent ones soon and the rare ones late, and at any time hold half of that on average:
-``P·(θ - 1)/2 = h_S``, and a read serves ``w = θ = 1 + 2·h_S / P`` tuples, whatever the skew. A turn reads several
-partitions and lets ``u`` tuples in, so a partition that a share ``q`` of them wants is read every ``θ/q + u/2`` tuples,
-but at most once a turn, and a frequent one has more than ``θ`` by then. That is the limit after a long time; until the
-rarest partition has ``θ`` tuples it is not reached.
+If the buffer is full, the partition with the most tuples is read. So every partition grows until it has ``θ`` tuples,
+frequent ones soon and rare ones late, and holds half of that on average: ``P·(θ - 1)/2 = h_S``. A read answers
+``w = θ = 1 + 2·h_S / P`` tuples, whatever the skew. An iteration reads several partitions and admits ``u`` tuples. So a
+partition that a share ``q`` of them needs is read every ``θ/q + u/2`` tuples, but at most once per iteration; a
+frequent one then has more than ``θ`` tuples. This is the steady state, which is reached only when the rarest partition
+has ``θ`` tuples.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["COSTS", "PartitionedJoinCosts"]
 
 
 class PartitionedJoinCosts(DiskCosts):
-    """The wait buffer in its last state: as many tuples of rare keys as of frequent ones."""
+    """The wait buffer in its steady state, with equal numbers of tuples of rare and of frequent keys."""
 
     id = "partitioned_join"
 
@@ -87,14 +87,14 @@ def _layout(setting: Setting) -> PartitionLayout:
 
 
 def _served(units: Units, capacity: float, read: int) -> float:
-    """Return ``w``, if ``read`` partitions are read in a turn."""
+    """Return ``w`` if ``read`` partitions are read in an iteration."""
     popularity = units.popularity
     turn, served = float(read), 1.0
 
     def lacking(turn: float, level: float) -> float:
-        """How many more would wait if partitions were read with ``level`` tuples than do."""
+        """Return the excess of waiting tuples if partitions were read at ``level`` tuples."""
         held = units.total(np.maximum(popularity * _cycles(popularity, level, turn) - 1.0, 0.0) / 2)
-        # half a turn's tuples are missing on average, as the turn's partitions are emptied together
+        # half of an iteration's tuples are missing on average, because its partitions are emptied together
         return held - max(capacity - turn / 2, capacity / 2)
 
     for _ in range(16):
@@ -105,7 +105,7 @@ def _served(units: Units, capacity: float, read: int) -> float:
 
 
 def _cycles(popularity: Floats, level: float, turn: float) -> Floats:
-    """Return the tuples between two reads of a partition."""
+    """Return the number of tuples between two reads of a partition."""
     return np.asarray(np.maximum(level / popularity + turn / 2, turn))
 
 

@@ -1,4 +1,4 @@
-"""R-MESHJOIN: MESHJOIN's model with a disk buffer of its own size (HYBRIDJOIN §3; X-HYBRIDJOIN §5.1)."""
+"""R-MESHJOIN: MESHJOIN's model with a separately sized disk buffer (HYBRIDJOIN §3; X-HYBRIDJOIN §5.1)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PAGES_A_SEEK = 8
 
 
 class RMeshJoinCosts(MeshJoinCosts):
-    """The same loop; the disk buffer is what the disk likes, whatever R is."""
+    """The same loop; the size of the disk buffer depends on the disk, not on R."""
 
     id = "r_meshjoin"
     pages_option = "disk_pages"

@@ -5,26 +5,28 @@ symbol         meaning
 =============  =============================================================================================
 ``F``          frames of the block that cached pages and tuples share
 ``IB``, ``SB`` tuples of the input buffer and of the stream buffer when a join phase begins
-``C``          pages cached: the frames that tuples leave
-``q``          share of the stream that wants a page
+``C``          cached pages: the frames that tuples do not use
+``q``          share of the stream that needs a page
 ``n``          tuples of the stream between two join phases: ``SB / (1 - p)``
-``π``          chance that a page is cached; ``p = Σ q·π`` is the hit ratio
-``P_u``        pages wanted by a join phase: ``Σ (1 - π)·(1 - e^{-q·n})``
-``L``          waiting tuples that lead: the first of their key; the others follow, with their row alone
+``π``          probability that a page is cached; ``p = Σ q·π`` is the hit ratio
+``P_u``        pages that a join phase needs: ``Σ (1 - π)·(1 - e^{-q·n})``
+``L``          leaders: waiting tuples that are the first of their key; followers store only their row
 =============  =============================================================================================
 
-**What is cached.** At each join phase the ``C`` pages of most utility stay. A page's utility is the tuples that it met
-since the last phase, plus ``utility_kept`` of what it had before if it was cached all along. So with ``θ`` the utility
-of the last page that stays, an uncached page comes in with chance ``P(Poisson(q·n) ≥ θ)``, a cached one stays if a
-count of mean ``q·n / (1 - kept)`` reaches ``θ``, and ``θ`` follows from ``Σ π = C``.
+****Cached pages.** At each join phase the ``C`` pages with the highest utility are kept. A page's utility is its number of
+tuples since the last phase, plus ``utility_kept`` times its previous utility if it was cached. Let ``θ`` be the
+utility of the last page that is kept. An uncached page is admitted with probability ``P(Poisson(q·n) ≥ θ)``. A cached
+page is kept if a count with mean ``q·n / (1 - kept)`` reaches ``θ``. ``θ`` follows from ``Σ π = C``.
 
-**What waits.** If R has many rows a key, all tuples of a key follow one leader, unless its page has too many of them to
-find it. If R has one row a key, only tuples that are looked up together follow one another.
+**Waiting tuples.** If R has many rows per key, all tuples of a key follow one leader, unless its page has too many
+leaders to find it. If R has one row per key, only tuples that are looked up together follow each other.
 
-**What is read.** Wanted pages lie in R at random, or by rank, with a density that ``P_u`` gives. The cost of reading
-such a set is found by making one and planning it, with the planner of the join itself: gaps, ``max_scan`` and all.
+**Reads.** Requested pages are spread over R at random, or by rank, with a density that ``P_u`` gives. The cost of
+reading such a set is found by generating one and planning it with the join's own planner, including gaps and
+``max_scan``.
 
-Every tuple costs ``c_S + c_AI + c_H + K·c_O``, one that waits ``c_A + c_E`` more, a phase ``S·runs + T·pages``.
+Every tuple costs ``c_S + c_AI + c_H + K·c_O``; a tuple that waits costs another ``c_A + c_E``; a phase costs
+``S·runs + T·pages``.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ _ROUNDS = 16
 _VARIES = 0.05
 _FEW = 30
 _SLOT_BYTES = 25 + DIRECTORY_BYTES
-"""What a waiting tuple of `StreamTable` has beside its row."""
+"""Bytes of a waiting tuple of `StreamTable` without its row."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class SsijCosts(DiskCosts):
         runs, pages, wanted = planned_reads(
             setting, items, items.density(state.shares, wanting), split.scan, split.read, state.shares, wanting
         )
-        # keys on cached pages are matched with each portion, the others with each join phase
+        # keys on cached pages are matched in each portion, the others in each join phase
         held = items.of_keys(state.shares[0])
         comes = max(keys.miss_share, 1e-12)
         events = held * matched_in_passes(keys, items.together / comes)
@@ -130,7 +132,7 @@ class SsijCosts(DiskCosts):
         self, setting: Setting, split: _Split, items: PageClasses, replacement: str, utility_kept: float,
         cache_share: float | None,
     ) -> _State:  # fmt: skip
-        """Return what the join comes to: pages that tuples leave room for, and tuples that these pages let wait."""
+        """Return the steady state: the cached pages that waiting tuples leave room for, and the waiting tuples."""
         kept = utility_kept if replacement == "utility" else 0.0
         shares = kept_pages(items, 0.0, 0.0, kept)
         thresholds = split.thresholds
@@ -156,10 +158,10 @@ class SsijCosts(DiskCosts):
         return _State(cached, shares, missed, waiting, leaders)
 
     def quick(self, setting: Setting, memory: int, **options: Any) -> Prediction:
-        """Return `predict`, made worse where tuples leave pages hardly any room: rates there vary by phase.
+        """Return `predict`, reduced if tuples leave hardly any room for pages: rates then vary by phase.
 
-        Runs with 1 to 2.5 % of R whose pages had less than one and a half times the room that is kept free for input
-        were up to an eighth below the model, and a split with twice the room above them.
+        Measured with 1 to 2.5 % of R: if pages had less than 1.5 times the room reserved for input, runs were up to
+        1/8 below the model, and a split with twice the room was faster.
         """
         found = self.predict(setting, memory, **options)
         room = found.details["C"] / max(3.0, found.details["F"] // 16)
@@ -173,7 +175,7 @@ class SsijCosts(DiskCosts):
         return found
 
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
-        """Return thresholds as shares of what the block holds, or more than all of it, and lengths of scans."""
+        """Return thresholds as shares of the block's capacity, or above it, and lengths of scans."""
         split = self._split(setting, memory, None)
         held = split.frames * setting.frame_bytes
         record = split.record
@@ -190,7 +192,7 @@ class SsijCosts(DiskCosts):
         self, setting: Setting, total: int, cache_share: float | None, *,
         input_tuples: int | None = None, buffer_tuples: int | None = None, max_scan: int | None = None, **_: Any,
     ) -> _Split:  # fmt: skip
-        """Give the memory out as `SsijMemory` does, pages being read into one buffer."""
+        """Divide the memory as `SsijMemory` does; pages are read into one buffer."""
         frame, parts = setting.frame_bytes, common_memory(setting, total, index=True)
         options = MemoryOptions(
             input_tuples, buffer_tuples, max_scan=max_scan, cache_share=cache_share, read_ahead=False
@@ -213,13 +215,13 @@ class SsijCosts(DiskCosts):
 
     @staticmethod
     def _held(split: _Split, items: PageClasses, waiting: float, leaders: float) -> float:
-        """Return the bytes of waiting tuples and of their places in lists."""
+        """Return the bytes of waiting tuples and of their list entries."""
         return leaders * (split.record + NODE_BYTES * items.pages_a_key) + (waiting - leaders) * split.follower
 
     def _cached(self, setting: Setting, split: _Split, held: float, wanted: float, cache_share: float | None) -> float:
-        """Return the pages that are cached on average: what tuples leave, and half of what is kept free for them.
+        """Return the average number of cached pages: the frames without tuples and without half of the input reserve.
 
-        The other half is theirs even where tuples take all that is left.
+        Pages have the other half of the reserve even if tuples use all other frames.
         """
         if cache_share is not None:
             return int(split.frames * cache_share)
@@ -230,9 +232,9 @@ class SsijCosts(DiskCosts):
 
     @staticmethod
     def _steadiness(split: _Split, cached: float) -> float:
-        """Return how much of its hits a cache has that tuples leave less room than what is kept free for input.
+        """Return the share of its hits that a cache keeps if tuples leave less room than the reserve for input.
 
-        Join phases that find room for pages alternate then with others that find none. Fitted to runs with 1 to 2.5 %.
+        Then join phases with and without room for pages alternate. Fitted to runs with 1 to 2.5 % of R.
         """
         return 0.5 + 0.5 * min(1.0, cached / max(3, split.frames // 16))
 
@@ -240,9 +242,9 @@ class SsijCosts(DiskCosts):
         self, setting: Setting, split: _Split, items: PageClasses, shares: Floats, missed: float, wished: float,
         cache_share: float | None,
     ) -> float:  # fmt: skip
-        """Return the tuples that wait when a join phase begins: so many as are wished, or as fit without pages.
+        """Return the tuples that wait when a join phase begins: the requested number, or what fits without pages.
 
-        The pages that they want take memory too, in lists.
+        The lists of the pages that they need use memory too.
         """
 
         def fits(waiting: float) -> bool:
@@ -261,18 +263,18 @@ class SsijCosts(DiskCosts):
 
 
 def _looked_up(thresholds: Thresholds, portion: float, missed: float, key: float) -> float:
-    """Return the tuples that are looked up until a join phase begins, if a share of them has to wait.
+    """Return the number of tuples looked up until a join phase begins, if a share of them has to wait.
 
-    Whether it begins is seen after each portion; the input buffer is looked up portion by portion, its last one being
-    what is left. How many have to wait varies with those that do not, so that near a border both counts occur. Few hits
-    come by the key: all tuples of one that is cached, a share ``key`` of the stream, or none.
+    The join checks after each portion whether a phase begins. The input buffer is looked up portion by portion; the
+    last portion is the rest. The number of waiting tuples varies, so near a border both counts occur. If there are few
+    hits, they vary by key: all tuples of a cached key, a share ``key`` of the stream, or none.
     """
     gathered = thresholds.input_tuples
     enough = thresholds.buffer_tuples / missed
     hits = enough - thresholds.buffer_tuples
 
     def seen(count: float) -> float:
-        """Return after how many it is seen that ``count`` have been looked up."""
+        """Return the number of tuples after which the join notices that ``count`` were looked up."""
         before = max(0, math.ceil(count / gathered) - 1)
         return before * gathered + min(max(1, math.ceil((count - before * gathered) / portion)) * portion, gathered)
 

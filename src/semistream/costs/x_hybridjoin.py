@@ -1,15 +1,15 @@
-"""X-HYBRIDJOIN: HYBRIDJOIN with pages that stay in memory (X-HYBRIDJOIN §4.3, §6).
+"""X-HYBRIDJOIN: HYBRIDJOIN with pages pinned in memory (X-HYBRIDJOIN §4.3, §6).
 
 =============  =============================================================================================
 symbol         meaning
 =============  =============================================================================================
 ``d_N``        rows of the pinned pages
-``d_S``        rows of R read at once for a key
+``d_S``        rows of R that one read loads for a key
 ``p_N``        share of the stream that the pinned pages answer
 =============  =============================================================================================
 
-Departure from the paper's model: the non-swappable part is probed by tuples that come in instead of probing all of its
-rows in ``H_S``, so it costs one ``c_H`` a tuple instead of ``d_N·c_H`` a turn (Eq. 5).
+Difference to the paper's model: arriving tuples probe the pinned part, instead of probing all its rows in ``H_S``. So
+it costs one ``c_H`` per tuple instead of ``d_N·c_H`` per iteration (Eq. 5).
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _PORTION = 1 << 14
 
 
 class XHybridJoinCosts(HybridJoinCosts):
-    """Some pages are pinned, and answer what the stream wants of them without a read.
+    """Some pages are pinned, and answer their part of the stream without a read.
 
-    Memory: ``(k + l)·v_P`` and the directory of the pinned rows, a counter for each page of R, and the table. The
-    pinned pages are taken to be the most popular ones, which uses counted over many tuples tell well.
+    Memory: ``(k + l)·v_P`` and the directory of the pinned rows, a counter for each page of R, and the table. The model
+    assumes that the most popular pages are pinned; counts over many tuples identify them well.
     """
 
     id = "x_hybridjoin"
@@ -72,10 +72,10 @@ class XHybridJoinCosts(HybridJoinCosts):
 
         pages = keys.units(setting, 1).items().top(pinned)
         missed = max(pages.miss_share, 1e-9)
-        # as in the paper those that pinned pages answer enter too, and leave before the turn's read
+        # as in the paper, tuples that pinned pages answer also enter, and leave before the iteration's read
         stay = missed if scan_pinned else 1.0
         side = OldestFirst(setting, keys, capacity, frames, partition_pages, seek_pages, pages, stay=stay)
-        # a look-up for each tuple, or as in the paper for each pinned row with each turn
+        # a look-up per tuple or, as in the paper, per pinned row in each iteration
         looked_up = pinned * setting.rows_per_page * missed / side.state.tuples if scan_pinned else 1.0
         return Served(
             parts,
@@ -107,7 +107,7 @@ class XHybridJoinCosts(HybridJoinCosts):
 
     @staticmethod
     def _events(setting: Setting, keys: KeyClasses, parts: Memory, pages: KeyClasses, others: Floats) -> Floats:
-        """Return match events of keys: of those on pinned pages with each portion of the stream that is looked up."""
+        """Return match events of keys; keys on pinned pages are matched in each portion that is looked up."""
         portion = min(_PORTION, parts.inbox / setting.buffered_bytes)
         with_portion = matched_in_passes(keys, portion / max(keys.miss_share, 1e-12))
         pinned = np.interp(keys.in_units(setting, 1)[1], pages.popularity[::-1], 1.0 - pages.missing[::-1])
