@@ -1,7 +1,7 @@
-"""What each operation costs on a machine, and each read on a device: the numbers that all cost models share.
+"""Costs of operations on a machine and of reads on a device, which all cost models share.
 
-Constants have a name and live in small JSON files: those of a disk of 2010 come with the package, those that
-``semistream tune --calibrate`` measures are kept in the user's data directory and used by their name.
+Constants have a name and are stored in small JSON files. The package includes constants of a disk of 2010. Constants
+that ``semistream tune --calibrate`` measures are stored in the user's data directory and used by their name.
 
 Example
 -------
@@ -40,15 +40,15 @@ __all__ = [
 ]
 
 DEFAULT = "disk-2010"
-"""Name of the constants that come with the package: a disk of 2010 and a processor measured once."""
+"""Name of the package's constants: a disk of 2010, and a CPU that was measured once."""
 MEASURED = "xeon-2026"
-"""Name of those for real devices that nobody has measured yet: the joins as a whole on two cores of a Xeon."""
+"""Name of the constants for real devices that were not calibrated: whole joins, measured on two cores of a Xeon."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class ConstantsError(SemistreamError, ValueError):
-    """Constants that are not there, or not numbers that can be used."""
+    """Constants that do not exist, or are invalid."""
 
 
 @dataclass(frozen=True)
@@ -65,15 +65,15 @@ class Constants:
     append              ``c_A``     put one stream tuple into hash table and queue
     record              ``c_F``     record one frequency
     buffer              ``c_AI``    put one stream tuple into the intermediate buffer
-    seek_seconds        ``S``       start of a read that is waited for
-    queued_seek_seconds             what is left of ``S`` for each read when many are asked for together
-    transfer_seconds    ``T``       each page of ``page_bytes`` that is read
-    turn                ``c_T``     a turn of the loop beside all that; the papers have none, so has the disk of 2010
-    processor                       by algorithm: what its operations cost in all here, over what they are priced at
+    seek_seconds        ``S``       start of a single read
+    queued_seek_seconds             start of each read if many are in flight
+    transfer_seconds    ``T``       transfer of a page of ``page_bytes``
+    turn                ``c_T``     rest of an iteration of the loop; 0 in the papers and for the disk of 2010
+    processor                       by algorithm: measured cost of its operations, relative to these costs
     ==================  ==========  =========================================================================
 
-    Prices of single operations leave out what a join does around them. On a disk that seeks nobody notices; on a fast
-    one that is most of the time, so where joins have been measured as a whole their factors are in ``processor``.
+    The costs of single operations do not include what a join does around them. On a disk that seeks this is negligible.
+    On a fast device it is most of the time, so ``processor`` has the factors of joins that were measured as a whole.
     """
 
     name: str
@@ -105,19 +105,20 @@ class Constants:
         return self.transfer_seconds * page_bytes / self.page_bytes
 
     def random_read_seconds(self, page_bytes: int) -> float:
-        """Return ``S + T``: one page that is waited for."""
+        """Return ``S + T``: the time of a single page read."""
         return self.seek_seconds + self.transfer(page_bytes)
 
     def factor(self, algorithm: str) -> float:
-        """Return what the operations of an algorithm cost in all, over what they are priced at.
+        """Return the measured cost of an algorithm's operations, relative to these costs.
 
-        Of an algorithm that was not measured where others were, the worst of theirs: it must not look better for that.
+        If only other algorithms were measured, return their largest factor, so that an unmeasured one does not look
+        better.
         """
         known = dict(self.processor)
         return known.get(algorithm, max(known.values(), default=1.0))
 
     def on(self, profile: DeviceProfile, page_bytes: int, name: str | None = None) -> Constants:
-        """Return these costs of operations with the read costs of a device."""
+        """Return these costs of operations, with the read costs of a device."""
         return dataclasses.replace(
             self,
             name=self.name if name is None else name,
@@ -129,14 +130,14 @@ class Constants:
 
 
 def constants_directory() -> Path:
-    """Return where measured constants are kept: ``$SEMISTREAM_DATA`` or the user's data directory."""
+    """Return the directory of measured constants: ``$SEMISTREAM_DATA`` or the user's data directory."""
     return user_data() / "constants"
 
 
 def load_constants(name: str | Path | None = None) -> Constants:
     """Return constants by name, or from a file if ``name`` is a path to one.
 
-    Without a name: those measured on this machine as ``local`` if there are any, else the package's own.
+    Without a name: the constants ``local`` that were measured on this machine, if they exist, else the package's.
     """
     if name is None:
         local = constants_directory() / "local.json"
@@ -171,7 +172,7 @@ def save_constants(
         written["machine"] = machine
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
-    beside.replace(path)  # all of it or nothing
+    beside.replace(path)  # atomically
     return path
 
 

@@ -1,7 +1,7 @@
-"""What a cost model is: from a setting, a budget and options to memory parts and a service rate.
+"""The interface of cost models: they map a setting, a budget and options to memory parts and a service rate.
 
-Every algorithm of the registry that has a model has one object here, found by `costs_of`. A model prices *our*
-algorithm: bytes are those of our structures, counts those that our loops make.
+`costs_of` finds the model of an algorithm. A model describes *our* implementation: bytes are those of our structures,
+and counts are those of our loops.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COMMON = ("stream buffer", "matches", "results")
 
 @dataclass
 class Memory:
-    """A budget being given out: what each part takes, and what is still free."""
+    """A budget that is being divided: the bytes of each part, and the free bytes."""
 
     total: int
     parts: dict[str, int] = field(default_factory=dict)
@@ -35,17 +35,17 @@ class Memory:
 
     @property
     def free(self) -> int:
-        """Bytes not given out yet; negative if the budget is too small."""
+        """Free bytes; negative if the budget is too small."""
         return self.total - sum(self.parts.values())
 
     def give(self, name: str, size: float) -> int:
-        """Give ``size`` bytes to a part and return them."""
+        """Reserve ``size`` bytes for a part and return them."""
         self.parts[name] = self.parts.get(name, 0) + int(size)
         return int(size)
 
     @property
     def pairs(self) -> int:
-        """Matches held at once."""
+        """Maximum number of matches held."""
         return self.lent.pairs or self.parts["matches"] // PAIR_BYTES
 
     @property
@@ -55,7 +55,7 @@ class Memory:
 
 
 def common_memory(setting: Setting, total: int, *, index: bool) -> Memory:
-    """Give out what every join takes first: index, stream buffer, matches, results, a page for single look-ups."""
+    """Reserve what every join needs first: index, stream buffer, matches, results, a page for single look-ups."""
     memory = Memory(total, lent=setting.lent)
     if index:
         memory.give("index", setting.index_bytes)
@@ -68,7 +68,7 @@ def common_memory(setting: Setting, total: int, *, index: bool) -> Memory:
 
 
 def least_memory(setting: Setting, own: int, *, index: bool) -> int:
-    """Return the smallest budget of a join whose own parts need ``own`` bytes, as the joins reckon it."""
+    """Return the smallest budget of a join whose own parts need ``own`` bytes, computed as in the joins."""
     own += _look_up_page(setting) + (setting.index_bytes if index else 0)
     return least_budget(own, setting.lent.lending)
 
@@ -79,31 +79,31 @@ def _look_up_page(setting: Setting) -> int:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model expects of a join."""
+    """The prediction of a model for a join."""
 
     algorithm: str
     memory: int
     """The budget, bytes."""
     parts: dict[str, int]
-    """Bytes of each part of it."""
+    """Bytes of each part of the budget."""
     options: dict[str, Any]
     """Options of the join, ready for `semistream.create`."""
     operations: Operations
-    """Expected counts for each stream tuple."""
+    """Expected counts per stream tuple."""
     reads: float
-    """Seeks for each stream tuple."""
+    """Seeks per stream tuple."""
     pages_read: float
-    """Pages read for each stream tuple."""
+    """Pages read per stream tuple."""
     io_seconds: float
-    """Time of the device for each stream tuple."""
+    """Device time per stream tuple."""
     seconds: float
-    """Time for each stream tuple."""
+    """Time per stream tuple."""
     details: dict[str, float] = field(default_factory=dict)
-    """What the model found on its way: ``w``, ``h_S``, ``h_R`` and the like."""
+    """Intermediate results of the model, such as ``w``, ``h_S`` and ``h_R``."""
 
     @property
     def rate(self) -> float:
-        """``μ``: stream tuples a second."""
+        """``μ``: stream tuples per second."""
         return 1.0 / self.seconds
 
     @property
@@ -133,19 +133,19 @@ class Costs(ABC):
         Raises
         ------
         BudgetTooSmallError
-            When the budget does not suffice for these options.
+            If the budget is too small for these options.
         """
 
     @abstractmethod
     def predict(self, setting: Setting, memory: int, **options: Any) -> Prediction:
-        """Return what the join will do with a budget and options, in its steady state."""
+        """Return the prediction for the join's steady state with a budget and options."""
 
     def quick(self, setting: Setting, memory: int, **options: Any) -> Prediction:
-        """Return `predict`, or something near it that takes less time, for a search."""
+        """Return `predict`, or a faster approximation of it, for a search."""
         return self.predict(setting, memory, **options)
 
     def rate(self, setting: Setting, memory: int, **options: Any) -> float:
-        """Return ``μ``, the stream tuples a second."""
+        """Return ``μ``, the stream tuples per second."""
         return self.predict(setting, memory, **options).rate
 
     @abstractmethod
@@ -180,7 +180,7 @@ class Costs(ABC):
         )  # fmt: skip
 
     def too_small(self, setting: Setting, memory: Memory, needed: float) -> BudgetTooSmallError:
-        """Return the error for a budget of which ``needed`` bytes more than are free were wanted."""
+        """Return the error for a budget that would need ``needed`` bytes more than are free."""
         others = sum(size for name, size in memory.parts.items() if name not in _COMMON)
         minimum = least_budget(int(others + needed) + 1, setting.lent.lending)
         return BudgetTooSmallError(

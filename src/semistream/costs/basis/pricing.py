@@ -1,7 +1,7 @@
-"""Seconds from counts: the one place where what a join did, or is expected to do, is given a price.
+"""Converts counts of operations to seconds, for models and for simulated runs.
 
-The models predict counts of operations for each stream tuple, the joins count them as they run, and both are priced
-here. So a model and a simulated run differ in their counts and in nothing else.
+The models predict counts of operations per stream tuple, and the joins count them as they run. Both are converted here.
+So a model and a simulated run differ only in their counts.
 """
 
 from __future__ import annotations
@@ -56,22 +56,22 @@ class Operations:
 def simulated_seconds(
     overlap: Overlap, stats: Counts, io_seconds: float, constants: Constants, factor: float = 1.0
 ) -> float:
-    """Return how long a join takes for what ``stats`` counts and ``io_seconds`` of its device.
+    """Return the time of a join for the counts in ``stats`` and ``io_seconds`` of its device.
 
-    One after the other: ``io + c_S·in + c_H·probes + c_O·out + c_A·appended + c_E·evicted + c_F·recorded +
+    Without overlap it is ``io + c_S·in + c_H·probes + c_O·out + c_A·appended + c_E·evicted + c_F·recorded +
     c_AI·buffered + c_T·steps``. P-CACHEJOIN's two phases overlap, so the longer one counts; with OP-CACHEJOIN the
     device is a third that overlaps.
 
     Parameters
     ----------
     overlap
-        What the join does at the same time.
+        Which parts of the join run in parallel.
     stats
-        What it did; for a part of a run, the difference of two.
+        The counts; for a part of a run, the difference of two.
     io_seconds
-        Time of the device for that, ``stats.io_seconds`` of a simulated one.
+        Device time of these operations, ``stats.io_seconds`` for a simulated device.
     factor
-        What the operations of this join cost over their prices (`Constants.factor`).
+        Measured cost of this join's operations, relative to the constants (`Constants.factor`).
 
     Examples
     --------

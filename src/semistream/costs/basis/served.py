@@ -1,4 +1,4 @@
-"""Models of the joins that work on the disk, by themselves or behind a cache that answers part of the stream."""
+"""Base of the models of joins that read from disk, alone or behind a cache that answers part of the stream."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["DiskCosts", "Served", "matched_in_passes"]
 
 @dataclass(frozen=True)
 class Served:
-    """What a join does for each tuple that it gets."""
+    """The work of a join per input tuple."""
 
     memory: Memory
     options: dict[str, Any]
@@ -29,44 +29,44 @@ class Served:
     seek: float
     """Seconds of each read before its first page."""
     turns: float
-    """Turns of the loop."""
+    """Iterations of the loop."""
     events: Floats
-    """How often each class of keys is matched, in events for each tuple of the *whole* stream."""
+    """How often each class of keys is matched, in events per tuple of the *whole* stream."""
     waits: bool = True
-    """Whether tuples go through hash table and queue."""
+    """Whether tuples pass through hash table and queue."""
     recorded: float = 0.0
     buffered: float = 0.0
     cache_hits: float = 0.0
     admits_hits: bool = False
-    """Whether tuples that the join's own cache answers go through hash table and queue as well."""
+    """Whether tuples that the join's own cache answers also pass through hash table and queue."""
     details: dict[str, float] = field(default_factory=dict)
 
     @property
     def entering(self) -> float:
-        """Tuples that go through hash table and queue, of each that comes."""
+        """Share of input tuples that pass through hash table and queue."""
         return (1.0 if self.admits_hits else 1.0 - self.cache_hits) if self.waits else 0.0
 
 
 class DiskCosts(Costs):
-    """A model that can also stand behind a cache."""
+    """A model of a join that can also be behind a cache."""
 
     @abstractmethod
     def serve(self, setting: Setting, memory: int, keys: KeyClasses, **options: Any) -> Served:
-        """Return what the join does with a budget for the tuples that ``keys`` says are not answered before."""
+        """Return the join's work with a budget, for the tuples that, by ``keys``, no cache has answered."""
 
     index: ClassVar[bool] = True
     """Whether the join uses R's index."""
 
     @abstractmethod
     def least(self, setting: Setting, **options: Any) -> int:
-        """Return what the join's own parts need at least."""
+        """Return the minimum bytes of the join's own parts."""
 
     def least_memory(self, setting: Setting, **options: Any) -> int:
         """Return the smallest budget, which a cache before the join must leave."""
         return least_memory(setting, self.least(setting, **options), index=self.index)
 
     def memory_of_long_turns(self, setting: Setting) -> int:
-        """Return the memory with which a turn serves many tuples; 0 if turns are long in any memory."""
+        """Return the memory with which an iteration answers many tuples; 0 if it always does."""
         return 0
 
     def memory(self, setting: Setting, memory: int, **options: Any) -> dict[str, int]:
@@ -87,5 +87,5 @@ class DiskCosts(Costs):
 
 
 def matched_in_passes(keys: KeyClasses, every: float) -> Floats:
-    """Return match events of keys whose page comes by after each ``every`` tuples of the stream."""
+    """Return match events of keys whose page is read once per ``every`` tuples of the stream."""
     return -np.expm1(-keys.popularity * every) / every

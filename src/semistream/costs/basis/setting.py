@@ -1,4 +1,4 @@
-"""What a cost model is told: R, the stream, the machine. In bytes and counts of our own structures."""
+"""The input of a cost model: R, the stream and the machine, in bytes and counts of our own structures."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _SAMPLED_PAGES = 64
 
 @dataclass(frozen=True)
 class LentParts:
-    """What a join behind a cache has of the stage before it: see `semistream.joins.interface.stage_behind.Lent`."""
+    """What the front stage lends to the join behind it; see `semistream.joins.interface.stage_behind.Lent`."""
 
     lending: Lending = Lending.NOTHING
     inbox: int = 0
     pairs: int = 0
     portion: float = math.inf
-    """Tuples that the stage looks up at once: they have hits for a batch of results."""
+    """Tuples that the stage looks up together; their hits fill a batch of results."""
 
 
 _NOTHING = LentParts()
@@ -51,14 +51,14 @@ class Setting:
     pages                ``N_R``     pages of R
     page_bytes           ``v_P``     bytes of a page on the device
     frame_bytes                      bytes of a page in memory (the same, but for simulations)
-    index_bytes                      what the index of R takes in memory
+    index_bytes                      bytes of the index of R in memory
     waiting_bytes                    one stream tuple in ``H_S`` and queue (the papers' ``f·v_S`` + queue node)
     cached_bytes         ``u``       one tuple of R in ``H_R``, frequency and hash entry included
     buffered_bytes       ``v_S``     one stream tuple in a stream buffer, as it is counted there
     arrow_bytes                      one stream tuple in Arrow batches
     rows_per_key         ``K``       tuples of R with the same key
     exponent             ``s``       Zipf exponent of the stream's keys, 0 = uniform
-    shape                            where frequent keys lie in R: ``noperm`` first, ``random`` anywhere
+    shape                            position of frequent keys in R: ``noperm`` first, ``random`` anywhere
     ===================  ==========  ========================================================================
 
     Made by `of` from a relation, by `planned` from numbers alone.
@@ -99,13 +99,13 @@ class Setting:
         Parameters
         ----------
         exponent, shape
-            Skew of the stream, and where its frequent keys lie in R.
+            Skew of the stream, and position of its frequent keys in R.
         rows_per_key
-            ``K``; by default 1 for a unique key, else what some pages of R tell.
+            ``K``; by default 1 for a unique key, else an estimate from some pages of R.
         row_bytes
             Average bytes of a stored stream row, if its length varies.
         constants
-            By default those measured on this machine, else the package's, with a simulated device's own read costs.
+            By default those measured on this machine, else the package's. A simulated device has its own read costs.
         """
         stream = RowCodec(schema)
         width = float(stream.stride if not stream.variable else row_bytes or stream.stride + 16.0)
@@ -113,7 +113,7 @@ class Setting:
         if constants is None:
             constants = load_constants()
             device = relation.device
-            if device.simulated:  # it knows its costs, and asking takes no time
+            if device.simulated:  # it knows its own costs, without a measurement
                 constants = constants.on(device.measure(), relation.page_bytes)
         if rows_per_key is None:
             rows_per_key = 1.0 if relation.unique else _rows_per_key(relation)
@@ -156,8 +156,8 @@ class Setting:
         """
         if rows < 1 or row_bytes < 9 or stream_bytes < 8:
             raise ValueError(
-                f"a relation needs at least 1 row and 9 bytes a row, a stream 8 bytes a row, not {rows}, {row_bytes} "
-                f"and {stream_bytes}"
+                f"a relation needs at least 1 row and 9 bytes per row, a stream 8 bytes per row, not {rows}, "
+                f"{row_bytes} and {stream_bytes}"
             )
         check_page_bytes(page_bytes, fill)
         if not 1 <= rows_per_key <= rows:
@@ -216,21 +216,21 @@ class Setting:
 
     @property
     def seek(self) -> float:
-        """``S``: seconds a read takes to start, when it is waited for."""
+        """``S``: seconds to start a single read."""
         return self.constants.seek_seconds
 
     @property
     def queued_seek(self) -> float:
-        """Seconds each read takes to start, when many are asked for together."""
+        """Seconds to start each read if many are in flight."""
         return self.constants.queued_seek_seconds
 
     def seek_with(self, reads: float) -> float:
-        """Return the seconds each of ``reads`` takes to start, when they are asked for together."""
+        """Return the seconds to start each of ``reads`` reads that are in flight together."""
         return max(self.queued_seek, self.seek / max(1.0, reads))
 
 
 def _arrow_bytes(schema: pa.Schema, stored: float) -> float:
-    """Return bytes of a row in Arrow batches; where types vary in length, about those it has when stored."""
+    """Return the bytes of a row in Arrow batches; for types of varying length, approximately its stored bytes."""
     try:
         return float(sum(field.type.bit_width for field in schema) / 8)
     except ValueError:
@@ -238,7 +238,7 @@ def _arrow_bytes(schema: pa.Schema, stored: float) -> float:
 
 
 def _rows_per_key(relation: Relation) -> float:
-    """Return rows for each key of R, from pages spread evenly over it: each key has one row that is its first."""
+    """Return the rows per key of R, estimated from evenly spread pages: each key has exactly one first row."""
     count = min(_SAMPLED_PAGES, relation.page_count)
     if count == 0:
         return 1.0
