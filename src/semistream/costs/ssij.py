@@ -13,7 +13,7 @@ symbol         meaning
 ``L``          leaders: waiting tuples that are the first of their key; followers store only their row
 =============  =============================================================================================
 
-****Cached pages.** At each join phase the ``C`` pages with the highest utility are kept. A page's utility is its number
+**Cached pages.** At each join phase the ``C`` pages with the highest utility are kept. A page's utility is its number
 of tuples since the last phase, plus ``utility_kept`` times its previous utility if it was cached. Let ``θ`` be the
 utility of the last page that is kept. An uncached page is admitted with probability ``P(Poisson(q·n) ≥ θ)``. A cached
 page is kept if a count with mean ``q·n / (1 - kept)`` reaches ``θ``. ``θ`` follows from ``Σ π = C``.

@@ -2,7 +2,7 @@
 
 Differences to `plan`, where each shard has its own disk:
 
-** A page that is not in a machine's local disk cache is read from the store; a task has up to 320 requests in flight.
+* A page that is not in a machine's local disk cache is read from the store; a task has up to 320 requests in flight.
 * Each of ``h`` machines has 1/h of the shards, so its cache holds ``h`` times as much of what they read.
 * The tasks of a machine share its disk. If all of them read, each gets a part of its throughput.
 """

@@ -1,4 +1,4 @@
-"""P- and OP-CACHEJOIN: stream probing and disk probing at the same time (P-/OP-CACHEJOIN, Eq. 1 to 3).
+"""P- and OP-CACHEJOIN: stream probing and disk probing in parallel (P-/OP-CACHEJOIN, Eq. 1 to 3).
 
 =============  =============================================================================================
 symbol         meaning
@@ -8,13 +8,14 @@ symbol         meaning
 ``w_N, w_S``   as for CACHEJOIN
 =============  =============================================================================================
 
-Stream probing costs each tuple ``c_S + c_H``, a hit ``c_F + K·c_O``, a miss ``c_AI``; disk probing costs each miss its
-part of a read and ``c_A + c_E + K·c_O`` and its probes. The phases overlap, so the slower one decides; with
-OP-CACHEJOIN the device is a third, as loading goes on while the other buffer is probed. (The papers add the phases up,
-and halve ``c_IO`` for OP.)
+Stream probing costs ``c_S + c_H`` per tuple, ``c_F + K·c_O`` per hit, and ``c_AI`` per miss. Disk probing costs each
+miss its part of a read, ``c_A + c_E + K·c_O``, and its probes. The phases overlap, so the slower one decides. With
+OP-CACHEJOIN the device is a third phase, because loading continues while the other buffer is probed. (The papers add
+the phases up, and halve ``c_IO`` for OP.)
 
-A small ``i_B`` takes no memory but lets few tuples through between two turns on the disk: as soon as it holds fewer
-than a turn serves, the table behind does not fill up, and each read serves less. That is the optimum of ``i_B``.
+A small ``i_B`` costs little memory, but passes few tuples between two iterations of the disk phase. If it holds fewer
+tuples than an iteration answers, the table behind does not fill up, and each read answers fewer. So ``i_B`` has an
+optimum.
 """
 
 from __future__ import annotations

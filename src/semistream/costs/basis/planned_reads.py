@@ -1,4 +1,4 @@
-"""What it takes to read pages that lie here and there in R: such a set is made, and planned as the joins do it."""
+"""The cost of reading scattered pages of R: generates such a set, and plans its reads as the joins do."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def planned_reads(
     setting: Setting, items: PageClasses, density: Floats, scan: int, read: int, shares: Floats | None = None,
     cycle: float = 0.0,
 ) -> tuple[float, float, float]:  # fmt: skip
-    """Return runs, pages read and pages wanted, if of each class of pages a share of ``density`` is wanted.
+    """Return runs, pages read and pages requested, if a share ``density`` of each class of pages is requested.
 
-    A run has ``scan`` pages at most, and ``read`` pages are read together. With ``shares`` of the pages cached, which
-    keys are wanted in a ``cycle`` is known from that; else it follows from the pages.
+    A run has at most ``scan`` pages, and ``read`` pages are read together. If the ``shares`` of cached pages are given,
+    the keys requested in a ``cycle`` follow from them; else they follow from the pages.
     """
     ratio = setting.queued_seek / setting.transfer
     there = np.zeros(density.size)
     if shares is not None and items.each > 1.0:
         chances = items.chances(shares, cycle)
         there = shares[-1] if len(shares) > 1 else there
-    else:  # a page is wanted with any key that has rows on it
+    else:  # a page is requested with any key that has rows on it
         chances = 1.0 - (1.0 - density) ** (items.each / items.pages_a_key) if items.each > 1.0 else density
     columns = np.stack([density, chances, there * density])
     if setting.shape == "random":

@@ -1,11 +1,11 @@
-"""How often keys and pages of R are asked for, in a few hundred classes instead of one by one.
+"""How often keys and pages of R are requested, in a few hundred classes instead of one by one.
 
-Zipf's law over a hundred million keys is smooth past its first ranks, so ranks are taken together in classes that
-grow by a few percent. A cache before the join takes keys away from it: each class says what share of its keys is
-left (``missing``). What a join reads are *units*, pages or partitions of several, and how often a unit is wanted
-depends on where its keys lie in R:
+Zipf's law over a hundred million keys is smooth past its first ranks, so ranks are grouped into classes that grow by a
+few percent. A cache before the join answers some keys: each class has the share of its keys that are not cached
+(``missing``). A join reads *units*, which are pages or partitions of several pages. How often a unit is requested
+depends on the position of its keys in R:
 
-- ``noperm``: neighbours in R are neighbours in rank, so a unit is as popular as its ranks together;
+- ``noperm``: neighbours in R are neighbours in rank, so the popularity of a unit is the sum over its ranks;
 - ``random``: a unit is a random draw of keys. The most popular of them matters by itself, the others by their
   mean, which is close because they are many.
 """
@@ -34,26 +34,28 @@ _NEVER = 1e-15
 
 @dataclass(frozen=True)
 class Units:
-    """What is read at once, in classes of equal popularity."""
+    """Units of reading, in classes of equal popularity."""
 
     popularity: Floats
-    """Share of the tuples that want one unit of the class."""
+    """Share of the tuples that need one unit of the class."""
     count: Floats
-    """Units of the class."""
+    """Number of units in the class."""
     neighbours: bool
-    """Whether the units next to each other in R are of the same class, or of any."""
+    """Whether neighbouring units in R are in the same class, or in any class."""
     filling: Floats | None = None
-    """Tuples that wait for a unit, on average between two reads, of half of those that a read serves; None is 1."""
+    """Average number of tuples that wait for a unit, relative to half of those that a read answers; None is 1."""
 
     def __post_init__(self) -> None:
-        np.maximum(self.popularity, _NEVER, out=self.popularity)  # what is all cached is asked for nearly never
+        np.maximum(
+            self.popularity, _NEVER, out=self.popularity
+        )  # a unit that is cached completely is almost never requested
 
     def mean(self, values: Floats) -> float:
-        """Return the mean of something known for each class, over all units."""
+        """Return the mean over all units of a value per class."""
         return float(np.dot(values, self.count) / self.count.sum())
 
     def total(self, values: Floats) -> float:
-        """Return the sum of something known for each class, over all units."""
+        """Return the sum over all units of a value per class."""
         return float(np.dot(values, self.count))
 
     def items(self) -> KeyClasses:
@@ -63,7 +65,7 @@ class Units:
         return KeyClasses(np.cumsum(count) - count, count, popularity, np.ones(count.size))
 
     def adjacent(self, chance: Floats) -> float:
-        """Return how many neighbours both occur in a read, if units occur independently with ``chance``."""
+        """Return the number of neighbouring pairs in a read, if units occur independently with ``chance``."""
         if self.neighbours:
             return self.total(chance * chance)
         return self.mean(chance) ** 2 * float(self.count.sum())
@@ -73,8 +75,8 @@ class Units:
 class KeyClasses:
     """The distinct keys of R, or other items, by popularity, the most popular first.
 
-    ``popularity`` is of one key, as a share of the whole stream; ``missing`` the share of the keys of a class that a
-    cache does not hold, so that ``Σ count·popularity·missing`` is the share of the stream that gets past it.
+    ``popularity`` is the share of one key in the whole stream. ``missing`` is the share of the keys of a class that a
+    cache does not hold, so that ``Σ count·popularity·missing`` is the share of the stream that misses it.
     """
 
     first: Floats
@@ -83,11 +85,11 @@ class KeyClasses:
     popularity: Floats
     missing: Floats
     stay: Floats | None = None
-    """Tuples of the stream for which a key stays in the cache before the join; None if none comes in and goes."""
+    """Number of stream tuples for which a key stays in the cache before the join; None if the cache does not change."""
 
     @property
     def miss_share(self) -> float:
-        """The share of the stream that no cache answers."""
+        """Share of the stream that no cache answers."""
         return float(np.sum(self.count * self.popularity * self.missing))
 
     def without(self, missing: Floats, stay: Floats | None = None) -> KeyClasses:
@@ -95,16 +97,16 @@ class KeyClasses:
         return dataclasses.replace(self, missing=missing, stay=stay)
 
     def top(self, keys: float) -> KeyClasses:
-        """Return the classes behind an ideal cache, which holds the most popular ``keys``."""
+        """Return the classes behind an ideal cache, which holds the ``keys`` most popular keys."""
         return self.without(1.0 - np.clip(keys - self.first, 0.0, self.count) / self.count)
 
     def units(self, setting: Setting, width: int) -> Units:
-        """Return the units of ``width`` pages, as popular as those tuples make them that no cache answers.
+        """Return the units of ``width`` pages, with their popularity among tuples that no cache answers.
 
         Popularities are shares of these tuples, so they sum to 1.
         """
         keys_a_unit = setting.keys / setting.pages * width
-        if keys_a_unit < 1.0:  # a key has units of its own
+        if keys_a_unit < 1.0:  # a key has its own units
             return self.grouped(1.0, setting.shape)
         return self.grouped(keys_a_unit, setting.shape)
 
@@ -119,8 +121,8 @@ class KeyClasses:
     def ripened(self, units: Units, setting: Setting, width: int, wait: float) -> Units:
         """Return units of ``width`` pages with their `filling`, if each waits for ``wait`` tuples until it is read.
 
-        Keys that a read serves come into the cache before the join, and are asked for here when they have left it. So
-        after a read few tuples come for its unit, and later more.
+        Keys that a read answers are admitted to the cache before the join, and are requested here again when they are
+        evicted from it. So after a read few tuples arrive for its unit, and later more.
         """
         if self.stay is None:
             return units
@@ -156,7 +158,7 @@ class KeyClasses:
         return Units(np.diff(within) / units, units, neighbours=True)
 
     def _at_random(self, keys_a_unit: float, count: float, total: float) -> Units:
-        # keys in the order of what is left of them: those that are cached come last, with nothing
+        # keys in the order of their remaining popularity: cached keys are last, with none
         held = self.count * (1.0 - self.missing)
         left = self.count * self.missing
         popularity = np.append(self.popularity, 0.0)
@@ -166,16 +168,16 @@ class KeyClasses:
         after = np.maximum(all_keys - before - number / 2, 1e-300)  # keys past the middle of the class
         weight = number * popularity
         rest = np.maximum(weight.sum() - np.cumsum(weight) + weight / 2, 0.0) / after
-        # keys come by popularity: those past the middle of a class are not more popular than it, whatever rounding says
+        # keys are ordered by popularity: those past the middle of a class are not more popular, despite rounding
         rest = np.minimum(rest, popularity)
-        # chance that none of a unit's keys is before the class, nor in it
+        # probability that none of a unit's keys is before the class, nor in it
         none_before = np.clip(1.0 - before / all_keys, 0.0, 1.0) ** keys_a_unit
         none_within = np.clip(1.0 - (before + number) / all_keys, 0.0, 1.0) ** keys_a_unit
         units = count * (none_before - none_within)
         wanted = (popularity + (keys_a_unit - 1.0) * rest) / total
         kept = units > 0
         units, wanted = units[kept], wanted[kept]
-        # what the means leave out, so that popularities sum to 1
+        # the part that the means leave out, so that popularities sum to 1
         return Units(wanted / max(float(np.dot(units, wanted)), 1e-300), units, neighbours=False)
 
 

@@ -1,18 +1,18 @@
-"""The steady state of a join that serves its oldest tuple first: how many tuples each read serves.
+"""The steady state of a join that serves its oldest tuple first: how many tuples each read answers.
 
-The papers put ``w = κ·h_S·d / R_t`` and fit ``κ`` (HYBRIDJOIN Eq. 2: 1.36 at exponent 1). Here it is derived.
+The papers assume ``w = κ·h_S·d / R_t`` and fit ``κ`` (HYBRIDJOIN Eq. 2: 1.36 at exponent 1). Here it is derived.
 
-Time is counted in tuples admitted. A unit of R (a page, or a partition of some) is wanted by a share ``q`` of them.
-While nobody waits for it, it takes ``1/q`` tuples on average until somebody does; then it is read when that first
-tuple has become the oldest of all, ``τ`` tuples later, and serves the ``1 + q·τ`` tuples that have come for it. In a
-queue of many tuples ``τ`` is the same for all units, and follows from the queue's being full::
+Time is counted in admitted tuples. A unit of R (a page, or a partition of pages) is needed by a share ``q`` of them. If
+no tuple waits for a unit, the first one arrives after ``1/q`` tuples on average. The unit is read when that tuple has
+become the oldest of all, ``τ`` tuples later, and the read answers the ``1 + q·τ`` tuples that have arrived for it. In a
+queue of many tuples ``τ`` is the same for all units, and follows from the fact that the queue is full::
 
-    Σ_units  (share of the time that somebody waits) · (tuples waiting then)  =  h_S
+    Σ_units  (share of the time with waiting tuples) · (tuples waiting then)  =  h_S
              z/(1+z)                                   1 + z/2                      with z = q·τ
 
-(``z/2`` times `Units.filling`, where a cache before the join keeps tuples away from a unit that was just read.)
+(``z/2`` times `Units.filling`, if a cache before the join answers tuples of a unit that was just read.)
 
-The units read for each tuple admitted are ``Σ q/(1+z)``, so ``w = 1 / Σ q/(1+z)``. For a uniform stream and many
+The units read per admitted tuple are ``Σ q/(1+z)``, so ``w = 1 / Σ q/(1+z)``. For a uniform stream and many
 waiting tuples that is ``2·h_S·d/R_t``: the oldest unit has waited twice as long as the average one.
 
 (The same reasoning gives the hit ratio of a cache with a time to live; ``τ`` is its characteristic time.)
@@ -35,31 +35,31 @@ __all__ = ["SteadyState", "both_ends", "oldest_first", "root"]
 
 @dataclass(frozen=True)
 class SteadyState:
-    """What a turn does once the queue is full."""
+    """The work of an iteration once the queue is full."""
 
     wait: float
     """``τ``: tuples admitted between a unit's first tuple and its read."""
     served: float
-    """``w``: tuples that a unit serves when it is read."""
+    """``w``: tuples that the read of a unit answers."""
     units: float
-    """Units read in a turn."""
+    """Units read in an iteration."""
     runs: float
-    """Seeks in a turn: neighbours are read together."""
+    """Seeks in an iteration; neighbours are read together."""
     part: float = 1.0
-    """How much of a unit there is to read, on average: the last of R may be short."""
+    """Average part of a unit that exists; the last unit of R may be short."""
 
     @property
     def tuples(self) -> float:
-        """Tuples that leave, and enter, in a turn."""
+        """Tuples that leave, and enter, in an iteration."""
         return self.units * self.served
 
 
 def oldest_first(units: Units, waiting: float, keys_a_turn: float, keys_a_unit: float) -> SteadyState:
-    """Return the steady state of a queue of ``waiting`` tuples of which ``keys_a_turn`` oldest keys are served at once.
+    """Return the steady state of a queue of ``waiting`` tuples; an iteration serves its ``keys_a_turn`` oldest keys.
 
-    All tuples of a turn leave together and others enter together, so the queue is not full all the time: half a turn's
-    tuples are lacking, on the average over tuples admitted, which sees long turns more often than short ones. A unit
-    that a large part of the stream wants makes a long turn.
+    All tuples of an iteration leave together and others enter together, so the queue is not always full: on average
+    over admitted tuples, half of an iteration's tuples are missing. This average weights long iterations more. A unit
+    that a large part of the stream needs makes a long iteration.
     """
     lacking = 0.0
     turn = 0.0
@@ -71,7 +71,7 @@ def oldest_first(units: Units, waiting: float, keys_a_turn: float, keys_a_unit: 
         reads = units.total(rate)
         served = 1.0 / reads
         spread = units.total(rate * (1.0 + z) ** 2) / reads - served**2
-        # keys of the turn that share a unit: those that came for it within the turn's part of the queue
+        # keys of the iteration that share a unit: those that arrived within the iteration's part of the queue
         chance = np.minimum(rate * turn, 1.0)
         more = keys_a_unit * -np.expm1(-units.popularity * turn / 2 / keys_a_unit)
         share = units.total(chance) / max(units.total(chance * (1.0 + more)), 1e-300) if turn else 1.0
@@ -133,9 +133,9 @@ def _old_end(popularity: Floats, count: Floats, filling: Floats, often: Floats, 
 def both_ends(units: Units, waiting: float, oldest: float, newest: float, keys_a_unit: float) -> SteadyState:
     """Return the steady state of a queue that is served from its old and from its new end, as OP-CACHEJOIN's is.
 
-    Each turn reads the units of ``oldest`` keys and of the ``newest`` keys. Of the ``B`` tuples that entered last, the
-    newest keys are those of the last ``n``. So a unit is read at its new end when one of those wants it, at a rate of
-    ``g = (1 - e^{-qn}) / B`` for each tuple admitted, and at its old end if that does not happen for ``τ`` tuples.
+    Each iteration reads the units of ``oldest`` keys and of the ``newest`` keys. Of the ``B`` tuples that entered last,
+    the newest keys are those of the last ``n``. So a unit is read at its new end when one of these keys needs it, at a
+    rate of ``g = (1 - e^{-qn}) / B`` per admitted tuple, and at its old end if that does not happen for ``τ`` tuples.
     With ``D = min(τ, time to the first)`` its cycle is ``1/q + (1 - g/q)·E[D]``. The wait of the state returned is what
     an average unit waits.
     """
@@ -169,10 +169,10 @@ def _filling(units: Units) -> Floats:
 
 
 def waits(units: Units, wait: float) -> Floats:
-    """Return how long each unit is waited for, if the wait is ``wait`` at a moment taken at random.
+    """Return the wait of each unit, if the wait is ``wait`` at a random moment.
 
-    A unit that a large share of the stream wants is wanted again by the first of the tuples that its own read lets in.
-    All of these come at one moment of the queue's order, so that this first one waits half of them less than others.
+    A unit that a large share of the stream needs is needed again by the first of the tuples that its own read admits.
+    All of these enter the queue together, so this first tuple waits less than others, by half their number.
     """
     again = -np.expm1(-np.minimum(units.popularity * units.popularity * min(wait, 1e200), 700.0))
     return wait / (1.0 + again * units.popularity / 2)
@@ -180,7 +180,7 @@ def waits(units: Units, wait: float) -> Floats:
 
 @kernel
 def _held(popularity: Floats, count: Floats, filling: Floats, wait: float) -> float:
-    """Return how many tuples wait, if units are waited for as `waits` says."""
+    """Return the number of waiting tuples, with the waits of `waits`."""
     total = 0.0
     for i in range(popularity.size):
         q = popularity[i]
@@ -211,7 +211,7 @@ def characteristic_time(units: Units, waiting: float) -> float:
 
 
 def root(function: Callable[[float], float], low: float, high: float, exact: float = 1e-6) -> float:
-    """Return where a growing function is zero, by bisection in ratios; the ends are moved outwards as needed."""
+    """Return the zero of a growing function, by bisection in ratios; the ends are moved outwards as needed."""
     while function(low) > 0 and low > 1e-12:
         low /= 4
     while function(high) < 0 and high < 1e30:
