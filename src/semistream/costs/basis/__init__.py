@@ -1,1 +1,1 @@
-"""What cost models share: the setting, the prices, the popularity of keys, and steady states of queues and caches."""
+"""Shared parts of cost models: setting, costs, popularity of keys, and steady states of queues and caches."""

@@ -1,18 +1,18 @@
-"""What the front stage's cache holds in its steady state, and so what share of the stream it answers.
+"""The content of the front stage's cache in its steady state, and so the share of the stream that it answers.
 
-The papers take the ``h_R`` most frequent tuples to be cached: ``p(h_R) = H(h_R, s) / H(R_t, s)`` (CMESHJOIN Eq. 1).
-Our cache decides by counts of what it has seen lately (`semistream.structures.hot.hot_tuples`), and a key near the
-border is seen once or never in that time, so the border is blurred and a few percent of the stream are lost. This is
-a model of that, too: for each class of keys, the share that is cached with a count of 0, 1, 2, … follows the cache's
-rules
+The papers assume that the ``h_R`` most frequent tuples are cached: ``p(h_R) = H(h_R, s) / H(R_t, s)`` (CMESHJOIN Eq.
+1). Our cache decides by counts of recent look-ups (`semistream.structures.hot.hot_tuples`). A key near the border is
+seen once or never in that time, so the border is blurred, and a few percent of the stream are lost. This model includes
+that effect. For each class of keys it computes the share that is cached with a count of 0, 1, 2, …, by the cache's
+rules:
 
-- a hit adds one to the count;
-- a key that the join behind matches with ``f`` tuples at once comes in with a count of ``f``, if ``f`` reaches the
-  threshold and some key with a smaller count can go;
-- counts are halved after ``aging`` look-ups for each row of capacity;
-- the threshold falls while the cache has room or little goes, and rises while much goes
+- A hit adds one to the count.
+- A key that the join behind matches with ``f`` tuples together is admitted with a count of ``f``, if ``f`` reaches the
+  threshold and a key with a smaller count can be evicted.
+- Counts are halved after ``aging`` look-ups for each row of capacity.
+- The threshold falls while the cache has room or evicts little, and rises while it evicts much.
 
-in expectation, step by step, until it repeats itself.
+The expectation is computed step by step, until it repeats itself.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Counts = NDArray[np.float64]
 
 _LEVELS = 24
 _STEPS = 8
-"""Steps of a time between two halvings."""
+"""Number of simulated steps between two halvings."""
 
 
 @kernel
 def _arrivals(mean: float, out: Floats) -> None:
-    """Write the chances of 0, 1, 2, … arrivals; the last entry has all that are more."""
+    """Write the probabilities of 0, 1, 2, … arrivals; the last entry includes all larger numbers."""
     left = 1.0
     chance = math.exp(-mean)
     for n in range(out.size - 1):
@@ -50,7 +50,7 @@ def _arrivals(mean: float, out: Floats) -> None:
 
 @kernel
 def _arriving(group: float) -> float:
-    """Return how many arrive on average, if those times at which some do have ``group`` of them."""
+    """Return the mean number of arrivals, if the mean over times with at least one arrival is ``group``."""
     if group <= 1.0:
         return 1e-9
     mean = min(2.0 * (group - 1.0), group)
@@ -73,7 +73,7 @@ def _advance(
     threshold: int,
     periods: int,
 ) -> tuple[Floats, int, Floats]:
-    """Let ``periods`` times between halvings pass; return the mean share cached, the threshold, and who came in."""
+    """Simulate ``periods`` halvings; return the mean cached share, the threshold, and the admitted keys."""
     classes, levels = shares.shape
     window = capacity / 4 + 1024.0
     noticed, gone = 0.0, 0.0
@@ -90,7 +90,7 @@ def _advance(
                 for a in range(c + 1):
                     total += shares[r, c - a] * added[a]
                 if c == levels - 1:
-                    # whatever would be beyond the last level stays there
+                    # counts beyond the last level stay at the last level
                     total = 0.0
                     tail = 0.0
                     for a in range(levels - 1, -1, -1):
@@ -111,7 +111,7 @@ def _advance(
             outside = max(0.0, 1.0 - inside)
             missed += count[r] * popularity[r] * outside
             matched = outside * -math.expm1(-events[r] * step)
-            # of those that come for a key between two matches, at least one: as independent arrivals are
+            # at least one tuple arrives for a key between two matches; arrivals are independent
             group = max(1.0, popularity[r] / events[r]) if events[r] > 0 else 1.0
             _arrivals(_arriving(group), added)
             some = max(1.0 - added[0], 1e-300)
@@ -119,7 +119,7 @@ def _advance(
             for f in range(1, levels):
                 coming[r, f] = matched * added[f] / some if f >= threshold else 0.0
                 wishing[f] += count[r] * coming[r, f]
-        # room, then those with smaller counts, make place: for the most frequent first
+        # free room is used first, then keys with smaller counts are evicted; the most frequent keys are admitted first
         room = max(0.0, capacity - held.sum())
         left = held.copy()
         accepted = np.zeros(levels)
@@ -164,7 +164,7 @@ def _advance(
 
 
 def ideal(keys: KeyClasses, capacity: float, aging: float) -> Counts:
-    """Return the state in which the most popular keys are cached, with the counts they should have."""
+    """Return the state in which the most popular keys are cached, with their expected counts."""
     shares = np.zeros((keys.count.size, _LEVELS))
     level = np.clip((keys.popularity * aging * 1.5).astype(np.int64), 0, _LEVELS - 1)
     shares[np.arange(level.size), level] = 1.0 - keys.top(capacity).missing
@@ -174,22 +174,22 @@ def ideal(keys: KeyClasses, capacity: float, aging: float) -> Counts:
 def cached_shares(
     keys: KeyClasses, events: Floats, capacity: float, aging: float, state: Counts, threshold: int = 1, periods: int = 6
 ) -> tuple[Floats, int, Floats]:
-    """Return the share of each class that is cached, after some time from ``state`` on, which is moved.
+    """Return the cached share of each class, after some time from ``state`` on; ``state`` is updated.
 
-    Beside it the threshold, and how many of its keys come in, as a share for each tuple of the stream.
+    Also return the threshold, and the number of admitted keys of each class per tuple of the stream.
 
     Parameters
     ----------
     events
-        How often a key of each class, not cached, is matched by the join behind, for each tuple of the stream.
+        How often an uncached key of each class is matched by the join behind, per tuple of the stream.
     capacity
         Keys that fit.
     aging
         Tuples of the stream between two halvings of the counts.
     threshold
-        Tuples that a key must be matched with; adapted on the way and returned.
+        Number of tuples that a key must be matched with; adapted and returned.
     periods
-        Halvings to go through.
+        Number of halvings to simulate.
     """
     shares, threshold, came = _advance(
         keys.count, keys.popularity, events, state, float(capacity), float(aging), threshold, periods

@@ -10,10 +10,10 @@ symbol         meaning
 ``w_N, w_S``   tuples matched in ``H_R`` and, after waiting, in ``H_S``: ``w_N / w_S = p / (1 - p)``
 =============  =============================================================================================
 
-Every tuple costs ``c_S + c_H``; a hit ``c_F + K·c_O`` more, a miss what the join behind makes of it with the memory
-that the cache leaves. So ``μ(h_R) = 1 / (c_S + c_H + p·(c_F + K·c_O) + (1 - p)·(seconds behind))``, which without the
-CPU is the paper's ``μ_m(h_R) / (1 - p(h_R))``. `best_cache` is where the derivative of the latter is zero for a join
-behind whose rate is proportional to its memory (CMESHJOIN Eq. 3 to 6): ``(M - u·h)·p'(h) = u·(1 - p(h))``.
+Every tuple costs ``c_S + c_H``. A hit costs another ``c_F + K·c_O``; a miss costs the work of the join behind, with the
+memory that the cache leaves. So ``μ(h_R) = 1 / (c_S + c_H + p·(c_F + K·c_O) + (1 - p)·(seconds behind))``, which
+without the CPU is the paper's ``μ_m(h_R) / (1 - p(h_R))``. `best_cache` is where the derivative of the latter is zero
+for a join behind whose rate is proportional to its memory (CMESHJOIN Eq. 3 to 6): ``(M - u·h)·p'(h) = u·(1 - p(h))``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = ["FrontCosts", "SteadyCache", "best_cache", "cached_share", "cached_sh
 _ROUNDS = 4
 _PORTION = 1 << 14
 _AGING = float(inspect.signature(HotTuples).parameters["aging"].default)
-"""What the cache does by default."""
+"""The cache's default of ``aging``."""
 
 
 def cached_share(setting: Setting, held: float) -> float:
@@ -75,7 +75,7 @@ def best_cache(setting: Setting, memory: float) -> float:
     u = setting.cached_bytes
 
     def gain(held: float) -> float:
-        """How much more is lost than won by one more cached tuple."""
+        """Return the loss minus the gain of one more cached tuple."""
         lost = u * (1.0 - cached_share(setting, held))
         return lost - (memory - u * held) * cached_share_slope(setting, held)
 
@@ -93,14 +93,14 @@ def _sum(count: int, exponent: float) -> float:
 
 @dataclass(frozen=True)
 class SteadyCache:
-    """What the front stage's cache holds in its steady state."""
+    """The content of the front stage's cache in its steady state."""
 
     keys: KeyClasses
-    """Of each class, the share of its keys that is not cached, on average over time."""
+    """For each class, the average share of its keys that is not cached."""
     counts: Counts
-    """Of each class, the share of its keys that is cached with a count of 0, 1, 2, …, when counts have been halved."""
+    """For each class, the share of its keys that is cached with a count of 0, 1, 2, …, just after a halving."""
     threshold: int
-    """Tuples that a key must be matched with to come in."""
+    """Number of tuples that a key must be matched with to be admitted."""
 
 
 class FrontCosts(Costs):
@@ -126,7 +126,7 @@ class FrontCosts(Costs):
 
     @property
     def lends(self) -> Lending:
-        """What the join behind has of the stage."""
+        """What the stage lends to the join behind."""
         join = find(self.id)
         return join.lends if issubclass(join, FrontStage) else Lending.NOTHING
 
@@ -140,17 +140,17 @@ class FrontCosts(Costs):
         return self._combined(setting, parts, held, missed, served, options)
 
     def steady_cache(self, setting: Setting, memory: int, *, aging: float = _AGING, **options: Any) -> SteadyCache:
-        """Return what the cache holds after a long time."""
+        """Return the content of the cache in its steady state."""
         return self._steady(setting, memory, aging, **options)[3]
 
     def _steady(
         self, setting: Setting, memory: int, aging: float, **options: Any
     ) -> tuple[Memory, int, Served, SteadyCache]:
-        """Return the parts, the tuples in the cache, what the join behind does, and what the cache holds."""
+        """Return the parts, the tuples in the cache, the work of the join behind, and the content of the cache."""
         keys = key_classes(setting)
         parts, held, served = self._split(setting, memory, keys, **options)
         room = held / setting.rows_per_key
-        # counts are halved after a portion of the stream, the first that reaches the limit
+        # counts are halved after the first portion of the stream that reaches the limit
         portion = min(_PORTION, max(1.0, parts.inbox / setting.buffered_bytes))
         period = math.ceil(max(1.0, aging * held) / portion) * portion
         state = ideal(keys, room, period)
@@ -162,13 +162,13 @@ class FrontCosts(Costs):
         return parts, held, served, SteadyCache(keys.without(missing), state, threshold)
 
     def quick(self, setting: Setting, memory: int, *, aging: float = _AGING, **options: Any) -> Prediction:
-        """Return what would be if the most frequent tuples were cached: a few percent more, soon computed."""
+        """Return the prediction for an ideal cache of the most frequent tuples: a few percent too high, but fast."""
         parts, held, served = self._split(setting, memory, key_classes(setting), **options)
         missed = 1.0 - cached_share(setting, held)
         return self._combined(setting, parts, held, max(missed, 1e-9), served, options)
 
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
-        """Return shares of the memory for the cache, and what the join behind wants tuned with half of it."""
+        """Return shares of the memory for the cache, and the choices of the join behind with half of the memory."""
         return {
             "cache_share": [0.001, 0.005, 0.02, *(round(share / 20, 2) for share in range(1, 20))],
             **self.behind.choices(setting, memory // 2),
@@ -198,7 +198,7 @@ class FrontCosts(Costs):
     def _split(
         self, setting: Setting, total: int, keys: KeyClasses, *, cache_share: float | None = None, **options: Any
     ) -> tuple[Memory, int, Served]:
-        """Return the parts, the tuples in the cache, and what the join behind does with the rest."""
+        """Return the parts, the tuples in the cache, and the work of the join behind with the rest."""
         parts = common_memory(setting, total, index=False)
         self._before(setting, parts, **options)
         room, u = parts.free, setting.cached_bytes
@@ -212,26 +212,26 @@ class FrontCosts(Costs):
         return parts, held, served
 
     def _least(self, setting: Setting, **options: Any) -> int:
-        """Return what the smallest cache and the join behind need."""
+        """Return the bytes that the smallest cache and the join behind need."""
         return self._least_behind(setting, **options) + least_cache(setting.cached_bytes)
 
     def _least_behind(self, setting: Setting, **options: Any) -> int:
         return self.behind.least_memory(setting.replace(lent=LentParts(self.lends)), **options)
 
     def _lent(self, setting: Setting, parts: Memory, missed: float) -> LentParts:
-        """Return what the join behind has of this stage."""
+        """Return what this stage lends to the join behind."""
         pairs = parts.pairs if self.lends is Lending.ALL else 0
         return LentParts(self.lends, parts.inbox, pairs, self._portion(setting, parts, missed))
 
     @staticmethod
     def _portion(setting: Setting, parts: Memory, missed: float) -> float:
-        """Return the tuples that are looked up at once: as many as fit, and have hits for a batch of results."""
+        """Return the tuples that are looked up together: as many as fit, and whose hits fit into a batch of results."""
         row = setting.buffered_bytes + setting.page_bytes / setting.rows_per_page
         results = parts.parts["results"] / row / max(1.0 - missed, 1e-9)
         return max(1.0, min(PORTION, parts.inbox / setting.buffered_bytes, results))
 
     def _before(self, setting: Setting, parts: Memory, **options: Any) -> None:
-        """Give memory to what comes before the cache."""
+        """Reserve memory for parts before the cache."""
 
     def _behind(self, setting: Setting, parts: Memory, keys: KeyClasses, **options: Any) -> Served:
         options = {name: value for name, value in options.items() if name not in ("threshold", "cache_share")}

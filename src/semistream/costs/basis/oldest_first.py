@@ -1,7 +1,7 @@
-"""The disk side of joins whose oldest tuple chooses what is read (HYBRIDJOIN §4.4; X-HYBRIDJOIN §4.3).
+"""The disk side of joins whose oldest tuple decides what is read (HYBRIDJOIN §4.4; X-HYBRIDJOIN §4.3).
 
-For each tuple that reaches it: ``(S + T·pages) / w`` of reading and ``d / w`` probes, where ``w`` is what
-`queue_steady_state` says. A turn reads the partitions of many oldest keys; those that are neighbours share a seek.
+Each tuple that reaches it costs ``(S + T·pages) / w`` of reading and ``d / w`` probes, where `queue_steady_state` gives
+``w``. An iteration reads the partitions of many oldest keys; neighbouring partitions share a seek.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ __all__ = ["BothEnds", "OldestFirst"]
 
 _PAGES_A_SEEK = 8
 _WAVE = 0.15
-"""A unit that empties less than this of the queue makes no waves."""
+"""Share of the queue; a unit whose read empties less than this makes no waves."""
 _ROUNDS = 8
 _AMPLE = 4.0
-"""A buffer that holds this many times what a turn serves never keeps tuples out."""
+"""A buffer that holds this many times the tuples of an iteration never limits their entry."""
 _HARDLY = 1e-9
-"""Where less than this of the stream asks for anything on the disk, no queue forms that could have waves."""
+"""If less than this share of the stream needs the disk, there is no queue that could have waves."""
 
 
 class OldestFirst:
-    """The disk side alone: given a table and frames, what a turn does.
+    """The disk side alone: the work of an iteration with a given table and frames.
 
     Parameters
     ----------
     setting, keys
-        R, and the tuples that come.
+        R, and the tuples that arrive.
     capacity
         Tuples that the table holds.
     frames
@@ -46,11 +46,11 @@ class OldestFirst:
     pages
         The pages of R, if some of them are held in memory.
     most
-        Tuples that can enter in a turn, if what is before the join holds no more: then the table does not fill up.
+        Tuples that can enter in an iteration, if the buffer before the join holds no more; the table does not fill up.
     piece
-        Tuples that come to what is before the join at once.
+        Tuples that arrive together in the buffer before the join.
     stay
-        Share of the tuples that enter which wait: the others leave at once, and their room is empty for this turn.
+        Share of entering tuples that wait. The others leave immediately, and their room is empty for this iteration.
     """
 
     buffers = 1
@@ -76,7 +76,7 @@ class OldestFirst:
         widest = max(1, min(frames, setting.pages, int(_PAGES_A_SEEK * seek_pages)))
         if self._looks_dense(seek_pages) and widest > 1:
             wide = self._state(widest)
-            # the join reads on while neighbours are useful often enough; else it falls back, and tries again
+            # the join reads neighbours while they are useful often enough; else it falls back, and tries again
             if self._useful(wide, widest) * (1.0 + seek_pages) > 1.0:
                 self.width, self.state = widest, wide
 
@@ -99,8 +99,8 @@ class OldestFirst:
     def _even(self, units: Units, keys: float, keys_a_unit: float) -> SteadyState:
         """Return the state without waves.
 
-        Of ``n`` places that are empty when a turn begins, ``(1 - stay)·n`` still are when it reads. So with ``s``
-        tuples served ``n = (1 - stay)·n + s``, and ``s`` is about in proportion to those that wait.
+        Of ``n`` places that are empty when an iteration begins, ``(1 - stay)·n`` are still empty when it reads. So with
+        ``s`` answered tuples ``n = (1 - stay)·n + s``, and ``s`` is roughly proportional to the waiting tuples.
         """
         waiting = float(self.capacity)
         even = oldest_first(units, waiting, keys, keys_a_unit)
@@ -110,7 +110,7 @@ class OldestFirst:
         return even
 
     def _entering(self, units: Units, full: SteadyState, state: Callable[[float], SteadyState]) -> SteadyState:
-        """Return the state with so many waiting as can enter in the place of those who leave."""
+        """Return the state in which as many tuples wait as can replace those that leave."""
         if self.most > _AMPLE * full.tuples or full.tuples <= 1.0:
             return full
         empty = empty_places(units, full, self.capacity, self.most, self.piece)
@@ -118,7 +118,7 @@ class OldestFirst:
             return full
         waiting = max(1.0, self.capacity - empty)
         found = state(waiting)
-        for _ in range(_ROUNDS):  # no more are served than can enter
+        for _ in range(_ROUNDS):  # not more tuples are answered than can enter
             if found.tuples <= self.most or waiting <= 1.0:
                 break
             waiting = max(1.0, waiting * self.most / found.tuples)
@@ -131,7 +131,7 @@ class OldestFirst:
         return self.page_classes.grouped(float(width), self.setting.shape)
 
     def _looks_dense(self, seek_pages: float) -> bool:
-        """Say whether the join, reading single pages, would guess that neighbours are worth reading."""
+        """Return whether the join, while it reads single pages, would estimate that neighbours are worth reading."""
         density = -math.expm1(-self.waiting_keys() / self.setting.pages)
         return density * (1.0 + seek_pages) > 1.0
 
@@ -153,7 +153,7 @@ class OldestFirst:
         return float(np.dot(keys, busy * np.clip(1.0 - lone, 0.0, 1.0)))
 
     def events(self) -> Floats:
-        """Return match events for each class of keys, for each tuple of the whole stream."""
+        """Return match events for each class of keys, per tuple of the whole stream."""
         own, unit = self.keys.in_units(self.setting, self.width)
         wait = self.state.wait
         matched = 1.0 - (1.0 - own / unit) * np.exp(-own * wait)
@@ -161,13 +161,13 @@ class OldestFirst:
 
     @property
     def pages(self) -> float:
-        """Pages read for each tuple."""
-        beyond = (self.setting.rows_per_key - 1.0) / self.setting.rows_per_page  # a key's rows in other pages
+        """Pages read per tuple."""
+        beyond = (self.setting.rows_per_key - 1.0) / self.setting.rows_per_page  # a key's rows on other pages
         return (self.width * self.state.part + beyond) / self.state.served
 
     @property
     def reads(self) -> float:
-        """Seeks for each tuple."""
+        """Seeks per tuple."""
         return self.state.runs / self.state.tuples
 
 
