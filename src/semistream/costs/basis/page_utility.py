@@ -1,4 +1,4 @@
-"""The pages of R as SSIJ sees them: how many tuples want each, and which of them stay cached."""
+"""The pages of R as SSIJ sees them: how many tuples need each page, and which pages stay cached."""
 
 from __future__ import annotations
 
@@ -23,34 +23,35 @@ class PageClasses:
     """Pages of R in classes, and the keys on them."""
 
     count: Floats
-    """Pages of each class, the most popular first."""
+    """Number of pages of each class, the most popular class first."""
     popularity: Floats
-    """Share of the tuples that find their rows on a page, each on one."""
+    """Share of the tuples that find their rows on one page of the class."""
     demand: Floats
-    """Tuples that want the page; one whose rows are on several wants them all. On average: see `shared`."""
+    """Share of the tuples that need the page, on average (see `shared`). A tuple whose rows are on several pages needs
+    all of them."""
     keys: Floats
-    """Keys of each class that a cache before the join does not hold."""
+    """Number of keys of each class that a cache in front of the join does not hold."""
     own: Floats
-    """Share of the tuples that ask for a key."""
+    """Share of the tuples that have a key of the class."""
     page_of_key: Floats
     """Popularity of the page of a key."""
     pages_a_key: float
     each: float
-    """Pages of R for each key, 1 at least. More are next to each other and wanted together: parts of the outer ones."""
+    """Pages of R per key, at least 1. Several pages of a key are neighbours and are needed together."""
     together: int
     """Tuples looked up together."""
     unique: bool
     shared: float = 0.0
-    """Share of the pages that hold rows of two keys, if a key has several pages. They are wanted with either, so that
-    they are cached before the pages of one key are, without which no tuple is answered."""
+    """Share of the pages that hold rows of two keys, if a key has several pages. Both keys need them, so they are
+    cached earlier than pages of one key. A tuple is answered only if all pages of its key are cached."""
     hotter: Floats | float = 1.0
-    """Such pages whose more popular key is in a class, for each that would be there if all classes had as many."""
+    """Number of shared pages whose more popular key is in a class, relative to an even distribution over classes."""
     neighbour: Floats | float = 0.0
-    """Tuples that want such a page for its other key."""
+    """Share of the tuples that need a shared page because of its other key."""
 
     @classmethod
     def of(cls, setting: Setting, keys: KeyClasses, together: int) -> PageClasses:
-        """Return the pages of a setting for tuples that ``keys`` says no cache answers before."""
+        """Return the pages of a setting for the tuples that no cache answers earlier, as given by ``keys``."""
         classes = keys.units(setting, 1).items()
         each = max(1.0, setting.pages / setting.keys)  # a frequent key has pages of its own, as popular as itself
         a_key = max(each, _pages_a_key(setting))
@@ -58,7 +59,7 @@ class PageClasses:
         shared = a_key / each - 1.0 if each > 1.0 else 0.0
         hotter: Floats | float = 1.0
         other = classes.popularity
-        if setting.shape == "random" and shared > 0.0:  # a key lies beside any
+        if setting.shape == "random" and shared > 0.0:  # any key can be its neighbour
             colder = 1.0 - (np.cumsum(classes.count) - classes.count / 2.0) / classes.count.sum()
             rest = np.cumsum((classes.count * other)[::-1])[::-1] - classes.count * other / 2.0
             hotter, other = 2.0 * colder, rest / (colder * classes.count.sum())
@@ -70,20 +71,20 @@ class PageClasses:
 
     @property
     def kinds(self) -> list[tuple[Floats | float, Floats]]:
-        """Pages of one key, and of two if there are such: their share, and the tuples that want each."""
+        """Pages of one key, and pages of two keys if there are any: their share, and the tuples that need each."""
         if self.shared <= 0.0:
             return [(1.0, self.demand)]
         one = self.demand / (1.0 + self.shared)
         return [(1.0 - self.shared, one), (self.shared * self.hotter, one + self.neighbour)]
 
     def of_keys(self, shares: Floats) -> Floats:
-        """Return for each class of keys what is known for pages."""
+        """Return values of pages for each class of keys."""
         return np.interp(self.page_of_key, self.popularity[::-1], shares[::-1])
 
     def density(self, shares: Floats, cycle: float) -> Floats:
         """Return the share of the pages of each class that tuples of a cycle wait for.
 
-        ``shares``: of pages that are cached, a row for each of `kinds`.
+        ``shares`` are the shares of cached pages, one row for each of `kinds`.
         """
         parts = (
             part * (1.0 - cached) * -np.expm1(-demand * cycle)
@@ -92,11 +93,11 @@ class PageClasses:
         return np.asarray(sum(parts))
 
     def wanted(self, shares: Floats, cycle: float) -> float:
-        """Return the pages that tuples of a cycle wait for."""
+        """Return the number of pages that the tuples of a cycle wait for."""
         return float(np.dot(self.count, self.density(shares, cycle)))
 
     def chances(self, shares: Floats, cycle: float) -> Floats:
-        """Return the chance that a key of each class is waited for."""
+        """Return, for each class, the probability that a tuple waits for a key."""
         return np.asarray((1.0 - shares[0]) * -np.expm1(-self.kinds[0][1] * cycle))
 
     def leaders(self, shares: Floats, cycle: float, waiting: float, wanted: float) -> float:
@@ -109,7 +110,7 @@ class PageClasses:
 
 
 def _pages_a_key(setting: Setting) -> float:
-    """Return how many pages have rows of a key: fewer where keys begin with pages, as their numbers of rows make it."""
+    """Return the number of pages with rows of a key. There are fewer if keys start at page boundaries."""
     rows, a_page = setting.rows_per_key, setting.rows_per_page
     whole = round(a_page)
     if rows != round(rows) or abs(a_page - whole) > 1e-3 * whole:
@@ -118,7 +119,7 @@ def _pages_a_key(setting: Setting) -> float:
 
 
 def kept_pages(items: PageClasses, room: float, cycle: float, kept: float) -> Floats:
-    """Return the chance of each page to be cached, if ``room`` of most utility are; a row for each of their kinds."""
+    """Return the probability that a page is cached if the ``room`` pages of highest utility are, one row per kind."""
     kinds = items.kinds
     if room < 1.0:
         return np.zeros((len(kinds), items.count.size))
@@ -134,11 +135,11 @@ def kept_pages(items: PageClasses, room: float, cycle: float, kept: float) -> Fl
 
 @kernel
 def _above(mean: float, scale: float, threshold: float) -> float:
-    """Return the chance that ``scale`` times a Poisson count, ``mean`` on average, reaches a threshold.
+    """Return the probability that ``scale`` times a Poisson count with the given ``mean`` reaches a threshold.
 
-    Right far from the mean too: of an even stream those few keys matter that were asked for three times as often as
-    others, and there a normal curve is too low by an order, a logistic one too high by a factor. Of small counts
-    it is the series of the incomplete gamma function, of others Wilson and Hilferty's cube root.
+    It must be accurate far from the mean. In an even stream the few keys that occurred three times as often as others
+    matter; there a normal distribution is too low by an order of magnitude, and a logistic one is several times too
+    high. Small counts use the series of the incomplete gamma function, others Wilson and Hilferty's cube root.
     """
     expected, count = mean / scale, threshold / scale
     if expected < _SERIES:
@@ -155,21 +156,21 @@ def _above(mean: float, scale: float, threshold: float) -> float:
 
 @kernel
 def _cached_with(mean: Floats, kept: float, threshold: float, out: Floats) -> None:
-    """Write the chance of each page to be cached, if utilities from ``threshold`` on are.
+    """Write the probability that each page is cached if all utilities of at least ``threshold`` are.
 
-    Below 1 it is the share that goes of cached pages which nobody wanted; one that is not cached comes if it is wanted.
+    A threshold below 1 is the share of unused cached pages that is evicted; then every page that is needed is admitted.
     """
     least = max(threshold, 1.0)
     for i in range(mean.size):
         comes = _above(mean[i], 1.0, least)
-        # of all phases so far, each counting ``kept`` of what the next one does: variance over mean is the scale
+        # sum over all earlier phases, each weighted ``kept`` times the next one: variance over mean is the scale
         stays = 1.0 - min(threshold, 1.0) * (1.0 - _above(mean[i] / (1.0 - kept), 1.0 / (1.0 + kept), least))
         out[i] = comes / max(comes + 1.0 - stays, 1e-12)
 
 
 @kernel
 def _threshold(count: Floats, mean: Floats, kept: float, room: float, chances: Floats) -> float:
-    """Return the utility from which on ``room`` pages are cached."""
+    """Return the lowest utility of the ``room`` cached pages."""
     most = mean.max() / (1.0 - kept)
     low, high = 1e-6, most + 12.0 * math.sqrt(most) + 12.0
     while high - low > 1e-6 * high:

@@ -1,17 +1,18 @@
-"""The queue of an oldest-first join, played unit by unit instead of tuple by tuple.
+"""The queue of an oldest-first join, simulated unit by unit instead of tuple by tuple.
 
-`queue_steady_state` takes the wait ``τ`` to be the same for all units. It is not where one unit is wanted by much of
-the stream, as the first partition of an R stored by frequency is: its read empties most of the queue at once, as many
-tuples enter together, and until these are the oldest ones everything else is read for few. So there
-are waves, and they cost up to a quarter of the rate. They follow from three rules::
+`queue_steady_state` assumes that the wait ``τ`` is the same for all units. That is wrong if much of the stream needs
+one unit, such as the first partition of an R that is stored by frequency. Reading it empties most of the queue, and the
+same number of tuples enters together. Until these become the oldest, every other read serves few tuples. The queue
+moves in waves, which cost up to a quarter of the rate. They follow from three rules::
 
     the unit read next      is the one with the smallest first position f
     it serves               1 + q·(A - f) tuples, A being the position of the newest tuple
     then                    as many enter: A grows by them; its own next first one comes at A + (1/q on average)
 
-which are played here over some laps of the queue, for some hundreds of units: the most popular ones by themselves,
-each of the others for several like it. Time is counted in tuples admitted. Nothing is random: the times until a unit
-is wanted again are the quantiles of their law in a fixed order, so a model gives the same rate every time.
+The rules are simulated over several laps of the queue, for some hundred units: the most popular ones individually, each
+of the others as a representative of several similar ones. Time is counted in admitted tuples. Nothing is random: the
+times until a unit is needed again are quantiles of their distribution in a fixed order, so the model always returns the
+same rate.
 """
 
 from __future__ import annotations
@@ -29,27 +30,27 @@ __all__ = ["empty_places", "play_laps"]
 
 
 _CELLS = 1024
-"""Parts of a wait that units are sorted into."""
+"""Number of parts of a wait into which units are sorted."""
 _LEAST_LAPS, _READS = 8, 4000
-"""Few units go round more often, until so many reads were seen."""
+"""Least number of laps, and of reads: few units are simulated for more laps until the reads are reached."""
 _MOST_READS = 64
-"""Times that a unit is read at most, on average over all units and for each lap: where more would be needed, one unit
-takes nearly all of the stream, and some reads of it show as much as all."""
+"""Largest average number of reads per unit and lap. If more were needed, one unit receives nearly the whole stream, and
+a sample of its reads is sufficient."""
 _SINGLE = 256
 _THINNING = 0.01
 _REPRESENTATIVES = 4096
 _PARTS = 256
-"""Units that one stands for want no larger part of the queue than this, if each wants a tuple."""
+"""The units that one representative stands for hold at most one part in this many of the queue, one tuple each."""
 _NEVER = 1e-15
 _LEAST_TURNS, _DRAWS = 256, 4096
 _STEPS = (0.6180339887498949, 0.7548776662466927, 0.5698402909980532)
-"""Multiples of these, less their whole parts, fill the interval from 0 to 1 evenly."""
+"""The fractional parts of multiples of these numbers fill the interval from 0 to 1 evenly."""
 
 
 def play_laps(
     units: Units, waiting: float, together: float, most: float, wait: float, stay: float = 1.0
 ) -> tuple[float, float, float]:  # fmt: skip
-    """Return the tuples that a read serves, how long a unit waits for it, and how much of a unit there is to read.
+    """Return the tuples that a read serves, how long a unit waits for its read, and the average size of a unit.
 
     Parameters
     ----------
@@ -58,22 +59,22 @@ def play_laps(
     waiting
         Tuples that wait when the queue is full.
     together
-        Units read in a turn, before others enter.
+        Units read per iteration, before other tuples enter.
     most
-        Tuples that can enter in a turn.
+        Tuples that can enter per iteration.
     wait
         About how long a unit waits.
     stay
-        Share of those that enter in a turn that are still there when it reads.
+        Share of the tuples entering in an iteration that are still in the queue when it reads.
     """
     popularity, weight, part = _representatives(units, waiting / _PARTS)
     return _play(popularity, weight, part, waiting, wait, together, most, stay)
 
 
 def _representatives(units: Units, most: float) -> tuple[Floats, Floats, Floats]:
-    """Return some hundreds of units, how many each of them stands for, and how much of a unit each is.
+    """Return some hundred units, how many units each represents, and the size of each.
 
-    They stand for ``most`` at most, if that is a few thousands.
+    Each represents at most ``most`` units, unless that would take more than a few thousand representatives.
     """
     order = np.argsort(-units.popularity, kind="stable")
     popularity, count = units.popularity[order], units.count[order]
@@ -83,7 +84,7 @@ def _representatives(units: Units, most: float) -> tuple[Floats, Floats, Floats]
     widest = max(1.0, most, total / _REPRESENTATIVES)
     edges = np.arange(min(_SINGLE, math.ceil(total)), dtype=np.float64)
     if total > _SINGLE:
-        # each stands for one more per cent of those before it
+        # each represents one per cent more than the units before it
         steps = math.ceil(math.log1p((total - _SINGLE) * _THINNING) / math.log1p(_THINNING))
         widths = np.minimum((1.0 + _THINNING) ** np.arange(max(steps, math.ceil(total / widest))), widest)
         later = _SINGLE + np.append(0.0, np.cumsum(widths))
@@ -91,7 +92,7 @@ def _representatives(units: Units, most: float) -> tuple[Floats, Floats, Floats]
     edges = np.append(edges, total)
     weight = np.diff(edges)
     shares = np.diff(np.interp(edges, before, wanted))
-    # part of a unit, as the last of R may be, is a unit that is wanted less
+    # a partial unit, such as the last one of R, is a unit that is needed less often
     part = np.minimum(weight, 1.0)
     weight = np.maximum(weight, 1.0)
     return np.maximum(shares / weight, _NEVER), weight, part
@@ -106,14 +107,14 @@ def _play(
     laps = max(_LEAST_LAPS, _READS // size)
     ring = 8 * _CELLS
     cell = wait / _CELLS
-    first_of = np.full(ring, -1, np.int32)  # of the units in a cell
+    first_of = np.full(ring, -1, np.int32)  # first unit of each cell
     next_of = np.full(size, -1, np.int32)
     first = np.empty(size)
     quantile = np.empty(size)
     newest = wait
     held = 0.0
     for u in range(size):
-        # as a steady queue without waves would be
+        # start as a steady queue without waves
         z = popularity[u] * wait
         chance, place = u * _STEPS[0] % 1.0, (u * _STEPS[1] + 0.5) % 1.0
         quantile[u] = (u * _STEPS[2] + 0.25) % 1.0
@@ -182,12 +183,12 @@ def _play(
 
 
 def empty_places(units: Units, full: SteadyState, capacity: float, most: float, piece: float) -> float:
-    """Return how many places of a table are empty when a turn reads, on average over reads.
+    """Return how many slots of a table are empty when an iteration reads, on average over reads.
 
-    Turns serve more or fewer tuples, and between two of them no more can enter than the buffer before the table holds,
-    ``most``; less, if the next ``piece`` of the stream is not worth cutting. So places that one long turn has emptied
-    are filled over several, and meanwhile reads serve fewer. Turns are played with units drawn as they are read; always
-    the same ones.
+    Iterations serve different numbers of tuples. Between two of them at most ``most`` tuples can enter, the size of the
+    buffer in front of the table; fewer if the next ``piece`` of the stream is not worth splitting. Slots that one long
+    iteration emptied are therefore refilled over several, and in the meantime reads serve fewer tuples. Iterations are
+    simulated with units drawn in proportion to their reads, with a fixed seed.
     """
     size = 1.0 + units.popularity * full.wait
     reads = units.count * units.popularity / size
@@ -202,7 +203,7 @@ def _play_refilling(drawn: Floats, size: Floats, together: int, capacity: float,
     held, empty, total, left = most, 0.0, 0.0, piece
     turns = max(_LEAST_TURNS, _DRAWS // together)
     for turn in range(turns):
-        entering = min(held, empty)  # what the buffer has, as far as there is room
+        entering = min(held, empty)  # from the buffer, as far as there is room
         held -= entering
         empty -= entering
         if turn >= turns // 4:
@@ -210,12 +211,12 @@ def _play_refilling(drawn: Floats, size: Floats, together: int, capacity: float,
         served = 0.0
         for _ in range(together):
             served += size[min(int(np.searchsorted(drawn, np.random.random())), size.size - 1)]  # noqa: NPY002
-        served += math.sqrt(served) * np.random.normal()  # noqa: NPY002, from one time to another
+        served += math.sqrt(served) * np.random.normal()  # noqa: NPY002, variation between iterations
         empty = min(empty + max(1.0, served * (1.0 - empty / capacity)), capacity)
-        entering = min(held, empty)  # and what it still has
+        entering = min(held, empty)  # the rest of the buffer
         held -= entering
         empty -= entering
-        while left <= most - held:  # a piece that fits goes in as a whole
+        while left <= most - held:  # a piece that fits enters as a whole
             held += left
             left = piece
         if 2.0 * held <= most:  # part of one, unless the buffer is more than half full
