@@ -164,7 +164,7 @@ def test_a_key_of_several_columns(place: Path) -> None:
     pq.write_table(table.drop_columns(["stores_day"]), place / "sales" / "0.parquet")
     told = str(run(place).exception)
     assert "is the key 'day' of" in told
-    assert "with --on, for all of store, day: it has product_id, Store" in told
+    assert "with --on, for all of store, day; the stream has product_id, Store" in told
 
 
 def test_keys_of_several_columns_in_csv_are_as_the_relation_has_them(place: Path) -> None:
@@ -187,8 +187,8 @@ def test_keys_of_several_columns_in_csv_are_as_the_relation_has_them(place: Path
             pa.int64(),
             "is cast to string, but the key 'id' of stores is now int64; remove the cast, and join on",
         ),
-        ("int", pa.int64(), 'is int64 now; write code_as_bigint = "try_cast(code as bigint)" in its place'),
-        ("decimal(9,2)", pa.decimal128(12, 2), r'is decimal128(12, 2) now; write code_as_decimal_12_2 = "try_cast('),
+        ("int", pa.int64(), 'is now int64; write code_as_bigint = "try_cast(code as bigint)" in its place'),
+        ("decimal(9,2)", pa.decimal128(12, 2), r'is now decimal128(12, 2); write code_as_decimal_12_2 = "try_cast('),
         ("bigint", pa.int32(), None),
         ("int", pa.int32(), None),
     ],
