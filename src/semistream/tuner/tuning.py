@@ -147,8 +147,12 @@ def tune(
         The budget, as in a join.
     schema
         The stream's schema, if it is known.
-    exponent, shape
-        Skew of the stream, and position of its frequent keys; or ``skew`` from `skew_of`, which has both.
+    exponent
+        Skew of the stream: the exponent of its Zipf law.
+    shape
+        Position of the frequent keys in R: "random" or "noperm".
+    skew
+        Both together, as `skew_of` returns them.
     algorithms
         Algorithms to compare; by default all with a model.
     constants

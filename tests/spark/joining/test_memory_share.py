@@ -43,10 +43,9 @@ def test_a_plan_says_what_a_share_comes_to(spark: SparkSession, stores: Path) ->
     with semistream.Relation.open(stores) as relation:
         whole = whole_relation(relation.nbytes, relation.row_count)
     for more in ({}, {"on_missing": "park", "park_for": "1 day"}):
-        plan = plan_join(sales, stores, on="store", memory="5%", **more)  # type: ignore[arg-type]
-        shares = plan.share + plan.parked_share
-        assert plan.memory >= whole
-        assert plan.memory - 2 * plan.shards < plan.shards * shares <= plan.memory
-        assert plan.share >= plan.least
+        memory = plan_join(sales, stores, on="store", memory="5%", hold=False, **more).memory  # type: ignore[arg-type]
+        assert memory.total >= whole
+        assert memory.total - 2 * memory.tasks < memory.tasks * (memory.share + memory.parked) <= memory.total
+        assert memory.share >= memory.least
     with pytest.raises(BudgetTooSmallError, match="too small"):
-        plan_join(sales, stores, on="store", memory="100KB")
+        plan_join(sales, stores, on="store", memory="100KB", hold=False)
