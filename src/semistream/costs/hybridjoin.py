@@ -70,7 +70,7 @@ class HybridJoinCosts(DiskCosts):
         return disk_layout(setting, options.get("partition_pages")).least
 
     def memory_of_long_turns(self, setting: Setting) -> int:
-        return setting.index_bytes + memory_of_long_turns(setting.pages, setting.frame_bytes, setting.waiting_bytes)
+        return memory_of_long_turns(setting.pages, setting.index_bytes, setting.frame_bytes, setting.waiting_bytes)
 
     def choices(self, setting: Setting, memory: int) -> dict[str, list[Any]]:
         """Return partition sizes up to half of the memory."""

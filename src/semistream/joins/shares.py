@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from enum import Enum
 
+from semistream.structures.array_source import coarse
 from semistream.structures.hot.hot_tuples import HotTuples
 
 __all__ = [
@@ -101,16 +102,20 @@ def cached_tuples(room: int, share: float, behind: int, tuple_bytes: float, rows
     return max(_LEAST_CACHED, min(wished, spare, rows))
 
 
-def memory_of_long_turns(pages: int, frame_bytes: int, tuple_bytes: float) -> int:
+def memory_of_long_turns(pages: int, index_bytes: int, frame_bytes: int, tuple_bytes: float) -> int:
     """Return the memory with which an iteration of HYBRIDJOIN on an R of ``pages`` pages serves many tuples.
 
-    An iteration that reads ``f`` pages serves about ``2·f·h / pages`` of the ``h`` waiting tuples. Both ``f`` and ``h``
-    grow with the memory, so with a quarter of this memory an iteration serves a sixteenth of the tuples.
+    An iteration that reads ``f`` pages serves about ``2·f·h / pages`` of the ``h`` tuples that wait. Both ``f`` and
+    ``h`` grow with the memory, so with a quarter of this memory an iteration serves a sixteenth of the tuples. The
+    index counts as after an update of R, and the result is rounded, so that a small update does not change the size of
+    a cache that others have filled.
 
-    >>> memory_of_long_turns(1_335, 8192, 100.0) < 400_000 < 3_000_000 < memory_of_long_turns(152_000, 8192, 100.0)
+    >>> least = [memory_of_long_turns(pages, 9 * pages, 8192, 100.0) for pages in (1_335, 152_000)]
+    >>> least[0] < 450_000 < 3_000_000 < least[1]
     True
     """
-    return math.ceil(math.sqrt(_TURN_TUPLES * frame_bytes * tuple_bytes * pages / _PAGES_BY_TUPLES))
+    together = math.sqrt(_TURN_TUPLES * frame_bytes * tuple_bytes * pages / _PAGES_BY_TUPLES)
+    return coarse(index_bytes + growth_of_index(pages, index_bytes) + math.ceil(together), up=True)
 
 
 def growth_of_index(pages: int, index_bytes: int) -> int:

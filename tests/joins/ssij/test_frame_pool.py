@@ -147,6 +147,6 @@ def test_no_more_frames_are_lent_than_are_free() -> None:
     pool = FramePool(np.zeros((4, FRAME), np.uint8))
     log = FrameLog(pool)
     assert put(log, FRAME, 1, spare=0)
-    with pytest.raises(AssertionError, match="4 frames asked for, 3 are free"):
+    with pytest.raises(AssertionError, match="4 frames requested, 3 are free"):
         pool.lend(4)
     assert int(log.state[COUNT]) == len(log) == 1

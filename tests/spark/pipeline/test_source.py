@@ -134,7 +134,7 @@ def test_summary_tells_of_malformed_rows(spark: SparkSession, tmp_path: Path, mo
     path = place(tmp_path, "id\n1\nx\n", schema="id long", more='options = { header = true, mode = "DROPMALFORMED" }')
     outcome = CliRunner().invoke(app, ["run", str(path)], env={"COLUMNS": "160"})
     assert outcome.exit_code == 0, outcome.output
-    assert "1 rows, left out" in outcome.output
+    assert "1 rows, dropped" in outcome.output
 
 
 def test_headers_that_do_not_fit(spark: SparkSession, tmp_path: Path) -> None:

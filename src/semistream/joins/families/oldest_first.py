@@ -167,8 +167,8 @@ class OldestFirstJoin(WaitingJoin):
         )  # fmt: skip
 
     def memory_of_long_turns(self) -> int:
-        relation, index = self.relation, self._index_bytes
-        return index + memory_of_long_turns(relation.page_count, relation.device.frame_bytes, self._tuple_bytes())
+        relation, frame_bytes = self.relation, self.relation.device.frame_bytes
+        return memory_of_long_turns(relation.page_count, self._index_bytes, frame_bytes, self._tuple_bytes())
 
     def _disk_bytes(self) -> int:
         """Return the bytes that are free for pages."""
