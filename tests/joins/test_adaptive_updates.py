@@ -78,7 +78,7 @@ def test_tuples_that_wait_are_named_only_if_draining_helps(path):
         assert not isinstance(refusal.value, UpdateTooLargeError)
         assert sum(batch.num_rows for batch in join.drain()) == 100
         relation.apply(rows(460, "u", 3))
-        with pytest.raises(UpdateTooLargeError, match="give the join .* B, or write the update"):
+        with pytest.raises(UpdateTooLargeError, match=r"give the join .* B, or write the update"):
             relation.apply(rows(4000, "x" * 40, 3))
 
 
