@@ -109,3 +109,38 @@ def test_a_damaged_or_full_cache_costs_time_and_nothing_else(tmp_path: Path) -> 
     for name in outcome(started(tmp_path))[1]:
         Path(name).write_bytes(b"")
     assert outcome(started(tmp_path))[0] == "55"
+
+
+def test_processes_that_compile_different_signatures_do_not_mix_them_up(tmp_path: Path) -> None:
+    """Numba numbers the files of a function's signatures: two processes that save together must not use one number."""
+    (tmp_path / "shared_part.py").write_text(
+        "from semistream.core.compiled import inner_kernel\n"
+        "@inner_kernel\n"
+        "def doubled(value):\n"
+        "    return value + value\n"
+    )
+    for name in ("one", "two"):
+        (tmp_path / f"outer_{name}.py").write_text(
+            "from semistream.core.compiled import kernel\n"
+            "from shared_part import doubled\n"
+            "@kernel\n"
+            "def total(values):\n"
+            "    found = values[0]\n"
+            "    for value in values[1:]:\n"
+            "        found = found + doubled(value)\n"
+            "    return found\n"
+        )
+    main = (
+        "import sys; sys.path.insert(0, {folder!r}); import numpy as np; from outer_{name} import total; "
+        "print([float(total(np.arange(4).astype(kind))) for kind in {kinds!r}])"
+    )
+    variables = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kept")}
+
+    def all_kinds(name: str, kinds: str) -> subprocess.Popen[str]:
+        command = main.format(folder=str(tmp_path), name=name, kinds=kinds.split())
+        return subprocess.Popen([sys.executable, "-c", command], text=True, stdout=subprocess.PIPE, env=variables)
+
+    both = [all_kinds("one", "i8 f8 f4 u4"), all_kinds("two", "f4 i2 f8 i8")]
+    assert [process.communicate()[0].strip() for process in both] == ["[12.0, 12.0, 12.0, 12.0]"] * 2
+    again = [all_kinds("two", "i8 f8 f4 u4"), all_kinds("one", "f4 i2 f8 i8")]
+    assert [process.communicate()[0].strip() for process in again] == ["[12.0, 12.0, 12.0, 12.0]"] * 2

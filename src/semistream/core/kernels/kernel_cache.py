@@ -44,6 +44,26 @@ _CONSTANTS = (int, float, str, bytes, tuple, np.generic)
 _UNREADABLE = (OSError, EOFError, pickle.UnpicklingError)
 
 
+def _locked(path: str) -> int | None:
+    """Lock a file, wait for that as long as is reasonable, and return its descriptor; None if it cannot be opened."""
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except OSError:  # in an archive, or entered interactively
+        return None
+    began = time.monotonic()
+    while (waited := time.monotonic() - began) < _LONGEST_WAIT:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if waited > PATIENCE:
+                tell_compiling()
+            time.sleep(0.02)
+        except OSError:  # a file system without locks
+            break
+    return file
+
+
 class _CompilingLock:
     """Lock for the one process of an environment that compiles functions of a file. It locks the source file itself.
 
@@ -61,22 +81,8 @@ class _CompilingLock:
         self._depth += 1
         if self._depth > 1:
             return False
-        try:
-            self._file = os.open(source, os.O_RDONLY)
-        except OSError:  # in an archive, or entered interactively
-            return False
-        began = time.monotonic()
-        while (waited := time.monotonic() - began) < _LONGEST_WAIT:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if waited > PATIENCE:
-                    tell_compiling()
-                time.sleep(0.02)
-            except OSError:  # a file system without locks
-                break
-        return True
+        self._file = _locked(source)
+        return self._file is not None
 
     def leave(self) -> None:
         """Let the next process compile."""
@@ -189,11 +195,18 @@ class KernelCache(FunctionCache):
         return os.path.exists(self._cache_file._index_path)
 
     def save_overload(self, sig: Any, data: Any) -> None:
+        """Store compiled code. One process at a time, because two could give the same file name to different code.
+
+        This lock is held for a moment only, and nothing else is waited for meanwhile.
+        """
+        saving = _locked(__file__)
         try:
             super().save_overload(sig, data)  # type: ignore[no-untyped-call]
         except OSError:
             pass  # the code is usable now, but the next process must compile again
         finally:
+            if saving is not None:
+                os.close(saving)
             compiling_lock.leave()
 
     def _loaded(self, sig: Any, target_context: Any) -> Any:
