@@ -113,11 +113,12 @@ def test_a_second_query_at_the_same_moment_has_its_pin_for_itself(tmp_path: Path
     build(path, 1)
     task = task_of(path)
     # The first has noted its name for that moment, and not yet come to pin a version.
-    join = hashlib.sha256(repr((task.path, task.settings["on"])).encode()).hexdigest()[:12]
+    on = task.settings["on"]
+    join = hashlib.sha256(repr((task.relation.path, tuple(on))).encode()).hexdigest()[:12]
     assert name_of_batch([path / pins.PINS], join, NOW, "q-1", 1) == ("q-1", 1)
-    assert task.pin(context_of("q-2", 9), NOW).version == 1
+    assert task.relation.pin(context_of("q-2", 9), NOW, on).version == 1
     Relation.build(pa.table({"id": [2], "v": [2]}), path, "id", overwrite=True).close()
     for batch in range(2, 3 + pins.KEPT_PINS):
         pins.version_for(path, "q-1", batch)
     assert not (path / pins.PINS / "q-1" / f"{1:012d}").exists()
-    assert task.pin(context_of("q-2", 9), NOW).version == 1
+    assert task.relation.pin(context_of("q-2", 9), NOW, on).version == 1

@@ -252,7 +252,7 @@ def test_a_cache_serves_the_next_task(relation: semistream.Relation, place: Path
             assert cache.attached == (number > 0)
             cache.keep()
         assert results.equals(expected)
-        assert ratio >= cold
+        assert ratio >= cold or number == 0, "the first one begins empty, and its size in files is rounded down"
         ratios.append(ratio)
     assert ratios[-1] > ratios[0] + 0.2, ratios
     assert min(ratios[2:]) > ratios[0] + 0.1, ratios
