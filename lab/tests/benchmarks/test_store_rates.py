@@ -32,7 +32,9 @@ def test_a_store_is_measured_beside_a_directory(s3: S3Server, tmp_path: Path) ->
     assert [request for request in s3.requests if request[0] in ("PUT", "POST")] == put, "R is there"
 
 
-@pytest.mark.parametrize(("given", "says"), [(["memory"], "not in a store"), (["s3://b/x", "--tier", "half"], "half")])
+@pytest.mark.parametrize(
+    ("given", "says"), [(["memory"], "not an address in an object store"), (["s3://b/x", "--tier", "half"], "half")]
+)
 def test_bad_input_is_told(given: list[str], says: str, tmp_path: Path) -> None:
     found = CliRunner().invoke(app, ["bench", "store", *given, "--rows", "2000", "--dir", str(tmp_path)])
     assert found.exit_code == 1
