@@ -70,7 +70,7 @@ def place_table(found: dict[str, Any]) -> Table:
         title=f"R of {format_count(spec['rows'])} rows, memory {spec['memory']}, batches of "
         f"{format_count(spec['batch_rows'])}",
     )  # fmt: skip
-    for heading in ("kept here", "batch", "times", "pages", "local", "requests", "fetched", "÷ needed"):
+    for heading in ("kept here", "batch", "times", "pages", "local", "calls", "fetched", "÷ needed"):
         table.add_column(heading, justify="left" if heading == "kept here" else "right", no_wrap=True)
     for name, place in found["places"].items():
         fetched = place["fetched_bytes"]
