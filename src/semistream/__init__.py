@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from semistream.joins import Join as Join
     from semistream.joins import algorithms as algorithms
     from semistream.relation.damage.repair import repair as repair
+    from semistream.relation.followed.follow import follow as follow
+    from semistream.relation.followed.follower import Follower as Follower
     from semistream.relation.relation import Relation as Relation
     from semistream.relation.updates import compact as compact
     from semistream.relation.updates import delete as delete
@@ -34,6 +36,7 @@ __version__ = "0.2.0"
 
 # Public name -> the module that has it; a module's own name stands for the module itself.
 _PUBLIC = {
+    "Follower": "semistream.relation.followed.follower",
     "Join": "semistream.joins",
     "JoinStatistics": "semistream.core.statistics",
     "Relation": "semistream.relation.relation",
@@ -45,6 +48,7 @@ _PUBLIC = {
     "dimension": "semistream.spark",
     "enrich": "semistream.spark",
     "errors": "semistream.errors",
+    "follow": "semistream.relation.followed.follow",
     "history": "semistream.relation.updates",
     "join": "semistream.spark",
     "repair": "semistream.relation.damage.repair",

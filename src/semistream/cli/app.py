@@ -17,6 +17,7 @@ from semistream.cli.demo import demo
 from semistream.cli.found_commands import add_found_commands
 from semistream.cli.init import init
 from semistream.cli.relations.build import build
+from semistream.cli.relations.follow import follow
 from semistream.cli.relations.inspect import inspect
 from semistream.cli.relations.look import head, query
 from semistream.cli.relations.repair import repair
@@ -38,6 +39,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(build)
+app.command()(follow)
 app.command()(inspect)
 app.command()(head)
 app.command()(query)

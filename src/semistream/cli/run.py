@@ -17,6 +17,7 @@ from rich.table import Table
 from semistream.cli.console import debugging, errors, facts, out
 from semistream.cli.path_arguments import read_path
 from semistream.cli.quiet_start import own_stderr, stderr_to
+from semistream.cli.run_following import following
 from semistream.cli.run_notices import first_batch_notices, last_number, waiting
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def run(
     # Spark logs each failure several times, in hundreds of lines. The command prints it once, as one message.
     quiet = {} if debugging.on else {"spark.log.level": "FATAL"}
     with _quietly() as screen, waiting(screen, f"Checking {escape(str(path))} and starting Spark"):
-        pipeline = load(path, adopt=adopt, settings=quiet)
+        pipeline = load(path, adopt=adopt, settings=quiet, follow=not check)
     try:
         if check:
             out.print(
@@ -75,7 +76,8 @@ def run(
             out.print(_begun(pipeline.plan), soft_wrap=True)
             for notice in first_batch_notices(pipeline.plan.checkpoint):
                 errors.print(f"[dim]{notice}[/dim]", soft_wrap=True)
-            _await(query)
+            with following(pipeline.plan, query, listener.reports):
+                _await(query)
             listener.wait_for(query.runId)
             pipeline.spark.streams.removeListener(listener)
             out.print(_summary(query.name or str(query.id), totals, pipeline.plan, before=before))

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from semistream.relation.databases.address import DatabaseError as DatabaseError
     from semistream.relation.delta_table import DeltaReadError as DeltaReadError
     from semistream.relation.devices.device import DeviceError as DeviceError
+    from semistream.relation.followed.source_table import ExpiredCommitError as ExpiredCommitError
+    from semistream.relation.followed.source_table import FollowError as FollowError
+    from semistream.relation.followed.source_table import SourceUnavailableError as SourceUnavailableError
     from semistream.relation.rows.fitting import ColumnsError as ColumnsError
     from semistream.relation.rows.row_cells import RowLimitError as RowLimitError
     from semistream.relation.storage.map_file import MixedUpMapError as MixedUpMapError
@@ -52,6 +55,8 @@ _OF_PARTS = {
     "DatabaseError": "relation.databases.address",
     "DeltaReadError": "relation.delta_table",
     "DeviceError": "relation.devices.device",
+    "ExpiredCommitError": "relation.followed.source_table",
+    "FollowError": "relation.followed.source_table",
     "JavaNotFoundError": "spark.java",
     "MixedUpError": "relation.damage.repair_pages",
     "MixedUpMapError": "relation.storage.map_file",
@@ -65,6 +70,7 @@ _OF_PARTS = {
     "SkewError": "tuner.skew",
     "SourceError": "spark.pipeline.source",
     "SourceOptionError": "spark.sales_source",
+    "SourceUnavailableError": "relation.followed.source_table",
     "StoreUnavailableError": "relation.stores.object_store",
     "UnsupportedTypeError": "spark.relations.types",
 }

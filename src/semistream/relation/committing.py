@@ -26,6 +26,7 @@ from semistream.relation.rows.dictionaries import roomy_schema
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.storage.checksum import file_seed, seal
 from semistream.relation.storage.files import write_file
+from semistream.relation.storage.followed_commit import properties_of_equal_rows
 from semistream.relation.storage.index_file import index_to_bytes
 from semistream.relation.storage.manifest import OPERATION, Manifest, ShardFiles
 from semistream.relation.storage.map_file import load_map, map_to_bytes
@@ -81,8 +82,8 @@ def commit_update(path: PathLike, upserts: Any, deletes: Any, *, follows: int | 
     return until_first(path, work) if follows is None else work()
 
 
-def commit_compacted(path: PathLike, *, follows: int | None = None) -> Manifest:
-    """Rewrite R as if freshly built, without changed pages; return the manifest. See `commit_update`."""
+def commit_compacted(path: PathLike, *, follows: int | None = None, memory: int | str = "512MB") -> Manifest:
+    """Rewrite R as if freshly built, without changed pages; return the manifest. See `commit_update` and `build`."""
 
     def work() -> Manifest:
         with OpenRelation.open(path, version=follows) as relation:
@@ -91,8 +92,11 @@ def commit_compacted(path: PathLike, *, follows: int | None = None) -> Manifest:
             return builder.build(
                 pa.RecordBatchReader.from_batches(roomy_schema(manifest.schema), rows), path, manifest.key,
                 schema=manifest.schema, page_size=manifest.page_bytes, fill=manifest.fill, clustered=manifest.clustered,
-                shards=len(manifest.shards), properties={**manifest.properties, OPERATION: "compact"},
-                follows=manifest.version,
+                shards=len(manifest.shards), memory=memory, follows=manifest.version,
+                properties={
+                    **properties_of_equal_rows(manifest.properties, manifest.version, manifest.version + 1),
+                    OPERATION: "compact",
+                },
             )  # fmt: skip
 
     return until_first(path, work) if follows is None else work()

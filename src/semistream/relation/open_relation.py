@@ -52,10 +52,9 @@ class OpenRelation:
     ) -> None:  # fmt: skip
         self.schema, self.key, self.device = schema, key, device
         self.row_count, self.unique, self.clustered = rows, unique, clustered
-        self.path = path
-        """The directory, or None if R has no files."""
+        self.path = path  # the directory
         self.manifest = manifest
-        """The immutable manifest of `version`; None if R has no files."""
+        """The immutable manifest of `version`. It and `path` are None if R has no files."""
         self.revision = 0
         """Number of changes to R in this process since it was opened; each `apply` adds one."""
         self.codec = RowCodec(stored_schema(schema, key))
@@ -63,21 +62,18 @@ class OpenRelation:
         self.indexes = list(indexes)
         self.open_shards = tuple(range(len(self.indexes)) if open_shards is None else open_shards)
         """Numbers of the shards that are open, in the order of `indexes`."""
-        self.shard_count = len(self.indexes) if manifest is None else len(manifest.shards)
-        """Number of shards of R. Some of them may not be open."""
+        self.shard_count = len(self.indexes) if manifest is None else len(manifest.shards)  # some may not be open
         self._place = np.full(self.shard_count, -1, np.int32)
         self._place[list(self.open_shards)] = np.arange(len(self.indexes))
         self.overlay = Overlay.empty(device, len(self.indexes))
         """Pages changed by `apply`."""
-        self.page_order: Ints = np.empty(0, np.int64)
-        """Page ids in key order; empty if ids are already in key order."""
+        self.page_order: Ints = np.empty(0, np.int64)  # page ids in key order; empty if ids are already in this order
         self.shard_bases = np.concatenate([[0], np.cumsum(shard_pages)]).astype(np.int64)
+        # These protect from vacuum: the version whose files are read, and `version` if it is another one.
         self._held: Hold | None = None
         self._shown: Hold | None = None
-        """These protect from vacuum: the version whose files are read, and `version` if it is another one."""
-        self._uncommitted = 0
-        """Number of updates that are in memory only."""
-        self._options: dict[str, Any] = {}
+        self._uncommitted = 0  # updates that are in memory only
+        self.options: dict[str, Any] = {}  # how the files were opened
         self._listeners: weakref.WeakSet[Any] = weakref.WeakSet()
         self._installing, self._changing = threading.RLock(), threading.Lock()
 
@@ -114,19 +110,26 @@ class OpenRelation:
         """
         place = place_of(path)
         manifest, held = hold_manifest(place, version)
-        with contextlib.ExitStack() as undo:
-            undo.callback(held.close)
-            count = len(manifest.shards)
-            numbers = tuple(range(count) if shards is None else shards(count) if callable(shards) else shards)
-            tier = local_tier(local, manifest.nbytes) if isinstance(place, StorePath) else None
-            files = RelationFiles(place, manifest, numbers, direct=direct, depth=depth, tier=tier)
-            relation = cls(
-                manifest.schema, manifest.codec, files.device, files.indexes, files.shard_pages, rows=files.rows,
-                unique=files.unique, clustered=manifest.clustered, path=place, manifest=manifest, open_shards=numbers,
-            )  # fmt: skip
-            undo.pop_all()
-        relation.page_order, relation._held = files.page_order, held
-        relation._options = {"direct": direct, "depth": depth, "local": local}
+        try:
+            asked = shards(len(manifest.shards)) if callable(shards) else shards
+            relation = cls.of_files(place, manifest, asked, direct=direct, depth=depth, local=local)
+        except BaseException:
+            held.close()
+            raise
+        relation._held = held
+        return relation
+
+    @classmethod
+    def of_files(cls, place: Place, manifest: Manifest, shards: Sequence[int] | None, **options: Any) -> Self:
+        """Open files by a manifest, which need not be committed. For the options see `open`."""
+        numbers = tuple(range(len(manifest.shards)) if shards is None else shards)
+        tier = local_tier(options["local"], manifest.nbytes) if isinstance(place, StorePath) else None
+        files = RelationFiles(place, manifest, numbers, direct=options["direct"], depth=options["depth"], tier=tier)
+        relation = cls(
+            manifest.schema, manifest.codec, files.device, files.indexes, files.shard_pages, rows=files.rows,
+            unique=files.unique, clustered=manifest.clustered, path=place, manifest=manifest, open_shards=numbers,
+        )  # fmt: skip
+        relation.page_order, relation.options = files.page_order, options
         return relation
 
     @property

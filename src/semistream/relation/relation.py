@@ -218,7 +218,7 @@ class Relation(OpenRelation):
     def _reopen(self, version: int | None) -> int:
         """Open another version from its files, the newest if None."""
         assert self.path is not None
-        fresh = self.open(self.path, version=version, **self._options)
+        fresh = self.open(self.path, version=version, **self.options)
         with self._installing, self._changing:
             self._become(fresh)
         return self.version

@@ -134,13 +134,15 @@ def history(
         print(json.dumps([dataclasses.asdict(version) for version in found]))
         return
     table = Table(title=escape(str(path)), title_justify="left")
-    for heading in ("version", "by", "rows", "pages", "changed pages", "committed"):
+    commits = ["commit"] if any(version.commit for version in found) else []
+    for heading in ("version", "by", *commits, "rows", "pages", "changed pages", "committed"):
         table.add_column(heading, justify="left" if heading in ("by", "committed") else "right")
     for version in found:
         committed = datetime.datetime.fromtimestamp(version.committed).strftime("%Y-%m-%d %H:%M:%S")
         table.add_row(
             str(version.number),
             version.operation or "–",
+            *([version.commit or "–"] if commits else []),
             f"{version.rows:,}",
             f"{version.pages:,}",
             f"{version.changed_pages:,}",

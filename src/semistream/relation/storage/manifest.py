@@ -49,7 +49,7 @@ _UNSEALED = 1
 MOST_SHARDS = "most_shards"
 """Property: the maximum number of shards of any earlier version, if greater than that of this version."""
 OPERATION = "operation"
-"""Property: what created a version: build, upsert, delete, compact or repair."""
+"""Property: what created a version: build, upsert, delete, follow, compact or repair."""
 
 
 @dataclass(frozen=True)

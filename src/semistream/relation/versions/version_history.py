@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from semistream.core.errors import NotARelationError
 from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage.followed_commit import followed_commit
 from semistream.relation.storage.manifest import OPERATION
 from semistream.relation.storage.map_file import load_map
 from semistream.relation.stores.store_path import place_of
@@ -26,7 +27,9 @@ class Version:
     committed: float
     """Seconds since the epoch."""
     operation: str | None = None
-    """What created it: build, upsert, delete, compact or repair; None if the version does not record it."""
+    """What created it: build, upsert, delete, follow, compact or repair; None if the version does not record it."""
+    commit: str | None = None
+    """The commit of the followed table that it equals; None if R follows no table."""
 
 
 def history(path: str | os.PathLike[str]) -> list[Version]:
@@ -49,5 +52,7 @@ def history(path: str | os.PathLike[str]) -> list[Version]:
             shard.pages if shard.map_file is None else load_map(path, shard)[1].page_count for shard in manifest.shards
         )
         operation = manifest.properties.get(OPERATION)
-        result.append(Version(number, manifest.rows, pages, changed, committed, operation))
+        followed = followed_commit(manifest.properties)
+        commit = followed.commit if followed is not None and followed.version == number else None
+        result.append(Version(number, manifest.rows, pages, changed, committed, operation, commit))
     return result

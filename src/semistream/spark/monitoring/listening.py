@@ -15,7 +15,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -27,6 +27,9 @@ from pyspark.sql.streaming.listener import (
 
 from semistream.core.paths import local_path
 from semistream.spark.monitoring.metrics import StreamStatistics, counters_of
+
+if TYPE_CHECKING:
+    from semistream.relation.followed.follower import Lag
 
 __all__ = [
     "MALFORMED",
@@ -62,6 +65,9 @@ class BatchReport(ABC):
 
     def alive(self, query: str) -> None:
         """Receive the message that a query waits for rows. Spark sends it repeatedly while no rows arrive."""
+
+    def follow(self, relation: str, lag: Lag) -> None:
+        """Receive how far a relation is behind the table that it follows."""
 
     def close(self) -> None:
         """Release files and ports."""

@@ -15,6 +15,8 @@ from prometheus_client.registry import Collector
 
 from semistream.core.errors import SemistreamError
 from semistream.core.statistics import JoinStatistics
+from semistream.relation.followed.follower import Lag
+from semistream.relation.followed.lag_gauges import LagGauges
 from semistream.spark.monitoring.listening import BatchReport, add_parked
 from semistream.spark.monitoring.metrics import SPLIT, StreamStatistics
 
@@ -106,6 +108,7 @@ class PrometheusPage(BatchReport, Collector):
         self._last: dict[tuple[str, str], Mapping[str, Any]] = {}
         self._queries: dict[str, dict[str, float]] = {}
         self._backlogs: dict[tuple[str, str], float] = {}
+        self._lags = LagGauges()
         self._registry = CollectorRegistry()
         self._registry.register(self)
         try:
@@ -142,8 +145,12 @@ class PrometheusPage(BatchReport, Collector):
         with self._lock:
             self._queries.setdefault(query, dict.fromkeys(_QUERY_COUNTERS, 0.0))["alive_time_seconds"] = time.time()
 
+    def follow(self, relation: str, lag: Lag) -> None:
+        self._lags.set(relation, lag)
+
     def collect(self) -> Iterator[Metric]:
         """Yield all series; called by the registry."""
+        yield from self._lags.collect()
         with self._lock:
             yield from self._of_queries()
             yield from self._of_joins()

@@ -2,6 +2,7 @@
 
 ::
 
+    [[follow]] Delta or Iceberg table ──▶ relation
     [source] ──▶ [source.derive] ──▶ [filter] before ──▶ [deduplicate] ──▶ [[join]] … [[join]]
              ──▶ [derive] ──▶ [filter] after ──▶ [sink]
 
@@ -19,6 +20,7 @@ from semistream.joins import How
 from semistream.relation.stores.store_path import StorePath
 from semistream.spark.joining.missing import After, OnMissing
 from semistream.spark.pipeline.document import Place
+from semistream.spark.pipeline.follow_reading import FollowPlan
 
 __all__ = [
     "DeduplicatePlan",
@@ -146,6 +148,8 @@ class PipelinePlan:
     heap: str = "2g"
     filter: Mapping[str, str] = field(default_factory=dict)
     """Conditions that rows must meet, ``before`` and ``after`` the joins."""
+    follows: tuple[FollowPlan, ...] = ()
+    """Relations that follow a table while the pipeline runs."""
 
     @property
     def has_dead_letters(self) -> bool:

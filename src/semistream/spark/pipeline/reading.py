@@ -20,6 +20,7 @@ from semistream.relation.storage.manifest import Manifest
 from semistream.relation.stores.store_path import StorePath, place_of
 from semistream.spark.joining.missing import After, OnMissing, missing_rule
 from semistream.spark.pipeline.document import Document, Place, Section
+from semistream.spark.pipeline.follow_reading import read_follows
 from semistream.spark.pipeline.foreseen import check_joins
 from semistream.spark.pipeline.malformed import on_malformed
 from semistream.spark.pipeline.plan import (
@@ -81,10 +82,11 @@ class _Reader:
             check_joins(source, joins, self.document)
         statistics = self._statistics()
         master, heap, settings = self._spark()
+        follows = read_follows(self.document)
         root.finish()
         return PipelinePlan(
             name or "pipeline", checkpoint, trigger, source, deduplicate, joins, derive, sink, dead_letters,
-            statistics, settings, master, heap, conditions,
+            statistics, settings, master, heap, conditions, follows,
         )  # fmt: skip
 
     def _check_apart(self, source: SourcePlan | None, others: Mapping[str, SinkPlan | Path | None]) -> None:

@@ -11,9 +11,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from semistream.core.paths import local_path
+from semistream.relation.followed.follow import catch_up
 from semistream.spark.pipeline.assembly import as_messages, assemble, make_sink
 from semistream.spark.pipeline.binding import bind, check_binding
 from semistream.spark.pipeline.document import Document, PipelineError, Problem
+from semistream.spark.pipeline.follow_reading import missing_relation
 from semistream.spark.pipeline.plan import AVAILABLE_NOW, PipelinePlan
 from semistream.spark.pipeline.reaching import check_reachable
 from semistream.spark.pipeline.reading import read_plan
@@ -39,11 +41,13 @@ def load(
     *,
     adopt: bool = False,
     settings: Mapping[str, str] | None = None,
+    follow: bool = True,
 ) -> Pipeline:
     """Read and check a pipeline file, and start the Spark session that it describes.
 
     With ``adopt`` it may continue from the checkpoint of another pipeline. The file's Spark settings override
-    ``settings``.
+    ``settings``. With ``follow``, relations that follow a table are built or brought up to date, if the file has no
+    other error.
 
     Raises
     ------
@@ -63,6 +67,11 @@ def load(
         raise PipelineError(path, [Problem(1, f"cannot be read: {error}")]) from None
     document = Document(path, text, environment)
     plan = read_plan(document)
+    if follow and plan.follows and all(missing_relation(problem, plan.follows) for problem in document.problems):
+        for one in plan.follows:
+            catch_up(one.follower)
+        document = Document(path, text, environment)
+        plan = read_plan(document)
     if not document.problems:
         check_binding(plan, document, adopt=adopt)
         check_reachable(plan, document)

@@ -28,6 +28,7 @@ from semistream.relation.committing import rewrite_shard, write_shard
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage.followed_commit import properties_of_equal_rows
 from semistream.relation.storage.manifest import Manifest, ShardFiles
 from semistream.relation.stores.store_path import Place, place_of
 from semistream.relation.versions.holds import hold_manifest
@@ -156,7 +157,10 @@ def _committed(
         manifest, held = hold_manifest(path)  # raises if this is not a relation, before anything is written
         with held, Writer(path) as writer:
             writer.check_follows(manifest.version)
-            properties = {**manifest.properties, manifests.OPERATION: operation}
+            properties = dict(manifest.properties)
+            if operation == "compact":
+                properties = properties_of_equal_rows(properties, manifest.version, manifest.version + 1)
+            properties[manifests.OPERATION] = operation
             if note is not None:
                 done = int(properties.get(note[0], -1))
                 if done == note[1]:  # Spark repeats only its last batch

@@ -1,0 +1,99 @@
+"""The interface of a table that a relation follows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from semistream.core.errors import SemistreamError
+
+__all__ = [
+    "ChangedBatch",
+    "Commit",
+    "ExpiredCommitError",
+    "FollowError",
+    "SourceTable",
+    "SourceUnavailableError",
+    "plain_schema",
+]
+
+
+class FollowError(SemistreamError, ValueError):
+    """A table that cannot be followed, or a relation that cannot follow it."""
+
+
+class ExpiredCommitError(FollowError):
+    """The source has removed a commit, or files of a commit, that R still needs."""
+
+
+class SourceUnavailableError(SemistreamError):
+    """The table or its catalog cannot be read now. Trying again may help."""
+
+
+class Commit(NamedTuple):
+    """One commit of the source."""
+
+    name: str
+    committed: float
+    """Seconds since the epoch."""
+
+
+class ChangedBatch(NamedTuple):
+    """Rows that a commit added to the table, or removed from it."""
+
+    added: bool
+    rows: pa.RecordBatch
+
+
+class SourceTable(ABC):
+    """A table with a history of commits, of which each can be read, and compared with the commit before.
+
+    Every method that reads raises `FollowError` if the table cannot be read or has a feature that is not supported,
+    and `ExpiredCommitError` if the source has removed what is needed.
+    """
+
+    format: str
+    """``delta`` or ``iceberg``."""
+    table: str
+    """Path or name, as the user gave it."""
+
+    @property
+    @abstractmethod
+    def id(self) -> str:
+        """The id that the table gave itself."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key columns that the table declares; empty if it declares none."""
+        return ()
+
+    @abstractmethod
+    def newest(self) -> Commit:
+        """Return the newest commit."""
+
+    @abstractmethod
+    def commits_after(self, name: str) -> list[Commit]:
+        """Return all commits after the one of this name, oldest first."""
+
+    @abstractmethod
+    def schema(self, commit: Commit) -> pa.Schema:
+        """Return the columns of the table at a commit. Reads only metadata."""
+
+    @abstractmethod
+    def snapshot(self, commit: Commit) -> Iterator[pa.RecordBatch]:
+        """Yield all rows at a commit, in batches of `schema`. Memory: a few batches of one file."""
+
+    @abstractmethod
+    def changes(self, before: str, commit: Commit) -> Iterator[ChangedBatch]:
+        """Yield the rows that ``commit`` added and removed, in batches of its `schema`.
+
+        ``before`` is the name of the commit directly before it. A row that is both removed and added has only moved.
+        """
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without metadata, and with nullable fields: R distinguishes neither."""
+    return pa.schema([pa.field(field.name, field.type) for field in schema])
