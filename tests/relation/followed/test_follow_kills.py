@@ -37,7 +37,7 @@ def rows(keys: range, text: str) -> pa.Table:
 
 @pytest.fixture(autouse=True)
 def quick_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(applying, "pages_in_memory", lambda *_: 3)  # several parts per commit
+    monkeypatch.setattr(applying, "pages_in_memory", lambda *_: 8)  # several parts per commit
     with installed(CountingDisk()):
         yield
 
@@ -48,7 +48,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("source") / "table"
     write_deltalake(path, rows(range(60), "first"))
     merge = DeltaTable(path).merge(
-        rows(range(40, 70), "second"), predicate="s.id = t.id", source_alias="s", target_alias="t"
+        rows(range(50, 66), "second"), predicate="s.id = t.id", source_alias="s", target_alias="t"
     )
     merge.when_matched_update_all().when_not_matched_insert_all().execute()
     more = rows(range(100, 103), "third").append_column("more", pa.array([1, 2, 3]))
@@ -171,7 +171,7 @@ def test_truly_killed(tmp_path, table, states):
         "from semistream.relation.followed import applying\n"
         "from semistream.relation.followed.follow import catch_up\n"
         "from semistream.relation.followed.follower import Follower\n"
-        "applying.pages_in_memory = lambda *_: 3\n"
+        "applying.pages_in_memory = lambda *_: 8\n"
         f"with installed(KillingDisk(int(sys.argv[3]))):\n"
         f"    catch_up(Follower(sys.argv[1], Path(sys.argv[2]), 'id', **{OPTIONS!r}))\n"
     )

@@ -94,7 +94,7 @@ def test_mistakes_have_their_line(place, more, told):
 
 def test_two_tables_into_one_relation(place):
     _, problems = read(place, 'key = "id"\n[[follow]]\ntable = "table"\nrelation = "products"\nkey = "id"')
-    assert "11: two tables are followed into" in problems[0]
+    assert "12: two tables are followed into" in problems[0]
 
 
 def test_the_page_has_the_lag():

@@ -134,7 +134,7 @@ def _served(gauges: LagGauges, port: int | None) -> Iterator[None]:
 
         raise MissingExtraError("prometheus-client", "spark") from None
     registry = CollectorRegistry()
-    registry.register(gauges)  # type: ignore[arg-type] # it has the one method that a registry calls
+    registry.register(gauges)
     server, thread = start_http_server(port, "127.0.0.1", registry)
     out.print(f"Lag at http://127.0.0.1:{server.server_port}/metrics")
     try:

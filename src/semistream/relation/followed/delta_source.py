@@ -208,7 +208,7 @@ class DeltaSource(SourceTable):
             if version < self._newest():
                 raise
             return Commit(str(version), 0.0)  # the newest may be in a checkpoint only
-        info = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
         return Commit(str(version), float(info.get("inCommitTimestamp") or info.get("timestamp") or 0) / 1000)
 
     def _check(self, table: Any) -> None:
