@@ -99,7 +99,7 @@ def test_a_version_with_several_rows_a_key_is_refused(spark: SparkSession, tmp_p
         fed.add(0, 100)
         updates.upsert(path, pa.table({"id": [hot, hot], "price": [1, 2]}))
         with pytest.raises(
-            StreamingQueryException, match=r"several rows for a key.*start it again from its checkpoint"
+            StreamingQueryException, match=r"several rows per key.*restart the query from its checkpoint"
         ):
             fed.add(1)
     with feed(spark, path, tmp_path / "query") as fed:

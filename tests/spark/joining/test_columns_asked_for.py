@@ -157,9 +157,9 @@ def test_what_is_wrong_is_told_at_once(spark: SparkSession, relation: Path) -> N
         semistream.join(sales, relation, on="id", surrogate="code")
     with pytest.raises(UnsupportedJoinError, match="name that column: surrogate"):
         semistream.join(sales, relation, on="id", unknown=-1)
-    with pytest.raises(UnsupportedJoinError, match="the stream has a column 'key' too; rename it"):
+    with pytest.raises(UnsupportedJoinError, match="the stream already has a column 'key'; rename it"):
         semistream.join(sales.selectExpr("id", "id AS KEY"), relation, on="id", surrogate="key")
     with pytest.raises(KeyTypeError, match=r"'id' has the collation UTF8_LCASE.*byte by byte"):
         semistream.join(sales.selectExpr("string(id) COLLATE UTF8_LCASE AS id"), relation, on="id")
-    with pytest.raises(UnsupportedJoinError, match="one key column, not of 2"):
+    with pytest.raises(UnsupportedJoinError, match="a key of one column, but this key has 2"):
         semistream.join(sales, relation, on=["id", "id"], surrogate="key")

@@ -114,8 +114,8 @@ def test_what_goes_together() -> None:
         ("left", "dead_letter"): "takes them out as dead letters",
         ("left", "park", "1 hour", "dead_letter"): "after_park='dead_letter'",
         (None, "park"): "needs park_for",
-        (None, "park", "a while"): "is no duration",
-        (None, "park", "0 seconds"): "more than nothing",
+        (None, "park", "a while"): "is not a duration",
+        (None, "park", "0 seconds"): "more than 0 s",
         (None, "null", "1 hour"): "park_for is of parked rows",
         (None, "ignore"): "must be one of null, drop, dead_letter, park",
         ("outer", None): "must be 'inner' or 'left'",
@@ -140,7 +140,7 @@ def test_what_cannot_be_is_refused(spark: SparkSession, tmp_path: Path, products
     before = spark.conf.get(provider)
     spark.conf.set(provider, "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider")
     try:
-        with pytest.raises(UnsupportedJoinError, match="needs the state store in RocksDB"):
+        with pytest.raises(UnsupportedJoinError, match="needs the RocksDB state store"):
             semistream.join(stream, products, on="id", on_missing="park", park_for="1 hour")
     finally:
         spark.conf.set(provider, before)

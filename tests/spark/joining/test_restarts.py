@@ -163,5 +163,5 @@ def test_a_replay_reads_its_version_whatever_became_of_the_relation(spark: Spark
     # A version that is gone: told, with a way out.
     uncommit(tmp_path, 1)
     (relation / f"manifest-{pinned:08d}.json").unlink()
-    with pytest.raises(StreamingQueryException, match=f"began with version {pinned} of .* Put that version back"):
+    with pytest.raises(StreamingQueryException, match=f"began with version {pinned} of .* Restore that version"):
         run(joined(), tmp_path, lambda frame, batch: frame.collect())

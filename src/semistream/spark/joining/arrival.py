@@ -1,8 +1,8 @@
-"""How rows arrive in a task: in which part of the stream, and at which time of the query.
+"""The part of the stream that a task's rows are in, and the time of their micro-batch.
 
-Both are in one column, which is negative for guests: rows of a hot key that another shard has. A task cannot ask Spark
-which part it has: after a ``coalesce`` or a ``union`` of the results its number is another than that of the shuffle it
-reads, and one task may have several parts, one after the other.
+One column holds both. It is negative for guests: rows of a hot key whose shard another task has. A task cannot get its
+part from Spark: after a ``coalesce`` or a ``union`` of the results, the partition number differs from that of the
+shuffle, and one task may read several parts one after the other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Arrival:
 
     @classmethod
     def of(cls, column: pa.Array) -> Arrival:
-        """Return what a column says, whose values are all alike, but for those of guests.
+        """Decode a column. All of its values are equal, except that those of guests are inverted.
 
         >>> Arrival.of(pa.array([(1700000000000 << 20) | 3]))
         Arrival(part=3, moment=1700000000000)
@@ -40,7 +40,7 @@ class Arrival:
 
 
 def arrival(timed: bool, home: Column | None = None) -> Column:
-    """Return the column, for rows right after their shuffle; those are guests that are not where they are at home."""
+    """Return the column, for rows right after their shuffle. A row outside of its ``home`` partition is a guest."""
     moment = _of_micro_batch() if timed else F.lit(0).cast("bigint")
     arrived = F.shiftleft(moment, _BITS).bitwiseOR(F.spark_partition_id().cast("bigint"))
     if home is None:
@@ -50,10 +50,10 @@ def arrival(timed: bool, home: Column | None = None) -> Column:
 
 def _of_micro_batch() -> Column:
     """Return the time of the micro-batch in milliseconds."""
-    # Spark replaces this by a constant, which a replay has too. Other than the query's id, it also reaches what threads
-    # of a foreachBatch do with the frame.
+    # Spark replaces this by a constant, which a replay has too. Unlike the query's id, it also reaches threads of a
+    # foreachBatch that use the frame.
     moment = F.unix_millis(F.current_timestamp())
-    # Of that constant Spark would make Java, to be compiled in every micro-batch, and slow as long as it is new. Inside
-    # of a function that Spark does not compile, as this one, it is read from memory; others of that kind take longer.
+    # Spark would compile Java code for this constant in every micro-batch, and new code is slow. Inside a function that
+    # Spark does not compile, such as zip_with, the constant is read from memory. Other such functions are slower.
     one = F.array(F.lit(0))
     return F.get(F.zip_with(one, one, lambda _one, _other: moment), F.lit(0))

@@ -20,17 +20,17 @@ from semistream.tuner import best_split, describe
 __all__ = ["choose_join"]
 
 _CACHE_SHARE = 0.8
-"""Few tuples wait when every batch is drained, so the cache gets most of the memory; models know no such drain."""
+"""Few tuples wait if every batch is drained, so the cache gets most of the memory. The models do not know of drains."""
 _CLEARLY = 1.5
-"""Another join than one that keeps the stream's order must be expected to be faster by this factor: a model prices
-neither drains nor rows that are encoded to wait and decoded again, which that one does not do."""
+"""A join that does not keep the stream's order must be predicted to be faster by this factor. The models leave out the
+cost of drains, and of encoding waiting rows and decoding them again; a join that keeps the order has neither."""
 _REMEMBERED = 64
 
 
 @dataclass(frozen=True)
 class _Question:
     files: ShardFiles
-    """Whose names are no other relation's."""
+    """Identifies the relation: file names are unique."""
     memory: int
     schema: pa.Schema
     exponent: float
@@ -45,8 +45,8 @@ def choose_join(
 ) -> tuple[str, dict[str, Any]]:
     """Return the algorithm with the highest predicted rate for a shard in ``memory``, and the options left for it.
 
-    ``exponent`` among the options is the stream's Zipf exponent, 1 if it is not known. What was chosen is remembered,
-    for the device is measured first: a query that calls `semistream.join` for each of its batches pays for it once.
+    ``exponent`` among the options is the stream's Zipf exponent, 1 if it is not known. The choice is remembered because
+    it needs a measurement of the device: a query that calls `semistream.join` for each of its batches pays for it once.
     """
     left = dict(options)
     exponent = float(left.pop("exponent", 1.0))
@@ -69,12 +69,12 @@ def _fastest(setting: Setting, memory: int, cache_share: float) -> str:
             rates[name] = best_split(costs_of(name), setting, memory, fixed=fixed).rate
     first = next(name for name in candidates if find(name).in_order)
     best = max(rates, key=lambda name: rates[name], default=first)
-    # with memory for none of them, the first one says how much it needs
+    # if the memory is too small for all of them, the first one raises an error with the size it needs
     return best if rates.get(best, 0.0) > _CLEARLY * rates.get(first, 0.0) else first
 
 
 def _suits_batches(join: type[Join]) -> bool:
-    """Its cache outlives a micro-batch, and it reads what is waited for, not all of R to drain a batch."""
+    """Return whether a join keeps its cache between micro-batches, and drains a batch without reading all of R."""
     return join.keeps_cache and join.deterministic and not join.scans
 
 

@@ -1,7 +1,7 @@
-"""What the driver knows of a join before any of it runs: R, opened once, the algorithm, memory and columns.
+"""The plan of a join, made on the driver before anything runs: R, opened once, the algorithm, memory and columns.
 
-Everything that can be wrong is found here. Of R its manifest is read, the size of every file looked at, and the largest
-shard opened: what it needs is what each of them gets, and a driver need not hold the index of all.
+All errors that can be detected are raised here. The driver reads R's manifest, checks the size of every file, and opens
+the largest shard: each shard gets the memory that the largest one needs, and the driver need not hold all indexes.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ __all__ = ["ALGORITHM", "MEMORY", "plan_join"]
 MEMORY = "64MB"
 ALGORITHM = "adaptivejoin"
 _LET_WAIT = frozenset({"wait", "apart"})
-"""Options with which results do not leave in the order of the stream."""
+"""Options with which results do not keep the order of the stream."""
 
 
 def plan_join(
@@ -99,13 +99,13 @@ def plan_join(
     missing_keys: bool = True,
     **options: Any,
 ) -> PlannedJoin:
-    """Settle what `semistream.spark.join`, whose parameters these are, will do; or raise what it raises."""
+    """Plan a join with the parameters of `semistream.spark.join`, and raise its errors."""
     if algorithm != AUTO:
         find(algorithm)
     if options.get("condition", "equal") != "equal":
         raise UnsupportedJoinError(
-            f"condition {options['condition']!r} does not work on Spark, where rows meet by the hash of their key; "
-            "join on equality, or use semistream.create on one machine"
+            f"condition {options['condition']!r} does not work on Spark, which partitions rows by the hash of their "
+            "key; join on equality, or use semistream.create on one machine"
         )
     check_no_deadline(options)
     rule = missing_rule(how, on_missing, park_for, after_park)
@@ -148,7 +148,7 @@ def plan_join(
             if by_key:
                 given, settings["how"] = pa.schema([schema.field(name) for name in keys]), "left"
             elif kind.mixes and (waits or keep_mark):
-                settings["apart"] = True  # rows without a partner are marked, or parked
+                settings["apart"] = True  # rows without a match are marked, or parked
             held = _may_hold(manifest, budget, hold, by_key and warm and not options)
             if held:
                 tasks = parallelism_of(stream.sparkSession)
@@ -161,7 +161,7 @@ def plan_join(
     if waits or keep_mark:
         mark = PARKED if waits else label_of(path, metrics) if rule.way == "dead_letter" else None
         marker = Marker(stream.columns.index(MISSING_IN), mark)
-    cache = None  # or a name, the same after the query was stopped and started again
+    cache = None  # or a name that stays the same when the query is restarted
     if warm and kind.keeps_cache and not held:
         described = [str(path), algorithm, planned.total, sorted(settings.items()), given.to_string(), result.names]
         cache = hashlib.sha256(repr(described).encode()).hexdigest()[:16]
@@ -178,17 +178,17 @@ def plan_join(
 
 
 def _may_hold(manifest: Manifest, budget: ShardBudget, wanted: bool | None, possible: bool) -> bool:
-    """Return whether R is held whole; raise if it is to be and cannot."""
+    """Return whether R is held whole; raise if ``wanted`` and not possible."""
     needed = room_for(manifest.rows, manifest.nbytes)
     fits = needed <= budget.total and manifest.nbytes <= MOST_HELD
     if wanted and not possible:
         raise UnsupportedJoinError(
-            f"hold=True is for relations with one row for each key, joined by {ALGORITHM} without options of its own "
-            f"and with warm=True, and this join with {budget.path} is not; leave it out"
+            f"hold=True needs a relation with one row per key, joined by {ALGORITHM} without its own options and "
+            f"with warm=True; this join with {budget.path} is different, so leave hold out"
         )
     if wanted and not fits:
         raise BudgetTooSmallError(
-            f"memory of {format_bytes(budget.total)} is too small to hold {budget.path} whole, which takes up to "
+            f"memory of {format_bytes(budget.total)} is too small to hold {budget.path} whole, which needs up to "
             f"{needed:,} B; give at least that, or leave hold out",
             needed,
         )
@@ -199,12 +199,12 @@ def _divided(
     budget: ShardBudget, stream: DataFrame, kind: type[Join], given: pa.Schema, schema: pa.Schema,
     settings: dict[str, Any], waits: bool,
 ) -> PlannedMemory:  # fmt: skip
-    """Divide the memory among tasks: a multiple of the shards, as many as the session runs at once."""
+    """Divide the memory among tasks: a multiple of the shards, up to the number that the session runs in parallel."""
     timed = schema.append(pa.field(DEADLINE, pa.int64()))
     budget = budget.enough_for(kind, settings, {NEW_ROWS: given, WAITING_ROWS: timed} if waits else {1.0: given})
     _, least = budget.share(kind, given, settings, NEW_ROWS if waits else 1.0)
     parked = budget.share(kind, timed, settings, WAITING_ROWS)[0] if waits else 0
-    if not waits:  # groups of parked rows outlive the query, so their number is R's and not the cluster's
+    if not waits:  # groups of parked rows outlive the query, so their number depends on R and not on the cluster
         budget = budget.for_session(stream, least)
     return PlannedMemory(budget.total, budget.tasks, budget.of_task(NEW_ROWS if waits else 1.0), least, parked)
 
@@ -215,12 +215,12 @@ def _located(relation: Relation | str | os.PathLike[str]) -> tuple[Place, int | 
         return place_of(relation).absolute(), None
     if relation.path is None:
         raise UnsupportedJoinError(
-            "this relation has no files, so Spark's tasks cannot open it; build one with semistream.spark.build"
+            "this relation has no files, so Spark's tasks cannot open it; build it with semistream.spark.build"
         )
     if relation.overlay.ids.size:
         raise UnsupportedJoinError(
-            f"this relation has changes in memory that {relation.path} has not, and Spark's tasks read the files; "
-            "write them with semistream.update, and give the path"
+            f"this relation has changes in memory that are not in {relation.path}, and Spark's tasks read the files; "
+            "write the changes with semistream.update, and give the path"
         )
     return relation.path.absolute(), relation.version
 
@@ -229,15 +229,15 @@ def _check_whole(relation: Relation | str | os.PathLike[str], path: Place, manif
     if isinstance(relation, Relation) and len(relation.indexes) != len(manifest.shards):
         raise UnsupportedJoinError(
             f"{path} was opened with {len(relation.indexes)} of its {len(manifest.shards)} shards; give the path, or "
-            "the relation opened whole"
+            "open the relation with all shards"
         )
 
 
 def _check_local(stream: DataFrame, path: Place, local: int | float | str | None, manifest: Manifest) -> None:
-    """Refuse a local tier that cannot be, as far as it is known here: with a local master the disk is this one."""
+    """Refuse an impossible local tier. With a local master, this machine's disk is checked as well."""
     if not isinstance(path, StorePath):
         if local is not None:
-            raise UnsupportedJoinError(f"local={local!r} is for relations in a store, and {path} is not; leave it out")
+            raise UnsupportedJoinError(f"local={local!r} is for relations in a store, but {path} is not; leave it out")
         return
     master = str(stream.sparkSession.conf.get("spark.master", ""))
     if master.startswith("local") and (tier := local_tier(local, manifest.nbytes)) is not None:
@@ -245,25 +245,25 @@ def _check_local(stream: DataFrame, path: Place, local: int | float | str | None
 
 
 def _most_shards(path: Place, manifest: Manifest) -> int:
-    """Return the most shards that any version had, also one after that of ``manifest``."""
+    """Return the maximum number of shards of any version, including versions newer than ``manifest``."""
     return max(manifest.most_shards, manifests.load(path).most_shards)
 
 
 def _elsewhere(stream: DataFrame, path: Place, given: str | os.PathLike[str] | None) -> str | None:
-    """Return where pins go if not into the relation's own directory."""
+    """Return the directory for pins, or None for the relation's own directory."""
     if not stream.isStreaming or _may_pin(path):
         return None
     if given is None and not str(stream.sparkSession.conf.get("spark.master", "")).startswith("local"):
         raise UnsupportedJoinError(
-            f"{path} cannot be written, and a streaming query notes there which version each micro-batch reads; give "
-            "join pins, a directory that the driver and all executors see and may write to"
+            f"{path} cannot be written, but a streaming query records there which version each micro-batch reads; "
+            "pass pins=, a directory that the driver and all executors can read and write"
         )
     place = user_data() / "pins" if given is None else local_path(given, "directory of pins").absolute()
     return str(place / hashlib.sha256(str(path).encode()).hexdigest()[:16])
 
 
 def _may_pin(path: Place) -> bool:
-    """Return whether notes can be written into a relation; a store without conditional puts is refused."""
+    """Return whether pins can be written into a relation; a store without conditional puts is refused."""
     own = path / PINS
     if isinstance(own, StorePath):
         try:
@@ -282,12 +282,12 @@ def _check_names(schema: pa.Schema, waits: bool) -> None:
         raise KeyColumnError(f"the stream has more than one column named {twice[0]!r}; rename or drop the others")
     if waits and DEADLINE in schema.names:
         raise KeyColumnError(
-            f"the stream has a column {DEADLINE!r}, and parked rows have their time in one of that name; rename it"
+            f"the stream has a column {DEADLINE!r}, a name that parked rows use for their deadline; rename it"
         )
 
 
 def _values(manifest: Manifest, columns: Sequence[str] | None, surrogate: str | None) -> list[pa.Field]:
-    """Return R's columns that are asked for, in that order."""
+    """Return the requested columns of R, in that order."""
     ours = [part for part in manifest.schema if part.name not in manifest.key]
     chosen = ours if columns is None else pick_columns(ours, columns)
     if surrogate is not None and surrogate not in [part.name for part in chosen]:
@@ -298,7 +298,7 @@ def _values(manifest: Manifest, columns: Sequence[str] | None, surrogate: str | 
 def _result_schema(
     stream: DataFrame, schema: pa.Schema, manifest: Manifest, values: Sequence[pa.Field], suffix: str, prefix: str
 ) -> st.StructType:
-    """Return the stream's columns as they are, then the relation's, in the types Spark gave them or the nearest."""
+    """Return the stream's columns unchanged, then the relation's, with Spark's original types or the nearest ones."""
     named = output_schema(schema, pa.schema(values), suffix, folding(stream), prefix)
     original: dict[str, st.DataType] = {}
     if SPARK_SCHEMA in manifest.properties:

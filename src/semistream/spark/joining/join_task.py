@@ -1,8 +1,8 @@
-"""What one task of a join does: its rows, with the rows of R that can match them, at the version of its micro-batch.
+"""One task of a join: it joins its rows with the matching rows of R, at the version of its micro-batch.
 
-Rows come by their key, in a number of parts that is a multiple of R's shards when the query was planned. A replayed
-batch may have to read a version that was built with other shards: then a task opens all shards in which its keys can
-be.
+Rows are partitioned by key. The number of parts is a multiple of R's shards when the query was planned. A replayed
+batch may have to read a version with a different number of shards; then a task opens all shards that can contain its
+keys.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from semistream.spark.relations.types import fit, together
 __all__ = ["JoinTask", "TaskMemory"]
 
 _MISSING = 64
-"""Missing keys that a task counts."""
+"""Maximum number of distinct missing keys that a task counts."""
 _MOST_RESULTS = 1 << 20
 
 
 @dataclass(frozen=True)
 class TaskMemory:
-    """The memory of one task, in bytes, and the parts of it that are not the join's own."""
+    """The memory of one task in bytes, and the parts of it that the join itself does not use."""
 
     total: int
     results: int = 0
-    """Room in which small results are put together to larger ones."""
+    """For combining small results into larger ones."""
     missing: int = 0
-    """Room in which missing keys are counted."""
+    """For counting missing keys."""
     guests: int = 0
-    """Room for rows of hot keys that other tasks have; 0 if no keys are spread."""
+    """For rows of hot keys whose shards other tasks have; 0 if no keys are spread."""
     look_up: int = 0
-    """Room to look those rows up."""
+    """For looking up the rows of hot keys."""
 
     @classmethod
     def divided(cls, total: int, least: int, *, missing: bool, guests: int = 0, look_up: int = 0) -> TaskMemory:
-        """Divide ``total`` bytes, of which the join itself needs at least ``least``."""
+        """Divide ``total`` bytes; the join itself needs at least ``least``."""
         spare = max(0, total - least - guests - look_up) * 3 // 4
         room = min(MissingKeys(_MISSING).most_bytes, spare // 2) if missing else 0
         return cls(total, min(total // 16, _MOST_RESULTS, spare - room), room, guests, look_up)
@@ -61,7 +61,7 @@ class TaskMemory:
 
 @dataclass(frozen=True)
 class JoinTask:
-    """What one task does: join the batches of its partition with the shards that can match them."""
+    """The function of one task: it joins the batches of its partition with the shards that can match them."""
 
     relation: TaskRelation
     algorithm: str
@@ -74,23 +74,23 @@ class JoinTask:
     counted: bool = False
     """Whether the task reports what its join did."""
     missing_keys: bool = True
-    """Whether that names keys that R does not have."""
+    """Whether the report includes keys that R does not have."""
     parts: int = 1
-    """Parts that the stream comes in, a task each."""
+    """Number of parts of the stream, one per task."""
     shards: int = 1
-    """R's shards when the query was planned. Keys of a part are in the shard of its number modulo these."""
+    """R's shards when the query was planned. The keys of part i are in shard i modulo this number."""
     cache: str | None = None
     """Name of the cache that is kept between micro-batches."""
     marker: Marker | None = None
-    """Where dead letters are marked, if they are."""
+    """The column in which dead letters are marked, if they are."""
     timed: bool = False
-    """Whether rows arrive with the time of the micro-batch, which its replays have too."""
+    """Whether rows arrive with the time of the micro-batch; replays have the same time."""
     found: str | None = None
-    """Name of a last column that tells which rows have a partner, if the join has to say so."""
+    """Name of an additional last column that says which rows have a match; None if it is not needed."""
 
     @property
     def value_names(self) -> list[str]:
-        """R's columns that results have, as R names them."""
+        """R's columns in the results, with R's names."""
         return self.relation.value_names(self.settings.get("columns"))
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -100,7 +100,7 @@ class JoinTask:
         if self.marker is not None:
             rows = self.marker.unmarked(rows, passed)
         first = next(rows, None)
-        if first is None:  # most shards of a small micro-batch: do not even open the relation
+        if first is None:  # true for most shards of a small micro-batch: do not even open the relation
             return
         schema = pa.schema([*first.schema, *self.added])
         with self.at_work(arrivals[0], first) as (joined, order):
@@ -114,9 +114,9 @@ class JoinTask:
 
     @contextmanager
     def at_work(self, arrival: Arrival, first: pa.RecordBatch) -> Iterator[tuple[Join, list[int] | None]]:
-        """Have the join for the rows of a task, of which these are the first, and the order of its columns.
+        """Provide the join for the rows of a task, and the order of its columns. ``first`` is the first batch.
 
-        When all has gone well, its cache is left to the next task, and the version that was read is on the disk.
+        After success, the cache is left to the next task, and the pin of the version is on disk.
         """
         context = TaskContext.get()
         assert context is not None, "runs only inside a Spark task"
@@ -132,7 +132,7 @@ class JoinTask:
         set_modules_apart()
 
     def _named(self, batches: Iterator[pa.RecordBatch], arrivals: list[Arrival]) -> Iterator[pa.RecordBatch]:
-        """Yield batches with the stream's names; how they arrived, which the last column says, goes elsewhere."""
+        """Yield batches with the stream's column names. Their last column is decoded into ``arrivals``."""
         for batch in batches:
             if batch.num_rows == 0:
                 continue
@@ -142,23 +142,23 @@ class JoinTask:
             yield batch.remove_column(last).rename_columns(list(self.names))
 
     def order_of(self, relation: Relation, width: int) -> list[int] | None:
-        """Return the order of the join's columns in which R's are as planned, after ``width`` others; None: as is."""
+        """Return the order that puts R's columns, after ``width`` others, as planned; None if they already are."""
         return self.relation.order_of(relation, width, self.settings.get("columns"))
 
     def _warm_shard(
         self, context: TaskContext, part: int, relation: Relation
     ) -> AbstractContextManager[WarmShard | None]:
-        """Return the cache that the last micro-batch has left, if there can be one."""
+        """Return the cache that the last micro-batch left, if caches can be kept."""
         query = context.getLocalProperty("sql.streaming.queryId")
         if self.cache is None or query is None or self.shards != relation.shard_count:
             return nullcontext()
         identity = shard_identity(relation.place, relation.stored, part % relation.shard_count)
         warm = WarmShard.take(query, self.cache, part, self.parts, identity, room=self.memory.total)
-        sweep_once()  # only now: after a restart this query's own caches look abandoned until one is taken
+        sweep_once()  # only now: after a restart this query's own caches look abandoned until a task takes one
         return warm or nullcontext()
 
     def _bound(self, relation: Relation, part: int, first: pa.RecordBatch, warm: WarmShard | None) -> Join:
-        """Return the join, ready for its first rows; with a cache of its own if the warm one is not to be had."""
+        """Return the join, ready for its first rows; with a private cache if the warm one cannot be used."""
         options = self.settings if warm is None else {**self.settings, "arrays": warm}
         joined = create(self.algorithm, relation, memory=self.memory.total, **options)
         if self.found is not None:
@@ -189,10 +189,10 @@ class JoinTask:
 
 @functools.cache
 def set_modules_apart() -> None:
-    """Leave all that this process has loaded out of the search for garbage, once.
+    """Exclude everything that this process has loaded from garbage collection, once.
 
-    Spark has a worker search its whole memory after every task. With compiled joins loaded that took longer than many a
-    small task, and none of it is ever garbage.
+    Spark makes a worker collect garbage after every task. With compiled joins loaded, that took longer than many small
+    tasks, and none of it is ever garbage.
     """
     gc.collect()
     gc.freeze()

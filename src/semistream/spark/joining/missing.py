@@ -1,10 +1,9 @@
-"""What becomes of stream rows that R has no row for.
+"""What happens to stream rows that have no match in R.
 
-``null`` and ``drop`` are SQL's ``LEFT JOIN`` and ``JOIN``. A *dead letter* stays in the one frame, marked: the column
-`MISSING_IN` names the join in which its partner was missing. Two frames would be two queries, which read R at two
-moments: a row could be missing in one and found in the other, or the other way round. Marked rows pass all later joins
-as they are, and `semistream.spark.write_stream` sends them to a sink of their own. *Parked* rows are
-`semistream.spark.joining.parking`'s.
+``null`` and ``drop`` are SQL's ``LEFT JOIN`` and ``JOIN``. A *dead letter* stays in the same frame, marked: the column
+`MISSING_IN` names the join in which it had no match. Two frames would be two queries, which read R at two different
+times: a row could end up in both of them, or in neither. Marked rows pass all later joins unchanged, and
+`semistream.spark.write_stream` sends them to a separate sink. For *parked* rows see `semistream.spark.joining.parking`.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ OnMissing = Literal["null", "drop", "dead_letter", "park"]
 After = Literal["null", "drop", "dead_letter"]
 
 MISSING_IN = "missing_in"
-"""Column of the name of the join that a dead letter has no partner in; NULL in all other rows."""
+"""Column with the name of the join in which a dead letter has no match; NULL in all other rows."""
 
 _MARK = "semistream.dead_letters"
 _WAYS: tuple[After, ...] = ("null", "drop", "dead_letter")
@@ -61,7 +60,7 @@ _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(millisecond|second|minute|hour|day)s?
 
 @dataclass(frozen=True)
 class MissingRule:
-    """Where rows without a partner go in the end, and how long they wait before."""
+    """What finally happens to rows without a match, and how long they wait before."""
 
     way: After
     park_for: int | None = None
@@ -74,7 +73,7 @@ def missing_rule(
     park_for: str | float | timedelta | None = None,
     after_park: After | None = None,
 ) -> MissingRule:
-    """Return what ``how`` and ``on_missing`` say together, or raise if they contradict each other.
+    """Combine ``how`` and ``on_missing``, or raise if they contradict each other.
 
     >>> missing_rule("left", None).way, missing_rule(None, None).way
     ('null', 'null')
@@ -88,7 +87,7 @@ def missing_rule(
     if on_missing != "park":
         for name, given in (("park_for", park_for), ("after_park", after_park)):
             if given is not None:
-                raise UnsupportedJoinError(f"{name} is of parked rows; give on_missing='park' too, or leave it out")
+                raise UnsupportedJoinError(f"{name} is for parked rows; give on_missing='park' too, or leave it out")
         way = on_missing or _AS_SQL[how or "left"]
         _check_agree(how, way, "on_missing")
         return MissingRule(way)
@@ -112,55 +111,58 @@ def milliseconds_of(duration: str | float | timedelta) -> int:
     elif isinstance(duration, str):
         if not _PART.match(duration) or _PART.sub("", duration).strip():
             raise UnsupportedJoinError(
-                f"{duration!r} is no duration; write one such as '90 seconds' or '1 day 6 hours'"
+                f"{duration!r} is not a duration; write one such as '90 seconds' or '1 day 6 hours'"
             )
         found = sum(float(number) * _UNITS[unit.lower()] for number, unit in _PART.findall(duration))
     else:
         found = duration * 1000
     if not 0 < found < 2**53:
-        raise UnsupportedJoinError(f"a duration must be more than nothing, and {duration!r} is {found / 1000:g} s")
+        raise UnsupportedJoinError(f"a duration must be more than 0 s, but {duration!r} is {found / 1000:g} s")
     return max(1, round(found))
 
 
 def _check_agree(how: How | None, way: After, name: str) -> None:
     if how is None or way == _AS_SQL[how] or (how == "inner" and way == "dead_letter"):
         return
-    said = "keeps rows without a partner" if how == "left" else "does not keep rows without a partner"
+    said = "keeps rows without a match" if how == "left" else "does not keep rows without a match"
     other = {"null": "keeps them, with NULLs", "drop": "drops them", "dead_letter": "takes them out as dead letters"}
-    raise UnsupportedJoinError(f"how={how!r} {said}, and {name}={way!r} {other[way]}; leave out one of the two")
+    raise UnsupportedJoinError(f"how={how!r} {said}, but {name}={way!r} {other[way]}; leave out one of the two")
 
 
 def check_no_deadline(options: Mapping[str, object]) -> None:
-    """Refuse options by which rows leave without a result, or late: Spark has a whole micro-batch joined at once."""
+    """Refuse options with which rows get no result or a late one: on Spark, a micro-batch is joined as a whole."""
     for name in ("deadline", "on_overload"):
         if name in options:
             raise JoinArgumentError(
-                f"{name}={options[name]!r} does not work on Spark: a micro-batch is joined as a whole, and "
-                "each of its rows is served; leave it out, make micro-batches smaller for lower latency, and filter "
+                f"{name}={options[name]!r} does not work on Spark: a micro-batch is joined as a whole, and each of "
+                "its rows gets a result; leave it out, make micro-batches smaller for lower latency, and filter "
                 "rows that are too old before the join, or use semistream.create on one machine",
                 name,
             )
 
 
 def check_surrogate(stream: DataFrame, keys: tuple[str, ...], surrogate: str | None, unknown: object) -> None:
-    """Refuse a surrogate key that has no single column to replace, and a value for one that is not named."""
+    """Refuse a surrogate key for a key of several columns, and ``unknown`` without ``surrogate``."""
     if surrogate is not None and len(keys) > 1:
-        raise JoinArgumentError(f"surrogate takes the place of one key column, not of {len(keys)}", "surrogate")
+        raise JoinArgumentError(
+            f"surrogate replaces a key of one column, but this key has {len(keys)}; leave it out", "surrogate"
+        )
     if surrogate is not None and has_column(stream, surrogate, besides=keys):
         raise JoinArgumentError(
-            f"the stream has a column {surrogate!r} too; rename it, drop it before the join, or give prefix",
+            f"the stream already has a column {surrogate!r}; rename it, drop it before the join, or give prefix",
             "surrogate",
         )
     if unknown is not None and surrogate is None:
         raise JoinArgumentError(
-            "unknown is the surrogate key of rows without a partner; name that column: surrogate", "unknown"
+            "unknown is the surrogate key of rows without a match; name the surrogate column too: surrogate=",
+            "unknown",
         )
 
 
 def unknown_value(unknown: object, surrogate: str, kind: st.DataType) -> Any:
     """Return ``unknown`` as a literal that Spark casts to the type of R's column ``surrogate`` unchanged, or raise.
 
-    Spark's own cast makes 3 of 3.7, and without ANSI mode 0 of 2**40, which may be the key of another row.
+    Spark's own cast turns 3.7 into 3, and without ANSI mode 2**40 into 0, which may be the key of another row.
 
     >>> unknown_value("-1", "product_key", st.IntegerType())
     -1
@@ -174,11 +176,11 @@ def unknown_value(unknown: object, surrogate: str, kind: st.DataType) -> Any:
             "hold exactly; give a value of that type, or build the relation with a column that can hold it",
             "unknown",
         ) from None
-    return found.isoformat() if hasattr(found, "isoformat") else found  # Spark reads dates and times as their text
+    return found.isoformat() if hasattr(found, "isoformat") else found  # Spark parses dates and times from text
 
 
 def _exactly(value: object, kind: pa.DataType) -> Any:
-    """Return ``value`` as one of ``kind``; raise if that would change it."""
+    """Return ``value`` converted to ``kind``; raise if that would change it."""
     if isinstance(value, str) and not is_text(kind):
         return pa.scalar(value.strip()).cast(kind).as_py()
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
@@ -199,40 +201,40 @@ def has_marker(stream: DataFrame) -> bool:
 
 
 def with_marker(stream: DataFrame, marked: Column | None = None) -> DataFrame:
-    """Return a stream with the column of marks, empty or as given if no join before this one has one."""
+    """Return a stream with the column of marks. It is added, NULL or as ``marked``, if no earlier join did that."""
     if has_marker(stream):
         return stream
     if MISSING_IN in stream.columns:
         raise KeyColumnError(
-            f"the stream has a column {MISSING_IN!r}, and dead letters are marked in one of that name; rename it"
+            f"the stream has a column {MISSING_IN!r}, a name that dead letters use for their mark; rename it"
         )
     mark = (F.lit(None) if marked is None else marked).cast("string").alias(MISSING_IN, metadata={_MARK: True})
     return stream.select("*", mark)
 
 
 def marked_as(before: Column, missing: Column, label: str) -> Column:
-    """Return the column of marks with ``label`` where a partner is missing and no earlier join has marked the row."""
+    """Return the column of marks with ``label`` for rows that have no match and that no earlier join has marked."""
     mark = F.coalesce(before, F.when(missing, F.lit(label)))
     return mark.alias(MISSING_IN, metadata={_MARK: True})
 
 
 @dataclass(frozen=True)
 class Marker:
-    """The column `MISSING_IN` in a task: marked rows pass by the join, and rows without a partner are marked.
+    """The column `MISSING_IN` in a task: marked rows bypass the join, and rows without a match are marked.
 
     Parameters
     ----------
     column
-        Where the column is among the stream's.
+        Position of the column in the stream.
     label
-        What to mark rows without a partner with; None leaves them unmarked.
+        The mark for rows without a match; None leaves them unmarked.
     """
 
     column: int
     label: str | None = None
 
     def unmarked(self, batches: Iterator[pa.RecordBatch], passed: deque[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows to be joined; those that were marked before are put into ``passed``."""
+        """Yield the rows to join; rows that were marked before are put into ``passed``."""
         for batch in batches:
             mark = batch.column(self.column)
             if mark.null_count < batch.num_rows:
@@ -243,7 +245,7 @@ class Marker:
     def results(
         self, joined: Join, batches: Iterator[pa.RecordBatch], passed: deque[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield what the join makes of the rows, and beside it those that passed it by."""
+        """Yield the results of the join, and the rows that bypassed it."""
         for result in joined.process(batches):
             yield self._marked(result) if has_no_partner(result) else result
             while passed:

@@ -1,6 +1,6 @@
-"""Parked rows as the state store has them: Arrow batches as blobs, whose columns go by name.
+"""Parked rows in the state store: Arrow batches as blobs, with columns identified by name.
 
-The query that reads them may be another than the one that wrote them: its columns may stand in another order.
+The query that reads them may differ from the one that wrote them, and its columns may be in a different order.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from semistream.spark.relations.types import fit
 __all__ = ["DEADLINE", "PARKED", "ParkedColumns", "Unpacking", "binary", "packed", "unpacked"]
 
 PARKED = "\0parked"
-"""Mark of rows that are to be parked, between the join and the operator that parks them."""
+"""Mark of rows to be parked, between the join and the operator that parks them."""
 DEADLINE = "__deadline"
 
 
 @dataclass(frozen=True)
 class ParkedColumns:
-    """What parked rows of a query are: the key and the stream's columns, in any order and with instants in any zone."""
+    """Columns of the parked rows of a query: key and stream. Their order and the zone of timestamps do not matter."""
 
     on: tuple[str, ...]
     schema: pa.Schema
 
     @property
     def described(self) -> str:
-        """Text to keep beside the rows; the same for columns that fit."""
+        """Text that is stored with the rows; equal for compatible columns."""
         return json.dumps({"on": self.on, "columns": {part.name: _name_of(part.type) for part in self.schema}},
                           sort_keys=True)  # fmt: skip
 
     def check(self, before: str, label: str) -> None:
-        """Raise if rows that were ``described`` otherwise before do not fit the query as it is now."""
+        """Raise if the text stored with parked rows, ``before``, does not fit the query as it is now."""
         if before == self.described:
             return
         old, new = json.loads(before), json.loads(self.described)
@@ -50,20 +50,20 @@ class ParkedColumns:
         if old["on"] != new["on"]:
             changed.append(f"on: {old['on']} before, {new['on']} now")
         raise UnsupportedJoinError(
-            f"rows that {label} has parked in this checkpoint have other columns than the query has now: "
-            f"{'; '.join(changed)}. Run the query as it was until no row waits, or start the changed one with a new "
+            f"rows that {label} has parked in this checkpoint have different columns from the query now: "
+            f"{'; '.join(changed)}. Run the unchanged query until no row waits, or start the changed one with a new "
             "checkpoint"
         )
 
     def rows(self, blob: Any) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a blob, their columns as the query has them now."""
+        """Yield the rows of a blob, with the columns that the query has now."""
         for batch in unpacked(blob):
             yield fit(batch.select(self.schema.names), self.schema)
 
 
 @dataclass(frozen=True)
 class Unpacking:
-    """Make rows of blobs again."""
+    """Turns blobs into rows again."""
 
     without: int | None
 
@@ -75,7 +75,7 @@ class Unpacking:
 
 
 def packed(batch: pa.RecordBatch, compression: str | None = None) -> pa.Buffer:
-    """Return a batch as an Arrow stream, schema and all: it may be read by a later release, in another time zone."""
+    """Return a batch as an Arrow stream, with its schema: a later release may read it, in another time zone."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
         writer.write_batch(batch)
@@ -83,18 +83,18 @@ def packed(batch: pa.RecordBatch, compression: str | None = None) -> pa.Buffer:
 
 
 def unpacked(blob: Any) -> Iterable[pa.RecordBatch]:
-    """Return the batches of a blob as they were packed."""
+    """Return the batches of a blob."""
     with pa.ipc.open_stream(blob) as reader:
         return list(reader)
 
 
 def _name_of(kind: pa.DataType) -> str:
-    """Return a type's name, which is the same whatever the session's zone and the width of its offsets."""
+    """Return a type's name without the session's time zone and the width of offsets."""
     return re.sub(r"tz=[^\]]*", "tz", str(kind)).replace("large_", "")
 
 
 def binary(blob: pa.Buffer | None) -> pa.Array:
-    """Return an array of one value, without a copy of it."""
+    """Return an array of one value, without copying the value."""
     if blob is None:
         return pa.nulls(1, pa.binary())
     ends = pa.py_buffer(np.array([0, blob.size], np.int32))

@@ -1,17 +1,18 @@
-"""Rows without a partner wait in Spark's state store for a version of R that has one.
+"""Rows without a match wait in Spark's state store for a version of R that has one.
 
 ::
 
     join of shard i ──▶ batches as blobs ──▶ stateful operator, keyed by shard ──▶ batches ──▶ rows
                         found │ missing        found: passed on
-                                               missing: kept until found or due, tried again with each new version
+                                               missing: kept until matched or expired, retried with each new version
 
-Whole Arrow batches travel and are kept as blobs, so that the operator, which takes rows one by one, sees few. Time is
-that of the micro-batch and versions are pinned to it, both of which a replay finds again; state is the checkpoint's. So
-a replay does what the first try did, and no row is lost or doubled.
+Whole Arrow batches are sent and stored as blobs, because the operator takes rows one by one and then sees only a few.
+The time is that of the micro-batch, and versions are pinned to the micro-batch; both are the same in a replay. The
+state is part of the checkpoint. So a replay does what the first attempt did, and no row is lost or duplicated.
 
-A checkpoint outlives changes of the query and of R. So parked rows are known by the names of their columns, not their
-places; and beside them is kept by how many shards the keys of a group agree, for R may be built with others meanwhile.
+A checkpoint outlives changes of the query and of R. So columns of parked rows are identified by name, not by position.
+The number of shards by which the rows of a group were partitioned is stored with them: R may be rebuilt with a
+different number meanwhile.
 """
 
 from __future__ import annotations
@@ -56,16 +57,16 @@ _BLOB_ROWS = 1 << 15
 
 
 def parked(sharded: DataFrame, task: JoinTask, plan: PlannedJoin) -> DataFrame:
-    """Return the rows of a join that come out at once, later, or when their time is over.
+    """Return the rows of a join: those with a match, those matched later, and those whose waiting time has expired.
 
     Parameters
     ----------
     sharded
-        The stream, one partition a shard.
+        The stream, one partition per shard.
     task
-        The join, which marks rows without a partner as `PARKED`.
+        The join, which marks rows without a match as `PARKED`.
     plan
-        What it was made from.
+        The plan of the join.
     """
     missing, label = plan.missing, plan.label
     rule, idle = missing.rule, missing.park_idle
@@ -80,7 +81,7 @@ def parked(sharded: DataFrame, task: JoinTask, plan: PlannedJoin) -> DataFrame:
     else:
         blobs = sharded.mapInArrow(packing, _BLOBS)
     tended = (
-        # Spark replaces this by the time of the micro-batch, which a replay has too.
+        # Spark replaces this by the time of the micro-batch; a replay has the same time.
         blobs.withColumn("now", F.unix_millis(F.current_timestamp()))
         .groupBy("shard")
         .transformWithState(
@@ -103,14 +104,14 @@ def parked(sharded: DataFrame, task: JoinTask, plan: PlannedJoin) -> DataFrame:
 
 @dataclass(frozen=True)
 class _Final:
-    """What becomes of rows that do not wait, or no longer."""
+    """What happens to rows that do not wait, or no longer."""
 
     column: int
     way: str
     label: str
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """Return rows as they leave; None if they do not."""
+        """Return rows as they leave the join; None if they are dropped."""
         if self.way == "drop" or batch.num_rows == 0:
             return None
         mark = batch.schema.field(self.column)
@@ -120,12 +121,12 @@ class _Final:
 
 @dataclass(frozen=True)
 class _Packing:
-    """A join task whose results are blobs: such of joined rows, and such of rows to be parked."""
+    """A join task that packs its results into blobs: some of joined rows, others of rows to be parked."""
 
     task: JoinTask
     final: _Final
     heartbeats: int
-    """Groups that get a row in any case, if no timers tend to them; also those that get no other rows any more."""
+    """Number of groups. Each gets at least one row per micro-batch if no timers are used, so that it is tended."""
 
     @property
     def __name__(self) -> str:
@@ -153,7 +154,7 @@ class _Packing:
 
     def _missing(self, shard: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         never = pa.repeat(pa.scalar(False), batch.num_rows)
-        for name in self.task.settings["on"]:  # a NULL key has no partner in any version
+        for name in self.task.settings["on"]:  # a NULL key has no match in any version
             never = pc.or_(never, pc.is_null(batch.column(self.task.names.index(name))))
         gone = self.final.rows(batch.filter(never))
         if gone is not None:
@@ -176,7 +177,7 @@ class _Packing:
 
 @dataclass(eq=False)
 class _Parking(StatefulProcessor):
-    """The operator: keeps rows of a shard by the time they are due, and joins them with each new version."""
+    """The operator: keeps the rows of a shard by deadline, and joins them with each new version."""
 
     task: JoinTask
     final: _Final
@@ -201,7 +202,7 @@ class _Parking(StatefulProcessor):
                 fresh.extend(unpacked(row.blob))
             elif row.blob is not None:
                 yield _tended(row.blob)
-        if self.idle:  # or this group would be tended twice, and be told of twice
+        if self.idle:  # else this group would be tended twice, and counted twice
             for due in self._handle.listTimers():
                 self._handle.deleteTimer(due)
         yield from self._tend(int(key[0]), fresh, now)
@@ -213,7 +214,7 @@ class _Parking(StatefulProcessor):
         pass
 
     def _tend(self, shard: int, fresh: list[pa.RecordBatch], now: int) -> Iterator[Row]:
-        """Try parked rows again if there is a new version, let go of those whose time is over, and keep new ones."""
+        """Retry parked rows if there is a new version, return those that have expired, and store new ones."""
         tried, due, count = self._tried.get() or (0, 0, 0)
         if not count and not fresh:
             return
@@ -226,8 +227,8 @@ class _Parking(StatefulProcessor):
         edition = relation.edition(pin)
         if count and edition != tried:
             kept: list[pa.RecordBatch] = []
-            for alone, batch in self._tried_again(shard, shards, pin):
-                if alone:
+            for unmatched, batch in self._tried_again(shard, shards, pin):
+                if unmatched:
                     kept.append(batch)
                 else:
                     late += batch.num_rows
@@ -259,13 +260,13 @@ class _Parking(StatefulProcessor):
         yield Row(blob=None, found_late=late, expired=expired, waiting=count)
 
     def _agreed(self) -> int:
-        """Return by how many shards the keys of all parked rows of a group agree; refuse rows that do not fit."""
+        """Return by how many shards the parked rows of a group were partitioned; refuse rows that do not fit."""
         columns, shards = self._shape.get() or (self.columns.described, 1)
         self.columns.check(columns, self.final.label)
         return int(shards)
 
     def _tried_again(self, shard: int, shards: int, pin: Pin) -> Iterator[tuple[bool, pa.RecordBatch]]:
-        """Join all parked rows of a shard; yield those without a partner with their deadline, and joined ones."""
+        """Join all parked rows of a shard; yield rows without a match with their deadline, and joined rows."""
         parts = (
             batch.append_column(DEADLINE, pa.repeat(pa.scalar(key[0], pa.int64()), batch.num_rows))
             for key, value in self._rows.iterator()
@@ -300,7 +301,7 @@ class _Parking(StatefulProcessor):
         return len(deadlines)
 
     def _keep(self, batches: list[pa.RecordBatch], due: int) -> int:
-        """Put rows into the state, under the next free numbers of their deadline."""
+        """Put rows into the state, under the next free part numbers of their deadline."""
         if not batches:
             return 0
         table = pa.Table.from_batches(batches).combine_chunks()

@@ -34,9 +34,9 @@ class PlannedStream:
     """The stream that is joined."""
 
     before: DataFrame
-    """As the caller gave it."""
+    """The stream as the caller gave it."""
     frame: DataFrame
-    """With the column of marks, if this join or one before it has one."""
+    """The stream with the column of marks, if this join or an earlier one has one."""
     schema: pa.Schema
     on: tuple[str, ...]
     """Its key columns."""
@@ -50,37 +50,37 @@ class PlannedRelation:
     manifest: Manifest
     key: KeyCodec
     groups: int
-    """The most shards that R ever had: parked rows may be in this many groups."""
+    """Maximum number of shards that R ever had: parked rows may be in this many groups."""
     longest: int
-    """Bytes that a row of R has at most."""
+    """Maximum bytes of a row of R."""
     stripe: int
-    """Values of key64 in a stripe; see `Routing`."""
+    """Values of key64 per stripe; see `Routing`."""
     pins: str | None
-    """Where pins are written if not into the relation's own directory."""
+    """Directory for pins; None is the relation's own directory."""
     local: int | float | str | None
-    """What a machine may keep of a relation that is in a store."""
+    """What a machine may keep on its disk of a relation that is in a store."""
 
     def for_tasks(self) -> TaskRelation:
-        """Return what a task needs to know of it."""
+        """Return what a task needs to know about R."""
         manifest = self.manifest
         return TaskRelation(str(self.path), manifest.version, manifest.schema, manifest.key, self.pins, self.local)
 
 
 @dataclass(frozen=True)
 class PlannedAlgorithm:
-    """How the join is done."""
+    """The algorithm and its arguments."""
 
     name: str
     settings: dict[str, Any]
-    """Arguments of the algorithm, ``on``, ``how``, ``suffix`` and ``columns`` among them."""
+    """Arguments of the algorithm, including ``on``, ``how``, ``suffix`` and ``columns``."""
     given: pa.Schema
-    """What the join sees of the stream."""
+    """The columns of the stream that the join receives."""
     by_key: bool
-    """Whether each row has one answer, which depends on its key alone: then all other columns stay in the JVM."""
+    """Whether each row has exactly one answer, which depends only on its key. Then other columns stay in the JVM."""
     held: bool
     """Whether R is held whole on each machine, and the stream is not shuffled."""
     cache: str | None
-    """Name of the cache that is kept between micro-batches; joins that would fill it alike have the same name."""
+    """Name of the cache that is kept between micro-batches. Joins that would fill it equally have the same name."""
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,13 @@ class PlannedMemory:
 
     total: int
     tasks: int
-    """Tasks that the stream is divided among: a multiple of R's shards. If R is held whole: tasks at a time."""
+    """Number of tasks for the stream: a multiple of R's shards. If R is held whole: tasks that run in parallel."""
     share: int
-    """What one task gets; of a relation that is held whole, for its results."""
+    """Memory of one task; if R is held whole, memory for its results."""
     least: int
-    """The least that one task needs."""
+    """Minimum memory of one task."""
     parked: int
-    """What one task gets for parked rows."""
+    """Memory of one task for parked rows."""
 
 
 @dataclass(frozen=True)
@@ -107,16 +107,16 @@ class PlannedColumns:
     values: tuple[pa.Field, ...]
     """R's columns, as R names them."""
     prefix: str
-    """What stands before the names of R's columns in the result."""
+    """Prefix of the names of R's columns in the result."""
     surrogate: str | None
-    """The one of them that replaces the stream's key."""
+    """The column of R that replaces the stream's key."""
     unknown: Any
-    """The surrogate key of rows without a partner."""
+    """The surrogate key of rows without a match."""
 
 
 @dataclass(frozen=True)
 class PlannedMissing:
-    """What happens to rows without a partner."""
+    """What happens to rows without a match."""
 
     rule: MissingRule
     park_idle: bool
@@ -131,7 +131,7 @@ class PlannedMetrics:
 
     name: str | Observation | None
     missing_keys: bool
-    """Whether counters name keys that R does not have."""
+    """Whether counters list keys that R does not have."""
 
 
 @dataclass(frozen=True)
@@ -148,28 +148,28 @@ class PlannedJoin:
 
     @property
     def routing(self) -> Routing:
-        """Which task a row goes to."""
+        """Return which task each row goes to."""
         return Routing(len(self.relation.manifest.shards), self.memory.tasks, self.relation.stripe)
 
     @property
     def label(self) -> str:
-        """Name of the join, by which dead letters are marked and counters are found."""
+        """Name of the join, used to mark dead letters and to find counters."""
         return label_of(self.relation.path, self.metrics.name)
 
     @property
     def added_fields(self) -> list[st.StructField]:
-        """R's columns as they are in the result."""
+        """R's columns in the result."""
         return list(self.columns.result.fields[len(self.stream.schema) :])
 
     @property
     def added(self) -> dict[str, str]:
-        """R's columns that are asked for, and what they are called in the result."""
+        """Requested columns of R, and their names in the result."""
         names = [part.name for part in self.added_fields]
         return dict(zip((part.name for part in self.columns.values), names, strict=True))
 
     @property
     def added_schema(self) -> pa.Schema:
-        """R's columns as Arrow has them in the result."""
+        """R's columns in the result, as an Arrow schema."""
         return arrow_schema(st.StructType(self.added_fields))
 
 

@@ -1,8 +1,8 @@
-"""The memory of a join on Spark, divided among its tasks: each gets the same part, and the largest shard must fit.
+"""The memory of a join on Spark, divided among its tasks. All tasks get equal parts, enough for the largest shard.
 
-Rows are sent to task ``hash % tasks``, and a key is in shard ``hash % shards``. If the tasks are a multiple of the
-shards, a task needs one shard. So a join can have more tasks than R has shards, and R need not be built again to use
-more cores.
+Rows go to task ``hash % tasks``, and a key is in shard ``hash % shards``. If the number of tasks is a multiple of the
+number of shards, a task needs only one shard. So a join can have more tasks than R has shards, and can use more cores
+without a rebuild of R.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from semistream.relation.stores.store_path import Place
 __all__ = ["NEW_ROWS", "WAITING_ROWS", "ShardBudget", "parallelism_of"]
 
 NEW_ROWS, WAITING_ROWS = 0.75, 0.25
-"""Where rows are parked: parts of the memory for joining new rows, and for joining parked ones again."""
+"""If rows are parked: parts of the memory for joining new rows, and for joining parked rows again."""
 _ROOMY = 1 << 22
-"""Bytes of a task's memory below which a cache leaves more to the join behind than a share that was tuned for more."""
+"""Bytes of a task's memory. Below this, a cache leaves more to the join behind it than its tuned share would."""
 _AMPLE = 4
-"""More tasks than shards are used only if each still gets this many times the least memory that a join needs."""
+"""More tasks than shards are used only if each still gets this many times the minimum memory of the join."""
 
 
 def parallelism_of(session: SparkSession) -> int:
-    """Return how many tasks a session runs at once; 1 where it does not say, as on Spark Connect."""
+    """Return how many tasks a session runs in parallel; 1 if it does not say, as on Spark Connect."""
     try:
         return max(1, int(session.sparkContext.defaultParallelism))
     except (PySparkException, AttributeError):
@@ -44,7 +44,7 @@ def parallelism_of(session: SparkSession) -> int:
 
 @dataclass(frozen=True)
 class ShardBudget:
-    """Memory of all tasks, and what one of them needs."""
+    """Memory of all tasks, and what one task needs."""
 
     largest: Relation
     """The largest shard."""
@@ -53,16 +53,16 @@ class ShardBudget:
     """R's shards, or a multiple of them."""
     total: int
     may_grow: bool = False
-    """Whether the memory is a share of R, which is raised to the least that the join needs."""
+    """Whether the memory is a share of R. A share is raised to the minimum that the join needs."""
 
     @classmethod
     def of(cls, largest: Relation, path: Place, manifest: Manifest, memory: int | float | str) -> ShardBudget:
-        """Return the budget of a join that is given ``memory``, which may be a share of R."""
+        """Return the budget of a join with ``memory``, which may be a share of R."""
         total = memory_bytes(memory, manifest.nbytes, manifest.rows)
         return cls(largest, path, len(manifest.shards), total, is_share(memory))
 
     def enough_for(self, kind: type[Join], settings: dict[str, Any], schemas: Mapping[float, pa.Schema]) -> ShardBudget:
-        """Return this, or if it is a share of R, one that is enough for streams of these schemas in parts of it."""
+        """Return a budget that is enough for streams of these schemas in their parts; only a share of R is raised."""
         enough = self
         for part, schema in schemas.items() if self.may_grow else ():
             try:
@@ -73,25 +73,25 @@ class ShardBudget:
 
     @property
     def roomy(self) -> bool:
-        """Whether a task has memory for more than the turns of a join behind a cache."""
+        """Whether a task has more memory than the iterations of a join behind a cache need."""
         return self.of_task(1.0) >= _ROOMY
 
     def of_task(self, part: float) -> int:
-        """Return one task's share of a part of all memory."""
+        """Return one task's share of a part of the total memory."""
         return max(1, int(self.total * part) // self.tasks)
 
     def for_session(self, stream: DataFrame, least: int) -> ShardBudget:
-        """Return the budget of as many tasks as the stream's session runs at once, if each gets ample memory."""
-        if least == 0:  # of a join without a bound: each task would hold a copy of its shard
+        """Return a budget for as many tasks as the session runs in parallel, if each then gets ample memory."""
+        if least == 0:  # an unbounded join: each task would hold a copy of its shard
             return self
         most = min(parallelism_of(stream.sparkSession), self.total // (_AMPLE * least))
         return replace(self, tasks=self.tasks * max(1, most // self.tasks))
 
     def share(self, kind: type[Join], schema: pa.Schema, settings: dict[str, Any], part: float) -> tuple[int, int]:
-        """Return one task's part of the memory and the least that would do, or raise if the largest needs more."""
+        """Return one task's part of the memory and the minimum it needs; raise if the largest shard needs more."""
         share = self.of_task(part)
         if not kind.bounded:
-            kind(self.largest, memory=1, **settings)  # for the checks; with the schema it would read all of the shard
+            kind(self.largest, memory=1, **settings)  # only for its checks; with a schema it would read the whole shard
             return share, 0
         minimum = kind.minimum_memory(self.largest, schema, **settings)
         if share < minimum:
@@ -99,7 +99,7 @@ class ShardBudget:
             needed = math.ceil(minimum * self.tasks / part)
             raise BudgetTooSmallError(
                 f"memory of {format_bytes(self.total)} is too small for {self.path}: {format_bytes(share)} for each of "
-                f"its {self.tasks} shards{parking}, of which {kind.id} needs at least {minimum:,} B for one, so "
+                f"its {self.tasks} shards{parking}, but {kind.id} needs at least {minimum:,} B per shard, so "
                 f"{needed:,} B in all; give at least that, or build the relation with fewer shards or larger pages"
                 if self.tasks > 1
                 else f"memory of {format_bytes(self.total)} is too small for {self.path}{parking}: {kind.id} needs at "

@@ -1,9 +1,9 @@
-"""As many partitions of state as a parked stream has shards, whatever the session shuffles into.
+"""Use as many state partitions as a parked stream has shards, whatever the session's setting is.
 
-Spark cuts the state of a query into ``spark.sql.shuffle.partitions``, 200 by default, and each costs a task with a
-Python worker and a state store in every micro-batch, empty or not. Parked rows are in as many groups as R has shards.
-So when such a query starts, its own copy of the session's settings, which nobody else sees, gets another number; the
-checkpoint keeps it. Where that copy is out of reach, as on Spark Connect, the session's setting stands.
+Spark cuts the state of a query into ``spark.sql.shuffle.partitions``, 200 by default. Each costs a task with a Python
+worker and a state store in every micro-batch, even if it is empty. Parked rows are in as many groups as R has shards.
+So when such a query starts, the number is changed in the query's private copy of the session's settings; the checkpoint
+keeps it. If that copy is out of reach, as on Spark Connect, the session's setting applies.
 """
 
 from __future__ import annotations
@@ -35,45 +35,45 @@ _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 
 
 def check_can_park(stream: DataFrame) -> None:
-    """Raise where rows cannot be parked: without micro-batches, or without a state store that Spark can do it in."""
+    """Raise if rows cannot be parked: there are no micro-batches, or the state store does not support it."""
     if not stream.isStreaming:
         raise UnsupportedJoinError(
-            "on_missing='park' waits for later micro-batches, and a batch DataFrame has none; use null, drop or "
+            "on_missing='park' waits for later micro-batches, but a batch DataFrame has none; use null, drop or "
             "dead_letter"
         )
     found = stream.sparkSession.conf.get(_PROVIDER, "")
     if not str(found).endswith("RocksDBStateStoreProvider"):
         raise UnsupportedJoinError(
-            f"on_missing='park' needs the state store in RocksDB, and {_PROVIDER} is {found!r}; set it to {ROCKSDB}"
+            f"on_missing='park' needs the RocksDB state store, but {_PROVIDER} is {found!r}; set it to {ROCKSDB}"
         )
 
 
 def parking_name(shards: int) -> str:
-    """Return the name of the function before the state, by which a plan tells how many partitions are enough."""
+    """Return the name of the function before the state; it tells `_shrink` how many partitions are enough."""
     return _NAME.format(shards)
 
 
-_told: weakref.WeakSet[SparkSession] = weakref.WeakSet()
+_listening: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 
 
 def shrink_state_of_parking(session: SparkSession) -> None:
-    """See to it that queries of a session with parked rows, and no other state, have few partitions of it."""
-    if hasattr(session, "_jsparkSession") and session not in _told:
-        _told.add(session)
-        # Inside a declarative pipeline, for one, nobody may listen.
+    """Make queries of a session that have parked rows, and no other state, use few state partitions."""
+    if hasattr(session, "_jsparkSession") and session not in _listening:
+        _listening.add(session)
+        # Listeners are not allowed everywhere, for example not inside a declarative pipeline.
         with contextlib.suppress(PySparkException):
             session.streams.addListener(_Starting(session))
 
 
 class _Starting(StreamingQueryListener):
-    """Is called by the query's own thread, before it looks at its settings."""
+    """Called in the query's own thread, before the query reads its settings."""
 
     def __init__(self, session: SparkSession) -> None:
         self._session = weakref.ref(session)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         session = self._session()
-        with contextlib.suppress(Exception):  # slow then, and as right
+        with contextlib.suppress(Exception):  # the query is then slow, but correct
             if session is not None:
                 _shrink(session._jsparkSession.streams().get(str(event.id)).streamingQuery())
 

@@ -7,11 +7,11 @@
                                                           │ cache of frequent tuples
                                                    files of the shard, kept warm for the next micro-batch
 
-Where each row has one answer, in the order of the stream, only keys go to the task and only R's columns come back; such
-joins are done in one pass with each other, and without a shuffle if R is held whole (`semistream.spark.joining.star`).
-Else whole rows go to the task.
+If each row has one answer, in the order of the stream, only keys go to the task and only R's columns come back. Several
+such joins are done in one pass, without a shuffle if R is held whole (`semistream.spark.joining.star`). Otherwise whole
+rows go to the task.
 
-R is opened once, for a plan, and everything that can be wrong is found then; no job starts before the query does.
+R is opened once, when the join is planned. Errors are raised then, and no job starts before the query does.
 """
 
 from __future__ import annotations
@@ -65,84 +65,83 @@ def join(
     missing_keys: bool = True,
     **options: Any,
 ) -> DataFrame:
-    """Return the stream's rows with the relation's columns beside them.
+    """Return the stream's rows with the relation's columns added.
 
-    Lazy, and usable wherever a DataFrame is: streaming or batch, any source and sink, ``DataFrame.transform``.
-    The result is exactly that of SQL's ``JOIN`` or ``LEFT JOIN``, each row once; a NULL key matches nothing.
+    The result is a lazy DataFrame, streaming or batch, for any source and sink. It is exactly the result of SQL's
+    ``JOIN`` or ``LEFT JOIN``, each row once; a NULL key matches nothing.
 
     Parameters
     ----------
     stream
         A DataFrame, usually streaming.
     relation
-        A relation, or the path of one, on storage that the driver and all executors see under that name, or its address
-        in a store, such as ``s3://bucket/products``; credentials are those that each process finds in its environment
-        or has from its instance. Each
-        micro-batch of a streaming query reads the version that was newest when the batch began, and a replay of the
-        batch reads that version again. A batch DataFrame reads the version that is newest now.
+        A relation; or its path, on storage that the driver and all executors see under the same name; or its address in
+        a store, such as ``s3://bucket/products``. Each process takes credentials from its environment or its instance.
+        Each micro-batch of a streaming query reads the version that was newest when the batch began, and a replay of
+        the batch reads that version again. A batch DataFrame reads the version that is newest now.
     on
         The stream's key column, or columns in the order of the relation's key. Their names may differ.
     how
-        ``"left"`` (the default) or ``"inner"``: in other words, ``on_missing`` is ``"null"`` or ``"drop"``.
+        ``"left"`` (the default) or ``"inner"``: the same as ``on_missing="null"`` or ``on_missing="drop"``.
     on_missing
-        What becomes of rows without a partner: ``"null"`` keeps them, with NULLs; ``"drop"`` drops them;
-        ``"dead_letter"`` keeps them marked with this join's name (``metrics``, or the relation's directory) in the
-        column ``missing_in``, for `semistream.spark.write_stream` to send elsewhere, and later joins pass them on as
-        they are; ``"park"`` has them wait in Spark's state store, tries them again with each new version of the
-        relation, and gives them up after ``park_for``. Rows with a NULL key do not wait.
+        What happens to rows without a match. ``"null"`` keeps them, with NULLs. ``"drop"`` drops them.
+        ``"dead_letter"`` keeps them, marked with this join's name (``metrics``, or the relation's directory) in the
+        column ``missing_in``; later joins pass them on unchanged, and `semistream.spark.write_stream` can send them to
+        another sink. ``"park"`` keeps them in Spark's state store and retries them with each new version of the
+        relation, for as long as ``park_for``. Rows with a NULL key do not wait.
     park_for
         How long a parked row waits, such as ``"1 hour"``.
     after_park
-        What happens to a row after that time: ``"null"``, ``"drop"`` or ``"dead_letter"``. By default as ``how`` says,
-        ``"null"`` without it.
+        What happens to a row after that time: ``"null"``, ``"drop"`` or ``"dead_letter"``. The default follows
+        ``how``; without ``how`` it is ``"null"``.
     park_idle
-        True tends to parked rows at every trigger, with micro-batches that have no rows if need be: give the query a
-        processing-time trigger, for with ``availableNow`` it would never end. False tends to them in micro-batches
-        that have rows. A checkpoint stays with the one or the other.
+        True retries and expires parked rows at every trigger, if necessary in micro-batches without rows. Then give the
+        query a processing-time trigger; with ``availableNow`` it would never end. False does so only in micro-batches
+        with rows. The choice cannot be changed for an existing checkpoint.
     memory
-        What the joins of all shards may hold together on one machine, caches between micro-batches included: bytes,
+        What the joins of all shards may hold together on one machine, including caches between micro-batches: bytes,
         text such as ``"64MB"``, or a share of the relation such as ``"5%"``. A share is never less than the join needs,
-        and holds a relation of up to 16 MB whole. Each of the shards gets the same part of it.
+        and always enough to hold a relation of up to 16 MB whole. All shards get equal parts.
     algorithm
         One of `semistream.algorithms`. Those with a cache of single tuples (``adaptivejoin``, the default,
-        ``cachejoin`` and its relatives) keep it from one micro-batch to the next. ``"auto"`` takes the one of these
-        that the cost models expect most of, for this relation, its disk, the memory and ``exponent``, the stream's
-        Zipf exponent.
+        ``cachejoin`` and its variants) keep it between micro-batches. ``"auto"`` chooses the one of these with the
+        highest predicted rate for this relation, its disk, the memory and ``exponent``, the stream's Zipf exponent.
     columns
-        The relation's columns that are wanted, by default all but its key. Others are neither decoded nor sent, which
-        a ``select`` after the join cannot bring about.
+        The relation's columns to add, by default all but its key. Other columns are neither decoded nor sent. A
+        ``select`` after the join does not save that work.
     surrogate
         A column of the relation that replaces the stream's key.
     unknown
-        The value of ``surrogate`` for rows without a partner.
+        The value of ``surrogate`` for rows without a match.
     prefix
-        Put before the names of all of the relation's columns in the result, ``surrogate`` included. Two joins with one
-        relation need a prefix each: ``prefix="ship_"``.
+        Prefix of the names of all of the relation's columns in the result, including ``surrogate``. Two joins with the
+        same relation need different prefixes, such as ``prefix="ship_"``.
     suffix
-        Added to the names of the relation's columns that the stream has too.
+        Added to the names of those columns of the relation that the stream also has.
     warm
-        False empties the caches after every micro-batch: less to hold between them, more to read in each.
+        False empties the caches after every micro-batch: no memory is held between them, but each reads more pages.
     hold
         A relation that fits into ``memory`` is held whole on each machine, one copy for all tasks, and the stream is
-        not shuffled. False always reads it by page, which is better if its versions change with every micro-batch; True
-        raises if it does not fit.
+        not shuffled. False always reads it by page, which is better if it has a new version in every micro-batch. True
+        raises an error if it does not fit.
     metrics
-        A name under which every micro-batch's progress shows what the join's tasks did, pages read, bytes held and so
-        on: ``semistream.spark.counters_of(query.lastProgress["observedMetrics"][name])`` are the sums, and
-        `semistream.spark.stream_statistics` those of the whole query. For a batch DataFrame an ``Observation``.
-        Tasks whose rows are not read to the end, as with a ``limit`` after the join, tell nothing.
+        A name under which the progress of every micro-batch shows counters of the join's tasks, such as pages read and
+        bytes held. ``semistream.spark.counters_of(query.lastProgress["observedMetrics"][name])`` returns the sums of a
+        micro-batch, `semistream.spark.stream_statistics` those of the whole query. For a batch DataFrame, pass an
+        ``Observation``. Counters are incomplete if a ``limit`` follows the join: a task reports at the end of its rows.
     missing_keys
-        False keeps the keys that the relation does not have, of which the most frequent are else told as text with the
-        ``metrics``, out of Spark's progress and its event log. How many rows have no partner is counted all the same.
+        By default, the ``metrics`` list the most frequent keys that the relation does not have, as text. False keeps
+        these keys out of Spark's progress and its event log. The number of rows without a match is always counted.
     pins
-        A directory for notes of which version a micro-batch reads, if the relation's own cannot be written: one that
-        the driver and all executors see, such as one beside the checkpoint. By default, with a local master, one of the
-        user's. `vacuum` does not see such pins, so have versions kept for as long as a batch may be done again.
+        A directory for pins if the relation's own cannot be written. A pin records which version a micro-batch reads.
+        The driver and all executors must see the directory; a good place is next to the checkpoint. With a local
+        master, the default is a directory of the user. `vacuum` does not see such pins, so keep versions for as long
+        as a batch may be replayed.
     local
-        Of a relation in a store: what each machine may keep of it on its disk, such as ``"20GB"`` or ``"25%"`` of R, in
-        ``$SEMISTREAM_LOCAL_DIR``. By default what ``$SEMISTREAM_LOCAL`` says there, or nothing.
+        For a relation in a store: what each machine may keep of it on its disk, in ``$SEMISTREAM_LOCAL_DIR``, such as
+        ``"20GB"`` or ``"25%"`` of R. The default is ``$SEMISTREAM_LOCAL`` of the machine, or nothing.
     options
-        Parameters of the algorithm's own; see its class.
+        Further parameters of the algorithm; see its class.
 
     Raises
     ------
@@ -168,7 +167,7 @@ def join(
 
 
 def joined(plan: PlannedJoin) -> DataFrame:
-    """Return the frame of a join that was planned; if the stream is the result of joins, in one pass with them."""
+    """Return the frame of a planned join. If the stream is the result of joins, all are done in one pass."""
     if plan.algorithm.by_key:
         before = remembered(plan.stream.before)
         return staged((before and before.with_join(plan)) or Stage((plan,)))
@@ -177,7 +176,7 @@ def joined(plan: PlannedJoin) -> DataFrame:
 
 
 def _with_surrogate(frame: DataFrame, plan: PlannedJoin) -> DataFrame:
-    """Return the frame with one of R's columns in the place of the stream's key."""
+    """Return the frame with one of R's columns in place of the stream's key."""
     columns, added = plan.columns, plan.added
     assert columns.surrogate is not None
     parked_away = plan.missing.marker is not None and not plan.missing.keep_mark
@@ -194,7 +193,7 @@ def _with_surrogate(frame: DataFrame, plan: PlannedJoin) -> DataFrame:
 
 
 def _rows(plan: PlannedJoin) -> DataFrame:
-    """Return the stream's columns and R's, by a join that sees whole rows."""
+    """Return the stream's columns and R's, from a join that receives whole rows."""
     stream, algorithm, tasks = plan.stream.frame, plan.algorithm, plan.memory.tasks
     if algorithm.cache is not None and stream.isStreaming:
         forget_when_ended(stream.sparkSession)

@@ -1,4 +1,4 @@
-"""R as a task sees it: which version to read, and how to open the shards in which its keys can be."""
+"""R in a task: which version to read, and how to open the shards that can contain the task's keys."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ __all__ = ["TaskRelation"]
 
 @dataclass(frozen=True)
 class TaskRelation:
-    """A relation that tasks open, as it was when the query was planned."""
+    """A relation that tasks open, as planned on the driver."""
 
     path: str
     version: int
     schema: pa.Schema
     """R's columns."""
     key: tuple[str, ...]
-    """The columns that are its key."""
+    """Its key columns."""
     pins: str | None = None
-    """Where pins are if the relation's directory cannot be written."""
+    """Directory for pins if the relation's own directory cannot be written."""
     local: int | float | str | None = None
-    """What a machine may keep of a relation that is in a store."""
+    """What a machine may keep on its disk of a relation that is in a store."""
 
     def pin(self, context: TaskContext, moment: int | None, on: Sequence[str]) -> Pin:
-        """Return the version to read: that of the micro-batch, or without a ``moment`` the one the driver saw.
+        """Return the version to read: that of the micro-batch, or without a ``moment`` the version the driver saw.
 
         Parameters
         ----------
         context
-            Of the task, which knows the query and the batch, as a rule.
+            Context of the task, which usually knows the query and the batch.
         moment
-            The time of the micro-batch, which its replays have too.
+            The time of the micro-batch; replays have the same time.
         on
-            The stream's key, which tells joins with one relation apart.
+            The stream's key columns, which distinguish joins with the same relation.
         """
         query = context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
@@ -66,7 +66,7 @@ class TaskRelation:
         return pin_version(path, query, number, elsewhere=elsewhere)
 
     def edition(self, pin: Pin) -> int:
-        """Return what tells a version from any other, also from one of its number in a relation built again there."""
+        """Return a unique number for a version, even if the relation was rebuilt with the same version number."""
         try:
             written = (place_of(self.path) / manifests.name_of(pin.version)).stat().st_mtime_ns
         except OSError:
@@ -74,10 +74,10 @@ class TaskRelation:
         return zlib.crc32(f"{pin.version} {written}".encode()) | 1 << 32
 
     def opened(self, pin: Pin, part: int = 0, parts: int = 1) -> Relation:
-        """Open the shards of a version in which keys of one of ``parts`` can be; with one part, all of them.
+        """Open the shards of a version that can contain keys of one of ``parts``; with one part, all shards.
 
-        A key is in part ``hash % parts`` and in shard ``hash % shards``. So only the remainder of the shard by the
-        greatest common divisor of both is known: one shard, if ``parts`` is a multiple of the shards.
+        A key is in part ``hash % parts`` and in shard ``hash % shards``. So the part determines the shard modulo the
+        greatest common divisor of the two numbers: a single shard, if ``parts`` is a multiple of the shards.
         """
 
         def numbers(shards: int) -> range:
@@ -88,17 +88,17 @@ class TaskRelation:
             return Relation.open(self.path, version=pin.version, shards=numbers, local=self.local)
         except NotARelationError as error:
             raise NotARelationError(
-                f"this micro-batch began with version {pin.version} of {self.path}, and a replay must read the same: "
-                f"{error}. Put that version back from a copy; or remove the directory .pins/QUERY of this query there, "
-                "and the batch is done with the newest version, which is right if the sink has nothing of it yet"
+                f"this micro-batch began with version {pin.version} of {self.path}, and a replay must read the same "
+                f"version: {error}. Restore that version from a copy. Or, if the sink has no rows of this batch yet, "
+                "remove this query's directory .pins/QUERY there; the batch then reads the newest version"
             ) from error
 
     def value_names(self, columns: Sequence[str] | None) -> list[str]:
-        """Return R's columns that results have, as R names them: those asked for, or all but the key."""
+        """Return R's columns in the results, with R's names: the requested ones, or all but the key."""
         return [name for name in self.schema.names if name not in self.key] if columns is None else list(columns)
 
     def check_columns(self, version: int, schema: pa.Schema, key: Sequence[str], columns: Sequence[str] | None) -> None:
-        """Refuse a version without the ``columns`` that were planned, None being all, or with other types."""
+        """Refuse a version that lacks planned ``columns`` (None: all), or has them with different types."""
         if schema == self.schema and tuple(key) == self.key:
             return
         needed = {*self.schema.names, *schema.names} if columns is None else {*columns, *self.key}
@@ -108,15 +108,15 @@ class TaskRelation:
             changed = sorted(name for name in {*wanted, *found} if wanted.get(name) != found.get(name)) or ["the key"]
             raise UnsupportedJoinError(
                 f"version {version} of {self.path} has other columns than this query was started with: "
-                f"{', '.join(changed)}. If the relation was just rebuilt, start the query again from its checkpoint; "
-                f"if this batch had begun with that version, give join Relation.open(path, version={version}) once, "
-                "and the path again when it is done"
+                f"{', '.join(changed)}. If the relation was just rebuilt, restart the query from its checkpoint. "
+                f"If this batch began with that version, pass Relation.open(path, version={version}) to join until "
+                "the batch is done, then the path again"
             )
 
     def order_of(self, relation: Relation, width: int, columns: Sequence[str] | None) -> list[int] | None:
-        """Return the order of a join's columns in which R's are as planned, after ``width`` others; None: as they are.
+        """Return the order that puts R's columns, after ``width`` others, as planned; None if they already are.
 
-        A version without them, or with other types, is refused.
+        Refuses a version without the planned columns, or with different types.
         """
         self.check_columns(relation.version, relation.schema, relation.key.names, columns)
         if columns is not None or (relation.schema == self.schema and relation.key.names == self.key):
@@ -125,9 +125,9 @@ class TaskRelation:
         return [*range(width), *(width + names.index(name) for name in self.value_names(columns))]
 
     def check_unique(self, relation: Relation) -> None:
-        """Refuse a version with several rows for a key, if the query was planned with one for each."""
+        """Refuse a version with several rows per key if the query was planned with one row per key."""
         if not relation.unique:
             raise UnsupportedJoinError(
-                f"version {relation.version} of {self.path} has several rows for a key, and when this query was "
-                "started it had one for each; start it again from its checkpoint"
+                f"version {relation.version} of {self.path} has several rows per key, but it had one row per key when "
+                "this query was started; restart the query from its checkpoint"
             )

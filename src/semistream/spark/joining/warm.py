@@ -1,7 +1,7 @@
 """Warm state: the cache of a shard outlives the task that filled it.
 
-Tasks of one shard run in whichever Python worker is free, so what one of them learned must lie outside of it: in
-memory-mapped files on the machine, which the next worker attaches without copying.
+Tasks of a shard run in any free Python worker, so the cache must be outside of the worker: in memory-mapped files that
+the next worker on the machine attaches without copying.
 
 ::
 
@@ -9,20 +9,20 @@ memory-mapped files on the machine, which the next worker attaches without copyi
         clean           what the cache holds: relation, version, files of the shard, layout; missing while in use
         *.array         the arrays of the cache
 
-The directory itself is locked (``flock``) by the one task that uses the cache.
+The task that uses the cache locks the directory (``flock``).
 
-It is only a cache, and never trusted further than that:
+A cache is used only if it is known to be valid:
 
-* a task that does not get the lock (a speculative twin of one that runs) works with a cache of its own;
-* ``clean`` is removed before the first use and written again after the last, so a cache whose task was killed or
-  failed is thrown away, and so is one of another layout, or from before a reboot;
-* of a cache of another version of R, the rows that are others now are forgotten (`brought_up`), and all of them if it
-  cannot be told which;
-* files are never emptied in place but removed and made anew, so whoever still has them mapped is not disturbed; and
-  a directory that was removed, or made anew by another, is noticed: a task works inside the one that it has locked.
+* A task that does not get the lock, such as a speculative copy of a running task, uses a private cache.
+* ``clean`` is removed before the first use and written again after the last. So a cache is discarded if its task was
+  killed or failed, if its layout differs, or if the machine was restarted since.
+* If the cache is of another version of R, only the rows that changed are evicted (`brought_up`). If the changes are not
+  known, all rows are.
+* Files are never truncated in place. They are removed and created again, so that processes that have them mapped are
+  not disturbed. A task works inside the directory that it has locked, even if the directory was removed or replaced.
 
-A shard has one cache at a time on a machine, of a size that is part of the join's memory. Files on a memory file system
-are memory: all of their room is taken when they are made, so that it cannot run out in the middle.
+A machine has at most one cache of a shard. Its size is part of the join's memory. Files on a memory file system occupy
+memory: all of their space is allocated when they are created, so that it cannot run out later.
 """
 
 from __future__ import annotations
@@ -60,20 +60,20 @@ __all__ = [
 
 _MEMORY_FILES = Path("/dev/shm")
 OWNERS = "owners"
-"""Directory under that of a query, with a file for each executor that has run tasks of it."""
+"""Subdirectory of a query's directory, with a file for each executor that has run tasks of the query."""
 _FORMAT = 2
 _FEW_PAGES, _MOST_SHARE = 256, 16
-"""A new version is compared with the old one if few pages were written, or few for the size of the shard."""
+"""A new version is compared with the old one only if at most 256 pages, or 1/16 of the shard's pages, were written."""
 
 
 def places() -> list[Path]:
-    """Return the directories in which caches may be, the best first; each is this user's alone."""
+    """Return the directories that may contain caches, the best first; each belongs to this user only."""
     local = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
     return [root / f"semistream-{os.getuid()}" for root in (_MEMORY_FILES, Path(local)) if root.is_dir()]
 
 
 def is_own(root: Path) -> bool:
-    """Return whether a place is a directory of this user's: anyone may put something, or a link, under its name."""
+    """Return whether a place is a directory that this user owns: anyone could create a file or link of that name."""
     try:
         status = root.lstat()
     except OSError:
@@ -82,7 +82,7 @@ def is_own(root: Path) -> bool:
 
 
 def shard_identity(path: Place, manifest: Manifest, shard: int) -> str:
-    """Return what tells the contents of a shard from any other: its files, which are never changed, only replaced."""
+    """Return what identifies the contents of a shard: its files, which are never changed, only replaced."""
     if isinstance(path, StorePath):
         listed = path.entries()
         named = [[name, listed[name].identity] for name in manifest.shards[shard].files]
@@ -95,9 +95,9 @@ def shard_identity(path: Place, manifest: Manifest, shard: int) -> str:
 
 
 def brought_up(path: Place, before: str, manifest: Manifest, shard: int) -> Ints | None:
-    """Return the keys that a cache must forget which was filled from a shard as it was ``before``; None: all of them.
+    """Return the keys to evict from a cache that was filled from shard ``before``; None if all must be evicted.
 
-    It may have been filled from a later version: a batch that is done again reads the one that it read first.
+    The cache may have been filled from a later version: a replayed batch reads the version that it read first.
     """
     try:
         where, version, _ = json.loads(before)
@@ -114,22 +114,22 @@ def brought_up(path: Place, before: str, manifest: Manifest, shard: int) -> Ints
 class WarmShard:
     """The cache of one shard, held by one task.
 
-    Use as a context manager; call `keep` at the end, when nothing is in the middle of a change. Given to a join as
-    its ``arrays``, it hands out those that the last task left, if they are of the same layout.
+    Use it as a context manager, and call `keep` at the end, when no change is in progress. A join gets it as its
+    ``arrays``: it provides the arrays that the last task left, if they have the same layout.
 
     Parameters
     ----------
     lock
-        Descriptor of the cache's directory, which is locked. Closed in the end.
+        Descriptor of the cache's directory, which is locked. It is closed at the end.
     identity
         See `shard_identity`.
     """
 
     def __init__(self, lock: int, identity: str) -> None:
-        # Through the descriptor: always the directory that is locked, whatever has become of its name.
+        # through the descriptor: always the directory that is locked, even if its name was removed or replaced
         self.directory = Path(f"/proc/self/fd/{lock}")
         self.attached = False
-        """Whether the cache is that of an earlier task."""
+        """Whether the cache was left by an earlier task."""
         self._lock = lock
         self.identity = identity
         self._left_by = identity
@@ -137,18 +137,18 @@ class WarmShard:
 
     @classmethod
     def take(cls, query: str, join: str, part: int, parts: int, identity: str, *, room: int) -> WarmShard | None:
-        """Return the cache of a task, or None if another task has it or this machine has no place for one.
+        """Return the cache of a task; None if another task uses it, or this machine has no place for one.
 
-        Caches of the same join with another number of parts hold other keys; they are removed.
+        Caches of the same join with a different number of parts contain other keys; they are removed.
 
         Parameters
         ----------
         query, join, part, parts
-            Whose cache. Names become directories.
+            Identify the cache. They become directory names.
         identity
             See `shard_identity`.
         room
-            Bytes that the cache takes at most. A memory file system is used only if it keeps as much again free.
+            Maximum bytes of the cache. A memory file system is used only if the same amount stays free there.
         """
         below = Path(query, join, f"{part:05d}-of-{parts:05d}")
         roots = places()
@@ -170,7 +170,7 @@ class WarmShard:
     def __call__(self, layout: str) -> Arrays:
         """Return arrays of this layout: those of the last task, or empty ones. They are in use from now on.
 
-        Any of them may turn out not to be had, with an `OSError`: no room, or removed meanwhile. Then none is of use.
+        Any of them may raise an `OSError` if there is no space or it was removed. Then none of them can be used.
         """
         self._label = self._labelled(self.identity, layout)
         clean = self.directory / "clean"
@@ -183,13 +183,13 @@ class WarmShard:
 
     @property
     def left_by(self) -> str:
-        """The identity of the shard that the cache was filled from; this one's, if there is none."""
+        """The identity of the shard that the cache was filled from; the current one, if there is no cache."""
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             return str(json.loads((self.directory / "clean").read_text())[2])
         return self.identity
 
     def take_over(self, before: str) -> None:
-        """Have a cache that was filled from the shard as it was ``before``; whoever uses it makes up the difference."""
+        """Accept a cache that was filled from shard ``before``; the caller evicts the rows that differ."""
         self._left_by = before
 
     @staticmethod
@@ -197,22 +197,22 @@ class WarmShard:
         return json.dumps([_FORMAT, boot_id(), identity, layout])
 
     def keep(self) -> None:
-        """Leave the cache to the next task. Whoever has its arrays must not change them any more."""
+        """Leave the cache to the next task. Its arrays must not be changed any more."""
         if self._label is not None:
             new = self.directory / "clean.new"
-            with contextlib.suppress(OSError):  # removed meanwhile, or no room even for a line: the next starts empty
+            with contextlib.suppress(OSError):  # removed, or no space even for a line: the next task starts empty
                 new.write_text(self._label)
                 new.rename(self.directory / "clean")
 
     def discard(self) -> None:
-        """Give up the cache and the room it takes."""
+        """Remove the cache and free its space."""
         self._label, self.attached = None, False
         with contextlib.suppress(OSError):
             (self.directory / "clean").unlink(missing_ok=True)
             self._empty()
 
     def close(self) -> None:
-        """Let another task have the cache: as `keep` left it, or else empty."""
+        """Unlock the cache for other tasks: as `keep` left it, or else empty."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -232,11 +232,11 @@ class WarmShard:
 
 
 def own_place(root: Path, query: str) -> None:
-    """Note under a query that processes of this executor use its caches, and when they last did."""
+    """Record under a query that processes of this executor use its caches, and the time."""
     with contextlib.suppress(FileExistsError):
         root.mkdir(mode=0o700)
     if not is_own(root):
-        raise PermissionError(f"{root} is not a directory of this user")
+        raise PermissionError(f"{root} is not a directory owned by this user")
     owners = root / query / OWNERS
     owners.mkdir(parents=True, exist_ok=True)
     parent = os.getppid()  # Spark's daemon, which lives as long as the executor
@@ -244,7 +244,7 @@ def own_place(root: Path, query: str) -> None:
 
 
 def _remove_others(join: Path, parts: int) -> None:
-    """Remove the caches of a join that were left by another number of tasks."""
+    """Remove the caches that a different number of tasks left for a join."""
     with contextlib.suppress(OSError):
         for cache in list(join.iterdir()):
             if not cache.name.endswith(f"-of-{parts:05d}"):
@@ -252,7 +252,7 @@ def _remove_others(join: Path, parts: int) -> None:
 
 
 def _locked(directory: Path) -> int | None:
-    """Return a descriptor that holds the lock of a directory, or None if another process does."""
+    """Return a descriptor that holds the lock of a directory, or None if another process holds it."""
     while True:
         directory.mkdir(parents=True, exist_ok=True)
         try:
@@ -268,20 +268,20 @@ def _locked(directory: Path) -> int | None:
             return None
         except FileNotFoundError:
             pass
-        os.close(descriptor)  # removed between opening and locking: make it again
+        os.close(descriptor)  # removed between opening and locking: create it again
 
 
 def started(process: int) -> str:
-    """Return when a process was started, so that another of the same number is not taken for it."""
+    """Return when a process was started, to distinguish it from another process with the same number."""
     try:
-        # fields after the name, which is in parentheses and may hold anything
+        # the fields after the name, which is in parentheses and may contain anything
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return ""
 
 
 def boot_id() -> str:
-    """Return what tells this run of the machine from others."""
+    """Return an identifier of the machine's current run, different after each restart."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -289,6 +289,6 @@ def boot_id() -> str:
 
 
 def room_at(path: Path) -> int:
-    """Return the bytes that are free in the file system of a path."""
+    """Return the free bytes of the file system of a path."""
     status = os.statvfs(path)
     return status.f_bavail * status.f_frsize

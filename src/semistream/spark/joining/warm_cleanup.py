@@ -1,6 +1,6 @@
-"""Who removes warm caches: the driver when a query ends, and any task for queries that did not live to see it.
+"""Removal of warm caches: by the driver when a query ends, and by any task for queries that ended without that.
 
-Caches lie in memory, where what is forgotten stays until the machine is restarted.
+Caches are in memory; without removal they would stay until the machine is restarted.
 """
 
 from __future__ import annotations
@@ -28,20 +28,19 @@ from semistream.spark.joining.warm import OWNERS, is_own, places, started
 __all__ = ["forget_query", "forget_when_ended", "sweep", "sweep_once"]
 
 IDLE_SECONDS = 3600.0
-"""A query that has run no task on this machine for so long has ended, or will do with a cold cache."""
+"""Seconds. A query without tasks on this machine for this long has ended, or can start with a cold cache."""
 
 
 def forget_query(query: str) -> None:
-    """Remove the caches of a query from this machine. A task that still has one keeps it until it ends."""
+    """Remove the caches of a query from this machine. A task that uses one keeps it until it ends."""
     for root in filter(is_own, places()):
         _remove(root / query)
 
 
 def sweep(*, idle_seconds: float = IDLE_SECONDS) -> list[str]:
-    """Remove what queries have left that nobody will come back for; return their ids.
+    """Remove what ended queries have left on this machine; return their ids.
 
-    Those are queries none of whose processes is alive any more, and queries that have run no task here for
-    ``idle_seconds``.
+    A query has ended if none of its processes is alive, or if it has run no task here for ``idle_seconds``.
     """
     swept = []
     for root in filter(is_own, places()):
@@ -64,7 +63,7 @@ def sweep_once(*, every: float = 600.0) -> None:
 
 
 class _Ended(StreamingQueryListener):
-    """Removes what a query has left on this machine when it ends; on others `sweep` does."""
+    """Removes what a query has left on this machine when it ends; on other machines `sweep` does that."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         pass
@@ -79,20 +78,20 @@ class _Ended(StreamingQueryListener):
         forget_query(str(event.id))
 
 
-_told: weakref.WeakSet[SparkSession] = weakref.WeakSet()
+_listening: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 
 
 def forget_when_ended(session: SparkSession) -> None:
-    """See to it that caches of this session's queries are removed when they end; once for each session."""
-    if session not in _told:
-        _told.add(session)
-        # Inside a declarative pipeline, for one, nobody may listen.
+    """Register a listener that removes the caches of this session's queries when they end; once per session."""
+    if session not in _listening:
+        _listening.add(session)
+        # Listeners are not allowed everywhere, for example not inside a declarative pipeline.
         with contextlib.suppress(PySparkException):
             session.streams.addListener(_Ended())
 
 
 def _remove(directory: Path) -> None:
-    """Remove a directory: first its name, so that nobody finds it half empty."""
+    """Remove a directory: rename it first, so that no process finds it half empty."""
     trash = directory.with_name(f"{directory.name}-removed-{os.getpid()}-{time.monotonic_ns()}")
     with contextlib.suppress(OSError):
         directory.rename(trash)
@@ -104,10 +103,10 @@ def _is_stale(query: Path, idle_seconds: float) -> bool:
     try:
         if any(time.time() - owner.stat().st_mtime < idle_seconds and _is_alive(owner.name) for owner in owners):
             return False
-        # a directory that is just being made has no owner yet
+        # a directory that is being created has no owner yet
         return bool(owners) or time.time() - query.stat().st_mtime > 60.0
     except FileNotFoundError:
-        return False  # another one sweeps
+        return False  # another process is sweeping
 
 
 def _is_alive(owner: str) -> bool:

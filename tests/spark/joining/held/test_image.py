@@ -153,13 +153,13 @@ def test_a_builder_that_is_killed_leaves_no_image(place: Path, monkeypatch: pyte
 
 def test_what_does_not_fit_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     relation = relation_at(place / "r")
-    with pytest.raises(BudgetTooSmallError, match=r"to be held whole.*start the query again"):
+    with pytest.raises(BudgetTooSmallError, match=r"to be held whole.*restart the query"):
         open_image(relation, Pin(1), "query", 50_000)
     monkeypatch.setattr(images, "room_at", lambda _: 1000)
-    with pytest.raises(StorageError, match=r"no room on this machine.*SPARK_LOCAL_DIRS"):
+    with pytest.raises(StorageError, match=r"this machine has no space.*SPARK_LOCAL_DIRS"):
         open_image(relation, Pin(1), "query", 1 << 20)
     monkeypatch.undo()
     row = pa.table({"code": ["p0", "p0"], "kind": [0, 0], "name": ["a", "b"]})
     semistream.upsert(place / "r", row)
-    with pytest.raises(UnsupportedJoinError, match="several rows for a key"):
+    with pytest.raises(UnsupportedJoinError, match="several rows per key"):
         open_image(relation, Pin(2), "query", 1 << 20)

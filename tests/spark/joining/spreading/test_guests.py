@@ -60,7 +60,7 @@ def test_a_shard_is_opened_once_and_results_are_small(path: Path, size: int) -> 
         guests, found = Guests(task, own), []
         for part in guests.joined(join, batches):
             for result in part:
-                for answers in guests.beside(result.select(["name"])):
+                for answers in guests.fill_in(result.select(["name"])):
                     assert answers.nbytes <= ROOM
                     found += answers["name"].to_pylist()
     wanted = [right.get(key) for key in given.to_pylist()]

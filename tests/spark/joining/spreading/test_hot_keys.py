@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 import semistream
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.spark.joining.spreading import hot_keys
-from semistream.spark.joining.spreading.hot_keys import HotKeys, Told
+from semistream.spark.joining.spreading.hot_keys import HotKeys, KeyReport
 from semistream.spark.monitoring.metrics import counters_of
 
 pytestmark = pytest.mark.spark
@@ -98,12 +98,12 @@ def test_a_micro_batch_has_one_set_of_hot_keys(spark: SparkSession, tmp_path: Pa
     (tmp_path / "in").mkdir()
     stream = spark.readStream.schema("id long").parquet(f"{tmp_path}/in")
     hot = HotKeys(stream, 2)
-    hot.hear(Told(0, 100, {11: 90}))
+    hot.update(KeyReport(0, 100, {11: 90}))
     assert hot.hot == {11}
     flagged = spark.range(1).select(hot._column.alias("keys"))
     first = flagged._jdf.queryExecution().optimizedPlan()
     assert flagged.collect()[0].keys == [11]
-    hot.hear(Told(0, 100, {-12: 90}))
+    hot.update(KeyReport(0, 100, {-12: 90}))
     assert "[11]" in first.toString()
     again = spark.range(1).select(hot._column.alias("keys"))
     assert again.collect()[0].keys == [-12]
@@ -120,15 +120,15 @@ def test_keys_become_hot_and_cool_down() -> None:
 
     hot = Listening()
     for part in range(4):
-        hot.hear(Told(part, 1000, {part: 300}))
+        hot.update(KeyReport(part, 1000, {part: 300}))
     assert hot.hot == frozenset(), "three tenths of a task of four"
-    hot.hear(Told(1, 1000, {1: 600}))
+    hot.update(KeyReport(1, 1000, {1: 600}))
     assert hot.hot == {1}
-    hot.hear(Told(1, 1000, {1: 300}))
+    hot.update(KeyReport(1, 1000, {1: 300}))
     assert hot.hot == {1}, "more than a quarter of a task still"
-    hot.hear(Told(1, 1000, {1: 200}))
+    hot.update(KeyReport(1, 1000, {1: 200}))
     assert hot.hot == frozenset()
-    hot.hear(Told(2, 1000, {2: 600, 3: 900}))
+    hot.update(KeyReport(2, 1000, {2: 600, 3: 900}))
     assert hot.hot == {3}, "there is room for one row"
 
 

@@ -1,1 +1,1 @@
-"""Relations that are held whole: one image in the memory of each machine, which all tasks there read."""
+"""Relations that are held whole: one image in the memory of each machine, read by all tasks there."""

@@ -5,10 +5,10 @@
     data.array      the pages of R, as they are on disk
     keys.array      the table: keys by slot (not of a direct table)
     places.array    the table: where the row of each slot's key starts in data.array; -1 if the slot is empty
-    ready           what the files are of; written last
+    ready           which relation and version the files are of; written last
 
-Rows stay encoded: a gather makes Arrow columns of the rows that a batch asks for, and of the columns that it asks for.
-So one image serves any number of joins with the relation. It is never changed after it is ready.
+Rows stay encoded. A gather decodes only the rows and columns that a batch needs, so one image serves any number of
+joins with the relation. An image never changes once it is ready.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ from semistream.spark.joining.held.key_table import KeyTable, TableLayout, fill_
 __all__ = ["MOST_HELD", "RESULTS", "Image", "build_image", "image_bytes", "room_for"]
 
 MOST_HELD = 1 << 30
-"""Bytes of pages that are held at most: places are 32 bits wide, and a new version is read whole."""
+"""Maximum bytes of pages to hold: places are 32 bits wide, and a new version is read as a whole."""
 _READY = "ready"
 _SLOT_BYTES = 18
-"""Bytes of the table for each key, at most."""
+"""Maximum bytes of the table per key."""
 _LEAST_ROOM = 1 << 17
-"""Bytes for the results of a tiny relation, and for it to grow."""
+"""Minimum bytes for results and for growth of a tiny relation."""
 RESULTS = 8
-"""One in this many bytes of the memory is for results of all tasks; the image may take the rest."""
+"""1/8 of the memory is for results of all tasks; the image may use the rest."""
 _PAGES = 256
-"""Pages that are read at once."""
+"""Pages to read in one call."""
 
 
 def image_bytes(rows: int, nbytes: int) -> int:
-    """Return the bytes that the image of a relation of ``rows`` rows and ``nbytes`` bytes takes at most."""
+    """Return the maximum bytes of the image of a relation of ``rows`` rows and ``nbytes`` bytes."""
     return nbytes + _SLOT_BYTES * rows + 4096
 
 
 def room_for(rows: int, nbytes: int) -> int:
-    """Return the memory with which a query holds such a relation: its image, results, and room for R to grow."""
+    """Return the memory that a query needs to hold such a relation: its image, results, and room for R to grow."""
     return image_bytes(rows, nbytes) * 3 // 2 + _LEAST_ROOM
 
 
@@ -67,7 +67,7 @@ class Image:
     Parameters
     ----------
     directory
-        Where `build_image` made it. `FileNotFoundError` if it is not there, or not ready.
+        Where `build_image` wrote it. `FileNotFoundError` if there is no image, or it is not ready.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -78,7 +78,7 @@ class Image:
         self.version: int = facts["version"]
         self.rows: int = facts["rows"]
         self.nbytes: int = facts["data"] + layout.nbytes
-        """Bytes of the files, which are memory."""
+        """Bytes of the files; they occupy memory."""
         self.data = _mapped(directory / "data.array", facts["data"], np.uint8)
         keys = _mapped(directory / "keys.array", 0 if layout.direct else layout.slots, np.int64)
         self._table = KeyTable(layout, keys, _mapped(directory / "places.array", layout.slots, np.int32))
@@ -87,7 +87,7 @@ class Image:
         self._key = RowGather(self._rows, [] if self._codec.exact else list(self.key))
 
     def find(self, keys: pa.RecordBatch, asked: Bools | None = None) -> tuple[Slots, Bools]:
-        """Return where the row of each key starts, -1 if there is none; and which keys have no NULL in them.
+        """Return where the row of each key starts, -1 if there is none; and which keys contain no NULL.
 
         Parameters
         ----------
@@ -100,7 +100,7 @@ class Image:
         numbers, valid = self._codec.encode(keys, names)
         looked_up = valid if asked is None else valid & asked
         places, hits = find_places(self._table, frozen(numbers), frozen(looked_up))
-        if hits and not self._codec.exact:  # another key may have the same hash
+        if hits and not self._codec.exact:  # a different key may have the same hash
             there = np.flatnonzero(places >= 0)
             columns = self._key(self.data, places[there].astype(np.int64))
             ours = pa.RecordBatch.from_arrays(columns, names=list(self._codec.names))
@@ -109,12 +109,12 @@ class Image:
         return places, valid
 
     def gather(self, names: Sequence[str]) -> RowGather:
-        """Return what makes columns of rows; call it with `data` and places."""
+        """Return a function that decodes columns of rows; call it with `data` and places."""
         return RowGather(self._rows, names)
 
 
 def build_image(relation: Relation, directory: Path) -> None:
-    """Write the image of a relation, opened whole, into an empty directory."""
+    """Write the image of a relation into an empty directory. All shards of the relation must be open."""
     frame = relation.device.frame_bytes
     pages = relation.page_count
     data = _made(directory / "data.array", pages * frame, np.uint8)
@@ -147,7 +147,7 @@ def build_image(relation: Relation, directory: Path) -> None:
 
 
 def _made(path: Path, count: int, dtype: DTypeLike) -> NDArray[Any]:
-    """Make a file of zeros and map it; all of its room is taken now, as later there may be none."""
+    """Create a file of zeros and map it. Its space is allocated now: later there may be none."""
     kind = np.dtype(dtype)
     if count == 0:
         return np.zeros(0, kind)

@@ -1,15 +1,15 @@
-"""Where images are, who builds them and when they are removed.
+"""Where images are stored, which task builds them, and when they are removed.
 
 ::
 
     /dev/shm/semistream-<user>/<query>/held-<relation>/<version>/    or a local directory, if there is no room there
 
-The first task on a machine that needs a version builds its image under a lock of ``held-<relation>``; tasks that come
-meanwhile wait for it, and later ones map it without a lock. All tasks of a micro-batch read one version, so images of
-other versions are removed before a new one is built: a task that still has one mapped keeps it until it ends. A builder
-that was killed has written no ``ready``, and the next one starts again. Directories of a query are removed when it ends
-(`semistream.spark.joining.warm_cleanup`); those of a batch DataFrame belong to Spark's Python daemon, and are removed
-after that has ended.
+The first task on a machine that needs a version builds its image under a lock of ``held-<relation>``. Tasks that start
+meanwhile wait for it; later ones map it without a lock. All tasks of a micro-batch read one version, so images of other
+versions are removed before a new one is built; a task that has one mapped keeps it until it ends. If a builder is
+killed, ``ready`` is missing, and the next one starts over. Directories of a query are removed when it ends
+(`semistream.spark.joining.warm_cleanup`). Those of a batch DataFrame belong to Spark's Python daemon, and are removed
+after the daemon has ended.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, 
 
 
 def open_image(relation: TaskRelation, pin: Pin, query: str | None, memory: int) -> tuple[Image, DeviceCounters]:
-    """Return the image of a version, which is built if this machine has none, and what was read for it.
+    """Return the image of a version, and what was read to build it. The image is built if this machine has none.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def open_image(relation: TaskRelation, pin: Pin, query: str | None, memory: int)
     query
         Spark's id of the streaming query; None for a batch DataFrame.
     memory
-        Bytes that the image may take at most.
+        Maximum bytes of the image.
     """
     parent = os.getppid()
     owner = query or f"batch-{parent}-{started(parent)}"
@@ -67,14 +67,14 @@ def open_image(relation: TaskRelation, pin: Pin, query: str | None, memory: int)
 
 
 def _identity(relation: TaskRelation, pin: Pin) -> str:
-    """Return what tells a version from any other, also from one of its number in a relation built again there."""
+    """Return a unique name for a version, even if the relation was rebuilt with the same version number."""
     manifest = place_of(relation.path) / manifests.name_of(pin.version)
     try:
         status = manifest.stat()
         written = [status.st_mtime_ns, status.st_size, getattr(status, "st_ino", 0)]
     except (OSError, AttributeError):
         written = []
-    # of a local disk, files that were not flushed when the machine went down are not trusted
+    # on a local disk, do not trust files that may not have been flushed when the machine stopped
     text = json.dumps([relation.path, pin.version, written, boot_id()])
     return f"{pin.version:012d}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
@@ -87,9 +87,9 @@ def _built(
         needed = image_bytes(opened.row_count, opened.page_count * opened.device.frame_bytes)
         if needed > memory:
             raise BudgetTooSmallError(
-                f"version {pin.version} of {relation.path} takes {format_bytes(needed)} to be held whole, and this "
-                f"query has {format_bytes(memory)} for it; start the query again from its checkpoint, and R is read "
-                "by page, or give more memory",
+                f"version {pin.version} of {relation.path} needs {format_bytes(needed)} to be held whole, but this "
+                f"query has {format_bytes(memory)} for it; restart the query from its checkpoint to read R by page, "
+                "or give it more memory",
                 needed,
             )
         refused: list[str] = []
@@ -114,14 +114,14 @@ def _built(
                     raise
                 refused.append(f"{root.parent}: {error}")
         raise StorageError(
-            f"there is no room on this machine for the {format_bytes(needed)} of {relation.path} that are held whole: "
-            f"{'; '.join(refused)}. Set SPARK_LOCAL_DIRS to a directory with room, or give join hold=False"
+            f"this machine has no space for the {format_bytes(needed)} of {relation.path} that are to be held whole: "
+            f"{'; '.join(refused)}. Set SPARK_LOCAL_DIRS to a directory with free space, or pass hold=False to join"
         )
 
 
 @contextlib.contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """Be the only process that builds in a directory; wait for another one that does."""
+    """Lock a directory for building; wait while another process builds in it."""
     directory.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

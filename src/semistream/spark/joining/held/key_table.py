@@ -1,6 +1,6 @@
-"""A read-only table from key64 to the place of a row, in arrays that can be files.
+"""A read-only table from key64 to the place of a row, in arrays that can be memory-mapped files.
 
-Two layouts. *Direct*: the place of key ``k`` is at ``k - low``; used where the keys are numbers of a narrow range.
+Two layouts. *Direct*: the place of key ``k`` is at ``k - low``; used if the keys are integers of a narrow range.
 *Hashed*: open addressing with linear probing, two thirds full.
 """
 
@@ -17,19 +17,19 @@ __all__ = ["KeyTable", "TableLayout", "fill_table", "find_places", "layout_for"]
 
 _ABSENT = -1
 _FULL = 1.5
-"""Slots for each key of a hashed table; with fewer, probes become long."""
+"""Slots per key of a hashed table; with fewer, probes become long."""
 _DIRECT = 4
-"""A direct table is used if it has at most this many slots for each key: it is then no larger than a hashed one."""
+"""A direct table is used if it has at most this many slots per key: then it is no larger than a hashed one."""
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
 class TableLayout(NamedTuple):
-    """How large a table is, and where it starts."""
+    """Layout, number of slots, and first key of a table."""
 
     direct: bool
     slots: int
     low: int
-    """The lowest key; of a direct table."""
+    """The lowest key; only for a direct table."""
 
     @property
     def nbytes(self) -> int:
@@ -77,7 +77,7 @@ def _fill(direct: bool, low: int, keys: Ints, places: Slots, new: Ints, at: Ints
 
 @kernel
 def _find(direct: bool, low: int, keys: Ints, places: Slots, asked: Ints, valid: Bools, found: Slots) -> np.int64:
-    """Write the place of each key, -1 for those that are absent or not valid; return how many were found."""
+    """Write the place of each key, -1 if the key is absent or not valid; return the number of keys found."""
     slots, hits = np.uint64(places.size), np.int64(0)
     for i in range(asked.size):
         place = np.int32(-1)
@@ -101,12 +101,12 @@ def _find(direct: bool, low: int, keys: Ints, places: Slots, asked: Ints, valid:
 
 
 def fill_table(table: KeyTable, keys: Ints, places: Ints) -> None:
-    """Add keys, each once, and the places of their rows. Places of a new table are all -1."""
+    """Add distinct keys and the places of their rows. All places of a new table are -1."""
     _fill(table.layout.direct, table.layout.low, table.keys, table.places, keys, places)
 
 
 def find_places(table: KeyTable, keys: Ints, valid: Bools) -> tuple[Slots, int]:
-    """Return the place of each key's row, -1 where there is none, and how many keys have one."""
+    """Return the place of each key's row, -1 if there is none, and the number of keys found."""
     found = np.empty(keys.size, np.int32)
     hits = _find(table.layout.direct, table.layout.low, table.keys, table.places, keys, valid, found)
     return found, int(hits)

@@ -1,1 +1,1 @@
-"""Hot keys: rows of a key that is too large a part of the stream for one task are spread over all of them."""
+"""Hot keys: if a key has too many rows for one task, its rows are spread over all tasks."""

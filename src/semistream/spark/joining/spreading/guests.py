@@ -1,9 +1,9 @@
-"""Rows of hot keys in a task whose shard does not have them: answered here, while the join answers all others.
+"""Guests: rows of hot keys in a task that does not have their shard. They are answered here, all others by the join.
 
-A guest's row of R is looked up once in a task, in the shard that has it. Its key is NULL for the join, which passes
-such rows by; the answer is put in their place among the results, which are in the order of the stream. Guests that R
-does not have are left to the join, which finds that out. Only keys are spread whose rows of R fit into what a task has
-for them (`semistream.spark.joining.stream_join`).
+A task looks up a guest's row of R once, in the shard that has it. The join gets the guest with a NULL key, so it passes
+the guest on without a match. Results are in the order of the stream, and the guest's answer is filled in there. Guests
+without a row in R are left to the join, which finds no match. A key is spread only if its row of R fits into the part
+of a task's memory for guests (`semistream.spark.joining.star.stage`).
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ class Guests:
     Parameters
     ----------
     task
-        The task, of whose memory ``guests`` bytes are for rows of guests and for what tells them from others.
+        The task. ``guests`` bytes of its memory are for the rows of guests and for remembering which rows are guests.
     relation
-        Its own shard, of the version that it reads.
+        The shard of the task, at the version that it reads.
     """
 
     def __init__(self, task: JoinTask, relation: Relation) -> None:
         self._task, self._own = task, relation
         self._on: tuple[str, ...] = task.settings["on"]
-        self._known: dict[int, int] = {}  # places by key64, from 1 on; 0 if R does not have it
+        self._known: dict[int, int] = {}  # place of a row by key64, counted from 1; 0 if R does not have the key
         self._rows: pa.RecordBatch | None = None
         self._keys: pa.RecordBatch | None = None
         self._sizes = np.zeros(1, np.int64)  # bytes of the row at each place
-        self._waiting: deque[int | NDArray[np.uint8]] = deque()  # places of rows that are in the join, or how many
+        self._waiting: deque[int | NDArray[np.uint8]] = deque()  # of batches in the join: places, or the number of rows
         self._held = 0
         self.count = 0
-        """Rows that were answered here."""
+        """Rows that were answered as guests."""
 
     def joined(
         self, join: Join, rows: Iterable[tuple[pa.RecordBatch, NDArray[np.bool_] | None]]
     ) -> Iterator[Iterator[pa.RecordBatch]]:
-        """Yield what the join answers rows with, of which some are guests; after each part, none of them waits."""
+        """Join rows, some of which are guests; yield the join's answers in portions. After each, no guest waits."""
         rest = iter(rows)
         more = [True]
 
         def some() -> Iterator[pa.RecordBatch]:
-            """Yield batches, until there is no room to remember guests by: then the join has to be drained."""
+            """Yield batches until there is no room to remember more guests: then the join has to be drained."""
             for batch, guests in rest:
                 yield self._admitted(batch, guests)
                 if self._held > self._task.memory.guests // 2:
@@ -72,7 +72,7 @@ class Guests:
             yield join.process(some())
 
     def _admitted(self, batch: pa.RecordBatch, guests: NDArray[np.bool_] | None) -> pa.RecordBatch:
-        """Return a batch in which guests whose row is known have no key."""
+        """Return a batch in which guests with a known row have no key."""
         places = None if guests is None else self._places(batch, guests)
         if places is None or not places.any():
             self._waiting.append(batch.num_rows)
@@ -87,10 +87,10 @@ class Guests:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
-    def beside(self, answers: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield answers of the join, the next in the order of the stream, with those of guests among them.
+    def fill_in(self, answers: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Fill the answers of guests into ``answers``, the join's next answers in the order of the stream.
 
-        A guest's row is as long as any, and its answer by the join is next to nothing: so it may take many batches.
+        A guest's row can be long, while the join's answer for it is almost empty, so the result may be several batches.
         """
         parts = []
         left = answers.num_rows
@@ -115,7 +115,7 @@ class Guests:
         assert self._rows is not None
         at = pa.array(np.where(places > 0, answers.num_rows + places - 1, np.arange(places.size)))
         found = list(self._rows.columns)
-        if answers.num_columns > len(found):  # whether there is a partner
+        if answers.num_columns > len(found):  # a column says which rows have a match
             found.append(pa.repeat(pa.scalar(True), self._rows.num_rows))
         columns = [
             pa.concat_arrays([column, more]).take(at) for column, more in zip(answers.columns, found, strict=True)
@@ -125,7 +125,7 @@ class Guests:
     # -- inside -------------------------------------------------------------------------------------------
 
     def _places(self, batch: pa.RecordBatch, guests: NDArray[np.bool_]) -> NDArray[np.uint8]:
-        """Return for each row the place of its row of R, from 1 on; 0 for those that are not answered here."""
+        """Return the place of each row's row of R, counted from 1; 0 for rows that are not answered here."""
         at = np.flatnonzero(guests)
         some = take_rows(batch, at)
         keys, valid = self._own.key.encode(some, self._on)
@@ -133,7 +133,7 @@ class Guests:
         distinct, inverse = np.unique(keys, return_inverse=True)
         self._look_up([key for key in distinct.tolist() if key not in self._known])
         found = np.array([self._known[key] for key in distinct.tolist()], np.int64)[inverse]
-        if not self._own.key.exact and found.any():  # R may have another key of the same hash
+        if not self._own.key.exact and found.any():  # R may have a different key with the same hash
             assert self._keys is not None
             known = found > 0
             ours = self._keys.take(pa.array(found[known] - 1))
@@ -144,7 +144,7 @@ class Guests:
         return places
 
     def _look_up(self, unknown: list[int]) -> None:
-        """Find the rows of keys, each in the shard that has it; a shard is opened once, which in a store takes long."""
+        """Find the rows of keys in their shards. Each shard is opened only once, because that is slow in a store."""
         task, keys = self._task, np.array(unknown, np.int64)
         homes = self._own.key.shards(keys, task.shards)
         for home in np.unique(homes).tolist():
@@ -154,7 +154,7 @@ class Guests:
                     self._known[key] = self._found(relation, frames, key)
 
     def _found(self, relation: Relation, frames: Bytes, key: int) -> int:
-        """Return the place of a key's row, which is kept; 0 if there is none."""
+        """Find a key's row, keep it, and return its place; 0 if R does not have the key."""
         for page in relation.locate(np.array([key], np.int64)).pages:
             there, rows = relation.decode(np.array([page]), frames)
             at = np.flatnonzero(there == key)
@@ -163,8 +163,8 @@ class Guests:
         return 0
 
     def _keep(self, row: pa.RecordBatch) -> int:
-        """Keep a row of R, its key and what results have of it, as copies; return its place."""
-        row = row.take(pa.array([0]))  # of a slice, all of its page would be held
+        """Keep copies of the key and the result columns of a row of R; return the row's place."""
+        row = row.take(pa.array([0]))  # a slice would hold its whole page in memory
         key, values = (
             row.select(list(self._task.relation.key)),
             fit(row.select(self._task.value_names), self._task.added),

@@ -1,13 +1,13 @@
-"""Which keys are hot, known to the driver, and through it to Spark's shuffle.
+"""The driver finds hot keys, and Spark's shuffle spreads them.
 
 ::
 
     tasks of a micro-batch: a sample of their keys ──accumulator──▶ driver ──▶ hot keys ──▶ shuffle of the next ones
 
-A row of a hot key goes to the task that a hash of the whole row says, any other row to that of its shard. What is hot
-is told by a constant in the query's plan whose bytes are changed here between micro-batches. Spark works the plan out
-anew for each, and folds the constant into an array then: a micro-batch has one set of hot keys from its first task to
-its last, whatever of it is done again. Where there is no JVM to reach, as on Spark Connect, nothing is spread.
+A row of a hot key goes to the task given by a hash of the whole row; any other row goes to the task of its shard. The
+hot keys are a constant in the query's plan, whose bytes are changed here between micro-batches. Spark optimizes the
+plan for each micro-batch and then folds the constant into an array. So one set of hot keys holds for a whole
+micro-batch, including all retries of its tasks. Without access to the JVM, as on Spark Connect, nothing is spread.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from semistream.relation.keys.xxhash import SPARK_SEED
 from semistream.spark.joining.spreading.repeatable import is_repeatable
 from semistream.spark.relations.key_expressions import by_position, key_hash
 
-__all__ = ["MOST_KEYS", "HotKeys", "KeySample", "Told"]
+__all__ = ["MOST_KEYS", "HotKeys", "KeyReport", "KeySample"]
 
 MOST_KEYS = 32
-"""Keys that are spread at most."""
+"""Maximum number of keys to spread."""
 _SAMPLED = 4096
 _WORDS = MOST_KEYS * 21 // 8
-"""A hash and a comma are 21 characters at most, and eight of them a word."""
+"""Size of the constant: a hash and a comma have at most 21 characters, and a word has 8."""
 _HASHED = (
     st.IntegralType, st.DecimalType, st.StringType, st.BinaryType, st.BooleanType, st.DateType, st.TimestampType,
     st.TimestampNTZType,
 )  # fmt: skip
-"""Types of which rows are told apart; sums of floats may have other last bits when they are worked out again."""
+"""Types that the hash of a row uses. Floats are left out: the last bits of a sum may differ when it is recomputed."""
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a task has seen: its part of the stream, rows, and rows of the keys that had the most, by their hash."""
+class KeyReport:
+    """What a task has seen: its part of the stream, its rows, and the rows of its most frequent keys, by key hash."""
 
     part: int
     rows: int
@@ -57,25 +57,25 @@ class Told:
 class HotKeys:
     """The hot keys of a query, on the driver.
 
-    A key is hot when it has more rows than half a task has on average, and until it has fewer than a quarter.
+    A key becomes hot with more rows than half of the average task, and stays hot until it has fewer than a quarter.
 
     Parameters
     ----------
     stream, parts
-        What is spread, over how many tasks.
+        The stream to spread, and the number of tasks.
     most
-        Keys that may be hot at once, of `MOST_KEYS`.
+        Keys that may be hot at the same time; at most `MOST_KEYS`.
     """
 
     def __init__(self, stream: DataFrame, parts: int, most: int = MOST_KEYS) -> None:
         context = stream.sparkSession.sparkContext
         jvm: Any = context._jvm
         self.hot: frozenset[int] = frozenset()
-        self.told: Accumulator[list[Told]] = context.accumulator([], _Telling(self))
+        self.reports: Accumulator[list[KeyReport]] = context.accumulator([], _ReportCollector(self))
         self._parts, self._most = parts, min(most, MOST_KEYS)
-        self._by_part: dict[int, Told] = {}
+        self._by_part: dict[int, KeyReport] = {}
         self._changing = threading.Lock()
-        # of longs, as an array of bytes would be copied on its way to the JVM; they are read as the bytes of a text
+        # longs, because an array of bytes would be copied on its way to the JVM; they are read as the bytes of a text
         self._words: Any = context._gateway.new_array(jvm.long, _WORDS)  # type: ignore[union-attr]
         self._write()
         unsafe = jvm.org.apache.spark.unsafe
@@ -85,10 +85,11 @@ class HotKeys:
 
     @staticmethod
     def possible(stream: DataFrame) -> bool:
-        """Return whether a stream can have any.
+        """Return whether hot keys of a stream can be spread.
 
-        The JVM of its session is at hand, its plan is worked out for each micro-batch, with constants folded, and rows
-        are the same when a task that sends them runs again: a row that went elsewhere then would be lost, or be twice.
+        The JVM of its session must be accessible. Its plan must be optimized for each micro-batch, with constants
+        folded. Its rows must be the same when a task runs again: else a row could go elsewhere, and be lost or
+        duplicated.
         """
         if not (stream.isStreaming and hasattr(stream.sparkSession, "_jsparkSession")):
             return False
@@ -98,16 +99,16 @@ class HotKeys:
     def part_of(self, stream: DataFrame, on: tuple[str, ...], codec: KeyCodec, home: Column) -> Column:
         """Return the part that each row of the `positional` stream goes to; ``home`` unless its key is hot."""
         key = key_hash(stream, on, codec)
-        # of the row, not by turns: a task that runs again must send each row to where it went before
+        # by a hash of the row, not round robin: a task that runs again must send each row to the same part
         hashed = [by_position(at) for at, part in enumerate(stream.schema) if isinstance(part.dataType, _HASHED)]
         anywhere = F.xxhash64(*hashed) if hashed else key
         spread = F.pmod(anywhere, F.lit(self._parts)).cast("int")
         return F.when(F.array_contains(self._column, key), spread).otherwise(home)
 
-    def hear(self, told: Told) -> None:
-        """Take notice of what a task tells."""
+    def update(self, report: KeyReport) -> None:
+        """Update the hot keys with the report of a task."""
         with self._changing:
-            self._by_part[told.part] = told
+            self._by_part[report.part] = report
             rows, counts = 0, Counter[int]()
             for each in self._by_part.values():
                 rows += each.rows
@@ -126,28 +127,28 @@ class HotKeys:
             self._words[at] = word
 
 
-class _Telling(AccumulatorParam[list[Told]]):
-    """Collects what tasks tell, and gives it to who listens on the driver."""
+class _ReportCollector(AccumulatorParam[list[KeyReport]]):
+    """Collects the reports of tasks, and passes them to the listener on the driver."""
 
     def __init__(self, listener: HotKeys | None) -> None:
         self._listener = listener
 
-    def zero(self, value: list[Told]) -> list[Told]:
+    def zero(self, value: list[KeyReport]) -> list[KeyReport]:
         return []
 
-    def addInPlace(self, value1: list[Told], value2: list[Told]) -> list[Told]:
+    def addInPlace(self, value1: list[KeyReport], value2: list[KeyReport]) -> list[KeyReport]:
         if self._listener is None:
             return value1 + value2
-        for told in value2:
-            self._listener.hear(told)
+        for report in value2:
+            self._listener.update(report)
         return []
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Telling, (None,)
+        return _ReportCollector, (None,)
 
 
 class KeySample:
-    """Keys of a task's first rows, by which those are found that have many."""
+    """A sample of a task's first rows, to find frequent keys."""
 
     def __init__(self, codec: KeyCodec, on: tuple[str, ...], parts: int, first: pa.RecordBatch) -> None:
         step = -(-first.num_rows // _SAMPLED)
@@ -159,6 +160,6 @@ class KeySample:
         if len(on) == 1 and (nulls := 1 - np.count_nonzero(valid) / some.num_rows) > 1 / (4 * parts):
             self._shares[SPARK_SEED] = nulls
 
-    def told(self, part: int, rows: int) -> Told:
-        """Return what a task has to tell that had so many rows."""
-        return Told(part, rows, {key: int(share * rows) for key, share in self._shares.items()})
+    def report(self, part: int, rows: int) -> KeyReport:
+        """Return the report of a task that had ``rows`` rows."""
+        return KeyReport(part, rows, {key: int(share * rows) for key, share in self._shares.items()})

@@ -1,4 +1,4 @@
-"""Whether rows of a stream are the same when a task that made them runs again."""
+"""Whether a task that runs again produces the same rows."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pyspark.sql import DataFrame
 __all__ = ["JOIN_NAME", "is_repeatable"]
 
 JOIN_NAME = "semistream_join"
-"""What a join's own function is called in plans: Spark is told that it is not deterministic, and yet it is."""
+"""Name of a join's function in plans. It is declared nondeterministic to Spark, although it is deterministic."""
 
 
 def is_repeatable(stream: DataFrame) -> bool:
-    """Return whether nothing in a stream's plan is up to chance, as far as Spark knows: no ``rand``, no such UDF."""
+    """Return whether a stream's plan is deterministic as far as Spark knows: no ``rand``, no nondeterministic UDF."""
     return _plan_is(stream._jdf.queryExecution().analyzed())
 
 
 def _plan_is(plan: Any) -> bool:
     if plan.deterministic():
         return True
-    # what is observed is told, and is in no row
+    # observed metrics are reported, but are not part of any row
     own = plan.getClass().getSimpleName() == "CollectMetrics" or all(map(_is, _items(plan.expressions())))
     return own and all(map(_plan_is, _items(plan.children())))
 
@@ -34,7 +34,8 @@ def _is(expression: Any) -> bool:
     kind = expression.getClass().getSimpleName()
     if kind == "PythonUDF":
         return bool(expression.name() == JOIN_NAME)
-    # of a task, whichever time it runs; else what is in it is what makes it so
+    # A partition id is the same whenever the task runs. Any other expression is nondeterministic by itself only if all
+    # of its children are deterministic; the children were checked above.
     return kind == "SparkPartitionID" or any(not one.deterministic() for one in inside)
 
 

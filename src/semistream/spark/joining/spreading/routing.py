@@ -1,11 +1,10 @@
-"""Which task a row goes to, if a join has more tasks than R has shards.
+"""Which task a row goes to if a join has more tasks than R has shards.
 
-The shard of a key is a remainder of its hash. Among the tasks of a shard, keys are divided by *stripes*: ranges of keys
-that are next to each other in R, given to tasks in turn. So a page is read by one task, as a rule. By the hash of
-single keys, every task would need every page: two tasks on one shard read 1.7 times the pages of two tasks on two
-shards (2 M rows, 5 % memory); with stripes 1.26 times, in half the requests. Stripes are short, so frequent keys that
-lie next to each other are still divided. Keys whose order Spark does not know, such as dates, and those of small
-relations are divided by their hash.
+The shard of a key is a remainder of its hash. Among the tasks of a shard, keys are divided by *stripes*: ranges of
+adjacent keys in R, assigned to tasks round robin. So usually only one task reads a page. If keys were divided by their
+hash, every task would need every page: two tasks on one shard read 1.7 times the pages of two tasks on two shards (2 M
+rows, 5 % memory); with stripes 1.26 times, in half the requests. Stripes are short, so frequent keys that are adjacent
+are still divided. Small relations, and keys whose order Spark does not know, such as dates, are divided by hash.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from semistream.spark.relations.key_expressions import by_position, key_hash
 __all__ = ["Routing", "stripe_width"]
 
 _STRIPE_PAGES = 16
-"""Pages of a stripe, about. Its ends lie within pages, which two tasks may need then."""
+"""Approximate number of pages per stripe. Stripes do not end at page boundaries, so two tasks may need one page."""
 _FEW_STRIPES = 64
-"""With fewer, tasks would have parts of R that differ in size."""
+"""Minimum number of stripes; with fewer, tasks would get parts of R of different sizes."""
 
 
 def stripe_width(shard: Relation) -> int:
-    """Return how many values of key64 a stripe has; 0 if there are no stripes."""
+    """Return the number of key64 values per stripe; 0 if there are no stripes."""
     index = shard.indexes[0]
     if not isinstance(index, ClusteredIndex) or index.first.size < _STRIPE_PAGES * _FEW_STRIPES:
         return 0
@@ -44,12 +43,12 @@ class Routing:
 
     shards: int
     tasks: int
-    """A multiple of the shards. The shard of a task is its number modulo the shards."""
+    """A multiple of the number of shards. Task i has shard i modulo the number of shards."""
     width: int = 0
-    """See `stripe_width`."""
+    """Values of key64 per stripe; see `stripe_width`."""
 
     def part_of(self, df: DataFrame, on: tuple[str, ...], codec: KeyCodec) -> Column:
-        """Return the task of each row of `positional` ``df``."""
+        """Return the task of each row of ``df``, whose columns are `positional`."""
         hashed = key_hash(df, on, codec)
         key = self._key64(df, on, codec, hashed) if self.width and self.tasks > self.shards else None
         if key is None:
@@ -59,7 +58,7 @@ class Routing:
         return (F.pmod(hashed, F.lit(self.shards)) + F.lit(self.shards) * inside).cast("int")
 
     def _key64(self, df: DataFrame, on: tuple[str, ...], codec: KeyCodec, hashed: Column) -> Column | None:
-        """Return key64, in whose order R is; None where it is not that easily had."""
+        """Return key64, by which R is sorted; None if Spark cannot compute it from the key column."""
         if not codec.exact:
             return hashed
         position = df.columns.index(on[0])

@@ -1,4 +1,4 @@
-"""The dimensions of a star as a task sees them, and how rows are looked up in one that is held whole."""
+"""The dimensions of a star in a task, and look-ups in dimensions that are held whole."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from semistream.spark.relations.types import fit
 __all__ = ["HeldDimension", "HeldImages", "LookUp", "ShuffledDimension"]
 
 _FEW_ROWS = 256
-"""Rows that are looked up at once at least."""
+"""Minimum number of rows to look up together."""
 _MISSING = 64
-"""Missing keys that a task counts for each dimension."""
+"""Maximum number of distinct missing keys that a task counts per dimension."""
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,19 @@ class HeldDimension:
 
     relation: TaskRelation
     on: tuple[str, ...]
-    """The stream's key, by its names."""
+    """Names of the stream's key columns."""
     keys: tuple[int, ...]
-    """The key by the positions of its columns among those that come to Python."""
+    """Positions of the key columns among the columns that are sent to Python."""
     columns: tuple[str, ...]
-    """R's columns that are asked for, as R names them."""
+    """Requested columns of R, with R's names."""
     added: pa.Schema
-    """The same as they are in the result."""
+    """The same columns in the result."""
     way: After
-    """What happens to rows without a partner."""
+    """What happens to rows without a match."""
     memory: int
-    """Bytes for R and results of all tasks."""
+    """Bytes for R and the results of all tasks."""
     tasks: int
-    """Tasks that run at a time."""
+    """Tasks that run in parallel."""
     counted: bool
     missing_keys: bool
 
@@ -82,7 +82,7 @@ class HeldImages:
         self._pins: list[Pin] = []
 
     def of(self, dimension: HeldDimension) -> tuple[Image, DeviceCounters | None]:
-        """Return the image of a dimension; the first time also what was read to make it, which may be nothing."""
+        """Return the image of a dimension; the first time, also what was read to build it, which may be nothing."""
         relation, made = dimension.relation, None
         image = self._open.get(relation.path)
         if image is None:
@@ -95,19 +95,19 @@ class HeldImages:
         return image, made
 
     def done(self) -> None:
-        """Wait until the versions that were read are on the disk."""
+        """Wait until the pins of the versions that were read are on disk."""
         for pin in self._pins:
             pin.wait()
 
 
 class LookUp:
-    """Looks keys up in one held dimension, and counts what it did."""
+    """Looks keys up in one held dimension, and counts rows, hits and misses."""
 
     def __init__(self, dimension: HeldDimension, images: HeldImages) -> None:
         began = time.perf_counter()
         self.dimension = dimension
         self._image, made = images.of(dimension)
-        self._held = 0 if made is None else self._image.nbytes  # of an image that two dimensions use, one tells
+        self._held = 0 if made is None else self._image.nbytes  # if two dimensions share an image, only one counts it
         self._gather = self._image.gather(dimension.columns)
         self._missing = MissingKeys(_MISSING) if dimension.counted and dimension.missing_keys else None
         self._results = 0
@@ -120,19 +120,19 @@ class LookUp:
 
     @property
     def rows_at_once(self) -> int:
-        """Rows whose results fit into a task's part of the memory, on average."""
+        """Average number of rows whose results fit into a task's part of the memory."""
         image, dimension = self._image, self.dimension
         row = image.data.size // max(1, image.rows) + 8 * len(dimension.added) + 1
         return max(_FEW_ROWS, dimension.memory // RESULTS // dimension.tasks // row)
 
     def find(self, columns: list[pa.Array], asked: Bools | None) -> Slots:
-        """Return the place of each row's partner, -1 where there is none or the row is not ``asked`` for."""
+        """Return the place of each row's match, -1 if it has none or the row is not ``asked`` for."""
         began = time.perf_counter()
         keys = pa.RecordBatch.from_arrays(columns, names=[str(number) for number in range(len(columns))])
         places, valid = self._image.find(keys, asked)
         stats, rows = self.stats, keys.num_rows if asked is None else int(np.count_nonzero(asked))
-        alone = places < 0 if asked is None else (places < 0) & asked
-        missing, null = int(np.count_nonzero(alone)), np.count_nonzero(~valid if asked is None else ~valid & asked)
+        unmatched = places < 0 if asked is None else (places < 0) & asked
+        missing, null = int(np.count_nonzero(unmatched)), np.count_nonzero(~valid if asked is None else ~valid & asked)
         stats.steps += 1
         stats.rows_in += rows
         stats.rows_done += rows
@@ -142,12 +142,12 @@ class LookUp:
         stats.unmatched += missing
         stats.rows_out += rows if self.dimension.way == "null" else rows - missing
         if missing and self._missing is not None:
-            self._missing.add(keep_rows(keys, alone), keys.schema.names)
+            self._missing.add(keep_rows(keys, unmatched), keys.schema.names)
         stats.busy_seconds += time.perf_counter() - began
         return places
 
     def columns(self, places: Slots) -> list[pa.Array]:
-        """Return the columns of the rows at these places, NULL where there is none."""
+        """Return the columns of the rows at these places, NULL where the place is -1."""
         began = time.perf_counter()
         made = self._gather(self._image.data, places.astype(np.int64))
         added = self.dimension.added
@@ -158,7 +158,7 @@ class LookUp:
         return made
 
     def counters(self, part: int) -> pa.Array:
-        """Return what was counted."""
+        """Return the counters of the task."""
         image = self._image
         return counters_of_held(
             self.stats, self._missing, held=self._held, results=self.dimension.tasks * self._results,

@@ -1,4 +1,4 @@
-"""``semistream.enrich``: a stream joined with all of its dimensions in one call, and as far as possible in one pass."""
+"""``semistream.enrich``: join a stream with all of its dimensions in one call, in one pass if possible."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Dimension", "dimension", "enrich"]
 
 @dataclass(frozen=True)
 class Dimension:
-    """A relation to join with, and how; see `dimension`."""
+    """A relation to join with, and the parameters of the join; see `dimension`."""
 
     relation: Relation | str | os.PathLike[str]
     memory: int | float | str | None
@@ -33,11 +33,11 @@ class Dimension:
 
     @property
     def place(self) -> Place:
-        """Where the relation is."""
+        """The path or address of the relation."""
         path = self.relation.path if isinstance(self.relation, Relation) else place_of(self.relation)
         if path is None:
             raise UnsupportedJoinError(
-                "this relation has no files, so Spark's tasks cannot open it; build one with semistream.spark.build"
+                "this relation has no files, so Spark's tasks cannot open it; build it with semistream.spark.build"
             )
         return path.absolute()
 
@@ -66,9 +66,9 @@ def dimension(
     missing_keys: bool = True,
     **options: Any,
 ) -> Dimension:
-    """Return a dimension for `enrich`; parameters are those of `semistream.join`.
+    """Return a dimension for `enrich`; the parameters are those of `semistream.join`.
 
-    ``memory`` is the dimension's own budget. By default it has a part of that of `enrich`.
+    ``memory`` is the dimension's own budget. By default it gets a part of the budget of `enrich`.
     """
     settings = {
         "on": on, "how": how, "on_missing": on_missing, "park_for": park_for, "after_park": after_park,
@@ -80,24 +80,24 @@ def dimension(
 
 
 def enrich(stream: DataFrame, dimensions: Sequence[Dimension], *, memory: int | float | str | None = None) -> DataFrame:
-    """Return the stream's rows with the columns of all dimensions: what a chain of `semistream.join` returns, faster.
+    """Return the stream's rows with the columns of all dimensions, as a chain of `semistream.join` does, but faster.
 
-    Relations that fit into their part of the memory are held whole on each machine. All of these and one larger
-    relation are joined in one pass, with one shuffle, or none if there is no larger one. Each further large relation
-    costs one more shuffle, and so does a dimension with several rows for a key or with parked rows. The key of a
-    dimension may be a column of one before it. The same relation may be given several times, with different keys.
+    Relations that fit into their part of the memory are held whole on each machine. They are joined in one pass,
+    together with at most one larger relation, which costs a shuffle. Each further large relation costs one more
+    shuffle, and so does a dimension with several rows per key or with parked rows. The key of a dimension may be a
+    column of an earlier one. The same relation may be given several times, with different keys.
 
     Parameters
     ----------
     stream
         A DataFrame, usually streaming.
     dimensions
-        What to join with, in order; each made by `dimension`. A later one sees the columns of those before it.
+        What to join with, in order; each made by `dimension`. A later one sees the columns of earlier ones.
     memory
-        What all dimensions without a ``memory`` of their own may hold together on one machine: bytes, text such as
-        ``"64MB"``, or a share of all of their relations such as ``"5%"``. Small relations are held whole first; the
-        rest is divided among the large ones by the cost model. A share is never less than what relations under 16 MB
-        need to be held whole. By default each dimension has what `semistream.join` has by default.
+        What all dimensions without their own ``memory`` may hold together on one machine: bytes, text such as
+        ``"64MB"``, or a share of the total size of their relations such as ``"5%"``. Small relations are held whole
+        first; the cost model divides the rest among the large ones. A share is never less than what relations under
+        16 MB need to be held whole. By default, each dimension gets the default memory of `semistream.join`.
 
     Examples
     --------

@@ -5,12 +5,12 @@
     stream ──▶ (shuffle by the key of the one large relation) ──▶ keys of all dimensions ──▶ Python ──▶ one struct
                all other columns stay in the JVM                                                    ──▶ joined to them
 
-A stage has any number of relations that are held whole, and at most one that is read by page, for which the stream is
-shuffled. Joins are added in their order as long as they *ride*: each row has one answer, and its keys are columns that
-the stage got. A join that does not ride starts another stage.
+A stage has any number of relations that are held whole, and at most one that is read by page; the stream is shuffled by
+the key of that one. Joins are added in order as long as they can *ride along*: each row has one answer, and its keys
+are columns that the stage received. Any other join starts a new stage.
 
-The function is called once for each task, and never twice for a row: Spark is told that it is not deterministic, so
-that it is not computed again for each column, nor before a filter that it must not see.
+The function is called once per task, and never twice for a row. It is declared nondeterministic, so that Spark does not
+compute it again for each column, nor before a filter that must come first.
 """
 
 from __future__ import annotations
@@ -48,30 +48,30 @@ __all__ = ["Stage", "remembered", "staged", "task_memory"]
 
 _ANSWER = "answer"
 _MOST_GUESTS = 256 << 10
-"""Bytes of a task's memory for rows of hot keys, at most."""
+"""Maximum bytes of a task's memory for rows of hot keys."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Joins that are done in one pass over a stream, in their order."""
+    """Joins that are done in one pass over a stream, in this order."""
 
     plans: tuple[PlannedJoin, ...]
 
     @property
     def base(self) -> DataFrame:
-        """What the first join was planned with."""
+        """The stream that the first join was planned with."""
         return self.plans[0].stream.frame
 
     @property
     def shuffled(self) -> PlannedJoin | None:
-        """The join for whose relation the stream is shuffled."""
+        """The join that the stream is shuffled for."""
         return next((plan for plan in self.plans if not plan.algorithm.held), None)
 
     def with_join(self, plan: PlannedJoin) -> Stage | None:
-        """Return the stage with one join more; None if that does not ride."""
-        alone = not plan.algorithm.held and self.shuffled is not None
-        observed = any(isinstance(one.metrics.name, Observation) for one in self.plans)  # can be used only once
-        if alone or observed or not plan.algorithm.by_key:
+        """Return the stage with one more join; None if that join cannot ride along."""
+        second = not plan.algorithm.held and self.shuffled is not None
+        observed = any(isinstance(one.metrics.name, Observation) for one in self.plans)  # an Observation works once
+        if second or observed or not plan.algorithm.by_key:
             return None
         origins = {symbol.name: symbol.origin for symbol in _symbols(self)}
         if any(origins.get(name) is None for name in plan.stream.on):
@@ -83,12 +83,12 @@ _stages: weakref.WeakKeyDictionary[DataFrame, Stage] = weakref.WeakKeyDictionary
 
 
 def remembered(frame: DataFrame) -> Stage | None:
-    """Return the stage whose result a DataFrame is, unless something was done to it since, or it is cached."""
+    """Return the stage that a DataFrame is the result of; None if it was changed since, or is cached."""
     return None if getattr(frame, "is_cached", False) else _stages.get(frame)
 
 
 def staged(stage: Stage) -> DataFrame:
-    """Return the rows of a stage."""
+    """Return the joined rows of a stage."""
     base, large = stage.base, stage.shuffled
     guests = 0 if large is None else _room_for_guests(large, base)
     hot = None
@@ -111,7 +111,7 @@ def staged(stage: Stage) -> DataFrame:
 
 
 def task_memory(plan: PlannedJoin, guests: int = 0) -> TaskMemory:
-    """Return how the tasks of a join divide their memory."""
+    """Return how each task of a join divides its memory."""
     counts = plan.metrics.missing_keys and plan.metrics.name is not None
     return TaskMemory.divided(
         plan.memory.share, plan.memory.least, missing=counts, guests=guests, look_up=plan.memory.least if guests else 0
@@ -119,7 +119,7 @@ def task_memory(plan: PlannedJoin, guests: int = 0) -> TaskMemory:
 
 
 def _room_for_guests(plan: PlannedJoin, base: DataFrame) -> int:
-    """Return the part of a task's memory for rows of hot keys of other tasks; 0 if no keys are spread."""
+    """Return the bytes of a task's memory for guests, rows of hot keys of other tasks; 0 if no keys are spread."""
     memory = plan.memory
     room = max(4096, min(_MOST_GUESTS, memory.share // 16))
     enough = room // 2 >= plan.relation.longest and memory.share >= 4 * memory.least + 2 * room
@@ -131,7 +131,7 @@ def _room_for_guests(plan: PlannedJoin, base: DataFrame) -> int:
 
 @dataclass(frozen=True)
 class _Symbol:
-    """A column of the result: its name, its expression, and which column of the base it is if it is one."""
+    """A column of the result: its name, its expression, and its position in the base if it comes from there."""
 
     name: str
     column: Column
@@ -139,7 +139,7 @@ class _Symbol:
 
 
 def _symbols(stage: Stage) -> list[_Symbol]:
-    """Return the columns after all joins, as expressions over the base's columns and the answer."""
+    """Return the columns after all joins, as expressions of the base's columns and the answer."""
     names = stage.base.columns
     symbols = [_Symbol(name, by_position(at).alias(name), at) for at, name in enumerate(names)]
     fate = F.col(f"{_ANSWER}.{FATE}")
@@ -174,22 +174,22 @@ def _symbols(stage: Stage) -> list[_Symbol]:
 def _answered(source: DataFrame, stage: Stage, guests: int, hot: HotKeys | None) -> DataFrame:
     names = stage.base.columns
     wanted = list(dict.fromkeys(names.index(name) for plan in stage.plans for name in plan.stream.on))
-    # rows that a join before this stage has marked pass all joins as they are
+    # rows that a join before this stage has marked pass all joins unchanged
     marks = [by_position(names.index(MISSING_IN)).isNotNull()] if _has_marks(stage) else []
     star = _star_task(stage, {name: wanted.index(names.index(name)) for name in names if names.index(name) in wanted},
                       bool(marks), guests, hot)  # fmt: skip
     counted = [plan.metrics.name is not None for plan in stage.plans]
     kind = answer_type([plan.added_fields for plan in stage.plans], counted, flagged=star.flagged)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of type hints, which a method of any number of columns has not
-        # the stubs know no struct as what a function returns
+        warnings.simplefilter("ignore", UserWarning)  # about type hints: a method with any number of columns has none
+        # the stubs do not know that a function may return a struct
         function: Any = arrow_udf(  # type: ignore[call-overload]
             star.semistream_join, kind, ArrowUDFType.SCALAR_ITER
         ).asNondeterministic()
     answered = source.withColumn(_ANSWER, function(*map(by_position, wanted), *marks, ARRIVAL))
     for number, plan in enumerate(stage.plans):
         if plan.metrics.name is not None:
-            # a column by itself, for what is observed is not compiled, and slow to look into a struct
+            # a separate column: observed expressions are not compiled, and reading from a struct would be slow
             name = counters_name(number)
             answered = answered.withColumn(name, F.col(f"{_ANSWER}.{name}")).observe(
                 plan.metrics.name, told(F.col(name))
@@ -230,4 +230,4 @@ def _star_task(stage: Stage, places: dict[str, int], marked: bool, guests: int, 
         if isinstance(one, ShuffledDimension):
             riding = riding_names(tuple(dimensions), at, marked=marked)
             dimensions[at] = replace(one, task=replace(one.task, names=(*one.task.names, *riding)))
-    return StarTask(tuple(dimensions), marked, stage.base.isStreaming, None if hot is None else hot.told)
+    return StarTask(tuple(dimensions), marked, stage.base.isStreaming, None if hot is None else hot.reports)

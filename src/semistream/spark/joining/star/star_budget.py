@@ -1,8 +1,8 @@
 """One budget for the relations of a star: small ones are held whole, large ones share the rest.
 
-Relations are taken from the smallest on. One is held whole if that leaves at least half of what is free for larger
-ones, or if it is the last. The rest is divided among the others in steps, each step to the relation whose join gains
-most from it by the cost model: the one for which it saves the most seconds a stream row.
+Relations are considered from the smallest to the largest. One is held whole if that leaves at least half of the free
+memory for larger ones, or if it is the last. The rest is divided among the others in steps. Each step goes to the
+relation whose join gains most by the cost model: the one for which it saves the most seconds per stream row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from semistream.tuner import best_split, describe
 __all__ = ["Need", "need_of", "split"]
 
 _STEPS = 16
-"""Steps in which memory is divided among large relations."""
+"""Number of steps in which memory is divided among large relations."""
 _MODEL = "adaptivejoin"
 
 Rate = Callable[[int], float]
@@ -30,21 +30,21 @@ Rate = Callable[[int], float]
 
 @dataclass(frozen=True)
 class Need:
-    """What a relation of a star takes."""
+    """The memory that a relation of a star needs."""
 
     path: Place
     nbytes: int
     whole: int
-    """Bytes to hold it whole, with room to grow."""
+    """Bytes to hold the relation whole, with room to grow."""
 
     @property
     def small(self) -> bool:
-        """Whether it is held whole whatever share of the relations the budget is."""
+        """Whether the relation is held whole if the budget is a share of the relations, however small the share."""
         return self.nbytes <= SMALL_RELATION
 
 
 def need_of(path: Place) -> Need:
-    """Return what the newest version of a relation takes."""
+    """Return what the newest version of a relation needs."""
     manifest = manifests.load(path)
     return Need(path, manifest.nbytes, room_for(manifest.rows, manifest.nbytes))
 
@@ -83,11 +83,11 @@ def _by_worth(free: int, paths: Sequence[Place], rate_of: Callable[[Place], Rate
 
 
 def _seconds(rate: Rate, memory: int) -> float:
-    """Return the predicted seconds for a stream row; many, if the join cannot run in so little."""
+    """Return the predicted seconds per stream row; very many if the memory is too small for the join."""
     try:
         return 1.0 / max(rate(memory), 1e-9)
     except BudgetTooSmallError as error:
-        return 1e6 * error.minimum / max(1, memory)  # less with every step towards what is needed
+        return 1e6 * error.minimum / max(1, memory)  # decreases with every step towards the minimum
 
 
 def _predicted(path: Place) -> Rate:

@@ -1,13 +1,13 @@
-"""What one task does for all joins of a stage: keys of all dimensions come in, columns of all dimensions go out.
+"""One task of a stage with all of its joins: it receives the keys of all dimensions and returns all of their columns.
 
 The task is an Arrow UDF that answers each row once, in order. Dimensions that are held whole are looked up batch by
-batch. If the stage has a shuffled dimension, its join sees the keys as a stream; what the others need rides along as
-further columns of that stream, so the join's budget covers it, and results come back in order::
+batch. If the stage has a shuffled dimension, the keys are a stream for its join. What the other dimensions need rides
+along as further columns of that stream, so the join's budget covers it, and results come back in order::
 
     batch of keys ──▶ held dimensions before ──▶ shuffled dimension (a join) ──▶ held dimensions after ──▶ structs
                       places of rows: int32      keys + places + fate             from keys
 
-The *fate* of a row is 0 while it is joined. A row without a partner that is dropped or becomes a dead letter is not
+The *fate* of a row is 0 while it is joined. A row without a match that is dropped or becomes a dead letter is not
 looked up in later dimensions, as in a chain of joins.
 """
 
@@ -31,7 +31,7 @@ from semistream.joins import Join
 from semistream.spark.joining.arrival import Arrival
 from semistream.spark.joining.join_task import set_modules_apart
 from semistream.spark.joining.spreading.guests import Guests
-from semistream.spark.joining.spreading.hot_keys import KeySample, Told
+from semistream.spark.joining.spreading.hot_keys import KeyReport, KeySample
 from semistream.spark.joining.star.dimensions import HeldDimension, HeldImages, LookUp, ShuffledDimension
 from semistream.spark.monitoring.metrics import COUNTERS, counters
 from semistream.spark.relations.types import fit, together
@@ -41,7 +41,7 @@ __all__ = ["DROPPED", "FATE", "FOUND", "StarTask", "answer_type", "column_name",
 FATE, FOUND = "fate", "\0found"
 DROPPED = -1
 _PASSES = -2
-"""Fate of a row that a stage before has marked: it passes all joins as it is."""
+"""Fate of a row that an earlier stage has marked: it passes all joins unchanged."""
 
 Dimension = HeldDimension | ShuffledDimension
 
@@ -57,7 +57,7 @@ def counters_name(dimension: int) -> str:
 
 
 def answer_type(added: list[list[st.StructField]], counted: list[bool], *, flagged: bool) -> st.StructType:
-    """Return what the task answers a row with: columns by number, the fate, counters."""
+    """Return the type of a row's answer: columns by number, the fate, counters."""
     fields = [
         st.StructField(column_name(number, at), part.dataType)
         for number, parts in enumerate(added)
@@ -71,20 +71,20 @@ def answer_type(added: list[list[st.StructField]], counted: list[bool], *, flagg
 
 @dataclass(frozen=True)
 class StarTask:
-    """The function of a stage: it is given arrays of key columns, of marks if any, and of arrivals."""
+    """The function of a stage. Its arguments are arrays of key columns, of marks if there are any, and of arrivals."""
 
     dimensions: tuple[Dimension, ...]
     """In the order of the joins; one of them may be shuffled."""
     marked: bool
-    """Whether an array tells rows that a join before this stage has marked."""
+    """Whether an array says which rows an earlier join has marked."""
     timed: bool
-    """Whether rows arrive with the time of the micro-batch, which its replays have too."""
-    told: Accumulator[list[Told]] | None = None
-    """Where to tell which keys are hot, if they are spread."""
+    """Whether rows arrive with the time of the micro-batch; replays have the same time."""
+    reports: Accumulator[list[KeyReport]] | None = None
+    """Where to report frequent keys; None if hot keys are not spread."""
 
     @property
     def flagged(self) -> bool:
-        """Whether answers tell the fate of rows."""
+        """Whether answers contain the fate of rows."""
         return any(one.way != "null" for one in self.dimensions)
 
     @property
@@ -93,10 +93,10 @@ class StarTask:
         return next((at for at, one in enumerate(self.dimensions) if isinstance(one, ShuffledDimension)), None)
 
     def semistream_join(self, arrays: Iterator[Any]) -> Iterator[pa.Array]:
-        """Yield structs, one for each row. Plans call it by this name."""
+        """Yield structs, one per row. Plans call this method by its name."""
         given = (list(columns) for columns in arrays if len(columns[0]))
         first = next(given, None)
-        if first is None:  # most tasks of a small micro-batch: open nothing
+        if first is None:  # true for most tasks of a small micro-batch: open nothing
             return
         context = TaskContext.get()
         assert context is not None, "runs only inside a Spark task"
@@ -116,17 +116,17 @@ class StarTask:
         set_modules_apart()
         assert late is not None
         last = late.num_rows - 1
-        if work.told:
+        if work.counters:
             yield self._structs(late.slice(0, last))
-            yield self._structs(late.slice(last), work.told)
+            yield self._structs(late.slice(last), work.counters)
         else:
             yield self._structs(late)
 
-    def _structs(self, rows: pa.RecordBatch, told: dict[int, pa.Array] | None = None) -> pa.StructArray:
+    def _structs(self, rows: pa.RecordBatch, counted: dict[int, pa.Array] | None = None) -> pa.StructArray:
         columns, names = list(rows.columns), list(rows.schema.names)
         for number, one in enumerate(self.dimensions):
             if one.counted:
-                columns.append((told or {}).get(number, pa.nulls(rows.num_rows, COUNTERS.type)))
+                columns.append((counted or {}).get(number, pa.nulls(rows.num_rows, COUNTERS.type)))
                 names.append(counters_name(number))
         return pa.StructArray.from_arrays(columns, names)
 
@@ -138,34 +138,34 @@ class _Rows:
     fates: NDArray[np.int8] | None
     """None while all rows are joined."""
     places: dict[int, Slots] = field(default_factory=dict)
-    """Of the rows of R, by held dimension."""
+    """Places of the rows of R, by held dimension."""
 
     @property
     def asked(self) -> Bools | None:
-        """Which rows are still joined; None: all."""
+        """Which rows are still joined; None means all."""
         return None if self.fates is None else self.fates == 0
 
-    def lacks(self, alone: Bools, dimension: int, way: str) -> None:
-        """Take rows without a partner in a dimension out of later joins, if that is the rule."""
-        if way == "null" or not alone.any():
+    def exclude_unmatched(self, unmatched: Bools, dimension: int, way: str) -> None:
+        """Exclude rows without a match in a dimension from later joins, unless they are kept with NULLs."""
+        if way == "null" or not unmatched.any():
             return
         if self.fates is None:
-            self.fates = np.zeros(alone.size, np.int8)
-        self.fates[alone & (self.fates == 0)] = DROPPED if way == "drop" else dimension + 1
+            self.fates = np.zeros(unmatched.size, np.int8)
+        self.fates[unmatched & (self.fates == 0)] = DROPPED if way == "drop" else dimension + 1
 
 
 class _Work:
-    """The work of one task."""
+    """The state of one task."""
 
     def __init__(self, star: StarTask, arrival: Arrival, look_ups: dict[int, LookUp]) -> None:
         self._star, self._arrival, self._look_ups = star, arrival, look_ups
         self._cut = len(star.dimensions) if star.shuffled is None else star.shuffled
-        """Dimensions before this one are looked up when rows come in."""
+        """Dimensions before this one are looked up when rows arrive."""
         after = [one for one in star.dimensions[self._cut + 1 :] if isinstance(one, HeldDimension)]
         self._riding = sorted({key for one in after for key in one.keys})
         """Key columns that dimensions after the shuffled one need."""
         self._rows = 0
-        self.told: dict[int, pa.Array] = {}
+        self.counters: dict[int, pa.Array] = {}
         """Counters, by dimension."""
 
     def answers(self, given: Iterator[list[pa.Array]]) -> Iterator[pa.RecordBatch]:
@@ -176,17 +176,17 @@ class _Work:
             yield from self._joined(given, self._star.shuffled)
         for number, look_up in self._look_ups.items():
             if look_up.dimension.counted:
-                self.told[number] = look_up.counters(self._arrival.part)
+                self.counters[number] = look_up.counters(self._arrival.part)
 
     def _held(self, given: Iterator[list[pa.Array]]) -> Iterator[pa.RecordBatch]:
         most = min(look_up.rows_at_once for look_up in self._look_ups.values())
         for columns in given:
             for begin in range(0, len(columns[0]), most):
                 some = [column.slice(begin, most) for column in columns]
-                yield self._answer(self._came(some), len(some[0]), None)
+                yield self._answer(self._arrived(some), len(some[0]), None)
 
-    def _came(self, columns: list[pa.Array]) -> _Rows:
-        """Look new rows up in the dimensions before the shuffled one."""
+    def _arrived(self, columns: list[pa.Array]) -> _Rows:
+        """Look up new rows in the dimensions before the shuffled one."""
         rows = _Rows(None)
         if self._star.marked and (marks := columns[-2]).true_count:
             rows.fates = np.where(marks.to_numpy(zero_copy_only=False), np.int8(_PASSES), np.int8(0))
@@ -199,7 +199,7 @@ class _Work:
         dimension = look_up.dimension
         places = look_up.find([columns[key] for key in dimension.keys], rows.asked)
         rows.places[number] = places
-        rows.lacks(places < 0, number, dimension.way)
+        rows.exclude_unmatched(places < 0, number, dimension.way)
 
     def _answer(self, rows: _Rows, count: int, shuffled: list[pa.Array] | None) -> pa.RecordBatch:
         arrays: list[pa.Array] = []
@@ -232,28 +232,28 @@ class _Work:
             task.relation.check_unique(joined.relation)
             guests = Guests(task, joined.relation)
             sample = None
-            if self._star.told is not None:
+            if self._star.reports is not None:
                 sample = KeySample(joined.relation.key, joined.on, task.parts, first[0])
             for found in guests.joined(joined, chain([first], stream)):
                 for result in together(found, task.memory.results // 2):
                     result = result if order is None else result.select([*order, result.num_columns - 1])
                     yield from self._left(result, width, dimension, number, guests)
-            if self._star.told is not None and sample is not None:
-                self._star.told.add([sample.told(part, self._rows)])
+            if self._star.reports is not None and sample is not None:
+                self._star.reports.add([sample.report(part, self._rows)])
         if task.counted:
-            self.told[number] = _told(joined, part, away[0], guests.count, dimension.way)
+            self.counters[number] = _counters(joined, part, away[0], guests.count, dimension.way)
 
     def _stream(
         self, given: Iterator[list[pa.Array]], dimension: ShuffledDimension, away: list[int]
     ) -> Iterator[tuple[pa.RecordBatch, NDArray[np.bool_] | None]]:
-        """Yield batches of the join's stream, and which rows of them are guests if there may be any."""
+        """Yield batches of the join's stream, and which of their rows are guests; None if guests are not possible."""
         fated = self._is_fated
         for columns in given:
             count = len(columns[0])
-            rows = self._came(columns)
+            rows = self._arrived(columns)
             keys = [columns[key] for key in dimension.keys]
             asked = rows.asked
-            if asked is not None and not asked.all():  # the join passes NULL keys by
+            if asked is not None and not asked.all():  # the join passes NULL keys on
                 away[0] += count - int(np.count_nonzero(asked))
                 there = pa.array(asked)
                 keys = [pc.if_else(there, key, pa.scalar(None, key.type)) for key in keys]
@@ -272,13 +272,13 @@ class _Work:
     def _left(
         self, result: pa.RecordBatch, width: int, dimension: ShuffledDimension, number: int, guests: Guests
     ) -> Iterator[pa.RecordBatch]:
-        """Yield answers for rows that leave the join, the first ``width`` columns being its stream."""
+        """Yield answers for rows that leave the join; their first ``width`` columns are the join's stream."""
         found = result.num_columns - 1
         values = fit(result.select(list(range(width, found))), dimension.added)
         answers = pa.RecordBatch.from_arrays([*values.columns, result.column(found)],
                                              schema=dimension.added.append(pa.field(FOUND, pa.bool_())))  # fmt: skip
         begin = 0
-        for some in guests.beside(answers):
+        for some in guests.fill_in(answers):
             count = some.num_rows
             riding = iter(result.slice(begin, count).columns[len(dimension.keys) : width])
             begin += count
@@ -287,29 +287,29 @@ class _Work:
             if self._is_fated:
                 rows.fates = next(riding).to_numpy().copy()
             if dimension.way != "null":
-                alone = ~some.column(some.num_columns - 1).to_numpy(zero_copy_only=False)
-                rows.lacks(alone, number, dimension.way)
+                unmatched = ~some.column(some.num_columns - 1).to_numpy(zero_copy_only=False)
+                rows.exclude_unmatched(unmatched, number, dimension.way)
             for after in range(number + 1, len(self._star.dimensions)):
                 self._look_up(after, rows, keys)
             yield self._answer(rows, count, list(some.columns[:-1]))
 
 
 def is_fated(before: tuple[Dimension, ...], *, marked: bool) -> bool:
-    """Return whether rows come to the shuffled dimension of which some are not joined any more."""
+    """Return whether some rows that reach the shuffled dimension may no longer be joined."""
     return marked or any(one.way != "null" for one in before)
 
 
 def riding_names(dimensions: tuple[Dimension, ...], cut: int, *, marked: bool) -> list[str]:
-    """Return the names of what rides along in the stream of the shuffled dimension, which is at ``cut``."""
+    """Return the names of the columns that ride along in the stream of the shuffled dimension, number ``cut``."""
     after = sorted({key for one in dimensions[cut + 1 :] for key in one.keys})
     names = [f"\0place{number}" for number in range(cut)] + [f"\0key{key}" for key in after]
     return names + ["\0fate"] * is_fated(dimensions[:cut], marked=marked)
 
 
-def _told(joined: Join, part: int, away: int, guests: int, way: str) -> pa.Array:
-    """Return the counters of a join: without rows that it was not asked for, and with guests, who had a partner."""
+def _counters(joined: Join, part: int, away: int, guests: int, way: str) -> pa.Array:
+    """Return the counters of a join: without the ``away`` rows that only passed through, and with guests as matches."""
     less = dict.fromkeys(("rows_in", "rows_done", "null_keys", "unmatched", "rows_out"), -away)
     less |= {name: less[name] - guests for name in ("null_keys", "unmatched")}
-    if way != "null":  # rows without a partner leave it only to keep their place
+    if way != "null":  # rows without a match leave the join only to keep their position
         less["rows_out"] -= joined.stats.unmatched - away - guests
     return counters(joined, part, **less)
