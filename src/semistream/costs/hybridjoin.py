@@ -76,7 +76,7 @@ class HybridJoinCosts(DiskCosts):
         """Return partition sizes up to half of the memory."""
         room = common_memory(setting, memory, index=True).free // 2 // setting.frame_bytes
         sizes = [pages for pages in _doubling(setting.pages) if pages <= max(1, room)]
-        # if reads overlap, more in flight always help; if they do not, more only cost memory
+        # if reads overlap, more reads in flight always help; if they do not, more only cost memory
         flights = [IN_FLIGHT] if setting.queued_seek < setting.seek else [1, 16, IN_FLIGHT]
         return {"partition_pages": sizes, "in_flight": flights}
 

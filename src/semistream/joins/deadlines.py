@@ -27,8 +27,8 @@ def check_deadline(schema: pa.Schema, name: str) -> None:
     >>> check_deadline(pa.schema({"id": pa.int64(), "by": pa.string()}), "by")
     Traceback (most recent call last):
     ...
-    semistream.core.errors.UnsupportedJoinError: deadline='by' is a column of string, and deadlines are timestamps, \
-or numbers: seconds of the join's clock; cast the column first
+    semistream.core.errors.UnsupportedJoinError: deadline='by' is a column of type string, but a deadline is a \
+timestamp, or a number of seconds of the join's clock; cast the column first
     """
     found = schema.get_all_field_indices(name)
     if len(found) != 1:
@@ -40,20 +40,20 @@ or numbers: seconds of the join's clock; cast the column first
     numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     if not (numbers or pa.types.is_timestamp(kind) or pa.types.is_null(kind)):
         raise UnsupportedJoinError(
-            f"deadline={name!r} is a column of {kind}, and deadlines are timestamps, or numbers: seconds of the join's "
-            "clock; cast the column first"
+            f"deadline={name!r} is a column of type {kind}, but a deadline is a timestamp, or a number of seconds of "
+            "the join's clock; cast the column first"
         )
 
 
 def check_moments(column: pa.Array, name: str, clock: Clock) -> None:
-    """Raise if whole numbers are no seconds of ``clock``: as deadlines they would never fall due.
+    """Raise if whole numbers cannot be seconds of ``clock``: such deadlines would never be due.
 
     >>> from semistream.core.clock import VirtualClock
     >>> check_moments(pa.array([10, 1_795_006_464_000_000_000]), "by", VirtualClock())
     Traceback (most recent call last):
     ...
-    semistream.core.errors.UnsupportedJoinError: deadline='by' has the value 1795006464000000000, and numbers are \
-seconds of the join's clock, which shows 0; cast moments of the calendar to timestamps, and give NULL for no deadline
+    semistream.core.errors.UnsupportedJoinError: deadline='by' has the value 1795006464000000000, but a number means \
+seconds of the join's clock, which is at 0 now; cast calendar times to timestamps, and use NULL for no deadline
     """
     kind = plain_type(column.type)
     if not pa.types.is_integer(kind):
@@ -61,8 +61,8 @@ seconds of the join's clock, which shows 0; cast moments of the calendar to time
     latest = pc.max(column if column.type == kind else column.cast(kind)).as_py()
     if latest is not None and latest - clock.now() > _LONGEST:
         raise UnsupportedJoinError(
-            f"deadline={name!r} has the value {latest}, and numbers are seconds of the join's clock, which shows "
-            f"{clock.now():.0f}; cast moments of the calendar to timestamps, and give NULL for no deadline"
+            f"deadline={name!r} has the value {latest}, but a number means seconds of the join's clock, which is at "
+            f"{clock.now():.0f} now; cast calendar times to timestamps, and use NULL for no deadline"
         )
 
 

@@ -1,1 +1,1 @@
-"""Commands that make, change, look into and mend a relation, a file each; and the tables they read."""
+"""Commands that build, update, inspect and repair a relation, one file per command; and the tables they read."""

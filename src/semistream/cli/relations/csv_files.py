@@ -80,7 +80,7 @@ def csv_schema(path: Path, rules: CsvRules) -> pa.Schema:
 
 
 def first_not_integer(path: Path, rules: CsvRules, column: str) -> tuple[int, str] | None:
-    """Return the row number and text of the first value of a column that is no integer. The header is row 1."""
+    """Return the row number and text of the first value of a column that is not an integer. The header is row 1."""
     texts = CsvRules({**rules.types, column: pa.string()}, rules.nulls)
     before = 1
     for batch, _ in csv_batches(path, texts):

@@ -24,7 +24,7 @@ class StreamSample:
     schema
         The sample's columns; key columns have R's types.
     strangers
-        Number of rows so far whose key is no value of R's type, such as text that is not a number, or 1.7 for an
+        Number of rows so far whose key is not a value of R's type, such as text that is not a number, or 1.7 for an
         integer key. Their key becomes NULL.
     """
 
@@ -48,9 +48,9 @@ class StreamSample:
         return cls(reader, wanted)
 
     @property
-    def told(self) -> str:
-        """What is wrong with the keys that R cannot have."""
-        return f"a key that R cannot have, {self._such}: they count as rows with a NULL key"
+    def warning(self) -> str:
+        """What is wrong with the rows whose key R cannot have."""
+        return f"a key that is not of R's type, {self._such}: they count as rows with a NULL key"
 
     @property
     def _such(self) -> str:
@@ -67,7 +67,7 @@ class StreamSample:
             rows += batch.num_rows
             if self.strangers == rows > 0:
                 raise InputError(
-                    f"no row of the sample has a key that R can have, {self._such}; name another column with --on"
+                    f"the sample has only keys that are not of R's type, {self._such}; name another column with --on"
                 )
             yield pa.record_batch(columns, schema=self.schema)
 

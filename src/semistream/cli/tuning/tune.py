@@ -133,7 +133,7 @@ def _tune(
             with errors.status("estimating the skew …"):
                 skew = skew_of(relation, batches, on or relation.key.names)
             if taken.strangers:
-                errors.print(f"[yellow]{taken.strangers:,} rows of the sample have {escape(taken.told)}[/yellow]")
+                errors.print(f"[yellow]{taken.strangers:,} rows of the sample have {escape(taken.warning)}[/yellow]")
         if calibrate:
             chosen = _measured(name, relation)
         if total is None:

@@ -74,17 +74,17 @@ def best_cache(setting: Setting, memory: float) -> float:
     """
     u = setting.cached_bytes
 
-    def gain(held: float) -> float:
-        """Return the loss minus the gain of one more cached tuple."""
+    def loss(held: float) -> float:
+        """Return the net loss by one more cached tuple: negative as long as it gains more than it costs."""
         lost = u * (1.0 - cached_share(setting, held))
         return lost - (memory - u * held) * cached_share_slope(setting, held)
 
     most = min(memory / u, float(setting.rows))
-    if gain(setting.rows_per_key) >= 0:
+    if loss(setting.rows_per_key) >= 0:
         return 0.0
-    if gain(most) <= 0:
+    if loss(most) <= 0:
         return most
-    return root(gain, setting.rows_per_key, most)
+    return root(loss, setting.rows_per_key, most)
 
 
 def _sum(count: int, exponent: float) -> float:

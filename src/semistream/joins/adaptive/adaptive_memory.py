@@ -60,7 +60,7 @@ class AdaptiveMemory:
     budget
         The budget; all that is free is used.
     inbox, updates
-        The reservation of every join for arrived tuples, which becomes the window's; and that for updates of R.
+        The join's reservations for arrived tuples, which the window uses, and for updates of R.
     schema, row_bytes
         Schema of the stream; bytes of a stream row when stored.
     results

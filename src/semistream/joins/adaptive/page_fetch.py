@@ -38,11 +38,11 @@ _FRAMES_PART, _MORE_FRAMES_PARTS = 16, (8, 5, 3)
 """Frames get 1/16 of the memory above the minimum, or one of the larger parts if this costs less."""
 _WANTED_PART = 48
 _FEW_WANTED = ((1 << 16, 12), (1 << 20, 24))
-"""Keys to locate together get 1/48 of the memory above the minimum, or a larger part, as (bytes at most, part): each
-round takes a while."""
+"""Keys to locate together get 1/48 of the memory above the minimum. In small memories they get more, because each round
+has a fixed cost: 1/12, up to 64 KiB, or 1/24, up to 1 MiB."""
 _FEW_FRAMES = ((24, 4), (192, 5))
-"""But at least this many frames, as (frames, part), if they need at most this part: a call costs as much as reading
-many pages."""
+"""Minimum numbers of frames, as (frames, part): 24 frames if they need at most 1/4 of this memory, 192 if at most 1/5.
+A call costs as much as reading many pages."""
 _WORTHWHILE_CALL = 5e-4
 """Seconds: a call does not need more pages than it reads in this time."""
 _CALL_SECONDS = 1.5e-4

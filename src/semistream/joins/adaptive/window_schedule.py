@@ -84,7 +84,7 @@ class WindowSchedule:
             check_deadline(schema, self._deadline)
 
     def check_offered(self, batch: pa.RecordBatch) -> None:
-        """Raise if deadlines of tuples are no moments of the clock."""
+        """Raise if deadlines of tuples cannot be times of the clock."""
         if self._deadline is not None:
             check_moments(batch.column(self._deadline), self._deadline, self.clock)
 

@@ -1,4 +1,4 @@
-"""What joins share whose tuples wait in a table of fixed capacity: how tuples leave, and how memory is released."""
+"""Common part of joins whose tuples wait in a table of fixed capacity: how tuples leave, and how memory is released."""
 
 from __future__ import annotations
 

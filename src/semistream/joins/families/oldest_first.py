@@ -94,7 +94,7 @@ class DiskLayout:
 
 @dataclass(frozen=True)
 class OldestFirstView(View):
-    """The state that a join reports that serves its oldest tuples first."""
+    """The state of a join that serves its oldest tuples first, for reports."""
 
     partition_pages: int | None
     """Pages of a partition; None if it adapts."""
@@ -228,8 +228,8 @@ class OldestFirstJoin(WaitingJoin):
 
         A key's own page costs ``S + T`` and certainly serves tuples. Each neighbour costs ``T`` and serves tuples with
         the probability that any wait for it, so neighbours pay off if this probability is above ``T / (S + T)``. While
-        neighbours are read, the probability is measured. Before, it is estimated as that of a page to contain any of
-        the distinct waiting keys.
+        neighbours are read, the probability is measured. Before that, the estimate is the probability that a page
+        contains any of the distinct waiting keys.
         """
         if self._partition_pages is not None:
             return self._partition_pages

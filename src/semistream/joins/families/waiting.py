@@ -87,7 +87,7 @@ class WaitingJoin(HoldingJoin[StreamTable]):
         while batch.num_rows:
             taken = self.offer(batch)
             if taken + self._admit(self.table.free) == 0:
-                raise ValueError(f"{batch.num_rows:,} tuples find no room in {self.id}, where {self.pending:,} wait")
+                raise ValueError(f"{batch.num_rows:,} tuples do not fit into {self.id}, where {self.pending:,} wait")
             batch = batch.slice(taken)
         self._admit(self.table.free)
 

@@ -60,7 +60,7 @@ class Deadlines:
             check_deadline(schema, self._deadline)
 
     def check_offered(self, batch: pa.RecordBatch) -> None:
-        """Raise if deadlines of tuples are no moments of the clock."""
+        """Raise if deadlines of tuples cannot be times of the clock."""
         if isinstance(self._deadline, str):
             check_moments(batch.column(self._deadline), self._deadline, self.clock)
 

@@ -89,7 +89,7 @@ def packed_page(
     begin = int(np.searchsorted(keys, low, "left"))
     end = keys.size if high is None else int(np.searchsorted(keys, high, "right" if ends_after else "left"))
     keys, batch = keys[begin:end], batch.slice(begin, end - begin)
-    codec = RowCodec(roomy_schema(relation.codec.schema))  # whose rows have the same bytes
+    codec = RowCodec(roomy_schema(relation.codec.schema))  # encodes rows to the same bytes
     encoded = codec.encode(batch.select(codec.schema.names))
     shared = [key for key, is_shared in ((low, begins_before), (high, ends_after)) if is_shared]
     if shared:

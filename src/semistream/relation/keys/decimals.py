@@ -68,7 +68,7 @@ def _negated(limbs: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _limbs(wide: pa.Array) -> NDArray[np.uint64]:
-    """Return the 32-bit digits of numbers, the least first; anything where it is NULL."""
+    """Return the 32-bit digits of numbers, the least significant first; undefined where a number is NULL."""
     words = np.frombuffer(wide.buffers()[1], "<u4", 8 * (wide.offset + len(wide)))
     return words[8 * wide.offset :].reshape(-1, 8).astype(np.uint64)
 

@@ -74,7 +74,7 @@ def unsealed(path: Place, kind: Kind, least: int, most: int, *, bound: bool) -> 
 
 
 def mended(path: Place) -> bytes | None:
-    """Return a bound file with one flipped bit corrected, or None if one flipped bit is not the damage."""
+    """Return the corrected content of a bound file with one flipped bit; None if its damage is different."""
     try:
         if not _HEADER <= path.stat().st_size <= _MENDED_BYTES or path.stat().st_size % 8:
             return None

@@ -75,7 +75,7 @@ def enriched(sales: DataFrame, plan: DemoPlan, directory: Path) -> DataFrame:
 
 
 def plain(sales: DataFrame, directory: Path) -> DataFrame:
-    """Return the same by Spark's own joins with the tables that the relations were built from."""
+    """Return the same rows, joined by Spark with the tables that the relations were built from."""
     for name, key in DIMENSIONS.items():
         sales = sales.join(sales.sparkSession.read.parquet(str(directory / name)), key, "left")
     return sales.select(*_LOADED)
