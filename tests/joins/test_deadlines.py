@@ -31,8 +31,8 @@ def test_a_column_that_cannot_hold_deadlines_is_refused_when_the_schema_is_known
         (pa.schema({"id": pa.int64()}), r"deadline='by' must be a column of the stream; the stream has id"),
         (pa.schema({"id": pa.int64(), "buy": pa.int64()}), r"did you mean 'buy'\?"),
         (pa.schema([("id", pa.int64()), ("by", pa.int64()), ("by", pa.int64())]), "2 columns of that name"),
-        (pa.schema({"id": pa.int64(), "by": pa.string()}), "a column of string, and deadlines are timestamps"),
-        (pa.schema({"id": pa.int64(), "by": pa.date32()}), r"a column of date32\[day\].*cast the column first"),
+        (pa.schema({"id": pa.int64(), "by": pa.string()}), "a column of type string, but a deadline is a timestamp"),
+        (pa.schema({"id": pa.int64(), "by": pa.date32()}), r"a column of type date32\[day\].*cast the column first"),
     ):
         with pytest.raises(UnsupportedJoinError, match=said):
             semistream.create(algorithm, relation, on="id", memory="2MB", deadline="by", schema=schema)

@@ -48,5 +48,5 @@ def test_tuples_that_are_let_wait_are_served_like_others(algorithm: str) -> None
 def test_more_than_finds_room_is_refused() -> None:
     least = find("hybridjoin").minimum_memory(synthetic_relation(ROWS), SCHEMA, on="id")
     join = semistream.create("hybridjoin", synthetic_relation(ROWS), on="id", memory=least, schema=SCHEMA)
-    with pytest.raises(ValueError, match="tuples find no room in hybridjoin"):
+    with pytest.raises(ValueError, match="tuples do not fit into hybridjoin"):
         join.let_wait(batch(np.arange(10_000)))

@@ -116,7 +116,7 @@ def test_what_goes_together() -> None:
         (None, "park"): "needs park_for",
         (None, "park", "a while"): "is not a duration",
         (None, "park", "0 seconds"): "more than 0 s",
-        (None, "null", "1 hour"): "park_for is of parked rows",
+        (None, "null", "1 hour"): "park_for is for parked rows",
         (None, "ignore"): "must be one of null, drop, dead_letter, park",
         ("outer", None): "must be 'inner' or 'left'",
     }.items():

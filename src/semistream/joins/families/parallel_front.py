@@ -209,7 +209,7 @@ class ParallelFrontStage(FrontStage):
             self._changed.notify_all()
 
     def _fetch(self) -> list[Iterator[pa.RecordBatch]]:
-        """Move tuples from ``I_B`` to the join behind while it accepts them; return results of those that are too long."""
+        """Pass tuples from ``I_B`` to the join behind while it accepts them; return results of rows too long for it."""
         alone: list[Iterator[pa.RecordBatch]] = []
         with self._changed:
             if self._too_long:
