@@ -41,7 +41,7 @@ class HybridJoin(OldestFirstJoin):
     """
 
     id = "hybridjoin"
-    title = "HYBRIDJOIN: the oldest key's page, for all who wait"
+    title = "HYBRIDJOIN: the oldest key's page serves all waiting tuples"
     when = "Some skew, an index, and little memory. Short, and a good first read."
     place = 50
     calibrated = True

@@ -34,7 +34,7 @@ class Inlj(Join):
     """
 
     id = "inlj"
-    title = "index nested loop join: one read a tuple"
+    title = "index nested loop join: one read per tuple"
     when = "As the baseline; or for a handful of tuples per hour."
     place = 10
     calibrated = True

@@ -151,7 +151,7 @@ class OPCacheJoin(ParallelFrontStage):
     """P-CACHEJOIN whose reads overlap with probing the pages that were read before."""
 
     id = "op_cachejoin"
-    title = "OP-CACHEJOIN: and two disk buffers"
+    title = "OP-CACHEJOIN: P-CACHEJOIN with two disk buffers"
     when = "As P-CACHEJOIN, with a disk that is slower than probing."
     place = 120
     calibrated = True

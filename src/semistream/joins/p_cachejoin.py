@@ -15,7 +15,7 @@ class PCacheJoin(ParallelFrontStage):
     """
 
     id = "p_cachejoin"
-    title = "P-CACHEJOIN: both phases in parallel"
+    title = "P-CACHEJOIN: CACHEJOIN with both phases in parallel"
     when = "As CACHEJOIN, with a core to spare."
     place = 110
     calibrated = True

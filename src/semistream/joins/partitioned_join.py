@@ -108,7 +108,7 @@ class PartitionedJoin(HoldingJoin[WaitBuffer]):
     """
 
     id = "partitioned_join"
-    title = "partition-based join: the partition most wait for"
+    title = "partition-based join: the partition with most waiting tuples"
     when = "Only if a tuple may wait forever: the wait for a rare key has no limit."
     place = 40
     calibrated = True

@@ -57,7 +57,7 @@ class Tuning:
 
     @property
     def candidates(self) -> list[Prediction]:
-        """Joins in which no tuple can wait for ever, the best first; on a device without seeks, `adaptivejoin` first.
+        """Joins in which no tuple can wait forever, the best first; on a device without seeks, `adaptivejoin` first.
 
         On such a device the models of the others are too optimistic: they assume that the CPU waits for the device.
         """

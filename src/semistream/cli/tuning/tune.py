@@ -233,7 +233,7 @@ def _show(relation: Relation, tuning: Tuning, on: list[str] | None) -> None:
     for name in endless:
         alone = name == tuning.best.algorithm
         told = "was requested, but is not recommended" if alone else "is never recommended"
-        out.print(f"[dim]{name} {told}: a tuple with a rare key may wait in it for ever[/dim]")
+        out.print(f"[dim]{name} {told}: a tuple with a rare key may wait in it forever[/dim]")
     for name, error in tuning.refused.items():
         out.print(f"[dim]{name} needs at least {format_bytes(error.minimum)}[/dim]")
     keys = on or list(relation.key.names)

@@ -16,7 +16,7 @@ _MODES = {"permissive": "null", "dropmalformed": "drop", "failfast": "fail"}
 def on_malformed(section: Section, kind: str, schema: str, options: dict[str, str]) -> OnMalformed:
     """Return what to do with malformed rows. Spark's option ``mode`` means the same and is removed from ``options``.
 
-    A message in Kafka cannot be corrected, and one bad message would stop the query for ever. So malformed messages are
+    A message in Kafka cannot be corrected, and one bad message would stop the query forever. So malformed messages are
     kept by default, and counted. They are also kept if the schema has a column for their text.
     """
     mode = next((name for name in options if name.lower() == "mode"), None)
