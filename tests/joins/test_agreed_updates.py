@@ -202,7 +202,7 @@ def test_an_update_too_large_is_refused_with_what_would_do(tmp_path: Path, algor
     small = semistream.create(algorithm, relation, on="id", how="left", memory=150_000, schema=SCHEMA)
     before = small.budget.parts()
     large = table({key: (-key,) for key in range(20_000)})
-    with pytest.raises(UpdateTooLargeError, match=r"lacks .* B; give the join") as refusal:
+    with pytest.raises(UpdateTooLargeError, match=r"lacks .* B for that; give the join") as refusal:
         relation.apply(large)
     assert relation.revision == 0
     assert small.budget.parts() == before

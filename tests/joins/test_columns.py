@@ -61,7 +61,7 @@ def test_only_names_that_clash_get_the_suffix(relation):
     assert join.output_schema.names == [*stream.names, "of_price_r", "of_flag"]
     with pytest.raises(
         KeyColumnError,
-        match=r"'price' would be called 'of_price' in .*stream's column 'of_price'; .* prefix than 'of_', or .* ''",
+        match=r"'price' would be called 'of_price' in .*column 'of_price'; .* prefix other than 'of_', or .* ''",
     ):
         semistream.create("adaptivejoin", relation, schema=stream, prefix="of_", suffix="", **settings)
 

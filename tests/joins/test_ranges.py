@@ -149,7 +149,7 @@ def test_bounds_of_types_that_are_not_compared_are_refused_before_the_stream_com
     ):
         with Relation.build(pa.table({"k": key}), tmp_path / "r", "k", overwrite=True) as relation:
             for name in RANGED:
-                with pytest.raises(KeyTypeError, match="not compared; cast the stream's column"):
+                with pytest.raises(KeyTypeError, match="cannot be compared; cast the stream's column"):
                     semistream.create(
                         name, relation, on=["a", "b"], condition="between", schema=pa.schema({"a": bound, "b": bound})
                     )
@@ -163,7 +163,7 @@ def test_bounds_of_types_that_are_not_compared_are_refused_before_the_stream_com
 def test_a_join_without_ranges_names_all_joins_that_have_them(tmp_path: Path, algorithm: str) -> None:
     with (
         Relation.build(pa.table({"id": [1, 2, 3]}), tmp_path / "r", key="id") as relation,
-        pytest.raises(UnsupportedJoinError, match=f"^{re.escape(algorithm)} does not join on") as refused,
+        pytest.raises(UnsupportedJoinError, match=f"^{re.escape(algorithm)} does not support condition") as refused,
     ):
         semistream.create(algorithm, relation, on=("low", "high"), condition="between")
     named = re.findall(r"'(\w+)'", str(refused.value).partition(";")[2])

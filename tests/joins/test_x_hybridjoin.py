@@ -260,7 +260,7 @@ def test_as_published_every_tuple_waits_and_every_pinned_row_is_probed(folder: P
     assert abs(paper.cache_hits - ours.cache_hits) < 0.05 * keys.size
     assert paper.cache_hits > 0.3 * keys.size
     assert paper.probes > paper.steps * joins[0].pinned.row_count > 4 * ours.probes
-    with pytest.raises(ValueError, match="scan_pinned=True is the paper's way, for an R stored by_frequency=True"):
+    with pytest.raises(ValueError, match="scan_pinned=True works only with by_frequency=True"):
         made(Relation.open(folder / "by key"), scan_pinned=True)
 
 

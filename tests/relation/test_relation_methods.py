@@ -133,7 +133,7 @@ def test_what_is_in_memory_only_is_not_lost(path: Path) -> None:
     with Relation.open(path) as relation:
         relation.apply(rows([1], 1))
         for work in (relation.compact, relation.refresh, lambda: relation.upsert(rows([2], 2))):
-            with pytest.raises(SemistreamError, match="lose 1 updates that apply made in memory only"):
+            with pytest.raises(SemistreamError, match="lose 1 updates that apply made only in memory"):
                 work()
         assert (content(relation)[1], relation.version, relation.revision) == (1, 1, 1)
 

@@ -55,8 +55,8 @@ class MemoryBudget:
     >>> budget.reserve("queue", 300)
     Traceback (most recent call last):
         ...
-    semistream.core.errors.BudgetExceededError: queue needs 300 B, but of the budget of 1 KB only 200 B is \
-free (held: disk buffer 800 B); give more memory or less to the others
+    semistream.core.errors.BudgetExceededError: queue needs 300 B, but only 200 B of the budget of 1 KB is \
+free (held: disk buffer 800 B); give more memory, or less to the other parts
     """
 
     def __init__(self, total: int) -> None:
@@ -130,9 +130,9 @@ free (held: disk buffer 800 B); give more memory or less to the others
             if more > self.total - self._used:
                 held = ", ".join(f"{r.name} {format_bytes(r.bytes)}" for r in self._held if r.bytes)
                 raise BudgetExceededError(
-                    f"{reservation.name} needs {format_bytes(more)}, but of the budget of "
-                    f"{format_bytes(self.total)} only {format_bytes(self.free)} is free"
-                    f" (held: {held or 'nothing'}); give more memory or less to the others"
+                    f"{reservation.name} needs {format_bytes(more)}, but only {format_bytes(self.free)} of the budget "
+                    f"of {format_bytes(self.total)} is free (held: {held or 'nothing'}); give more memory, or less to "
+                    "the other parts"
                 )
             reservation.bytes = size
             self._used += more

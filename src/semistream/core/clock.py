@@ -45,7 +45,7 @@ class VirtualClock:
     def advance(self, seconds: float) -> None:
         """Advance by ``seconds``."""
         if seconds < 0:
-            raise ValueError(f"time does not run backwards: {seconds}")
+            raise ValueError(f"a clock can advance only by 0 s or more, not by {seconds} s")
         with self._lock:
             self._now += seconds
 

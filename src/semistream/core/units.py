@@ -76,7 +76,7 @@ def parse_bytes(value: int | float | str, *, of: int | None = None) -> int:
     if unit == "%":
         if of is None:
             raise ValueError(
-                f"{value!r} is a share, but there is no relation to take it of; give bytes, such as '64MB'"
+                f"{value!r} is a share, but there is no relation here to take a share of; give bytes, such as '64MB'"
             )
         amount = number / 100 * of
     elif unit.upper() in _UNITS:

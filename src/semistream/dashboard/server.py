@@ -94,6 +94,7 @@ def _bound(port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         found.close()
         raise PortTakenError(
-            f"port {port} of the loopback address cannot be used for the page: {error}; give another, or 0 for any"
+            f"port {port} of the loopback address cannot be used for the page: {error}; give another port, or 0 for "
+            "any free port"
         ) from None
     return found

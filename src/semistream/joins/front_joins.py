@@ -51,5 +51,5 @@ class FrontSsij(FrontStage):
 
     def __init__(self, relation: Relation, *, deadline: float | str | None = None, **options: Any) -> None:
         if deadline is not None:
-            raise ValueError(f"front+ssij keeps no deadlines, but deadline={deadline!r} was given; 'ssij' does")
+            raise ValueError(f"front+ssij does not support deadline={deadline!r}; leave it out, or use 'ssij'")
         super().__init__(relation, **options)

@@ -99,7 +99,7 @@ class XHybridJoin(OldestFirstJoin):
         check_at_least(1, repin_every=repin_every)
         self._pinned_pages = None if pinned_pages is None else min(pinned_pages, relation.page_count)
         if scan_pinned and not by_frequency:
-            raise ValueError("scan_pinned=True is the paper's way, for an R stored by_frequency=True; give both")
+            raise ValueError("scan_pinned=True works only with by_frequency=True; give both, or neither")
         self._by_frequency = by_frequency
         self.scans_pinned = scan_pinned
         self._repin_every = repin_every

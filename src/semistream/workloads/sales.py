@@ -88,7 +88,7 @@ class SalesStream(TableSource):
     def __post_init__(self) -> None:
         check_batch_rows(self.batch_rows)
         if self.rows is not None and self.rows < 0:
-            raise ValueError(f"rows must not be negative, not {self.rows}")
+            raise ValueError(f"rows must be at least 0, not {self.rows}")
         check_at_least(1, stores=self.stores)
         if self.layout not in ("sales", "minimal"):
             raise ValueError(f"layout must be 'sales' or 'minimal', not {self.layout!r}")

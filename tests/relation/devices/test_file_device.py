@@ -97,7 +97,7 @@ def test_odd_page_sizes_are_read_through_the_page_cache(tmp_path: Path, page_byt
 
 @pytest.mark.parametrize("page_bytes", [0, 8, 56, 100, 4095, -8192])
 def test_page_sizes_without_room_for_a_checksum_are_refused(tmp_path: Path, page_bytes: int) -> None:
-    with pytest.raises(ValueError, match="multiple of 8 from 64 on"):
+    with pytest.raises(ValueError, match="multiple of 8, at least 64"):
         FileDevice([], page_bytes)
 
 

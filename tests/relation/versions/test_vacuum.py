@@ -296,7 +296,7 @@ def test_a_writer_that_is_never_first_gives_up_in_time(path, monkeypatch):
         tries += 1
         raise CommitConflictError("another was first")
 
-    with pytest.raises(CommitConflictError, match=r"other writers changed .* \d+ times in .* let fewer write"):
+    with pytest.raises(CommitConflictError, match=r"other writers changed .* \d+ times in .* run fewer writers"):
         until_first(path, late, patience=0.5)
     assert 6 <= tries <= 8, "pauses are 10 ms, 20 ms, ..., or down to half of that"
     assert 0.5 < now < 1.5

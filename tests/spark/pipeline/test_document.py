@@ -59,7 +59,7 @@ path = "{tmp_path}/sales_out"
                         (2, text.replace("out/checkpoint", "sales/checkpoint"))):  # fmt: skip
         (told,) = read(other)[1].items()
         assert told[0] == line
-        assert "is in the stream's own directory, and would be read as rows of it; give another" in told[1]
+        assert "is in the stream's own directory, and would be read as its rows; give another path" in told[1]
 
 
 def test_texts_stand_in_quotes() -> None:

@@ -269,7 +269,7 @@ def test_a_relation_joined_twice_needs_a_prefix(spark: SparkSession, tmp_path: P
     found = problems(tmp_path, column=again.format("") + twice[4:].format(""))
     assert set(found) == {22}
     assert "'name' would be called 'name_right' in the result" in found[22]
-    assert "give the join another prefix than ''" in found[22]
+    assert "give the join a prefix other than ''" in found[22]
     prefixed = again.format('prefix = "a_"\n') + twice[4:].format('prefix = "b_"\n')
     assert problems(tmp_path, column=prefixed, expression="concat(name, a_name, b_name)") == {}
 

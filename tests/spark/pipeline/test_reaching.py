@@ -52,7 +52,7 @@ file = "taken/statistics.jsonl"
     found = problems(tmp_path, text)
     assert sorted(found) == [1, 4, 7, 9]
     assert f"{tmp_path}/taken is a file; give another path, or remove it" in found[1]
-    assert f"there is nothing at {tmp_path}/sales; make the directory" in found[4]
+    assert f"there is nothing at {tmp_path}/sales; create the directory" in found[4]
     (tmp_path / "sales").mkdir()
     (tmp_path / "taken").unlink()
     assert problems(tmp_path, text) == {}

@@ -105,7 +105,7 @@ class FrontStage(Join):
     ) -> None:
         if condition not in self.conditions:
             raise UnsupportedJoinError(
-                f"{self.id} does not join on condition {condition!r}; 'ssij', 'adaptivejoin' and 'oracle' do"
+                f"{self.id} does not support condition {condition!r}; use 'ssij', 'adaptivejoin' or 'oracle'"
             )
         check_between(0, 1, cache_share=cache_share)
         self._cache_share = cache_share

@@ -99,8 +99,8 @@ class Between(Condition):
         key = relation.key
         if not key.exact:
             raise UnsupportedJoinError(
-                f"the relation's key {list(key.names)} of type {[str(kind) for kind in key.types]} is hashed, and "
-                "hashes are in no order; a range join needs a key of one number, date or time column"
+                f"the relation's key {list(key.names)} of type {[str(kind) for kind in key.types]} is hashed, so it "
+                "has no order; a range join needs a relation whose key is one number, date or time column"
             )
         if not relation.clustered:
             raise UnsupportedJoinError(
@@ -115,7 +115,7 @@ class Between(Condition):
             if not are_ordered(theirs, ours):
                 raise KeyTypeError(
                     f"the bound {name!r} of the stream is {theirs}, but the relation's key {key.names[0]!r} is {ours}, "
-                    f"and the two are not compared; cast the stream's column to {ours} first, a low bound rounded up "
+                    f"which cannot be compared; cast the stream's column to {ours} first, a low bound rounded up "
                     "and a high bound rounded down"
                 )
 

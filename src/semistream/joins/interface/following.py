@@ -61,8 +61,8 @@ class FollowsUpdates(Algorithm):
         """Agree to an update of R, or raise; see `Listener`."""
         if self.amid_turn:
             raise UpdateRefusedError(
-                f"R cannot change during an iteration of {self.id}: consume step(), or drain() and process() which "
-                "call it, to the end, then update R"
+                f"R cannot change during an iteration of {self.id}: consume the results of step(), drain() or "
+                "process() to the end, then update R"
             )
         undo: list[Undo] = []
         try:
@@ -120,8 +120,8 @@ class FollowsUpdates(Algorithm):
 
     def too_large(self, lacking: int, patch: Patch) -> UpdateTooLargeError:
         return UpdateTooLargeError(
-            f"with this update R holds {format_bytes(patch.nbytes)} in memory, changed pages and index, for which "
-            f"{self.id} with memory of {self.budget.total:,} B lacks {lacking:,} B; give the join "
+            f"with this update R holds {format_bytes(patch.nbytes)} in memory, for changed pages and the index; "
+            f"{self.id} with memory of {self.budget.total:,} B lacks {lacking:,} B for that; give the join "
             f"{self.budget.total + 3 * lacking:,} B, or write the update with semistream.upsert and open that version",
             lacking,
         )
@@ -156,7 +156,7 @@ class FollowsUpdates(Algorithm):
         if self._left_half_way:
             raise BrokenJoinError(
                 f"an iteration of {self.id} {self._left_half_way}, and its rows may be missing; make a new join, and "
-                "offer it all rows again whose results you have not kept"
+                "offer it again all rows whose results you do not have"
             )
         if self.broken is not None:
             raise BrokenJoinError(

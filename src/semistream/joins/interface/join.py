@@ -93,7 +93,7 @@ class Join(FollowsUpdates, Results, StageBehind, MemoryNeeds):
         self._decoder = None if columns is None else self._decoder_of_some()
         if condition not in self.conditions:
             raise UnsupportedJoinError(
-                f"{self.id} does not join on condition {condition!r}; 'ssij', 'adaptivejoin' and 'oracle' do"
+                f"{self.id} does not support condition {condition!r}; use 'ssij', 'adaptivejoin' or 'oracle'"
             )
         self.how = how
         given = 1 if memory is None else memory_bytes(memory, relation.nbytes, relation.row_count)

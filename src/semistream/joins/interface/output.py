@@ -34,7 +34,7 @@ def output_schema(
         if fold(name) in names:
             raise ColumnClashError(
                 f"R's column {field.name!r} would be called {name!r} in the result, like {names[fold(name)]}; give "
-                f"the join another prefix than {prefix!r}, or another suffix than {suffix!r}"
+                f"the join a prefix other than {prefix!r}, or a suffix other than {suffix!r}"
             )
         names[fold(name)] = f"R's column {field.name!r}"
         fields.append(pa.field(name, field.type, nullable=True, metadata=field.metadata))

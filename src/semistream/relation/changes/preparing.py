@@ -56,7 +56,7 @@ def prepare(relation: Updatable, before: State, upserts: Any, deletes: Any) -> P
     """
     if not relation.clustered:
         raise UnsupportedJoinError(
-            "a relation that is not clustered cannot be updated in place; build it again, or with clustered=True"
+            "a relation that is not clustered cannot be updated in place; build it again with clustered=True"
         )
     changes = changed_rows(relation, upserts, deletes)
     indexes = [index for index in before.indexes if isinstance(index, ClusteredIndex)]
@@ -176,6 +176,6 @@ def _check_width(relation: Updatable, lengths: Ints) -> None:
     longest, most = int(lengths.max(initial=0)), relation.layout.largest_row()
     if longest > most:
         raise RelationBuildError(
-            f"a row of the update takes {longest:,} bytes, and a page holds rows up to {most:,} bytes; "
+            f"a row of the update takes {longest:,} bytes, but a page holds rows of at most {most:,} bytes; "
             "build the relation again with a larger page_size"
         )

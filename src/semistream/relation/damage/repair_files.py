@@ -137,7 +137,7 @@ def repair_map(path: Path, shard: ShardFiles, copy: Path | None) -> Iterator[Rep
             pass
     if content is None:
         kind = MixedUpError if isinstance(damage, MixedUpMapError) else RepairError
-        raise kind(f"{damage}; no other file knows where updates have moved pages: give a copy")
+        raise kind(f"{damage}; no other file records where updates moved the pages: give a copy of it")
     _replace(file, content)
     yield Repaired(str(file), -1, shard.rows, proof)
 
@@ -161,7 +161,7 @@ def repair_index(
             pass
     if content is None:
         if not pages_are_sound:
-            raise RepairError(f"{damage}; pages are damaged, and so is the index, which knows their keys: give a "
+            raise RepairError(f"{damage}; pages are damaged, and so is the index, which has their keys: give a "
                               "copy of the relation that has the files")  # fmt: skip
         first, continues = _fences(path, shard, page_bytes)
         content, proof = index_to_bytes(shard.index_file, first, continues, bound=bound), "pages"

@@ -57,8 +57,8 @@ def repair_size(
     if found > size:
         if not manifest.sealed:
             raise RepairError(
-                f"{file} has {found:,} bytes, and the manifest says {size:,}; it is not known which is right, so "
-                "the file is unchanged: give a copy of the relation that has the manifest"
+                f"{file} has {found:,} bytes, but the manifest says {size:,}; either may be wrong, so the file is "
+                "unchanged: give a copy of the relation, with its manifest"
             )
         if (page := _page_past_end(file, pages, manifest.page_bytes, page_seed(shard, name))) is not None:
             raise RepairError(f"{file} has {found:,} bytes instead of {size:,}, and page {page} past the end is intact")

@@ -136,13 +136,13 @@ def _rebuilt(path: Path, manifest: Manifest, shard: DamagedShard, trust: bool) -
     if count != shard.files.rows:
         unproved = [one for one, _ in pages if one.proof != "checksum"]
         doubtful += [
-            f"page {one.page} of {one.file}: with the source's rows the shard would have {count:,} rows, and had "
+            f"page {one.page} of {one.file}: with the source's rows the shard would have {count:,} rows, but had "
             f"{shard.files.rows:,}" for one in unproved
         ]  # fmt: skip
     if doubtful:
         raise RepairError(
-            f"{doubtful[0]}; give the data as it was in version {manifest.version}, or a copy of the relation, or if "
-            "the data is right trust it"
+            f"{doubtful[0]}; give the data as it was in version {manifest.version}, or a copy of the relation; or, if "
+            "the data is right, repeat this with trust=True"
         )
     for one, frame in pages:
         write_page(Path(one.file), one.page, frame)

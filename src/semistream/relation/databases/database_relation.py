@@ -120,7 +120,7 @@ def _pages(
         room = page_bytes - HEADER - 16 - most
         if room < _LEAST_ROOM:
             raise DatabaseError(
-                f"the rows of one key of {table} take up to {most:,} B, and pages have {page_bytes:,} B; give "
+                f"the rows of one key of {table} take up to {most:,} B, but pages have {page_bytes:,} B; give "
                 f"page_size of at least {-(-(page_bytes - room + _LEAST_ROOM) // 512) * 512:,} B"
             )
         before = "SUM(b) OVER (ORDER BY k) - b"

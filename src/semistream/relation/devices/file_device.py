@@ -91,7 +91,7 @@ class FileDevice(Device):
         method: Method | None = None,
     ) -> None:
         if page_bytes < 64 or page_bytes % 8:
-            raise ValueError(f"page_bytes must be a multiple of 8 from 64 on, not {page_bytes}")
+            raise ValueError(f"page_bytes must be a multiple of 8, at least 64, not {page_bytes}")
         if not 1 <= depth <= 1024:
             raise ValueError(f"depth must be 1 to 1024 requests in flight, not {depth}")
         if direct and method == "readahead":

@@ -169,7 +169,7 @@ class KeyCodec:
     def shards(self, keys: NDArray[np.int64], count: int) -> NDArray[np.int32]:
         """Return the shard of each key64 among ``count``, equal to Spark's ``pmod(xxhash64(key), count)``."""
         if count < 1:
-            raise ValueError(f"{count} shards: a relation has at least 1")
+            raise ValueError(f"shards must be at least 1, not {count}")
         if count == 1:
             return np.zeros(keys.size, dtype=np.int32)
         return np.mod(self.hashes(keys), count).astype(np.int32)

@@ -218,8 +218,8 @@ class ShardWriter:
         longest = int(lengths.max(initial=0))
         if longest > self._layout.largest_row():
             raise RelationBuildError(
-                f"a row of R takes {longest:,} bytes, and a page of {format_bytes(self._layout.frame_bytes)} "
-                f"holds rows up to {self._layout.largest_row():,} bytes; give a larger page_size"
+                f"a row of R takes {longest:,} bytes, but a page of {format_bytes(self._layout.frame_bytes)} "
+                f"holds rows of at most {self._layout.largest_row():,} bytes; give a larger page_size"
             )
 
     def _check_order(self, keys: Ints, batch: pa.RecordBatch) -> None:

@@ -222,9 +222,7 @@ def _as_words(frames: NDArray[np.uint8]) -> NDArray[np.uint64]:
             f" {frames.shape} with strides {frames.strides}; copy it with np.ascontiguousarray"
         )
     if frames.shape[1] < 64 or frames.shape[1] % 8:
-        raise ValueError(
-            f"a page of {frames.shape[1]} bytes cannot carry a checksum; use a multiple of 8 bytes from 64 on"
-        )
+        raise ValueError(f"a page of {frames.shape[1]} bytes cannot carry a checksum; use a multiple of 8, at least 64")
     return frames.view(np.uint64)
 
 

@@ -157,7 +157,7 @@ class Manifest:
             if document["columns"] != _columns(manifest.schema):
                 raise ValueError(f"its columns {document['columns']} are not those of its schema")
             if document["rows"] != manifest.rows:
-                raise ValueError(f"it says {document['rows']!r} rows, and its shards {manifest.rows:,}")
+                raise ValueError(f"it says {document['rows']!r} rows, but its shards have {manifest.rows:,}")
             if version is not None and manifest.version != version:
                 raise ValueError(f"it is the manifest of version {manifest.version}")
             return manifest

@@ -166,9 +166,9 @@ def place_of(path: str | os.PathLike[str], what: str = "relation") -> Place:
     scheme = text.partition(":")[0].lower()
     if scheme not in SCHEMES:
         raise UnsupportedPathError(
-            f"{what} {_without_user(text)!r} is an address of {scheme!r}, and only file systems and the stores "
+            f"{what} {_without_user(text)!r} is an address of {scheme!r}, but only file systems and the stores "
             f"{', '.join(f'{name}://' for name in SCHEMES)} can be used here; mount it, and give the path at which all "
-            "machines see it (a local directory of such a name is given with its full path)"
+            "machines see it (for a local directory of that name give its full path)"
         )
     if found is None or not found[3].strip("/"):
         raise UnsupportedPathError(
@@ -182,7 +182,9 @@ def place_of(path: str | os.PathLike[str], what: str = "relation") -> Place:
         )
     key = re.sub("/+", "/", found[3].strip("/"))
     if ".." in key.split("/") or "." in key.split("/"):
-        raise UnsupportedPathError(f"{what} {text!r} contains '.' or '..', which keys of a store cannot have")
+        raise UnsupportedPathError(
+            f"{what} {text!r} contains '.' or '..', which keys of a store cannot have; give the path without them"
+        )
     return StorePath(open_store(scheme, found[2]), key)
 
 

@@ -69,7 +69,7 @@ def hold_manifest(path: Place, version: int | None = None) -> tuple[Manifest, Ho
         # Otherwise it was superseded and removed after it was listed, and there is a newer version.
     if version is not None:
         raise NotARelationError(f"version {version} of {path} is being removed; open the newest")
-    raise NotARelationError(f"versions of {path} are replaced too fast to open one; open it when fewer write to it")
+    raise NotARelationError(f"{path} gets new versions too fast to open one; try again when fewer writers are active")
 
 
 def lock(path: Place, version: int) -> Hold | None:

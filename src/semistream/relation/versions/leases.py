@@ -117,7 +117,7 @@ class Writer:
         """Raise `CommitConflictError` if ``version`` was not the newest when this writer began."""
         if version != self.floor:
             raise CommitConflictError(
-                f"{self.path} has version {self.floor}, and this change was made to version {version}; open the "
+                f"{self.path} has version {self.floor}, but this change is based on version {version}; open the "
                 "relation again and repeat the change"
             )
 

@@ -31,8 +31,8 @@ def until_first(path: object, work: Callable[[], T], *, patience: float = PATIEN
             spent = time.monotonic() - begun
             if spent > patience and tries >= _TRIES:
                 raise CommitConflictError(
-                    f"other writers changed {path} before this one could, {tries} times in {spent:,.0f} s; let fewer "
-                    "write at the same time, or combine their changes"
+                    f"other writers changed {path} before this one could, {tries} times in {spent:,.0f} s; run fewer "
+                    "writers at the same time, or combine their changes"
                 ) from conflict
         time.sleep(random.uniform(pause / 2, pause))
         pause = min(2 * pause, _LONGEST_PAUSE)

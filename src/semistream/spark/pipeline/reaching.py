@@ -42,7 +42,7 @@ def _try_source(plan: SourcePlan, document: Document) -> None:
         _try_brokers(plan.options.get("kafka.bootstrap.servers", ""), (*plan.place, "servers"), document)
     elif plan.path is not None and not is_address(plan.path) and not glob.glob(_spark_glob(plan.path)):
         document.note(
-            (*plan.place, "path"), f"there is nothing at {plan.path}; make the directory in which files will arrive"
+            (*plan.place, "path"), f"there is nothing at {plan.path}; create the directory in which files will arrive"
         )
 
 
@@ -94,4 +94,4 @@ def _try_brokers(servers: str, place: Place, document: Document) -> None:
         except OSError as error:
             reasons.append(f"{server}: {error.strerror or error}")
     if reasons:
-        document.note(place, f"no broker answers ({'; '.join(reasons)}); start one, or give another")
+        document.note(place, f"no broker answers ({'; '.join(reasons)}); start one, or give other servers")

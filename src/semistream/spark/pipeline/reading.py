@@ -98,7 +98,7 @@ class _Reader:
             if path is not None and f"{path}/".startswith(f"{source.path.rstrip('/')}/"):
                 place = (name, "path") if isinstance(other, SinkPlan) else (name,)
                 self.document.note(
-                    place, f"{path} is in the stream's own directory, and would be read as rows of it; give another"
+                    place, f"{path} is in the stream's own directory, and would be read as its rows; give another path"
                 )
 
     def _path(self, section: Section, name: str, *, required: bool = False) -> Path | None:
@@ -223,9 +223,13 @@ class _Reader:
         except UnknownAlgorithmError as error:
             section.note(str(error), "algorithm")
         if unknown is not None and surrogate is None:
-            section.note("unknown is the surrogate key of rows without a match; name that column: surrogate", "unknown")
+            section.note(
+                "unknown is the surrogate key of rows without a match; name the surrogate column too", "unknown"
+            )
         if surrogate is not None and len(on) > 1:
-            section.note(f"surrogate replaces one key column, not {len(on)}", "surrogate")
+            section.note(
+                f"surrogate replaces a key of one column, but this key has {len(on)}; leave it out", "surrogate"
+            )
         if path is None or not on or manifest is None or missing is None:
             return None
         sizes[section.place] = manifest
@@ -314,11 +318,13 @@ class _Reader:
         if sink is not None and sink.format not in ONCE:
             self.document.note(
                 (*sink.place, "format"),
-                f"{sink.format} may get a batch twice, and dead letters need a sink that writes each batch once: "
+                f"{sink.format} may get a batch twice, but dead letters need a sink that writes each batch once: "
                 f"{', '.join(ONCE)}",
             )
         if sink is not None and sink.options and sink.format in ONCE:
-            self.document.note((*sink.place, "options"), "options are for Spark's file sink, which has no dead letters")
+            self.document.note(
+                (*sink.place, "options"), "options are for Spark's file sink, which has no dead letters; leave them out"
+            )
         if "dead_letters" not in self.root:
             self.document.note(used[0], "dead letters need their own sink: a table [dead_letters]")
             return None

@@ -195,7 +195,9 @@ def _collected(reports: DataFrame, manifest: Manifest) -> _Written:
 
 def _check_clustered(path: Place, manifest: Manifest) -> None:
     if not manifest.clustered:
-        raise UnsupportedJoinError(f"{path} is not clustered, and such a relation cannot be updated; build it again")
+        raise UnsupportedJoinError(
+            f"{path} is not clustered, so it cannot be updated; build it again with clustered=True"
+        )
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ def _refuse_empty(values: Mapping[str, pa.Scalar]) -> None:
 
 def _unreadable(name: str, value: pa.Scalar) -> SinkError:
     return SinkError(
-        f"a row has {value.as_py()!r} in partition column {name!r}, and readers cannot decode this value from the "
+        f"a row has {value.as_py()!r} in partition column {name!r}, but readers cannot decode this value from the "
         "name of a folder; write NULL or another text in its place, or partition by other columns"
     )
 

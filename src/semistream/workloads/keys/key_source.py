@@ -48,7 +48,7 @@ class KeySource(ABC):
     def keys(self, start: int, count: int) -> NDArray[np.int64]:
         """Return the keys of the tuples ``start`` … ``start + count - 1``."""
         if start < 0 or count < 0:
-            raise ValueError(f"start and count must not be negative, not {start} and {count}")
+            raise ValueError(f"start and count must be at least 0, not {start} and {count}")
         return self._keys(start, count)
 
     @abstractmethod
