@@ -223,13 +223,9 @@ class _Reader:
         except UnknownAlgorithmError as error:
             section.note(str(error), "algorithm")
         if unknown is not None and surrogate is None:
-            section.note(
-                "unknown is the surrogate key of rows without a match; name the surrogate column too", "unknown"
-            )
+            section.note("unknown is for rows without a match; name the surrogate column too", "unknown")
         if surrogate is not None and len(on) > 1:
-            section.note(
-                f"surrogate replaces a key of one column, but this key has {len(on)}; leave it out", "surrogate"
-            )
+            section.note(f"surrogate replaces a key of one column, not of {len(on)}; leave it out", "surrogate")
         if path is None or not on or manifest is None or missing is None:
             return None
         sizes[section.place] = manifest
@@ -322,9 +318,7 @@ class _Reader:
                 f"{', '.join(ONCE)}",
             )
         if sink is not None and sink.options and sink.format in ONCE:
-            self.document.note(
-                (*sink.place, "options"), "options are for Spark's file sink, which has no dead letters; leave them out"
-            )
+            self.document.note((*sink.place, "options"), "options are for sinks without dead letters; leave them out")
         if "dead_letters" not in self.root:
             self.document.note(used[0], "dead letters need their own sink: a table [dead_letters]")
             return None
