@@ -154,7 +154,7 @@ def test_command_prints_json_and_keeps_it(directory: Path, found: dict[str, Any]
 def test_command_prints_a_table(directory: Path, found: dict[str, Any]) -> None:
     outcome = run("joins", *OPTIONS, "--only", "oracle", "--only", "inlj", "--dir", directory)
     assert outcome.exit_code == 0, outcome.output
-    for words in ("oracle", "inlj", "tuples/s", "past the page cache", "takes what it needs"):
+    for words in ("oracle", "inlj", "tuples/s", "bypassing the page cache", "takes what it needs"):
         assert words in outcome.stdout
 
 

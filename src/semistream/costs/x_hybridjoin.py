@@ -8,7 +8,7 @@ symbol         meaning
 ``p_N``        share of the stream that the pinned pages answer
 =============  =============================================================================================
 
-Difference to the paper's model: arriving tuples probe the pinned part, instead of probing all its rows in ``H_S``. So
+Difference from the paper's model: arriving tuples probe the pinned part, instead of probing all its rows in ``H_S``. So
 it costs one ``c_H`` per tuple instead of ``d_N·c_H`` per iteration (Eq. 5).
 """
 

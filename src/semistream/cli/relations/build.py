@@ -37,7 +37,7 @@ def build(
     page_size: Annotated[str, typer.Option(help="Bytes of a page.")] = "8KiB",
     fill: Annotated[float, typer.Option(help="Share of each page that is filled, 0.1 to 1.")] = 1.0,
     shards: Annotated[
-        int, typer.Option(help="Number of parts, by hash of the key; each is joined by its own Spark task.")
+        int, typer.Option(help="Number of parts, by hash of the key; each is joined by at least one Spark task.")
     ] = 1,
     scattered: Annotated[
         bool, typer.Option("--scattered", help="Keep the order of the rows, with a separate index.")

@@ -25,7 +25,7 @@ _MASK = np.uint64(0xFFFFFFFF)
 
 
 def rescaled(array: pa.Array, scale: int) -> pa.Array:
-    """Return decimals as those of 76 digits in another scale; NULL where it does not hold the value exactly.
+    """Return decimals with 76 digits and another scale; NULL where that scale cannot hold the value exactly.
 
     >>> from decimal import Decimal
     >>> rescaled(pa.array([Decimal("1.50"), Decimal("-1.25"), None]), 1).to_pylist()

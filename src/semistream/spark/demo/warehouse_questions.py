@@ -39,7 +39,7 @@ _QUESTIONS = {
 def loaded(folder: Path) -> list[Path]:
     """Return the files that Spark's sink has committed: beside them there may be one that is being written."""
     while True:
-        with suppress(FileNotFoundError):  # of a log that was just put together with others
+        with suppress(FileNotFoundError):  # a log that was compacted just now
             return _loaded(folder)
 
 

@@ -51,7 +51,7 @@ def joins(
     directory: Directory = None,
     output: Output = None,
 ) -> None:
-    """Compare the service rates of the joins on the real disk, past the page cache."""
+    """Compare the service rates of the joins on the real disk, bypassing the page cache."""
     if relation is not None or sample:
         if relation is None or not sample:
             raise ValueError("--relation and --sample need each other: give your own R and a sample of its stream")
@@ -170,7 +170,7 @@ def rate_table(found: dict[str, Any]) -> Group:
             f"{join['hit_ratio']:.0%}",
             format_bytes(join["bytes_held"]),
         )
-    way = "past the page cache" if found["device"]["direct"] else "through the page cache"
+    way = "bypassing the page cache" if found["device"]["direct"] else "through the page cache"
     notes = ["[dim]reading: share of the time, summed over threads; pages: per batch; hits: served by a cache"]
     if not all(join["bounded"] for join in found["joins"].values()):
         notes.append("[dim]* ignores its budget: takes what it needs")

@@ -49,7 +49,7 @@ def peers(
     ] = None,
     cgroup: Annotated[
         Path | None,
-        typer.Option(help="A memory cgroup of yours, in which groups are created.", envvar="SEMISTREAM_CGROUP"),
+        typer.Option(help="A memory cgroup that you own; groups are created in it.", envvar="SEMISTREAM_CGROUP"),
     ] = None,
     directory: Directory = None,
     output: Output = None,

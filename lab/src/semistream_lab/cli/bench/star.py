@@ -1,4 +1,4 @@
-"""``semistream bench star``: a stream joined with five dimensions, in one pass, in a chain, and by Spark alone."""
+"""``semistream bench star``: a stream joined with five dimensions: in one pass, by a chain of joins, and by Spark."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ __all__ = ["rates_of_points", "star"]
 def star(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: rates, ratios, and the raw times.")] = False,
     products: Annotated[
-        list[int] | None, typer.Option(help="Products; repeatable.", show_default="100000, 2000000, 10000000")
+        list[int] | None, typer.Option(help="Rows of products; repeatable.", show_default="100000, 2000000, 10000000")
     ] = None,
     batch: Annotated[
-        list[int] | None, typer.Option(help="Sales a micro-batch; repeatable.", show_default="100000")
+        list[int] | None, typer.Option(help="Sales per micro-batch; repeatable.", show_default="100000")
     ] = None,
-    memory: Annotated[str, typer.Option(help="Memory for products that are not small: bytes, or a share.")] = "5%",
-    row_bytes: Annotated[int, typer.Option(help="Bytes of a product.")] = 128,
+    memory: Annotated[str, typer.Option(help="Budget of products that are not held whole: bytes, or a share.")] = "5%",
+    row_bytes: Annotated[int, typer.Option(help="Bytes per product.")] = 128,
     customers: Annotated[
-        int | None, typer.Option(help="Customers.", show_default="a tenth of the products, at least 100000")
+        int | None, typer.Option(help="Rows of customers.", show_default="a tenth of the products, at least 100000")
     ] = None,
     zipf: Annotated[float, typer.Option(help="Skew of the products' keys; 0 is uniform.")] = 1.0,
-    batches: Annotated[int, typer.Option(help="Micro-batches measured of each contestant; the median counts.")] = 15,
-    fill: Annotated[int, typer.Option(help="Micro-batches before those, not measured.")] = 40,
+    batches: Annotated[int, typer.Option(help="Measured micro-batches of each plan; the rate is their median.")] = 15,
+    fill: Annotated[int, typer.Option(help="Micro-batches before the measured ones.")] = 40,
     shards: Annotated[int, typer.Option(help="Shards of each relation.")] = 2,
-    cores: Annotated[int, typer.Option(help="Tasks at a time.")] = 2,
+    cores: Annotated[int, typer.Option(help="Tasks that run in parallel.")] = 2,
     heap: Annotated[str, typer.Option(help="Heap of the JVM.")] = "6g",
     directory: Directory = None,
     output: Output = None,
 ) -> None:
-    """Join sales with products, customers, stores and, twice, days: in one pass, in a chain, and by Spark alone."""
+    """Compare joins of sales with products, customers, stores and days: in one pass, in a chain, and by Spark alone."""
     from semistream_lab.benchmarks.spark_star import bench_star, star_session
     from semistream_lab.benchmarks.star_data import StarPlan, write_star
 
