@@ -118,9 +118,7 @@ def test_malformed_rows_stop_the_query_unless_told_otherwise(spark: SparkSession
         folder = tmp_path / way
         path = place(folder, lines, name="json", more=more)
         if kept is None:
-            said = (
-                r'MalformedRowError: file:.*a\.json: this row is malformed: {"id": "x"}; mend it, or say in \[source\]'
-            )
+            said = r'MalformedRowError: file:.*a\.json: this row is malformed: {"id": "x"}; correct it, or set in'
             with pytest.raises(StreamingQueryException, match=said):
                 run(path)
             continue

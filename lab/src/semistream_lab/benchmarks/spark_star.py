@@ -1,16 +1,16 @@
 """``semistream bench star``: a star in one pass, as a chain of joins, and by Spark's own best plan, in one run.
 
-All read the same files of sales, one a micro-batch, and write to nowhere (``noop``), in one session. Every key has a
-partner, so all joins give the same rows, and their number is checked. Contestants:
+All plans run in one session, read the same files of sales, one per micro-batch, and use the sink ``noop``. Every key
+has a match, so all joins give the same rows, and their number is checked. Contestants:
 
 * *ours*: `semistream.enrich` with products, customers, stores and days under two keys;
-* *chain*: a pass for each join, as if the others were not known: a shuffle and a Python stage each;
+** *chain*: a separate pass for each join, with a shuffle and a Python stage;
 * *spark*: inner joins with the Parquet files. Small tables are broadcast. For products that are not small, the
   micro-batch is broadcast and products are scanned, which is Spark's fastest plan for them;
 * *cached*: if all tables are small, the same with tables that are cached in Spark's memory and never see an update.
 
-Queries stay up and have their turns, so that a machine whose speed changes treats all alike. A rate is the rows of a
-micro-batch over the median of what Spark reports as ``triggerExecution``.
+All queries keep running and take turns, so that changes of the machine's speed affect all of them equally. A rate is
+the number of rows of a micro-batch divided by the median of Spark's ``triggerExecution``.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ __all__ = ["SMALL_PRODUCTS", "bench_star", "star_session"]
 
 TURNS = 3
 SMALL_PRODUCTS = 200_000
-"""Products up to which Spark broadcasts them, too."""
+"""Maximum number of products that Spark also broadcasts."""
 _SMALL_MEMORY = 16_000_000
 
 
 @contextmanager
 def star_session(plan: StarPlan) -> Iterator[SparkSession]:
-    """Start the session that all is measured in, and stop it in the end."""
+    """Start the session for all measurements, and stop it at the end."""
     spark = session(
         "bench star", master=f"local[{plan.cores}]", memory=plan.heap,
         settings={
@@ -66,12 +66,12 @@ def star_session(plan: StarPlan) -> Iterator[SparkSession]:
 
 
 def bench_star(spark: SparkSession, plan: StarPlan, directory: Path, note: Note = lambda *_: None) -> dict[str, Any]:
-    """Measure one point; all files are there already.
+    """Measure one point; all files must exist.
 
     Returns
     -------
     dict
-        Ready for JSON: rates in rows a second (``ours``, ``chain``, ``spark``), their ratios, and what they are of.
+        Ready for JSON: rates in rows per second (``ours``, ``chain``, ``spark``), their ratios, and the parameters.
     """
     star = _Star(spark, plan, directory)
     contestants: dict[str, Transform] = {"ours": star.in_one_pass, "chain": star.in_a_chain, "spark": star.by_spark}
@@ -88,7 +88,7 @@ def bench_star(spark: SparkSession, plan: StarPlan, directory: Path, note: Note 
         }
         before = {}
         for name, query in queries.items():
-            # Spark's own joins keep nothing between micro-batches but compiled code
+            # Spark's own joins keep only compiled code between micro-batches
             some = files[: plan.fill] if name in ("ours", "chain") else files[: min(plan.fill, 8)]
             before[name] = query.feed(some, [plan.batch_rows] * len(some))
         for turn in range(TURNS):

@@ -1,11 +1,11 @@
-"""What ``semistream bench star`` joins: sales, products, customers, stores and days, in files that the next run finds.
+"""Data for ``semistream bench star``: sales, products, customers, stores and days, in files that later runs reuse.
 
 ::
 
     DIRECTORY/star-2000000-100000/
         products/ customers/ stores/ days/    master tables as Parquet, for Spark's own joins
         relations/NAME/                       the same as relations
-        sales-100000/                         the stream, a file a micro-batch
+        sales-100000/                         the stream, one file per micro-batch
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KEYS = {
     "order_day": ("days", "order_"),
     "ship_day": ("days", "ship_"),
 }
-"""Keys of a sale: which master table each is of, and what stands before the names of its columns."""
+"""Keys of a sale: the master table of each, and the prefix of its columns."""
 _FILE_ROWS = 1 << 20
 _GROUP_ROWS = 1 << 16
 
@@ -51,17 +51,17 @@ class StarPlan:
     Parameters
     ----------
     products, row_bytes, customers
-        Rows of the products and bytes of each, the key included; rows of the customers.
+        Number of products, bytes of each including the key, and number of customers.
     batch_rows
         Sales in a micro-batch.
     memory
-        For the products; the other relations get what holds them whole, in a chain of joins too.
+        Budget of products. The other relations get enough to be held whole, also in the chain of joins.
     exponent
-        Skew of the products' keys; frequent ones lie anywhere. Other keys are uniform.
+        Skew of the products' keys; frequent keys are anywhere. Other keys are uniform.
     fill, batches
-        Micro-batches that are not measured, and those that are.
+        Number of micro-batches before the measurement, and of measured ones.
     shards, cores, heap
-        Of the relations and of Spark.
+        Shards of each relation; parallel tasks and JVM heap of Spark.
     """
 
     products: int = 2_000_000
@@ -84,25 +84,25 @@ class StarPlan:
         check_memory(self.memory)
 
     def place(self, directory: Path) -> Path:
-        """Return where the master tables are."""
+        """Return the directory of the master tables."""
         return directory / f"star-{self.products}x{self.row_bytes}-{self.customers}"
 
     def relation(self, directory: Path, name: str) -> Path:
-        """Return a master table as a relation."""
+        """Return the path of the relation of a master table."""
         return self.place(directory) / f"relations-{self.shards}" / name
 
     def sales(self, directory: Path) -> Path:
-        """Return the stream's files."""
+        """Return the directory of the stream's files."""
         return self.place(directory) / f"sales-{self.exponent:g}-{self.batch_rows}"
 
     @property
     def files(self) -> int:
-        """Files of the stream."""
+        """Number of files of the stream."""
         return self.fill + self.batches
 
 
 def write_star(plan: StarPlan, directory: Path, wrote: Report = lambda _: None) -> None:
-    """Write master tables, relations and the stream, as far as they are not there; ``wrote`` is given rows."""
+    """Write the master tables, relations and stream that do not exist; ``wrote`` is called with the rows written."""
     for name, batches in _masters(plan).items():
         folder = plan.place(directory) / name
         folder.mkdir(parents=True, exist_ok=True)
@@ -154,7 +154,7 @@ def _write_master(batches: Iterator[pa.RecordBatch], file: Path, wrote: Report) 
 
 
 def _sales(plan: StarPlan, number: int) -> pa.Table:
-    """Return the sales of one file; the key of every one is in each master table."""
+    """Return the sales of one file; all of their keys are in the master tables."""
     rows = plan.batch_rows
     rng = np.random.default_rng((plan.seed, number))
     products = ZipfKeys(plan.products, plan.exponent, "random", seed=plan.seed).keys(number * rows, rows)
@@ -167,7 +167,7 @@ def _sales(plan: StarPlan, number: int) -> pa.Table:
 
 
 def _replace(file: Path, write: Callable[[Path], None]) -> None:
-    """Write a file that is there only when it is whole."""
+    """Write a file atomically."""
     unfinished = file.with_name(f".{file.name}")
     write(unfinished)
     os.replace(unfinished, file)

@@ -1,1 +1,1 @@
-"""The demo: a star schema loaded from a stream, Spark's own join beside it, and questions to the warehouse."""
+"""The demo: loads a star schema from a stream, compares with Spark's own join, and queries the warehouse."""

@@ -1,4 +1,4 @@
-"""The demo's joins: ours, and Spark's own stream-static joins of the same sales, which also say what is right."""
+"""The demo's joins: ours, and Spark's own stream-static joins of the same sales, with which results are compared."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 OURS, THEIRS = "warehouse", "warehouse-of-spark"
-"""Where the rows of our joins go, and those of Spark's."""
+"""Directories for the rows of our joins and for those of Spark's."""
 _WANTED = {"products": ["name", "category", "price"], "customers": ["segment", "country"], "stores": ["region"]}
 _LOADED = (
     "sale_id", "date_id", "product_id", "customer_id", "store_id", "quantity", "amount", "event_time",
@@ -40,7 +40,7 @@ _LOADED = (
 
 
 def build_relations(plan: DemoPlan, directory: Path) -> Relation:
-    """Make each master table a relation, without Spark, which may start meanwhile; return that of the products."""
+    """Build a relation from each master table, without Spark, which may start meanwhile; return that of products."""
     for name, key in reversed(DIMENSIONS.items()):
         master = ds.dataset(directory / name).scanner().to_reader()
         relation = Relation.build(master, directory / "relations" / name, key=key, shards=plan.shards)
@@ -50,8 +50,8 @@ def build_relations(plan: DemoPlan, directory: Path) -> Relation:
 
 
 def stream_of_sales(spark: SparkSession, directory: Path, files: int | None = 1) -> DataFrame:
-    """Return the sales as they are written, so many files in a micro-batch."""
-    # Statistics of all micro-batches are read off the progress at the end, so Spark must keep that many.
+    """Return the sales as a stream, with ``files`` files per micro-batch; None means no limit."""
+    # Statistics of all micro-batches are read from the progress at the end, so Spark must keep that of all.
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "1000")
     reader = spark.readStream.schema(spark.read.parquet(str(directory / "sales")).schema)
     if files is not None:
@@ -60,10 +60,10 @@ def stream_of_sales(spark: SparkSession, directory: Path, files: int | None = 1)
 
 
 def enriched(sales: DataFrame, plan: DemoPlan, directory: Path) -> DataFrame:
-    """Return the sales with columns of products, customers and stores, by our joins, in one pass if they allow it."""
+    """Return the sales with columns of products, customers and stores, by our joins, in one pass if possible."""
     relations = directory / "relations"
     with Relation.open(relations / "products") as products:
-        memory = parse_bytes(plan.memory, of=products.nbytes)  # exact: the demo shows what little memory does
+        memory = parse_bytes(plan.memory, of=products.nbytes)  # exact: the demo shows the effect of little memory
     dimensions = [
         dimension(
             relations / name, on=key, how="left", memory=memory if name == "products" else None,
@@ -82,12 +82,12 @@ def plain(sales: DataFrame, directory: Path) -> DataFrame:
 
 
 def start_into(rows: DataFrame, directory: Path, name: str, every: str | None = None) -> StreamingQuery:
-    """Start a query into ``directory/name``: all that is there now, or what comes, ``every`` so often."""
+    """Start a query that writes to ``directory/name``: once for all available rows, or at an interval, ``every``."""
     writer = rows.writeStream.queryName(name).format("parquet").option("path", str(directory / name))
     writer = writer.option("checkpointLocation", str(directory / f"checkpoint-{name}"))
     writer = writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=every)
     context = rows.sparkSession.sparkContext
-    context.setLocalProperty("spark.scheduler.pool", name)  # of its own: of two queries, each gets half of the cores
+    context.setLocalProperty("spark.scheduler.pool", name)  # a pool per query: two queries get half of the cores each
     try:
         return writer.start()
     finally:
@@ -95,23 +95,23 @@ def start_into(rows: DataFrame, directory: Path, name: str, every: str | None = 
 
 
 def broadcast_joins(query: StreamingQuery) -> int:
-    """Return how many joins of a query's last micro-batch Spark has done by broadcasting a table."""
-    told = str(query._jsq.explainInternal(False))  # what query.explain() prints
-    return told.partition("== Initial Plan ==")[0].count("BroadcastHashJoin")
+    """Return for how many joins of a query's last micro-batch Spark has broadcast a table."""
+    plan = str(query._jsq.explainInternal(False))  # what query.explain() prints
+    return plan.partition("== Initial Plan ==")[0].count("BroadcastHashJoin")
 
 
 def seconds_of(query: StreamingQuery, *, after: int = 0) -> tuple[int, float]:
-    """Return the rows of all micro-batches but the first ``after``, and how long they took, Spark's work included."""
+    """Return the rows of all micro-batches except the first ``after``, and their seconds, including Spark's work."""
     done = [part for part in query.recentProgress if part["numInputRows"]][after:]
     milliseconds = sum(part["durationMs"]["triggerExecution"] for part in done)
     return sum(part["numInputRows"] for part in done), milliseconds / 1e3
 
 
 def count_differences(spark: SparkSession, directory: Path, examples: int = 5) -> tuple[int, int, list[dict[str, Any]]]:
-    """Compare our warehouse with that of Spark's own joins, row for row, repeats included.
+    """Compare our warehouse with that of Spark's own joins, as multisets of rows.
 
-    Returns the rows of the warehouse, how many rows differ, and some of those; ``surplus`` says how many times more
-    often than in the other a row is in ours.
+    Returns the rows of the warehouse, the number of rows that differ, and examples of them; ``surplus`` is the number
+    of times that a row occurs in our warehouse minus the number of times that it occurs in Spark's.
     """
     sides = [pq.read_table(directory / name) for name in (OURS, THEIRS)]
     ours, theirs = (side.select(_LOADED).sort_by([(name, "ascending") for name in _LOADED]) for side in sides)

@@ -1,17 +1,17 @@
-"""The demo's data: sales, and the products, customers, stores and dates that they name.
+"""The demo's data: sales, and their products, customers, stores and dates.
 
 ::
 
     products ┐
     customers├──▶ relations (pages on disk)
     stores   ┘          │
-    sales ──▶ three streaming joins, a few per cent of R in memory ──▶ Parquet warehouse ──▶ questions, with dates
+    sales ──▶ three streaming joins, a few per cent of R in memory ──▶ Parquet warehouse ──▶ queries, with dates
 
-Sales come in bursts, and their products and customers follow Zipf's law; a file holds what arrived in one stretch of
-time, and is one micro-batch. Some sales name a product that R does not have, or none, and are loaded with NULLs.
+Sales arrive in bursts, and their products and customers follow Zipf's law. A file contains the sales of one interval of
+time, and is one micro-batch. Some sales have a product that R does not have, or a NULL, and are loaded with NULLs.
 
-The steps are functions of a `DemoPlan` and a directory, without a word printed: ``semistream demo`` shows them, tests
-run them.
+The steps are functions of a `DemoPlan` and a directory, and print nothing. ``semistream demo`` shows their progress,
+and tests run them.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ _COUNTRIES = ("Germany", "France", "Italy", "Poland", "Spain", "Austria", "Denma
 
 @dataclass(frozen=True)
 class DemoPlan:
-    """What to join with what, and how.
+    """Sizes of the demo's data, and parameters of its joins.
 
     Parameters
     ----------
     rows, sales
-        Products in the master table, and sales in the stream. There are a fifth as many customers as products, and
-        100,000 at most: like the stores, small enough for Spark to broadcast. The products are not.
+        Products in the master table, and sales in the stream. There is one customer per five products, up to 100,000.
+        Customers and stores are small enough for Spark to broadcast; products are not.
     batches
-        Stretches of time the stream is cut into. Fewer make larger micro-batches, in which more sales share a read:
-        ours of a page, and Spark's of all products, which it shuffles for every micro-batch, however few sales it has.
+        Number of intervals of time, one per micro-batch. With fewer, micro-batches are larger, and more sales share a
+        read: a page read of ours, or Spark's read of all products, which it shuffles for every micro-batch.
     shards
-        Parts of R, each joined by a task of its own: one for each core, and eight at most.
+        Parts of R, each joined by its own task: one per core, at most eight.
     memory, algorithm
         As in `semistream.join`, for the products; customers and stores may be held whole, as Spark does.
     exponent
@@ -85,17 +85,17 @@ class DemoPlan:
 
     @property
     def customers(self) -> int:
-        """How many customers there are."""
+        """Number of customers."""
         return max(1, min(_MOST_CUSTOMERS, self.rows // 5))
 
     @property
     def master(self) -> MasterTable:
-        """The products before they are a relation: in no order."""
+        """The table of products, in random order."""
         return MasterTable(self.rows, order="shuffled", seed=self.seed)
 
     @property
     def stream(self) -> SalesStream:
-        """The sales: popular products anywhere in R, one sale in fifty of a product R does not have."""
+        """The sales. Popular products are anywhere in R; one sale in fifty has a product that R does not have."""
         return SalesStream(
             ZipfKeys(self.rows, self.exponent, "random", self.seed),
             self.sales,
@@ -110,8 +110,8 @@ class DemoPlan:
 def rehearse(plan: DemoPlan, directory: Path) -> None:
     """Build and join a few rows here, without Spark.
 
-    On its first use every kernel is compiled, and kept on disk: once here, before all Python workers of Spark would do
-    it at the same time.
+    Every kernel is compiled on its first use and cached on disk. Doing this here avoids that all Python workers of
+    Spark compile at the same time.
     """
     small = replace(plan, rows=1000, sales=1000)
     with Relation.build(small.master.table(), directory / "rehearsal", key="product_id", shards=2) as relation:
@@ -121,7 +121,7 @@ def rehearse(plan: DemoPlan, directory: Path) -> None:
 
 
 def write_masters(plan: DemoPlan, directory: Path, wrote: Callable[[int], None] = lambda _: None) -> None:
-    """Write products, customers, stores and dates as Parquet files, each under a directory of its name."""
+    """Write products, customers, stores and dates as Parquet files, each table in a directory with its name."""
     for name in (*DIMENSIONS, "dates"):
         (directory / name).mkdir()
     for number, start in enumerate(range(0, plan.rows, _MASTER_FILE_ROWS)):
@@ -145,7 +145,7 @@ def _customers(plan: DemoPlan) -> pa.Table:
 
 
 def _unevenly(numbers: Ints, count: int) -> Ints:
-    """Return for each number one of ``count``, the first more often than the last."""
+    """Map each number to one of ``count`` numbers, lower ones more often than higher ones."""
     shares = (numbers * 2_654_435_761 % 10_007) / 10_007
     return np.minimum((shares**1.6 * count).astype(np.int64), count - 1)
 
@@ -173,7 +173,7 @@ def _date_id(day: date) -> int:
 
 
 def sold(plan: DemoPlan, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-    """Return sales, of which the first is number ``first``, with their customers and dates."""
+    """Return sales with their customers and dates; the first sale is number ``first``."""
     numbers = np.arange(first, first + batch.num_rows)
     customers = ZipfKeys(plan.customers, 0.7, "random", plan.seed + 1).keys(first, batch.num_rows)
     days = np.array([_date_id(_FIRST_DAY + timedelta(days=day)) for day in range(_DAYS)], np.int32)
@@ -183,7 +183,7 @@ def sold(plan: DemoPlan, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
 
 
 def write_sales(plan: DemoPlan, directory: Path, wrote: Callable[[int], None] = lambda _: None) -> list[int]:
-    """Write the sales under ``directory/sales``, a file for each stretch of time; return the rows of each."""
+    """Write the sales to ``directory/sales``, one file per interval of time; return the rows of each."""
     (directory / "sales").mkdir()
     stream = plan.stream
     last = float(stream.arrivals.cursor().take(plan.sales)[-1])

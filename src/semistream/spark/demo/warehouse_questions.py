@@ -37,7 +37,7 @@ _QUESTIONS = {
 
 
 def loaded(folder: Path) -> list[Path]:
-    """Return the files that Spark's sink has committed: beside them there may be one that is being written."""
+    """Return the files that Spark's sink has committed, without any file that is still being written."""
     while True:
         with suppress(FileNotFoundError):  # a log that was compacted just now
             return _loaded(folder)
@@ -52,7 +52,7 @@ def _loaded(folder: Path) -> list[Path]:
 
 
 def ask(directory: Path) -> list[Answer]:
-    """Return the answers. Raise `MissingExtraError` where there is no DuckDB."""
+    """Return the answers. Raises `MissingExtraError` if DuckDB is not installed."""
     try:
         import duckdb
     except ImportError:

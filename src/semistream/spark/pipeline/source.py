@@ -32,7 +32,7 @@ LETTER_TEXT = "malformed"
 
 _TEXT = "__malformed"
 _CORRUPT = "columnNameOfCorruptRecord"
-_REMEDY = "mend it, or say in [source] what becomes of such rows: on_malformed = 'dead_letter', 'drop' or 'null'"
+_REMEDY = "correct it, or set in [source] what to do with such rows: on_malformed = 'dead_letter', 'drop' or 'null'"
 
 
 class SourceError(SemistreamError, ValueError):
