@@ -31,6 +31,7 @@ __all__ = [
     "COUNTERS",
     "SPLIT",
     "StreamStatistics",
+    "all_counters",
     "counters",
     "counters_of",
     "counters_of_held",
@@ -38,7 +39,6 @@ __all__ = [
     "observed",
     "sentinel",
     "stream_statistics",
-    "told",
     "with_sentinel",
     "without_counters",
 ]
@@ -204,9 +204,9 @@ def _counted_schema(schema: pa.Schema) -> pa.Schema:
 
 def observed(df: DataFrame, name: str | Observation) -> DataFrame:
     """Return results without sentinels; their counters are observed under ``name``."""
-    return df.observe(name, told(F.col(_COLUMN))).where(F.col(_COLUMN).isNull()).drop(_COLUMN)
+    return df.observe(name, all_counters(F.col(_COLUMN))).where(F.col(_COLUMN).isNull()).drop(_COLUMN)
 
 
-def told(counters: Column) -> Column:
+def all_counters(counters: Column) -> Column:
     """Return the aggregate to observe over the column of counters, which is NULL in most rows; see `counters_of`."""
     return F.collect_list(counters).alias(_TOLD)

@@ -41,7 +41,7 @@ from semistream.spark.joining.star.star_task import (
     riding_names,
 )
 from semistream.spark.joining.warm_cleanup import forget_when_ended
-from semistream.spark.monitoring.metrics import told
+from semistream.spark.monitoring.metrics import all_counters
 from semistream.spark.relations.key_expressions import by_position, positional
 
 __all__ = ["Stage", "remembered", "staged", "task_memory"]
@@ -192,7 +192,7 @@ def _answered(source: DataFrame, stage: Stage, guests: int, hot: HotKeys | None)
             # a separate column: observed expressions are not compiled, and reading from a struct would be slow
             name = counters_name(number)
             answered = answered.withColumn(name, F.col(f"{_ANSWER}.{name}")).observe(
-                plan.metrics.name, told(F.col(name))
+                plan.metrics.name, all_counters(F.col(name))
             )
     if any(plan.missing.rule.way == "drop" for plan in stage.plans):
         answered = answered.where(F.col(f"{_ANSWER}.{FATE}") != DROPPED)
