@@ -65,7 +65,7 @@ def insert_waiting(t: WaitArrays, keys: Ints, places: Ints, ripe: int) -> Slots:
 
 @kernel
 def put_off(t: WaitArrays, slots: Slots, places: Ints, ripe: int) -> None:
-    """Link tuples that were taken into other places."""
+    """Let tuples that were taken from one place wait in another."""
     for i in range(slots.size):
         _hook(t, slots[i], places[i], ripe)
     t.state[COUNT] += slots.size

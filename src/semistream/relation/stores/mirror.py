@@ -36,7 +36,7 @@ _MOST_ASKED = 127  # largest request count that fits into the byte of a page
 _AGE = 8
 """Average requests per page after which all request counts are halved."""
 _LOOK_EVERY = 0.25  # seconds between updates of the average request count
-_IDLE = 600.0  # seconds after its last opening for which a mirror is not idle
+_IDLE = 600.0  # seconds after its last opening until a mirror counts as idle
 _BLOCK = 4096  # bytes of a file system block
 _SEGMENT = 512 << 10  # bytes that one eviction frees together
 _KEEP_SIZE_PUNCH_HOLE = 3  # mode of fallocate: FALLOC_FL_KEEP_SIZE and FALLOC_FL_PUNCH_HOLE
