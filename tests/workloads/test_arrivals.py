@@ -103,7 +103,7 @@ def test_impossible_rates_are_refused(kind: type[Arrivals], rate: float) -> None
 def test_other_bad_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="count must be at least 0"):
         KINDS[0].cursor().take(-1)
-    with pytest.raises(ValueError, match="width must be positive"):
+    with pytest.raises(ValueError, match="width must be above 0"):
         KINDS[0].counts(0.0, 10)
     with pytest.raises(ValueError, match="step"):
         BurstyArrivals(1.0, step=0.0)
