@@ -92,7 +92,7 @@ class DeltaSource(SourceTable):
             return plain_schema(pa.schema(table.schema()))
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise FollowError(
-                f"{self.table} has a column of a type that Arrow has not: {error}; drop or cast the column"
+                f"{self.table} has a column of a type that Arrow does not have: {error}; drop or cast the column"
             ) from error
 
     def snapshot(self, commit: Commit) -> Iterator[pa.RecordBatch]:

@@ -57,7 +57,7 @@ def follow(
         Bytes for sorting and for changed pages. Larger commits spill next to R and are applied in parts.
     rebuild
         Build R from the newest snapshot, as a new version, if it cannot continue: the source has removed commits that R
-        needs, or something else than `follow` changed R.
+        needs, or something other than `follow` changed R.
     page_size, fill, shards
         See `Relation.build`; they apply when R is built for the first time.
     report

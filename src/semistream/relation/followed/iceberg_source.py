@@ -144,7 +144,7 @@ class IcebergSource(SourceTable):
             return plain_schema(schema_to_pyarrow(self._loaded.schemas()[number], include_field_ids=False))
         except (TypeError, ValueError, NotImplementedError) as error:
             raise FollowError(
-                f"{self.table} has a column of a type that Arrow has not: {error}; drop or cast the column"
+                f"{self.table} has a column of a type that Arrow does not have: {error}; drop or cast the column"
             ) from error
 
     @functools.cached_property
