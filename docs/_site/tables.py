@@ -82,6 +82,25 @@ def _spark() -> str:
     return _table(head, 2, rows) + _measured(*found.values())
 
 
+def _star() -> str:
+    found = _read("star")["points"]
+    rows = [
+        (
+            f"{one['products']:,}",
+            f"{one['batch']:,}",
+            f"{_rate(one['ours'])} rows/s",
+            f"{_rate(one['chain'])} rows/s",
+            f"{_rate(one['spark'])} rows/s",
+            f"{_rate(one['cached'])} rows/s" if "cached" in one else "–",
+            _ratio(one["over_chain"]),
+            f"**{_ratio(one['over_spark'])}**",
+        )
+        for one in found
+    ]
+    head = "products | micro-batch | one pass | chain of joins | Spark | Spark, cached | over the chain | over Spark"
+    return _table(head, 2, rows) + _measured(*found)
+
+
 def _spark_fixed() -> str:
     found = _read("spark-100k")
     rows = [
@@ -172,6 +191,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "service-rates": _service_rates,
     "spark": _spark,
     "spark-fixed": _spark_fixed,
+    "star": _star,
 }
 
 
