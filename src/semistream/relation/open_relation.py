@@ -52,7 +52,7 @@ class OpenRelation:
     ) -> None:  # fmt: skip
         self.schema, self.key, self.device = schema, key, device
         self.row_count, self.unique, self.clustered = rows, unique, clustered
-        self.path = path  # the directory
+        self.path, self.closed = path, False  # the directory
         self.manifest = manifest
         """The immutable manifest of `version`. It and `path` are None if R has no files."""
         self.revision = 0
@@ -316,11 +316,11 @@ class OpenRelation:
 
     def close(self) -> None:
         """Close the files."""
+        self.closed = True
         for device in (self.device, *self._leaves):
             device.close()
-        for held in (self._held, self._shown):
-            if held is not None:
-                held.close()
+        for held in filter(None, (self._held, self._shown)):
+            held.close()
 
     def _show(self, manifest: Manifest, held: Hold) -> None:
         """Switch to another version, whose rows R already has, or has once the current update is installed."""
@@ -330,7 +330,7 @@ class OpenRelation:
 
     def _become(self, fresh: OpenRelation) -> None:
         """Take over everything that another object has open. The other object must not be used afterwards."""
-        self.close()
+        OpenRelation.close(self)
         own = {"revision": self.revision + 1}
         own |= {name: vars(self)[name] for name in ("_listeners", "_installing", "_changing")}
         vars(self).update(vars(fresh) | own)

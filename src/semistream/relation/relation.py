@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from semistream.core.errors import SemistreamError
 from semistream.relation import builder
+from semistream.relation.changes.update_agreement import Follower, Listener
 from semistream.relation.committing import commit_compacted, commit_update
 from semistream.relation.damage.repair import Repaired, repair
 from semistream.relation.damage.repair_source import Source
 from semistream.relation.open_relation import OpenRelation
 from semistream.relation.pages.shard_writer import PAGE_BYTES
+from semistream.relation.row_lookups import RowLookups, open_lookups
 from semistream.relation.rows.arrow_input import read_whole
 from semistream.relation.storage.manifest import Manifest, latest
 from semistream.relation.stores.store_path import Place
@@ -26,8 +31,8 @@ __all__ = ["Relation"]
 class Relation(OpenRelation):
     """A table far bigger than memory, in pages that are found by key and read in runs.
 
-    Created by `build` and `open`. Memory: the index (9 bytes per page, or 25 after updates), and pages that changed
-    while joins were attached. Nothing is cached.
+    Created by `build` and `open`. Memory: the index (9 bytes per page, or 25 after updates), pages that changed while
+    joins were attached, and rows that `lookup` caches.
 
     `upsert`, `delete`, `update` and `compact` each commit one version and return its number. Afterwards this object
     shows that version:
@@ -100,6 +105,50 @@ class Relation(OpenRelation):
         )  # fmt: skip
         return cls.open(path)
 
+    # -- look-ups -----------------------------------------------------------------------------------------
+
+    _own_lookups: RowLookups | None = None
+
+    def lookup(
+        self, keys: Any, columns: Sequence[str] | None = None, *, found: str | None = None, many: bool = False
+    ) -> pa.RecordBatch:
+        """Return R's columns for each key, in the order of the keys. See `semistream.lookups.Lookups.get`.
+
+        Rows are cached in at most 64 MB, for all calls of this object. `lookups` has another budget.
+
+        Examples
+        --------
+        >>> import pyarrow as pa, tempfile
+        >>> products = pa.table({"id": [3, 1, 2], "name": ["pear", "apple", "fig"], "price": [40, 30, None]})
+        >>> with tempfile.TemporaryDirectory() as folder, Relation.build(products, f"{folder}/r", key="id") as relation:
+        ...     relation.lookup([2, 9, 1, 2], columns=["price", "name"], found="known").to_pydict()
+        {'price': [None, None, 30, None], 'name': ['fig', None, 'apple', 'fig'], 'known': [True, False, True, True]}
+        """
+        return self._lookups().get(keys, columns, found=found, many=many)
+
+    async def alookup(
+        self, keys: Any, columns: Sequence[str] | None = None, *, found: str | None = None, many: bool = False
+    ) -> pa.RecordBatch:
+        """Do the same as `lookup`; the event loop goes on while pages are read."""
+        return await self._lookups().aget(keys, columns, found=found, many=many)
+
+    def lookups(self, memory: int | float | str = "64MB") -> RowLookups:
+        """Open look-ups with their own cache of rows; ``memory`` is all that they hold. Close them before R."""
+        return open_lookups(self, memory)
+
+    def _lookups(self) -> RowLookups:
+        with self._installing:
+            if self._own_lookups is None:
+                self._own_lookups = self.lookups()
+            return self._own_lookups
+
+    def close(self) -> None:
+        """Close the files, after look-ups that other threads have begun."""
+        with contextlib.ExitStack() as waiting:
+            for follower in self._followers():
+                waiting.enter_context(follower.moving())
+            super().close()
+
     # -- versions -----------------------------------------------------------------------------------------
 
     def upsert(self, data: Any) -> int:
@@ -124,7 +173,7 @@ class Relation(OpenRelation):
         """Delete, then upsert, in one version; return its number. See `upsert` and `delete`."""
         path = self._changeable("update")
         upserts, deletes = read_whole(upserts), read_whole(deletes)  # may be read again
-        if not self._listeners:
+        if not self._joins():
             return self._reopen(commit_update(path, upserts, deletes).version)
 
         def commit() -> tuple[Manifest, Hold]:
@@ -144,7 +193,7 @@ class Relation(OpenRelation):
         the same rows.
         """
         path = self._changeable("compact")
-        if not self._listeners:
+        if not self._joins():
             return self._reopen(commit_compacted(path).version)
         with self._installing:
             self._show(*hold_manifest(path, commit_compacted(path, follows=self.version).version))
@@ -160,9 +209,9 @@ class Relation(OpenRelation):
         newest = latest(path)
         if newest == self.version and not self.overlay.ids.size:
             return newest
-        if self._listeners:
+        if joins := self._joins():
             raise SemistreamError(
-                f"{len(self._listeners)} joins hold pages of version {self.version} of {path}; close them, or open the "
+                f"{len(joins)} joins hold pages of version {self.version} of {path}; close them, or open the "
                 "relation again for new joins: the present ones continue with their version"
             )
         return self._reopen(None)
@@ -187,7 +236,7 @@ class Relation(OpenRelation):
         object moves to the new version, unless joins are attached.
         """
         repaired = repair(self._stored("repair"), source, copy=copy, trust=trust)
-        if not (self._listeners or self._uncommitted):
+        if not (self._joins() or self._uncommitted):
             self.refresh()
         return repaired
 
@@ -219,6 +268,17 @@ class Relation(OpenRelation):
         """Open another version from its files, the newest if None."""
         assert self.path is not None
         fresh = self.open(self.path, version=version, **self.options)
-        with self._installing, self._changing:
-            self._become(fresh)
+        with self._installing, contextlib.ExitStack() as waiting:
+            for follower in self._followers():
+                waiting.enter_context(follower.moving())
+            with self._changing:
+                self._become(fresh)
         return self.version
+
+    def _followers(self) -> list[Follower]:
+        """Return the look-ups, which can follow R to another version."""
+        return [one for one in self._listeners if isinstance(one, Follower)]
+
+    def _joins(self) -> list[Listener]:
+        """Return the joins, which hold pages of their version."""
+        return [one for one in self._listeners if not isinstance(one, Follower)]

@@ -40,6 +40,8 @@ def batches(task: Task) -> list[tuple[pa.RecordBatch, Answer]]:
 @pytest.mark.parametrize("name", [name for name in contestants() if name not in ("spark", "device_limit")])
 def test_answers_are_right(name: str, task: Task, batches: list[tuple[pa.RecordBatch, Answer]]) -> None:
     kind = contestant(name)
+    if name == "quix_sqlite":  # it needs an older pydantic than other packages here
+        pytest.importorskip("quixstreams")
     assert kind.missing() is None
     kind.prepare(task.data)
     joining = kind(task)

@@ -13,15 +13,15 @@ A listener acquires everything it needs for the update, above all memory, when i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from semistream.relation.changes.overlay import Change
 
 if TYPE_CHECKING:
     from semistream.relation.changes.patch import Patch
 
-__all__ = ["Agreement", "Listener", "ask_all", "cancelled_unless_done", "tell_all"]
+__all__ = ["Agreement", "Follower", "Listener", "ask_all", "cancelled_unless_done", "tell_all"]
 
 
 class Agreement(Protocol):
@@ -49,6 +49,15 @@ class Listener(Protocol):
         In both cases, no row may be lost or duplicated if the update is abandoned. A listener that raises must be
         unchanged.
         """
+        ...
+
+
+@runtime_checkable
+class Follower(Listener, Protocol):
+    """A listener that can also follow R to another version, because it holds no tuples between calls."""
+
+    def moving(self) -> AbstractContextManager[None]:
+        """Wait for calls that read R, and hold back new ones while R moves to other files or is closed."""
         ...
 
 

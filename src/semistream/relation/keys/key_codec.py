@@ -28,6 +28,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from semistream.core.arguments import listed, nearest
@@ -36,6 +37,7 @@ from semistream.relation.keys.key_casts import key_cast
 from semistream.relation.keys.key_columns import KeyColumn, plain_type
 from semistream.relation.keys.key_kinds import key_column
 from semistream.relation.keys.xxhash import start
+from semistream.relation.rows.fitting import as_type
 
 __all__ = ["KeyCodec", "require_columns"]
 
@@ -146,6 +148,29 @@ class KeyCodec:
                 return values.numbers, valid
             column.hash(values, running)
         return running.view(np.int64), valid
+
+    @property
+    def widest_types(self) -> tuple[pa.DataType, ...]:
+        """One type per key column that holds all keys of all comparable types which R's type can hold; see `widen`."""
+        return tuple(column.widest_type for column in self._columns)
+
+    def widen(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """Return key columns, of any comparable types, as `widest_types`. Values that R's type cannot hold become NULL.
+
+        >>> codec = KeyCodec.for_schema(pa.schema({"id": pa.int8(), "name": pa.string()}), ["id", "name"])
+        >>> names = pa.array(["x", "y"]).dictionary_encode()
+        >>> [column.to_pylist() for column in codec.widen(pa.record_batch({"id": [3, 300], "name": names}))]
+        [[3, None], ['x', 'y']]
+        """
+        found = []
+        for column, array in zip(self._columns, self._arrays(batch, self.names), strict=True):
+            if column.exact and array.type != column.type:
+                values = column.read(array)
+                array = column.write(values.numbers)
+                if values.valid is not None:
+                    array = pc.if_else(pa.array(values.valid), array, pa.scalar(None, array.type))
+            found.append(as_type(array, column.widest_type))
+        return found
 
     def fingerprint(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
         """Return a second hash of each row's key, independent of key64. It has no meaning for keys with a NULL.

@@ -87,6 +87,8 @@ class KeyColumn(ABC):
 
     def __init__(self, type_: pa.DataType) -> None:
         self.type = type_
+        self.widest_type = type_
+        """Holds all values of comparable types that R's type can hold."""
 
     def accepts(self, type_: pa.DataType) -> bool:
         """Return whether values of ``type_`` can be compared with this column."""
@@ -150,6 +152,7 @@ class BytesKey(KeyColumn):
     def __init__(self, type_: pa.DataType) -> None:
         super().__init__(type_)
         self._text = is_text(type_)
+        self.widest_type = pa.large_string() if self._text else pa.large_binary()
         self.sql_type = "string" if self._text else "binary"
 
     def _comparable(self, type_: pa.DataType) -> bool:

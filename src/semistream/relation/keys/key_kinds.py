@@ -172,6 +172,7 @@ class DecimalKey(KeyColumn):
     def __init__(self, type_: pa.DataType) -> None:
         super().__init__(type_)
         self.exact = type_.precision <= _DIGITS_OF_LONG
+        self.widest_type = type_ if self.exact else pa.decimal256(76, type_.scale)
         self.sql_type = f"decimal({type_.precision},{type_.scale})"
 
     def _comparable(self, type_: pa.DataType) -> bool:

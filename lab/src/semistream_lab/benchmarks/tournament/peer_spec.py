@@ -145,7 +145,8 @@ def chosen(only: list[str]) -> tuple[str, ...]:
     """
     named: dict[str, None] = {}
     for name in (name.strip() for text in only for name in text.split(",")):
-        ours = [one for one in contestants() if contestant(one).kind == "join" and one != "adaptivejoin"]
+        joins = [one for one in contestants() if contestant(one).kind == "join" and not contestant(one).if_asked]
+        ours = [one for one in joins if one != "adaptivejoin"]
         named |= dict.fromkeys(ours if name == "papers" else [name])
     for name in named:
         contestant(name)
