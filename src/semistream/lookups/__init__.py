@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from semistream.lookups.lookups import Lookups
+from semistream.lookups.with_rows import with_rows
 
-__all__ = ["Lookups"]
+__all__ = ["Lookups", "with_rows"]

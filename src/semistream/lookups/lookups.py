@@ -64,7 +64,7 @@ class Lookups(RowLookups):
     """
 
     def __init__(self, relation: Relation, *, memory: int | float | str = "64MB") -> None:
-        self._relation = relation
+        self.relation = relation
         self._memory = memory
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
@@ -105,7 +105,7 @@ class Lookups(RowLookups):
         {'price': [[6, 7], [], [5]]}
         """
         self._check(many)
-        batch = key_batch(keys, self._relation.key)
+        batch = key_batch(keys, self.relation.key)
         with self._lock:
             return self._answer(batch, columns, found, many)
 
@@ -117,7 +117,7 @@ class Lookups(RowLookups):
         A cancelled call still finishes in its thread, and leaves its rows in the cache.
         """
         self._check(many)
-        batch = key_batch(keys, self._relation.key)
+        batch = key_batch(keys, self.relation.key)
         if batch.num_rows <= _AT_ONCE and self._lock.acquire(blocking=False):
             try:
                 known = self._known(batch, columns)
@@ -153,7 +153,7 @@ class Lookups(RowLookups):
         """Release the memory, after running calls. R stays open."""
         with self._lock:
             self._closed, self._join = True, None
-            self._relation.unsubscribe(self)
+            self.relation.unsubscribe(self)
         if self._pool is not None:
             self._pool.shutdown(wait=False)
 
@@ -179,11 +179,11 @@ class Lookups(RowLookups):
     def moving(self) -> Iterator[None]:
         """Wait for running calls, and hold back new ones while R moves to another version; then follow it."""
         with self._lock:
-            before = self._relation.manifest
+            before = self.relation.manifest
             try:
                 yield
             finally:
-                if not self._relation.closed and self._relation.manifest is not before:
+                if not self.relation.closed and self.relation.manifest is not before:
                     self._follow(before)
 
     def forget_all(self) -> None:
@@ -204,8 +204,8 @@ class Lookups(RowLookups):
 
     def _changed(self, before: Manifest, join: KeyJoin) -> Ints | None:
         """Return the changed keys. The pages that are compared take the place of a batch of results."""
-        path, after = self._relation.path, self._relation.manifest
-        room = join.result_bytes // self._relation.page_bytes
+        path, after = self.relation.path, self.relation.manifest
+        room = join.result_bytes // self.relation.page_bytes
         if path is None or after is None or before.schema != after.schema:
             return None
         most = _MOST_COMPARED if room >= _PAGES_COMPARED else room
@@ -224,7 +224,7 @@ class Lookups(RowLookups):
     ) -> pa.RecordBatch:
         answer = self._known(keys, columns)
         if answer is None:
-            join, wide = self._opened(), self._relation.key.widen(keys)
+            join, wide = self._opened(), self.relation.key.widen(keys)
             try:
                 answer = join.answer(pa.RecordBatch.from_arrays(wide, names=list(keys.schema.names)), columns)
             except BaseException:
@@ -236,20 +236,20 @@ class Lookups(RowLookups):
         return self._opened().known(keys, columns)
 
     def _opened(self) -> KeyJoin:
-        if self._relation.closed or self._closed:
-            what = "the relation" if self._relation.closed else "this look-up cache"
+        if self.relation.closed or self._closed:
+            what = "the relation" if self.relation.closed else "this look-up cache"
             raise SemistreamError(f"{what} is closed; open it again with Relation.open and Relation.lookups")
         if self._join is None:
-            self._join = KeyJoin(self._relation, self._memory)
+            self._join = KeyJoin(self.relation, self._memory)
         return self._join
 
     def _names(self, columns: Sequence[str] | None) -> list[str]:
-        return list(self._relation.value_schema.names if columns is None else columns)
+        return list(self.relation.value_schema.names if columns is None else columns)
 
     def _check(self, many: bool) -> None:
-        if not many and not self._relation.unique:
+        if not many and not self.relation.unique:
             raise UnsupportedJoinError(
-                f"the relation {self._relation.path} may have several rows for a key {list(self._relation.key.names)}, "
+                f"the relation {self.relation.path} may have several rows for a key {list(self.relation.key.names)}, "
                 "and a look-up returns one; look up with many=True, which returns lists, or build R with unique=True"
             )
 

@@ -1,0 +1,61 @@
+"""Dask: R's columns in a DataFrame, partition by partition (``map_partitions``), in any number of processes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import dask.dataframe as dd
+import pandas as pd
+import pyarrow as pa
+
+from semistream.core.arguments import listed
+from semistream.lookups import Lookups, with_rows
+from semistream.relation.relation import Relation
+
+__all__ = ["enrich"]
+
+
+def enrich(
+    frame: dd.DataFrame,
+    relation: Relation,
+    on: str | Sequence[str],
+    columns: Sequence[str] | None = None,
+    *,
+    memory: int | str = "64MB",
+    suffix: str = "_right",
+) -> dd.DataFrame:
+    """Add R's columns to a DataFrame. All partitions see the version of ``relation``, also if R changes.
+
+    Parameters
+    ----------
+    frame
+        The frame.
+    relation
+        R, in a directory or store that all workers reach. Each process opens it once.
+    on
+        The frame's key columns, in the order of R's key.
+    columns
+        R's columns, without the key; by default all. They have Arrow's types, which may hold NULLs.
+    memory
+        Budget of the look-ups in each process.
+    suffix
+        Added to the names of R's columns that the frame also has.
+    """
+    options = str(relation.place), relation.version, memory, listed(on), columns, suffix
+    return frame.map_partitions(_add, *options, meta=_add(frame._meta, *options))  # noqa: SLF001
+
+
+def _add(
+    part: pd.DataFrame, path: str, version: int, memory: int | str, on: tuple[str, ...],
+    columns: Sequence[str] | None, suffix: str,
+) -> pd.DataFrame:  # fmt: skip
+    found = with_rows(pa.Table.from_pandas(part[list(on)]), _lookups(path, version, memory), on, columns)
+    rows = found.drop_columns(list(on)).to_pandas(types_mapper=pd.ArrowDtype)
+    twice = {name: name + suffix for name in rows.columns if name in part.columns}
+    return pd.concat([part, rows.rename(columns=twice).set_axis(part.index)], axis=1)
+
+
+@functools.cache
+def _lookups(path: str, version: int, memory: int | str) -> Lookups:
+    return Lookups(Relation.open(path, version=version), memory=memory)
