@@ -1,4 +1,4 @@
-"""Dask: R's columns in a DataFrame, partition by partition (``map_partitions``), in any number of processes."""
+"""Dask: R's columns in a DataFrame, partition by partition (``map_partitions``)."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ def enrich(
 
     Parameters
     ----------
-    frame
-        The frame.
     relation
         R, in a directory or store that all workers reach. Each process opens it once.
     on

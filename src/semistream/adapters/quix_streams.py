@@ -14,14 +14,14 @@ __all__ = ["RelationField", "RelationLookup"]
 
 
 @dataclasses.dataclass(frozen=True)
-class RelationField(BaseField):
+class RelationField(BaseField):  # type: ignore[misc]
     """One column of R. ``default`` is for keys that R does not have."""
 
     column: str
     default: Any = None
 
 
-class RelationLookup(BaseLookup[RelationField]):
+class RelationLookup(BaseLookup[RelationField]):  # type: ignore[misc]
     """Adds columns of R to the record.
 
     Parameters
