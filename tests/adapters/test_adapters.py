@@ -86,15 +86,15 @@ def test_duckdb(lookups: Lookups) -> None:
             "FROM (SELECT *, products(product) AS row FROM sales) ORDER BY sale"
         )
         assert found.fetchall() == joined(table)
-        unknown = connection.sql("SELECT count(*) FROM sales WHERE products(product) IS NULL").fetchone()
+        unknown = connection.execute("SELECT count(*) FROM sales WHERE products(product) IS NULL").fetchone()
         assert unknown == (sum(row[3] is None for row in joined(table)),)
         for _ in range(2):  # a scan begins again
-            assert connection.sql("SELECT count(*), sum(id) FROM products WHERE id >= 10").fetchone() == (
+            assert connection.execute("SELECT count(*), sum(id) FROM products WHERE id >= 10").fetchone() == (
                 ROWS - 5, sum(range(10, 2 * ROWS, 2)),
             )  # fmt: skip
         lookups.relation.upsert(pa.table({"id": [2], "name": ["new"], "stock": pa.array([1], pa.int32())}))
-        assert connection.sql("SELECT products(2).name").fetchone() == ("new",)
-        assert connection.sql("SELECT name FROM products WHERE id = 2").fetchone() == ("new",)
+        assert connection.execute("SELECT products(2).name").fetchone() == ("new",)
+        assert connection.execute("SELECT name FROM products WHERE id = 2").fetchone() == ("new",)
 
 
 def test_duckdb_with_some_columns_of_a_composite_key(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_duckdb_with_some_columns_of_a_composite_key(tmp_path: Path) -> None:
         duckdb.connect() as connection,
     ):
         duckdb_tables.register(connection, "shops", lookups, ["open"])
-        found = connection.sql("SELECT shops('a', 2), shops('b', 2), shops(NULL, 1)").fetchone()
+        found = connection.execute("SELECT shops('a', 2), shops('b', 2), shops(NULL, 1)").fetchone()
         assert found == ({"open": False}, None, None)
 
 

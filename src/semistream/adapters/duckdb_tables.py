@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
@@ -11,6 +13,7 @@ import pyarrow.compute as pc
 from duckdb.func import ARROW, SPECIAL
 
 from semistream.lookups import Lookups
+from semistream.relation.relation import Relation
 
 __all__ = ["register"]
 
@@ -20,21 +23,18 @@ def register(
 ) -> None:
     """Make R known to a connection as a table and as a function of the same name.
 
-    ``FROM name`` scans R, page by page, in the memory of 512 pages. ``name(key)`` looks up a key, or the columns of a
-    key, and returns R's other columns as a struct; NULL if R does not have the key. Use the function to enrich a
-    stream, and the table for questions about all of R.
+    ``FROM name`` scans R in the memory of 512 pages. ``name(key, …)`` returns the other columns of a key's row as a
+    struct, or NULL if R does not have the key.
 
     Parameters
     ----------
     connection, name
         The connection, and the name of the table and of the function.
-    lookups
-        Where to look up; they must stay open as long as queries run.
-    columns
-        The function's columns, without the key; by default all.
+    lookups, columns
+        Where to look up, open as long as queries run; and the function's columns, by default all but the key.
     """
     relation = lookups.relation
-    connection.register(name, _Scan(lookups))
+    connection.register(name, _Scan(relation))
     fields = [field for field in relation.value_schema if columns is None or field.name in columns]
     whole = connection.from_arrow(relation.schema.empty_table())
     types = dict(zip(whole.columns, whole.types, strict=True))
@@ -44,17 +44,17 @@ def register(
         *found, there = lookups.get(asked, [field.name for field in fields], found="\0found").columns
         return pa.StructArray.from_arrays(found, fields=fields, mask=pc.invert(there))
 
-    parameters = [types[one] for one in relation.key.names]
+    names, only = relation.key.names, inspect.Parameter.POSITIONAL_ONLY
+    each = [inspect.Parameter(f"key{place}", only) for place in range(len(names))]  # DuckDB counts the parameters
+    vars(look_up)["__signature__"] = inspect.Signature(each)
     struct = duckdb.struct_type({field.name: types[field.name] for field in fields})
-    connection.create_function(name, look_up, parameters, struct, type=ARROW, null_handling=SPECIAL)
+    connection.create_function(name, look_up, [types[one] for one in names], struct, type=ARROW, null_handling=SPECIAL)
 
 
+@dataclass
 class _Scan:
-    """R as an Arrow stream; each scan begins a new one."""
+    relation: Relation
 
-    def __init__(self, lookups: Lookups) -> None:
-        self._relation = lookups.relation
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        reader = pa.RecordBatchReader.from_batches(self._relation.schema, self._relation.to_batches())
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:  # each scan begins a new stream
+        reader = pa.RecordBatchReader.from_batches(self.relation.schema, self.relation.to_batches())
         return reader.__arrow_c_stream__(requested_schema)
