@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ SALES = pa.schema({"sale": pa.int64(), "product": pa.int64()})
 
 
 def enriched(values: list[bytes], lookups: Lookups) -> pa.Table:
+    time.sleep(0.005)  # long enough to be killed here
     parse = pyarrow.json.ParseOptions(explicit_schema=SALES)
     return with_rows(
         pyarrow.json.read_json(pa.BufferReader(b"\n".join(values)), parse_options=parse), lookups, "product"
@@ -36,7 +38,7 @@ def live(folder: Path, servers: str, topic: str, messages: int) -> None:
     with Relation.open(folder / "products") as relation, Lookups(relation, memory="500KB") as lookups:
         consumer = Consumer(settings)
         run(
-            consumer, topic, sink, lambda values: enriched(values, lookups), batch=50,
+            consumer, topic, sink, lambda values: enriched(values, lookups), batch=20,
             idle=lambda: sum(sink.offsets(topic).values()) < messages,
         )  # fmt: skip
         consumer.close()

@@ -182,58 +182,12 @@ def _service_rates() -> str:
     return _table(head, 1, rows) + _measured(anywhere, together, endless)
 
 
-def _milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds:.2f} ms" if seconds < 1e-2 else f"{1000 * seconds:.0f} ms"
-
-
-def _lookup() -> str:
-    found = _read("lookup")
-    rows = [
-        (
-            state,
-            f"{int(size):,}",
-            *(_milliseconds(one[part]) for part in ("p50", "p99")),
-            f"{_rate(int(size) / one['p50'])}",
-            f"{one['hit_ratio']:.0%}",
-            f"{one['pages_a_call']:,.0f}",
-        )
-        for state, sizes in found["latency"].items()
-        for size, one in sizes.items()
-    ]
-    head = "cache | keys per call | p50 | p99 | keys/s | hits | pages per call"
-    spec = found["spec"]
-    said = f"\nR {spec['rows'] / 1e6:.0f} M × {spec['row_bytes']} B, memory {spec['memory']}.\n"
-    return _table(head, 1, rows) + said + _measured(found)
-
-
-def _peers_lookup() -> str:
-    found = _read("peers-lookup")
-    (point,) = found["points"]
-    names = NAMES | {"lookup": "`Relation.lookups`", "quix_sqlite": "Quix Streams' `SQLiteLookup`"}
-    ours = point["rates"]["lookup"]
-    rows = []
-    for one, rate in sorted(point["rates"].items(), key=lambda item: -item[1]):
-        told = point["contestants"][one]
-        rows.append(
-            (
-                names.get(one, f"`{one}`"),
-                _rate(rate),
-                _ratio(ours / rate),
-                f"{told['hit_ratio']:.0%}" if told.get("hit_ratio") else "",
-                _bytes(told["grew"]),
-            )
-        )
-    return _table("contestant | keys/s | `lookups` is faster by | hits | process grew by", 1, rows) + _measured(found)
-
-
 TABLES: dict[str, Callable[[], str]] = {
     "grid": _grid,
-    "lookup": _lookup,
     "memory": lambda: _memory("memory"),
     "memory-wide": lambda: _memory("memory-wide"),
     "peers-100k": lambda: _peers("peers-100k"),
     "peers-1m": lambda: _peers("peers-1m"),
-    "peers-lookup": _peers_lookup,
     "service-rates": _service_rates,
     "spark": _spark,
     "spark-fixed": _spark_fixed,

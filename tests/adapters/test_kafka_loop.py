@@ -9,6 +9,8 @@ import random
 import signal
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,10 +30,7 @@ from semistream.errors import CommitConflictError
 PRODUCTS = 500
 
 
-def send(broker: Broker, topic: str, messages: int) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.servers})
-    admin.create_topics([NewTopic(topic, num_partitions=3)])[topic].result(60)
-    producer = Producer({"bootstrap.servers": broker.servers})
+def send(producer: Producer, topic: str, messages: int) -> None:
     for number in range(messages):
         value = json.dumps({"sale": number, "product": number * 7 % (2 * PRODUCTS)})
         producer.produce(topic, value, partition=number % 3)
@@ -40,38 +39,57 @@ def send(broker: Broker, topic: str, messages: int) -> None:
     assert producer.flush(60) == 0
 
 
+@pytest.fixture
+def in_client() -> Iterator[Producer]:
+    """A producer with a broker in the client library, which other processes reach: no Java, no replication."""
+    producer = Producer({"test.mock.num.brokers": 1, "log_level": 0})
+    yield producer
+    producer.flush(10)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [8, pytest.param(100, marks=pytest.mark.long)])
-def test_killed_loops_lose_and_double_nothing(tmp_path: Path, kafka: Broker, kills: int) -> None:
-    messages = 3_000 + 300 * kills
-    name = f"sales-{kills}"
+def test_killed_loops_lose_and_double_nothing(tmp_path: Path, in_client: Producer) -> None:
+    send(in_client, "sales", 4_000)
+    (broker,) = in_client.list_topics(timeout=30).brokers.values()
+    kill_loops(tmp_path, f"{broker.host}:{broker.port}", kills=8, messages=4_000)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_hundred_kills_with_a_real_broker(tmp_path: Path, kafka: Broker) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.servers})
+    admin.create_topics([NewTopic("sales", num_partitions=3)])["sales"].result(60)
+    send(Producer({"bootstrap.servers": kafka.servers}), "sales", 40_000)
+    kill_loops(tmp_path, kafka.servers, kills=100, messages=40_000)
+
+
+def kill_loops(folder: Path, servers: str, *, kills: int, messages: int) -> None:
     names = [f"name {number}" for number in range(PRODUCTS)]
-    Relation.build(pa.table({"id": range(PRODUCTS), "name": names}), tmp_path / "products", key="id").close()
-    kafka_life.create(tmp_path)
-    send(kafka, name, messages)
+    Relation.build(pa.table({"id": range(PRODUCTS), "name": names}), folder / "products", key="id").close()
+    kafka_life.create(folder)
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(["kafka_life"])
     choose, killed_at = random.Random(kills), []
-    while True:
-        life = processes.Process(target=kafka_life.live, args=(tmp_path, kafka.servers, name, messages))
+    for number in range(kills + 1):
+        life = processes.Process(target=kafka_life.live, args=(folder, servers, "sales", messages))
         life.start()
         assert life.pid is not None
-        if len(killed_at) == kills:
+        if number == kills:
             life.join(300)
             assert life.exitcode == 0
             break
-        # Killed between two steps of the loop, at a random time after some rows of this life were stored.
-        goal, deadline = stored(tmp_path) + choose.randrange(0, 280), time.monotonic() + 120
-        while stored(tmp_path) < goal:
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        # Killed at a random time, after some rows of this life were stored.
+        goal = stored(folder) + choose.randrange(0, 150)
+        while stored(folder) < goal:
+            assert life.is_alive()
+            time.sleep(0.005)
         time.sleep(choose.random() * 0.02)
         os.kill(life.pid, signal.SIGKILL)
         life.join(60)
         assert life.exitcode == -signal.SIGKILL
-        killed_at.append(stored(tmp_path))
+        killed_at.append(stored(folder))
     assert len(set(killed_at)) > kills // 2  # in the middle of the work, not only before it
-    with sqlite3.connect(tmp_path / "facts.db") as connection:
+    with closing(sqlite3.connect(folder / "facts.db")) as connection:
         rows = connection.execute("SELECT * FROM facts ORDER BY sale").fetchall()
     products = [number * 7 % (2 * PRODUCTS) for number in range(messages)]
     assert rows == [
@@ -80,7 +98,7 @@ def test_killed_loops_lose_and_double_nothing(tmp_path: Path, kafka: Broker, kil
 
 
 def stored(folder: Path) -> int:
-    with sqlite3.connect(folder / "facts.db", timeout=60) as connection:
+    with closing(sqlite3.connect(folder / "facts.db", timeout=60)) as connection:
         (count,) = connection.execute("SELECT count(*) FROM facts").fetchone()
     return int(count)
 

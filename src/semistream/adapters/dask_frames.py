@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 
 import dask.dataframe as dd
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 
 from semistream.core.arguments import listed
