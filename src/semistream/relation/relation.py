@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from semistream.core.errors import SemistreamError
 from semistream.relation import builder
-from semistream.relation.changes.update_agreement import Follower, Listener
+from semistream.relation.changes.update_agreement import Listener, MovableListener
 from semistream.relation.committing import commit_compacted, commit_update
 from semistream.relation.damage.repair import Repaired, repair
 from semistream.relation.damage.repair_source import Source
@@ -145,8 +145,8 @@ class Relation(OpenRelation):
     def close(self) -> None:
         """Close the files, after look-ups that other threads have begun."""
         with contextlib.ExitStack() as waiting:
-            for follower in self._followers():
-                waiting.enter_context(follower.moving())
+            for lookups in self._movable():
+                waiting.enter_context(lookups.moving())
             super().close()
 
     # -- versions -----------------------------------------------------------------------------------------
@@ -269,16 +269,16 @@ class Relation(OpenRelation):
         assert self.path is not None
         fresh = self.open(self.path, version=version, **self.options)
         with self._installing, contextlib.ExitStack() as waiting:
-            for follower in self._followers():
-                waiting.enter_context(follower.moving())
+            for lookups in self._movable():
+                waiting.enter_context(lookups.moving())
             with self._changing:
                 self._become(fresh)
         return self.version
 
-    def _followers(self) -> list[Follower]:
+    def _movable(self) -> list[MovableListener]:
         """Return the look-ups, which can follow R to another version."""
-        return [one for one in self._listeners if isinstance(one, Follower)]
+        return [one for one in self._listeners if isinstance(one, MovableListener)]
 
     def _joins(self) -> list[Listener]:
         """Return the joins, which hold pages of their version."""
-        return [one for one in self._listeners if not isinstance(one, Follower)]
+        return [one for one in self._listeners if not isinstance(one, MovableListener)]

@@ -21,7 +21,7 @@ from semistream.relation.changes.overlay import Change
 if TYPE_CHECKING:
     from semistream.relation.changes.patch import Patch
 
-__all__ = ["Agreement", "Follower", "Listener", "ask_all", "cancelled_unless_done", "tell_all"]
+__all__ = ["Agreement", "Listener", "MovableListener", "ask_all", "cancelled_unless_done", "tell_all"]
 
 
 class Agreement(Protocol):
@@ -53,7 +53,7 @@ class Listener(Protocol):
 
 
 @runtime_checkable
-class Follower(Listener, Protocol):
+class MovableListener(Listener, Protocol):
     """A listener that can also follow R to another version, because it holds no tuples between calls."""
 
     def moving(self) -> AbstractContextManager[None]:
