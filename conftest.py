@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from importlib.util import find_spec
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
