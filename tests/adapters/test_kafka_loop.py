@@ -51,19 +51,19 @@ def in_client() -> Iterator[Producer]:
 def test_killed_loops_lose_and_double_nothing(tmp_path: Path, in_client: Producer) -> None:
     send(in_client, "sales", 4_000)
     (broker,) = in_client.list_topics(timeout=30).brokers.values()
-    kill_loops(tmp_path, f"{broker.host}:{broker.port}", kills=8, messages=4_000)
+    kill_loops(tmp_path, f"{broker.host}:{broker.port}", "sales", kills=8, messages=4_000)
 
 
 @pytest.mark.slow
 @pytest.mark.long
 def test_a_hundred_kills_with_a_real_broker(tmp_path: Path, kafka: Broker) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.servers})
-    admin.create_topics([NewTopic("sales", num_partitions=3)])["sales"].result(60)
-    send(Producer({"bootstrap.servers": kafka.servers}), "sales", 40_000)
-    kill_loops(tmp_path, kafka.servers, kills=100, messages=40_000)
+    admin.create_topics([NewTopic("sales-killed", num_partitions=3)])["sales-killed"].result(60)
+    send(Producer({"bootstrap.servers": kafka.servers}), "sales-killed", 40_000)
+    kill_loops(tmp_path, kafka.servers, "sales-killed", kills=100, messages=40_000)
 
 
-def kill_loops(folder: Path, servers: str, *, kills: int, messages: int) -> None:
+def kill_loops(folder: Path, servers: str, topic: str, *, kills: int, messages: int) -> None:
     names = [f"name {number}" for number in range(PRODUCTS)]
     Relation.build(pa.table({"id": range(PRODUCTS), "name": names}), folder / "products", key="id").close()
     kafka_life.create(folder)
@@ -71,7 +71,7 @@ def kill_loops(folder: Path, servers: str, *, kills: int, messages: int) -> None
     processes.set_forkserver_preload(["kafka_life"])
     choose, killed_at = random.Random(kills), []
     for number in range(kills + 1):
-        life = processes.Process(target=kafka_life.live, args=(folder, servers, "sales", messages))
+        life = processes.Process(target=kafka_life.live, args=(folder, servers, topic, messages))
         life.start()
         assert life.pid is not None
         if number == kills:
