@@ -39,6 +39,8 @@ from semistream.joins.interface.join import Join
 from semistream.relation.devices.file_device import FileDevice
 from semistream.relation.relation import Relation
 from semistream.workloads.keys.key_source import Shape
+from semistream.workloads.table_source import TableSource
+from semistream_lab.workloads.masters import Layout, master
 from semistream_lab.workloads.workload import Workload, zipf
 
 __all__ = ["BenchError", "RateSpec", "bench_joins", "code_version", "prepare_relation"]
@@ -66,6 +68,10 @@ class RateSpec:
     exponent, shape
         Skew of the stream's keys. ``random``: frequent keys are anywhere in R, as in real master data. ``noperm``: they
         are next to each other, and R is ordered by frequency, as X-HYBRIDJOIN assumes.
+    layout
+        Kind of R's rows; see `semistream_lab.workloads.masters.master`.
+    absent
+        Share of the stream whose keys are not in R, but between keys of R.
     only
         Ids of the joins to run. Empty: all joins of the registry.
     continuous
@@ -80,6 +86,8 @@ class RateSpec:
     batches: int = 7
     warm_up: int = 3
     exponent: float = 1.0
+    layout: Layout = "random"
+    absent: float = 0.0
     shape: Shape = "random"
     page_bytes: int = 8192
     only: tuple[str, ...] = ()
@@ -102,7 +110,17 @@ class RateSpec:
     def workload(self) -> Workload:
         """Both sides of the join."""
         stream_rows = self.batch_rows * (self.batches + self.warm_up)
-        return zipf(self.rows, stream_rows, self.exponent, self.shape, row_bytes=self.row_bytes, seed=self.seed)
+        return zipf(
+            self.rows, stream_rows, self.exponent, self.shape, row_bytes=self.row_bytes, absent=self.absent,
+            seed=self.seed,
+        )  # fmt: skip
+
+    def master(self, directory: Path) -> TableSource:
+        """R's rows."""
+        return master(
+            self.layout, self.rows, row_bytes=self.row_bytes, stride=2 if self.absent else 1, seed=self.seed,
+            directory=directory / "tpch",
+        )  # fmt: skip
 
     def stream_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the stream in batches of ``batch_rows``."""
@@ -119,7 +137,8 @@ class RateSpec:
 
 def prepare_relation(spec: RateSpec, directory: Path, wrote: Report = lambda _: None) -> Path:
     """Return R's path under ``directory``. Build R unless an earlier run did."""
-    path = directory / f"zipf-{spec.rows}x{spec.row_bytes}-pages-{spec.page_bytes}"
+    kind = f"zipf-{spec.rows}x{spec.row_bytes}" if spec.layout == "random" else f"{spec.layout}-{spec.rows}"
+    path = directory / f"{kind}{'-gaps' if spec.absent else ''}-pages-{spec.page_bytes}"
     try:
         with Relation.open(path) as relation:
             if relation.row_count == spec.rows:
@@ -133,14 +152,14 @@ def prepare_relation(spec: RateSpec, directory: Path, wrote: Report = lambda _: 
             f"R needs about {format_bytes(needed)}, and {directory} has {format_bytes(free)} free; give another "
             "directory, or fewer rows"
         )
-    master = spec.workload().master
+    source = spec.master(directory)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for batch in master.batches():
+        for batch in source.batches():
             yield batch
             wrote(batch.num_rows)
 
-    reader = pa.RecordBatchReader.from_batches(master.schema, batches())
+    reader = pa.RecordBatchReader.from_batches(source.schema, batches())
     Relation.build(reader, path, spec.workload().master_key, page_size=spec.page_bytes, overwrite=True).close()
     return path
 
@@ -155,25 +174,25 @@ class _Contestant:
     seconds: list[float] = field(default_factory=list)
     before: JoinStatistics = field(default_factory=JoinStatistics)
     after: JoinStatistics = field(default_factory=JoinStatistics)
-    rows_in: int = 0
+    expected: int = 0
     rows_out: int = 0
 
-    def run(self, batch: pa.RecordBatch, *, drain: bool) -> float:
-        """Join one batch, and drain it if ``drain`` is set."""
+    def run(self, batch: pa.RecordBatch, present: int, *, drain: bool) -> float:
+        """Join one batch, of which ``present`` rows have a match. Drain it if ``drain`` is set."""
         begin = time.perf_counter()
         results = self.join.process([batch]) if drain else self.join.feed(batch)
         self.rows_out += sum(result.num_rows for result in results)
-        self.rows_in += batch.num_rows
+        self.expected += present
         return time.perf_counter() - begin
 
     def finish(self) -> None:
-        """Keep the counts, drain the join, and check that no tuple was lost: every key is in R exactly once."""
+        """Keep the counts, drain the join, and check that no tuple was lost: keys are unique in R."""
         self.after = self.join.stats
         self.rows_out += sum(result.num_rows for result in self.join.drain())
-        if self.rows_out != self.rows_in:
+        if self.rows_out != self.expected:
             raise BenchError(
-                f"{self.join.id} gave {self.rows_out:,} rows for {self.rows_in:,} stream tuples; each has exactly "
-                "one match in R; please report this as a bug"
+                f"{self.join.id} gave {self.rows_out:,} rows for {self.expected:,} stream tuples with one match each "
+                "in R; please report this as a bug"
             )
 
     def result(self, spec: RateSpec) -> dict[str, Any]:
@@ -256,13 +275,15 @@ def _measure(spec: RateSpec, contestants: dict[str, _Contestant], note: Note) ->
     names = list(contestants)
     for number, batch in enumerate(spec.stream_batches()):
         warm = number >= spec.warm_up
+        keys = batch[spec.workload().stream_key].to_numpy()
+        present = int((keys % 2 == 0).sum()) if spec.absent else keys.size
         turn = number % max(1, len(names))
         for name in names[turn:] + names[:turn]:
             contestant = contestants[name]
             if number == spec.warm_up:
                 contestant.before = contestant.join.stats
             note(f"{'batch' if warm else 'warm-up'}: {name}", 0)
-            passed = contestant.run(batch, drain=not spec.continuous)
+            passed = contestant.run(batch, present, drain=not spec.continuous)
             (contestant.seconds if warm else contestant.warm_up_seconds).append(passed)
             note("", 1)
     for contestant in contestants.values():

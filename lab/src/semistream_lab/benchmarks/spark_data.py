@@ -16,7 +16,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,9 +30,10 @@ from semistream.joins import find
 from semistream.relation.relation import Relation
 from semistream.spark.relations.build_job import build
 from semistream.workloads.keys.key_source import Shape
-from semistream.workloads.master_table import MasterLayout, MasterTable
 from semistream.workloads.sales import SalesStream
+from semistream.workloads.table_source import TableSource
 from semistream_lab.benchmarks.join_rates import BenchError
+from semistream_lab.workloads.masters import Layout, master
 from semistream_lab.workloads.workload import Workload, zipf
 
 __all__ = ["FEW_ROWS", "TURNS", "BenchPlan", "build_relation", "of_turn", "write_files", "write_small"]
@@ -59,7 +60,8 @@ class BenchPlan:
     Parameters
     ----------
     rows, row_bytes, layout
-        Rows of R, bytes of values per row including the key, and columns; see `MasterTable`.
+        Rows of R, bytes of values per row including the key, and columns; see
+        `semistream_lab.workloads.masters.master`. Only ``random`` and ``product`` have ``row_bytes``.
     batch_rows
         Stream tuples per micro-batch.
     memory, algorithm
@@ -84,7 +86,7 @@ class BenchPlan:
 
     rows: int = 10_000_000
     row_bytes: int = 128
-    layout: MasterLayout = "product"
+    layout: Layout = "product"
     batch_rows: int = 100_000
     memory: str = "5%"
     algorithm: str | None = None
@@ -137,14 +139,16 @@ class BenchPlan:
 
     def workload(self, stream_rows: int) -> Workload:
         """Both sides of the join."""
-        made = zipf(self.rows, stream_rows, self.exponent, self.shape, row_bytes=self.row_bytes, seed=self.seed)
-        return replace(
-            made, master=MasterTable(self.rows, row_bytes=self.row_bytes, layout=self.layout, seed=self.seed)
-        )
+        return zipf(self.rows, stream_rows, self.exponent, self.shape, row_bytes=self.row_bytes, seed=self.seed)
+
+    def source(self, directory: Path) -> TableSource:
+        """R's rows."""
+        return master(self.layout, self.rows, row_bytes=self.row_bytes, seed=self.seed, directory=directory / "tpch")
 
     def place(self, directory: Path) -> Path:
         """Return the directory of the files of this R."""
-        return directory / f"{self.layout}-{self.rows}x{self.row_bytes}"
+        size = f"x{self.row_bytes}" if self.layout in ("random", "product") else ""
+        return directory / f"{self.layout}-{self.rows}{size}"
 
     def master(self, directory: Path) -> Path:
         """Return the path of R as Parquet files."""
@@ -170,17 +174,27 @@ def write_files(plan: BenchPlan, directory: Path, wrote: Report = lambda _: None
     place = plan.place(directory)
     place.mkdir(parents=True, exist_ok=True)
     _check_room(plan, directory)
-    master = plan.workload(1).master
-    assert isinstance(master, MasterTable)
     plan.master(directory).mkdir(exist_ok=True)
-    for number, start in enumerate(range(0, plan.rows, _FILE_ROWS)):
-        count = min(_FILE_ROWS, plan.rows - start)
-        file = plan.master(directory) / f"part-{number:05d}.parquet"
-        if not file.exists():
-            parts = [master.batch(at, min(1 << 16, start + count - at)) for at in range(start, start + count, 1 << 16)]
-            _write(pa.Table.from_batches(parts), file)
-        wrote(count)
+    counts = [min(_FILE_ROWS, plan.rows - start) for start in range(0, plan.rows, _FILE_ROWS)]
+    files = [plan.master(directory) / f"part-{number:05d}.parquet" for number in range(len(counts))]
+    if all(file.exists() for file in files):
+        wrote(plan.rows)
+    else:
+        _write_master(plan.source(directory), list(zip(files, counts, strict=True)), wrote)
     _write_stream(plan, directory, wrote)
+
+
+def _write_master(source: TableSource, files: list[tuple[Path, int]], wrote: Report) -> None:
+    batches, rest = source.batches(), pa.Table.from_batches([], source.schema)
+    for file, count in files:
+        parts = [rest]
+        while sum(part.num_rows for part in parts) < count:
+            parts.append(pa.Table.from_batches([next(batches)]))
+        whole = pa.concat_tables(parts)
+        if not file.exists():
+            _write(whole.slice(0, count).combine_chunks(), file)
+        rest = whole.slice(count)
+        wrote(count)
 
 
 def _write_stream(plan: BenchPlan, directory: Path, wrote: Report) -> None:

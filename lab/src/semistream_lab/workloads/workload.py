@@ -14,11 +14,12 @@ Example
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from semistream.workloads.arrivals import Arrivals, ConstantArrivals
 from semistream.workloads.keys.key_source import Shape, ZipfKeys
+from semistream.workloads.keys.key_space import KeySpace
 from semistream.workloads.master_table import MasterTable
 from semistream.workloads.sales import SalesStream
 from semistream.workloads.table_source import TableSource
@@ -58,11 +59,22 @@ def zipf(
     shape: Shape = "noperm",
     *,
     row_bytes: int = 120,
+    absent: float = 0.0,
     arrivals: Arrivals = _CONSTANT,
     seed: int = 0,
 ) -> Workload:
-    """Return the workload of all five papers: unique keys in R, a Zipf stream. ``exponent`` 0 is uniform."""
-    return _minimal("zipf", ZipfKeys(master_rows, exponent, shape, seed), 1, stream_rows, row_bytes, arrivals, seed)
+    """Return the workload of all five papers: unique keys in R, a Zipf stream. ``exponent`` 0 is uniform.
+
+    ``absent`` is the share of the stream without a match. R's keys are then even numbers, and odd ones are absent.
+    """
+    made = _minimal("zipf", ZipfKeys(master_rows, exponent, shape, seed), 1, stream_rows, row_bytes, arrivals, seed)
+    if not absent:
+        return made
+    assert isinstance(made.stream, SalesStream)
+    assert isinstance(made.master, MasterTable)
+    space = KeySpace(master_rows, stride=2)
+    stream = replace(made.stream, key_space=space, absent_share=absent)
+    return replace(made, stream=stream, master=replace(made.master, key_space=space))
 
 
 def one_to_many(

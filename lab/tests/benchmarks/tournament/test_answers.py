@@ -10,6 +10,7 @@ import pytest
 
 from semistream_lab.benchmarks.peers.dataset import Dataset
 from semistream_lab.benchmarks.tournament.answers import Answer, right_answer
+from semistream_lab.workloads.catalogue import CatalogueTable
 from semistream_lab.workloads.workload import zipf
 
 
@@ -79,3 +80,20 @@ def test_r_is_written_once(data: Dataset) -> None:
     keys = np.concatenate([keys for keys, _ in data.parts()])
     assert keys.tolist() == sorted(keys.tolist())
     assert list(Path(data.place).iterdir()) == [data.parquet], "nothing unfinished is left"
+
+
+def test_texts_dates_and_nulls_count() -> None:
+    batch = CatalogueTable(500, stride=2).batch(0, 500)
+    whole, pieces, shuffled = Answer(), Answer(), Answer()
+    whole.add(batch)
+    for at in range(0, 500, 7):  # a piece may have no NULL, or no value
+        pieces.add(batch.slice(at, 7))
+    shuffled.add(batch.take(pa.array(np.random.default_rng(1).permutation(500))))
+    assert whole == pieces == shuffled
+    for number, name in enumerate(batch.schema.names):
+        values = batch.column(number).to_pylist()
+        other = next(value for value in values if value != values[0])
+        changed = Answer()
+        column = pa.array([other, *values[1:]], batch.schema.field(number).type)
+        changed.add(batch.set_column(number, batch.schema.field(number), column))
+        assert changed != whole, name

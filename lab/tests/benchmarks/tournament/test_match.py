@@ -191,3 +191,18 @@ def test_names_and_points() -> None:
         (1_000_000, "1%"), (1_000_000, "5%"), (10_000_000, "1%"), (10_000_000, "5%"),
     ]  # fmt: skip
     assert all(issubclass(contestant(name), CachedStore) for name in ("sqlite", "lmdb", "rocksdb"))
+
+
+def test_a_catalogue_with_absent_keys(directory: Path) -> None:
+    """Rows of any width, a third of the stream without a match; stores of fixed rows do not take part."""
+    only = ("adaptivejoin", "duckdb", "device_limit")
+    result = run(directory, *OPTIONS, "--layout", "catalogue", "--absent", 0.33, "--only", ",".join(only), "--json")
+    assert result.exit_code == 0, result.output
+    (point,) = json.loads(result.stdout)["points"]
+    assert (point["layout"], point["absent"]) == ("catalogue", 0.33)
+    assert set(point["rates"]) == set(only)
+    assert point["wrong"] == {}
+    assert 200 < point["row_bytes"] < 260
+    assert "sqlite" not in PeerSpec(layout="catalogue").names
+    with pytest.raises(ValueError, match="one width"):
+        PeerSpec(layout="catalogue", only=("sqlite",))

@@ -31,6 +31,7 @@ class CachedStore(Contestant):
     The columns of R are gathered from the rows of distinct keys, in the order of the stream.
     """
 
+    fixed_rows = True
     store_share: ClassVar[float] = 0.0
     """Share of the memory for the store's own cache. The LRU gets the rest."""
     threads: ClassVar[int] = 1

@@ -51,7 +51,7 @@ class Task:
     @property
     def working_bytes(self) -> int:
         """Bytes of two batches with their results. They do not count towards the memory of any contestant."""
-        return 2 * self.batch_rows * (self.data.format.width + STREAM_BYTES)
+        return 2 * self.batch_rows * (self.data.width + STREAM_BYTES)
 
     @property
     def allowed_bytes(self) -> int:
@@ -74,6 +74,8 @@ class Contestant(ABC):
     """The extra that installs them."""
     if_asked: ClassVar[bool] = False
     """Takes part only if it is named explicitly."""
+    fixed_rows: ClassVar[bool] = False
+    """Stores rows as bytes of one width, so it takes part only with the layout ``random``."""
     bounded: ClassVar[bool] = True
     """Stays within the memory, which is enforced."""
 

@@ -2,10 +2,12 @@
 
 ::
 
-    DIRECTORY/10000000x128-seed-1/      one R
+    DIRECTORY/10000000x128-seed-1/      one R of random bytes
         master-….parquet    sorted by key; the source of all other formats
         relation/           ours
         …                   one file or folder per store
+    DIRECTORY/catalogue-10000000-stride-2-seed-1/
+    DIRECTORY/tpch/                     what the generator of TPC-H made
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from numpy.typing import NDArray
 from semistream.core.arrays import Ints
 from semistream.core.errors import SemistreamError
 from semistream.core.units import format_bytes
-from semistream_lab.workloads.workload import zipf
+from semistream.workloads.table_source import TableSource
+from semistream_lab.workloads.masters import Layout, master
 
 __all__ = ["KEY", "Dataset", "NoRoomError", "RowFormat"]
 
@@ -89,11 +92,16 @@ class Dataset:
     rows: int
     row_bytes: int = 128
     seed: int = 1
+    layout: Layout = "random"
+    stride: int = 1
+    """Distance of R's keys. From 2, keys between them are absent."""
 
     @property
     def place(self) -> Path:
         """Directory of all formats."""
-        return Path(self.directory) / f"{self.rows}x{self.row_bytes}-seed-{self.seed}"
+        kind = f"{self.rows}x{self.row_bytes}" if self.layout == "random" else f"{self.layout}-{self.rows}"
+        gaps = f"-stride-{self.stride}" if self.stride > 1 else ""
+        return Path(self.directory) / f"{kind}{gaps}-seed-{self.seed}"
 
     @property
     def parquet(self) -> Path:
@@ -102,30 +110,50 @@ class Dataset:
 
     @cached_property
     def format(self) -> RowFormat:
-        """The format of R's rows as bytes."""
+        """The format of R's rows as bytes. Only rows of the layout ``random`` have a fixed width."""
         return RowFormat(self._master().schema)
+
+    @cached_property
+    def width(self) -> int:
+        """Bytes of values per row, without the overhead of any format; an average if rows differ."""
+        if self.layout == "random":
+            return int(self.format.width)
+        self.write()
+        with pq.ParquetFile(self.parquet) as file:
+            first = file.read_row_group(0)
+        return int(sum(map(_value_bytes, first.columns)) // max(1, first.num_rows))
 
     @property
     def nbytes(self) -> int:
         """Bytes of R's rows, without the overhead of any format."""
-        return self.rows * self.format.width
+        return self.rows * self.width
 
-    def _master(self) -> Any:
-        return zipf(self.rows, 1, 1.0, "random", row_bytes=self.row_bytes, seed=self.seed).master
+    def present(self, keys: Ints) -> NDArray[np.bool_]:
+        """Return which keys are in R."""
+        found: NDArray[np.bool_] = (keys >= 0) & (keys < self.rows * self.stride) & (keys % self.stride == 0)
+        return found
+
+    def _master(self) -> TableSource:
+        place = Path(self.directory) / "tpch"
+        return master(
+            self.layout, self.rows, row_bytes=self.row_bytes, stride=self.stride, seed=self.seed, directory=place
+        )
 
     def write(self) -> None:
-        """Write R as Parquet, unless it exists. It is not compressed, as its bytes are random."""
+        """Write R as Parquet, unless it exists. It is compressed unless its bytes are random."""
 
         def write(path: Path) -> None:
-            needed, free = 6 * self.nbytes, shutil.disk_usage(self.place).free
+            needed, free = 6 * self.rows * self.row_bytes, shutil.disk_usage(self.place).free
             if needed > free:
                 raise NoRoomError(
                     f"R in all formats needs about {format_bytes(needed)}, and {self.place} has {format_bytes(free)} "
                     "free; give another directory, or fewer rows"
                 )
-            master = self._master()
-            with pq.ParquetWriter(path, master.schema, compression="none", use_dictionary=False) as file:
-                for table in _grouped(master.batches(), GROUP_ROWS):
+            source = self._master()
+            random = self.layout == "random"
+            compression = "none" if random else "snappy"
+            with pq.ParquetWriter(path, source.schema, compression=compression, use_dictionary=not random) as file:
+                for table in _grouped(source.batches(), GROUP_ROWS):
                     file.write_table(table, row_group_size=GROUP_ROWS)
 
         self.made(self.parquet.name, write)
@@ -156,6 +184,12 @@ class Dataset:
                 for table in map(file.read_row_group, range(file.num_row_groups))
             ]
         return pa.concat_tables(found)
+
+
+def _value_bytes(column: pa.ChunkedArray) -> int:
+    if pa.types.is_string(column.type):
+        return int(pc.sum(pc.binary_length(column)).as_py() or 0)
+    return len(column) * int(column.type.bit_width) // 8
 
 
 def _grouped(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:

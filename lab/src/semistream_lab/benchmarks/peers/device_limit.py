@@ -52,7 +52,7 @@ class DeviceLimit(Contestant):
         self._frames = self._relation.frames(min(MOST_PAGES, self._relation.page_count))
         self._frames[:] = 0  # touch the memory now, so that no read waits for it
         keys = ZipfKeys(task.data.rows, task.exponent, task.shape, task.data.seed)
-        self._hot = np.sort(keys.hottest(task.memory // task.data.format.width))
+        self._hot = np.sort(keys.hottest(task.memory // task.data.width)) * task.data.stride
         self._reads = {
             f"{method}, {depth} deep": self._stack.enter_context(raw_reads(self._relation.device, method, depth))
             for method in dict.fromkeys((self._relation.device.method, "threads"))
@@ -73,6 +73,7 @@ class DeviceLimit(Contestant):
     def needed(self, batch: pa.RecordBatch) -> Ints:
         """Return the pages of the keys that even the best cache misses."""
         keys = np.unique(batch[KEY].to_numpy())
+        keys = keys[self.task.data.present(keys)]
         rest = keys[~np.isin(keys, self._hot, assume_unique=True)]
         return np.unique(self._relation.locate(rest).pages)
 

@@ -31,6 +31,7 @@ class QuixPeer(Contestant):
     needs = ("quixstreams",)
     extra = "quixstreams"
     if_asked = True
+    fixed_rows = True
 
     @classmethod
     def prepare(cls, data: Dataset) -> None:

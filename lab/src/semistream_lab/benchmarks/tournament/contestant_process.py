@@ -14,7 +14,7 @@ import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -32,9 +32,9 @@ __all__ = ["REHEARSAL_ROWS", "main", "rehearsal"]
 REHEARSAL_ROWS = 20_000
 
 
-def rehearsal(directory: str, row_bytes: int) -> Task:
+def rehearsal(whole: Dataset) -> Task:
     """Return a small task that runs all code once."""
-    data = Dataset(directory, REHEARSAL_ROWS, row_bytes)
+    data = replace(whole, rows=REHEARSAL_ROWS, seed=1)
     return Task(data, data.nbytes // 5, 5_000, 1.0, "random")
 
 
@@ -45,7 +45,7 @@ def main(orders: TextIO, answers: TextIO) -> None:
     task = Task(**{**asked["task"], "data": Dataset(**asked["task"]["data"])})
     told = _Told(orders, answers)
     try:
-        _rehearse(kind, rehearsal(task.data.directory, task.data.row_bytes))
+        _rehearse(kind, rehearsal(task.data))
         before = _anonymous()
         told.answer(resident=before)
         more = next(told.orders())["limit"]  # bytes beyond current use; None: limited by a cgroup, or not at all
@@ -80,7 +80,8 @@ class _Told:
 
 def _rehearse(kind: type[Contestant], task: Task) -> None:
     joining = kind(task)
-    stream = zipf(task.data.rows, 3 * task.batch_rows, 1.0, "random", row_bytes=task.data.row_bytes).stream
+    absent = 0.3 if task.data.stride > 1 else 0.0
+    stream = zipf(task.data.rows, 3 * task.batch_rows, 1.0, "random", absent=absent).stream
     answer = Answer()
     for batch in pa.Table.from_batches(stream.batches()).combine_chunks().to_batches(max_chunksize=task.batch_rows):
         joining.timed(batch, answer.add)

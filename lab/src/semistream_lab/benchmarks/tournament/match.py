@@ -27,6 +27,7 @@ import pyarrow as pa
 from semistream.core.machine import describe_machine
 from semistream_lab.benchmarks.join_rates import BenchError, code_version
 from semistream_lab.benchmarks.peers import Task, contestant
+from semistream_lab.benchmarks.peers.dataset import KEY
 from semistream_lab.benchmarks.tournament.answers import Answer, right_answer
 from semistream_lab.benchmarks.tournament.contestant_process import rehearsal
 from semistream_lab.benchmarks.tournament.memory_limit import MemoryGroup, available_bytes, own_parent, said
@@ -49,7 +50,7 @@ def prepare(specs: list[PeerSpec], directory: Path, note: Note = lambda *_: None
         if reason is not None:
             skipped[name] = reason
     for spec in specs:
-        for data in (spec.data(directory), rehearsal(str(directory), spec.row_bytes).data):
+        for data in (spec.data(directory), rehearsal(spec.data(directory)).data):
             note("R as Parquet", 0)
             data.write()
             for name in spec.names:
@@ -234,12 +235,15 @@ class _Match:
     def held(self) -> dict[str, Any]:
         racers: dict[str, _Racer] = {}
         with tempfile.TemporaryDirectory(dir=self.data.place, prefix=".batches-") as folder:
-            files = [_written(Path(folder), number, batch) for number, batch in enumerate(self.spec.stream(self.data))]
+            files, sizes = [], []
+            for number, batch in enumerate(self.spec.stream(self.data)):
+                files.append(_written(Path(folder), number, batch))
+                sizes.append(int(self.data.present(batch[KEY].to_numpy()).sum()))
             self.note("what is right", 0)
             right = {at: right_answer(_read(files[at]), self.data) for at in {0, len(files) - 1}}
             groups = list(_groups(self.names, self.task))
             for group in groups:
-                racers |= self._taken_in_turns(group, files, right, Path(folder))
+                racers |= self._taken_in_turns(group, files, sizes, right, Path(folder))
         found = {name: racers[name].result(self.spec.batches + 1) for name in self.names}
         rated = {name: racer for name, racer in racers.items() if racer.runs and racer.seconds}
         return {
@@ -247,6 +251,8 @@ class _Match:
             "memory": self.spec.memory,
             "zipf": self.spec.exponent,
             "batch": self.spec.batch_rows,
+            "layout": self.spec.layout,
+            "absent": self.spec.absent,
             "rates": {
                 name: self.spec.batch_rows / max(1e-9, statistics.median(racer.seconds))
                 for name, racer in rated.items()
@@ -255,7 +261,7 @@ class _Match:
             "shape": self.spec.shape,
             "memory_bytes": self.task.memory,
             "allowed_bytes": self.task.allowed_bytes,
-            "row_bytes": self.data.format.width,
+            "row_bytes": self.data.width,
             "filled_with": sum(self.spec.sizes(self.data)[: -self.spec.batches - 1]),
             "wrong": {name: racer.wrong for name, racer in racers.items() if racer.wrong},
             "beyond": {
@@ -270,7 +276,7 @@ class _Match:
         }
 
     def _taken_in_turns(
-        self, names: list[str], files: list[Path], right: dict[int, Answer], folder: Path
+        self, names: list[str], files: list[Path], sizes: list[int], right: dict[int, Answer], folder: Path
     ) -> dict[str, _Racer]:
         racers: dict[str, _Racer] = {}
         with ExitStack() as stack:
@@ -280,7 +286,6 @@ class _Match:
             for racer in racers.values():
                 self.note(f"opening {racer.name}", 0)
                 racer.open()
-            sizes = self.spec.sizes(self.data)
             first = len(sizes) - self.spec.batches - 1
             for number, (file, rows) in enumerate(zip(files, sizes, strict=True)):
                 turn = number % len(names)

@@ -15,6 +15,7 @@ from semistream.core.units import check_memory, parse_bytes, parse_count
 from semistream.workloads.keys.key_source import Shape
 from semistream_lab.benchmarks.peers import contestant, contestants
 from semistream_lab.benchmarks.peers.dataset import Dataset
+from semistream_lab.workloads.masters import Layout, layout
 from semistream_lab.workloads.workload import Workload, zipf
 
 __all__ = ["PeerSpec", "chosen", "sweep"]
@@ -40,6 +41,10 @@ class PeerSpec:
     fill
         Tuples before the warm-up, which fill the caches, in batches of 100 k if that is larger. None: five times the
         number of rows that fit into the memory.
+    layout
+        Kind of R's rows; see `semistream_lab.workloads.masters.master`.
+    absent
+        Share of the stream whose keys are not in R, but between keys of R.
     only
         Ids of the contestants. Empty: all except those that must be named explicitly.
     """
@@ -53,6 +58,8 @@ class PeerSpec:
     batches: int = 7
     warm_up: int = 2
     fill: int | None = None
+    layout: Layout = "random"
+    absent: float = 0.0
     only: tuple[str, ...] = ()
     seed: int = 1
 
@@ -63,28 +70,35 @@ class PeerSpec:
         check_memory(self.memory)
         for name in self.only:
             contestant(name)
+        for name in self.only:
+            if contestant(name).fixed_rows and self.layout != "random":
+                raise ValueError(f"{name} stores rows of one width only; use the layout random, not {self.layout}")
         self.workload(1)  # refuses invalid values
 
     @property
     def names(self) -> list[str]:
         """Ids of the contestants."""
-        return list(self.only) or [name for name in contestants() if not contestant(name).if_asked]
+        usual = [name for name in contestants() if not contestant(name).if_asked]
+        return list(self.only) or [n for n in usual if self.layout == "random" or not contestant(n).fixed_rows]
 
     def data(self, directory: Path) -> Dataset:
         """Return R's files."""
-        return Dataset(str(directory), self.rows, self.row_bytes, self.seed)
+        return Dataset(str(directory), self.rows, self.row_bytes, self.seed, self.layout, 2 if self.absent else 1)
 
     def memory_bytes(self, data: Dataset) -> int:
         """Return the memory in bytes."""
         return parse_bytes(self.memory, of=data.nbytes)
 
     def workload(self, stream_rows: int) -> Workload:
-        """Both sides of the join."""
-        return zipf(self.rows, stream_rows, self.exponent, self.shape, row_bytes=self.row_bytes, seed=self.seed)
+        """The stream, and an R of random bytes with the same keys as the one that is used."""
+        return zipf(
+            self.rows, stream_rows, self.exponent, self.shape, row_bytes=self.row_bytes, absent=self.absent,
+            seed=self.seed,
+        )  # fmt: skip
 
     def sizes(self, data: Dataset) -> list[int]:
         """Return the tuples of every batch: filling, warm-up, measured, and a last one that is checked."""
-        fits = self.memory_bytes(data) // data.format.width
+        fits = self.memory_bytes(data) // data.width
         fill = 5 * fits if self.fill is None else self.fill
         large = max(self.batch_rows, min(_FILL_BATCH, 10 * self.batch_rows))
         return [large] * -(-fill // large) + [self.batch_rows] * (self.warm_up + self.batches + 1)
@@ -104,7 +118,14 @@ class PeerSpec:
             held, count = [whole.slice(size)], count - size
 
 
-_SWEPT = {"rows": "rows", "memory": "memory", "zipf": "exponent", "batch": "batch_rows"}
+_SWEPT = {
+    "layout": "layout",
+    "absent": "absent",
+    "rows": "rows",
+    "memory": "memory",
+    "zipf": "exponent",
+    "batch": "batch_rows",
+}
 
 
 def sweep(spec: PeerSpec, wanted: list[str]) -> list[PeerSpec]:
@@ -129,11 +150,13 @@ def _value(name: str, text: str) -> Any:
     if name == "memory":
         check_memory(text)
         return text
-    if name == "zipf":
+    if name == "layout":
+        return layout(text)
+    if name in ("zipf", "absent"):
         try:
             return float(text)
         except ValueError:
-            raise ValueError(f"zipf must be a number, not {text!r}") from None
+            raise ValueError(f"{name} must be a number, not {text!r}") from None
     return int(parse_count(text))
 
 

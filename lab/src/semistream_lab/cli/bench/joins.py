@@ -17,7 +17,7 @@ from semistream.cli.dark_charts import with_dark_colours
 from semistream.cli.path_arguments import read_path
 from semistream.core.errors import MissingExtraError, SemistreamError
 from semistream.core.units import format_bytes, format_count, memory_said
-from semistream_lab.cli.bench.options import Directory, Only, Output, cache_directory, store_result
+from semistream_lab.cli.bench.options import LAYOUT_HELP, Directory, Only, Output, cache_directory, store_result
 from semistream_lab.cli.bench.peer_charts import peer_chart
 
 __all__ = ["cache_directory", "chart", "joins", "rate_table", "store_result", "vega_lite"]
@@ -31,6 +31,8 @@ def joins(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: rates by join, and the raw times.")] = False,
     rows: Annotated[int, typer.Option(help="Rows of R.")] = 10_000_000,
     row_bytes: Annotated[int, typer.Option(help="Bytes per row of R.")] = 120,
+    layout: Annotated[str, typer.Option(help=LAYOUT_HELP)] = "random",
+    absent: Annotated[float, typer.Option(help="Share of the stream whose keys R does not have.")] = 0.0,
     memory: Annotated[str, typer.Option(help="Budget of each join: bytes, or a share of R.")] = "5%",
     batch: Annotated[int, typer.Option(help="Stream tuples per batch; each batch is drained.")] = 100_000,
     continuous: Annotated[
@@ -65,12 +67,13 @@ def joins(
         return
     from semistream.workloads.keys.key_source import check_shape
     from semistream_lab.benchmarks.join_rates import RateSpec, bench_joins, prepare_relation
+    from semistream_lab.workloads import masters
 
     check_shape(shape)
     spec = RateSpec(
         rows=rows, row_bytes=row_bytes, memory=memory, batch_rows=batch, batches=batches, warm_up=warm_up,
         exponent=zipf, shape="noperm" if shape == "noperm" else "random", only=tuple(only or ()),
-        continuous=continuous,
+        continuous=continuous, layout=masters.layout(layout), absent=absent,
     )  # fmt: skip
     place = directory or cache_directory() / "bench"
     with progress() as bars:

@@ -10,7 +10,12 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-__all__ = ["Directory", "Only", "Output", "cache_directory", "store_result"]
+__all__ = ["LAYOUT_HELP", "Directory", "Only", "Output", "cache_directory", "store_result"]
+
+LAYOUT_HELP = (
+    "Rows of R. random: fixed width, random bytes; product: short texts and filler words; catalogue: a product "
+    "catalogue; tpch-part (or tpch), tpch-customer, tpch-supplier: tables of TPC-H."
+)
 
 Only: TypeAlias = Annotated[
     list[str] | None, typer.Option(help="Run only this join; repeatable. Default: all.", show_default=False)

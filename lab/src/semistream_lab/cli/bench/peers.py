@@ -15,7 +15,7 @@ from rich.table import Table
 
 from semistream.cli.console import errors, out, print_json, progress, step
 from semistream.core.units import format_bytes, format_count, memory_said
-from semistream_lab.cli.bench.options import Directory, Output, cache_directory, store_result
+from semistream_lab.cli.bench.options import LAYOUT_HELP, Directory, Output, cache_directory, store_result
 from semistream_lab.cli.bench.peer_charts import draw_peers
 
 __all__ = ["peer_tables", "peers"]
@@ -25,6 +25,8 @@ def peers(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: rates at each point, raw times.")] = False,
     rows: Annotated[int, typer.Option(help="Rows of R.")] = 10_000_000,
     row_bytes: Annotated[int, typer.Option(help="Bytes per row of R.")] = 128,
+    layout: Annotated[str, typer.Option(help=LAYOUT_HELP)] = "random",
+    absent: Annotated[float, typer.Option(help="Share of the stream whose keys R does not have.")] = 0.0,
     memory: Annotated[str, typer.Option(help="Memory of each contestant: bytes, or a share of R.")] = "5%",
     zipf: Annotated[float, typer.Option(help="Skew of the stream's keys; 0 is uniform.")] = 1.0,
     batch: Annotated[int, typer.Option(help="Stream tuples per batch; each batch is drained.")] = 100_000,
@@ -63,11 +65,13 @@ def peers(
     from semistream_lab.benchmarks.tournament.match import bench_peers
     from semistream_lab.benchmarks.tournament.peer_spec import PeerSpec, chosen
     from semistream_lab.benchmarks.tournament.peer_spec import sweep as swept
+    from semistream_lab.workloads import masters
 
     check_shape(shape)
     spec = PeerSpec(
         rows=rows, row_bytes=row_bytes, memory=memory, exponent=zipf, batch_rows=batch, batches=batches,
         shape="noperm" if shape == "noperm" else "random", warm_up=warm_up, fill=fill, only=chosen(only or []),
+        layout=masters.layout(layout), absent=absent,
     )  # fmt: skip
     specs = swept(spec, sweep or [])
     place = directory or cache_directory() / "bench-peers"
@@ -104,9 +108,11 @@ def peer_tables(found: dict[str, Any]) -> Group:
     parts: list[RenderableType] = []
     for point in found["points"]:
         parts += [
-            f"R of {format_count(point['rows'])} rows of {point['row_bytes']} B; memory {memory_said(point['memory'])} "
+            f"R of {format_count(point['rows'])} rows of {point['row_bytes']} B "
+            f"({point.get('layout', 'random')}); memory {memory_said(point['memory'])} "
             f"({format_bytes(point['memory_bytes'])})",
-            f"Zipf {point['zipf']:g} ({point['shape']}), drained batches of {format_count(point['batch'])}",
+            f"Zipf {point['zipf']:g} ({point['shape']}), drained batches of {format_count(point['batch'])}"
+            + (f"; {point['absent']:.0%} of the keys absent" if point.get("absent") else ""),
             _table(point),
         ]
         parts += [f"[red]{name} gave a wrong answer: {escape(reason)}" for name, reason in point["wrong"].items()]

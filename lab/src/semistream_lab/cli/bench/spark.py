@@ -13,7 +13,7 @@ from rich.table import Table
 
 from semistream.cli.console import errors, out, print_json, progress, step
 from semistream.core.units import format_bytes, format_count, memory_said
-from semistream_lab.cli.bench.options import Directory, Output, cache_directory, store_result
+from semistream_lab.cli.bench.options import LAYOUT_HELP, Directory, Output, cache_directory, store_result
 
 __all__ = ["comparison", "spark"]
 
@@ -24,6 +24,7 @@ def spark(
     batch: Annotated[int, typer.Option(help="Rows per micro-batch.")] = 100_000,
     memory: Annotated[str, typer.Option(help="Budget of our join: bytes, or a share of R.")] = "5%",
     row_bytes: Annotated[int, typer.Option(help="Bytes per row of R.")] = 128,
+    layout: Annotated[str, typer.Option(help=LAYOUT_HELP)] = "product",
     algorithm: Annotated[
         str | None, typer.Option(help="The join; see: semistream algorithms. Default: the default for Spark.")
     ] = None,
@@ -47,6 +48,7 @@ def spark(
     """Compare our join on a streaming DataFrame with Spark's own stream-static join, in one run."""
     from semistream.workloads.keys.key_source import check_shape
     from semistream_lab.benchmarks.spark_join import BenchPlan, bench_session, bench_spark, build_relation, write_files
+    from semistream_lab.workloads import masters
 
     check_shape(shape)
     plan = BenchPlan(
@@ -54,6 +56,7 @@ def spark(
         shape="noperm" if shape == "noperm" else "random", batches=batches, warm_up=warm_up,
         fill_rows=max(20_000_000, rows * 3 // 2) if fill is None else fill,
         static_batches=static_batches, small_batches=small_batches, shards=shards, cores=cores, heap=heap,
+        layout=masters.layout(layout),
     )  # fmt: skip
     place = directory or cache_directory() / "bench-spark"
     with progress() as bars, ExitStack() as stack:
