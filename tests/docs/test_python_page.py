@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,10 @@ def test_blocks_run(title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     if title in NEEDED:
         pytest.importorskip(NEEDED[title])
     monkeypatch.chdir(tmp_path)
-    names = run(title)
+    with ThreadPoolExecutor(
+        1
+    ) as thread:  # asyncio.run refuses a thread with an event loop, as Playwright's tests leave it
+        names = thread.submit(run, title).result()
     names["lookups"].close()
     names["relation"].close()
 

@@ -58,8 +58,12 @@ def follow(
     rebuild
         Build R from the newest snapshot, as a new version, if it cannot continue: the source has removed commits that R
         needs, or something other than `follow` changed R.
-    page_size, fill, shards
-        See `Relation.build`; they apply when R is built for the first time.
+    page_size
+        Size of a page, as in `Relation.build`; applies when R is built for the first time.
+    fill
+        Fraction of each page that is filled when R is built for the first time.
+    shards
+        Number of shards when R is built for the first time.
     report
         Called after each version.
     stop

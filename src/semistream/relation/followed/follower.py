@@ -114,8 +114,12 @@ class Follower:
     rebuild
         Build R again from the newest commit at the first step, as a new version: the remedy if the source has removed
         commits that R needs, or if something else changed R.
-    page_size, fill, shards
-        See `Relation.build`; used when R is built for the first time.
+    page_size
+        Size of a page, as in `Relation.build`; used when R is built for the first time.
+    fill
+        Fraction of each page that is filled when R is built for the first time.
+    shards
+        Number of shards when R is built for the first time.
     """
 
     def __init__(
