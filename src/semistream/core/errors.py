@@ -29,6 +29,7 @@ __all__ = [
     "StorageError",
     "UnknownAlgorithmError",
     "UnknownColumnsError",
+    "UnknownIndexError",
     "UnsupportedJoinError",
     "UnsupportedPathError",
     "UpdateRefusedError",
@@ -50,6 +51,10 @@ class UnknownColumnsError(KeyColumnError):
     def __init__(self, message: str, names: Sequence[str], columns: Iterable[str]) -> None:
         super().__init__(message)
         self.names, self.columns = tuple(names), tuple(columns)
+
+
+class UnknownIndexError(KeyColumnError):
+    """A relation has no secondary index on the requested columns."""
 
 
 class ColumnClashError(KeyColumnError):

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from semistream.core.arguments import check_at_least
@@ -18,14 +17,14 @@ from semistream.core.errors import RelationBuildError, SemistreamError
 from semistream.core.units import parse_bytes
 from semistream.core.value_texts import short, value_texts
 from semistream.relation.keys.key_codec import KeyCodec
-from semistream.relation.pages.shard_writer import PAGE_BYTES, ShardWriter, check_page_bytes
-from semistream.relation.pages.sorter import KeySorter
+from semistream.relation.pages.shard_writer import PAGE_BYTES, check_page_bytes
+from semistream.relation.pages.sorted_shards import SortedShards
 from semistream.relation.rows.arrow_input import as_reader
 from semistream.relation.rows.dictionaries import roomy, roomy_schema
-from semistream.relation.rows.selection import keep_rows
 from semistream.relation.storage import files
 from semistream.relation.storage import manifest as manifests
-from semistream.relation.storage.manifest import MOST_SHARDS, OPERATION, Manifest, ShardFiles
+from semistream.relation.storage.manifest import MOST_SHARDS, OPERATION, Manifest
+from semistream.relation.storage.secondary_index import Columns, SecondaryIndex, named_indexes
 from semistream.relation.stores.scratch import publish, workplace
 from semistream.relation.stores.store_path import Place, names_in, place_of
 from semistream.relation.versions.leases import WRITERS, Writer
@@ -42,9 +41,12 @@ def null_keys_of(manifest: Manifest) -> int:
     return int(manifest.properties.get(NULL_KEYS, 0))
 
 
-def shard_name(number: int, attempt: str) -> str:
-    """Return the file stem of a shard; ``attempt`` distinguishes two attempts at the same shard."""
-    return f"shard-{number:04d}-{attempt}"
+def shard_name(number: int, attempt: str, index: int | None = None) -> str:
+    """Return the file stem of a shard; ``attempt`` distinguishes two attempts at the same shard.
+
+    ``index`` is the number of a secondary index, if the shard belongs to one.
+    """
+    return f"shard-{number:04d}-{attempt}{'' if index is None else f'-by{index}'}"
 
 
 @contextlib.contextmanager
@@ -84,7 +86,10 @@ def commit_build(writer: Writer, manifest: Manifest, *, overwrite: bool) -> Mani
                 most = manifests.load(writer.path, newest).most_shards
                 if most > len(manifest.shards):
                     properties = {**properties, MOST_SHARDS: str(most)}
-        built = dataclasses.replace(manifest, version=version, properties=properties)
+        built = dataclasses.replace(
+            manifest, version=version, properties=properties,
+            indexes=tuple(dataclasses.replace(index, version=version) for index in manifest.indexes),
+        )  # fmt: skip
         writer.commit(built)
         return built
 
@@ -120,6 +125,7 @@ def build(
     properties: dict[str, str] | None = None,
     follows: int | None = None,
     unique: bool = False,
+    indexes: Iterable[Columns] = (),
     schema: pa.Schema | None = None,
 ) -> Manifest:
     """Build a relation; see `Relation.build` for the parameters. Returns the manifest of the version.
@@ -133,86 +139,51 @@ def build(
     check_at_least(1, shards=shards)
     reader = as_reader(data)
     check_names(reader.schema)
-    codec = KeyCodec.for_schema(reader.schema, key)
-    held = roomy_schema(reader.schema)
-    writers: list[ShardWriter] = []
+    orders = [KeyCodec.for_schema(reader.schema, columns) for columns in (key, *named_indexes(indexes, key))]
+    codec, held, version = orders[0], roomy_schema(reader.schema), 1 if follows is None else follows + 1
     with (
         Writer(path) if follows is not None else building(path, overwrite=overwrite) as writer,
         workplace(path) as made,
+        ExitStack() as stack,
     ):
-        try:
-            for number in range(shards):
-                shard = ShardWriter(
-                    made, shard_name(number, writer.run), held, codec,
-                    page_bytes=page_bytes, fill=fill, clustered=clustered,
-                )  # fmt: skip
-                writers.append(shard)  # now, so that an error of a later writer closes this one too
-            spill = made / f".sorting-{writer.run}"
-            null_keys, written = _fill(reader, held, codec, writers, spill, parse_bytes(memory), clustered)
-            if unique and not all(shard.unique for shard in written):
-                raise RelationBuildError(
-                    f"{' and '.join(codec.names)} must be unique, but some of its values have several "
-                    f"rows{_such_as(writers)}; nothing was built: remove duplicate rows, add a column to the key, or "
-                    "do not require unique keys"
-                )
-            publish(made, path, [name for one in written for name in one.files])
-            manifest = Manifest(
-                schema=schema or reader.schema, key=codec.names, page_bytes=page_bytes, fill=fill, clustered=clustered,
-                shards=tuple(written), properties={NULL_KEYS: str(null_keys), **(properties or {})},
+        copies: list[SortedShards] = []  # R itself, then its secondary indexes
+        for at, order in enumerate(orders):
+            index = at - 1 if at else None
+            copy = SortedShards(
+                made, [shard_name(number, writer.run, index) for number in range(shards)], held, order,
+                spill=f".sorting-{writer.run}-{at}", memory=parse_bytes(memory) // len(orders),
+                page_bytes=page_bytes, fill=fill, clustered=clustered or index is not None,
             )  # fmt: skip
-            if follows is None:
-                return commit_build(writer, manifest, overwrite=overwrite)
-            following = dataclasses.replace(manifest, version=follows + 1)
-            writer.commit(following)
-            return following
-        finally:
-            for shard in writers:
-                shard.abandon()
-
-
-def _such_as(writers: list[ShardWriter]) -> str:
-    """Return, for a message, a key that has several rows."""
-    for found in (writer.repeated for writer in writers):
-        if found is not None:
-            texts = [value_texts(column)[0] for column in found.columns]
-            return f", such as {', '.join(short(str(text)) for text in texts)}"
-    return ""
-
-
-def _fill(
-    reader: pa.RecordBatchReader,
-    held: pa.Schema,
-    codec: KeyCodec,
-    writers: list[ShardWriter],
-    spill: Path,
-    memory: int,
-    clustered: bool,
-) -> tuple[int, list[ShardFiles]]:
-    null_keys = 0
-    with ExitStack() as stack:
-        sorters = [
-            KeySorter(held, spill.with_name(f"{spill.name}-{number}"), memory // len(writers))
-            for number in range(len(writers))
-        ]
-        for sorter in sorters:
-            stack.callback(sorter.close)
+            stack.callback(copy.close)
+            copies.append(copy)
         for batch in reader:
-            batch = roomy(batch, held)
-            keys, valid = codec.encode(batch)
-            if not valid.all():
-                null_keys += int(np.count_nonzero(~valid))
-                keys, batch = keys[valid], keep_rows(batch, valid)
-            home = codec.shards(keys, len(writers)) if len(writers) > 1 else None
-            for number, (sorter, writer) in enumerate(zip(sorters, writers, strict=True)):
-                mine, part = keys, batch
-                if home is not None:
-                    here = home == number
-                    mine, part = keys[here], keep_rows(batch, here)
-                if clustered:
-                    sorter.add(mine, part)
-                else:
-                    writer.write(mine, part)
-        for sorter, writer in zip(sorters, writers, strict=True):
-            for mine, part in sorter.sorted():
-                writer.write(mine, part)
-        return null_keys, [writer.close() for writer in writers]
+            rows = copies[0].add(roomy(batch, held))
+            for copy in copies[1:]:
+                copy.add(rows)
+        written = [tuple(copy.finish()) for copy in copies]
+        if unique and not all(shard.unique for shard in written[0]):
+            raise RelationBuildError(
+                f"{' and '.join(codec.names)} must be unique, but some of its values have several "
+                f"rows{_such_as(copies[0].repeated)}; nothing was built: remove duplicate rows, add a column to the "
+                "key, or do not require unique keys"
+            )
+        publish(made, path, [name for shards_of in written for one in shards_of for name in one.files])
+        manifest = Manifest(
+            schema=schema or reader.schema, key=codec.names, page_bytes=page_bytes, fill=fill, clustered=clustered,
+            shards=written[0], properties={NULL_KEYS: str(copies[0].null_keys), **(properties or {})}, version=version,
+            indexes=tuple(
+                SecondaryIndex(copy.key.names, files, version)
+                for copy, files in zip(copies[1:], written[1:], strict=True)
+            ),
+        )  # fmt: skip
+        if follows is None:
+            return commit_build(writer, manifest, overwrite=overwrite)
+        writer.commit(manifest)
+        return manifest
+
+
+def _such_as(repeated: pa.RecordBatch | None) -> str:
+    """Return, for a message, a key that has several rows."""
+    if repeated is None:
+        return ""
+    return f", such as {', '.join(short(str(value_texts(column)[0])) for column in repeated.columns)}"

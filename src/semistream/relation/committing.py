@@ -8,39 +8,27 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from semistream.core.arrays import Ints
-from semistream.core.errors import SemistreamError
+from semistream.core.arguments import listed
+from semistream.core.errors import RelationBuildError
 from semistream.relation import builder
-from semistream.relation.changes.patch import Patch
 from semistream.relation.open_relation import OpenRelation
-from semistream.relation.pages.page_index import ClusteredIndex
-from semistream.relation.pages.page_layout import page_keys
-from semistream.relation.pages.shard_writer import ShardWriter, stored_schema, whole_rows
 from semistream.relation.rows.dictionaries import roomy_schema
-from semistream.relation.rows.row_codec import RowCodec
-from semistream.relation.storage.checksum import file_seed, seal
-from semistream.relation.storage.files import write_file
+from semistream.relation.secondary.keeping_in_step import built_index, with_indexes_in_step
 from semistream.relation.storage.followed_commit import properties_of_equal_rows
-from semistream.relation.storage.index_file import index_to_bytes
-from semistream.relation.storage.manifest import OPERATION, Manifest, ShardFiles
-from semistream.relation.storage.map_file import load_map, map_to_bytes
-from semistream.relation.storage.page_map import PageMap
-from semistream.relation.stores.scratch import publish, workplace
-from semistream.relation.stores.store_path import Place
+from semistream.relation.storage.manifest import OPERATION, Manifest
+from semistream.relation.storage.secondary_index import Columns, named_indexes
 from semistream.relation.versions.leases import Writer
 from semistream.relation.versions.retrying import until_first
+from semistream.relation.writing_shards import roomy_rows, write_shard
 
 PathLike = str | os.PathLike[str]
 
-__all__ = ["commit_compacted", "commit_update", "rewrite_shard", "write_shard"]
-
-_PAGES_AT_ONCE, _BYTES_AT_ONCE = 512, 1 << 26
+__all__ = ["commit_compacted", "commit_index", "commit_update", "commit_without_index"]
 
 
 def commit_update(path: PathLike, upserts: Any, deletes: Any, *, follows: int | None = None) -> Manifest:
@@ -76,6 +64,7 @@ def commit_update(path: PathLike, upserts: Any, deletes: Any, *, follows: int | 
                     builder.NULL_KEYS: str(builder.null_keys_of(manifest) + patch.null_keys),
                 },
             )
+            following = with_indexes_in_step(writer, manifest, following)
             writer.commit(following)
             return following
 
@@ -88,11 +77,12 @@ def commit_compacted(path: PathLike, *, follows: int | None = None, memory: int 
     def work() -> Manifest:
         with OpenRelation.open(path, version=follows) as relation:
             manifest = relation.stored
-            rows = (batch for _, batch in _roomy_rows(relation, np.arange(relation.page_count)))
+            rows = (batch for _, batch in roomy_rows(relation, np.arange(relation.page_count)))
             return builder.build(
                 pa.RecordBatchReader.from_batches(roomy_schema(manifest.schema), rows), path, manifest.key,
                 schema=manifest.schema, page_size=manifest.page_bytes, fill=manifest.fill, clustered=manifest.clustered,
                 shards=len(manifest.shards), memory=memory, follows=manifest.version,
+                indexes=[index.key for index in manifest.indexes],
                 properties={
                     **properties_of_equal_rows(manifest.properties, manifest.version, manifest.version + 1),
                     OPERATION: "compact",
@@ -102,94 +92,49 @@ def commit_compacted(path: PathLike, *, follows: int | None = None, memory: int 
     return until_first(path, work) if follows is None else work()
 
 
-def write_shard(relation: OpenRelation, place: int, patch: Patch, name: str) -> ShardFiles:
-    """Write one shard as changed by a patch; return its files in the next version, the same if nothing changed.
+def commit_index(path: PathLike, columns: Columns, *, follows: int | None = None) -> Manifest:
+    """Add a secondary index in a new version, which has the same rows; return its manifest. See `commit_update`."""
+    key = listed(columns)
 
-    ``place`` is the shard's position among the relation's open shards, and ``name`` the stem of its files.
-    """
-    path, number = relation.place, relation.open_shards[place]
-    shard = relation.stored.shards[number]
-    before, after = relation.indexes[place], patch.indexes[place]
-    if after is before:
-        return shard
-    assert isinstance(after, ClusteredIndex)
-    assert relation.overlay.ids.size == 0, "an update is written on top of the version it was worked out for"
-    base, end = (int(bound) for bound in relation.shard_bases[place : place + 2])
-    old_total, old_pages = relation.page_count, end - base
-    order = np.arange(base, base + after.first.size) if after.ids is None else after.ids
-    fresh = np.sort(order[order >= old_total])
+    def work() -> Manifest:
+        with OpenRelation.open(path, version=follows) as relation, Writer(relation.place) as writer:
+            writer.check_follows(relation.version)
+            manifest = relation.stored
+            named_indexes([key], manifest.key)
+            if any(index.key == key for index in manifest.indexes):
+                raise RelationBuildError(f"{relation.place} already has an index on {', '.join(key)}")
+            following = _with_equal_rows(manifest, "index")
+            added = built_index(writer, following, key, len(manifest.indexes))
+            kept = with_indexes_in_step(writer, manifest, following).indexes
+            following = dataclasses.replace(following, indexes=(*kept, added))
+            writer.commit(following)
+            return following
 
-    def local(ids: Ints) -> Ints:
-        return np.where(ids >= old_total, old_pages + np.searchsorted(fresh, ids), ids - base)
-
-    overlay = patch.overlay
-    mine = ((overlay.ids >= base) & (overlay.ids < end)) | np.isin(overlay.ids, fresh)
-    frames = overlay.frames[overlay.slots[mine]]
-    changed, ordered = local(overlay.ids[mine]), local(order)
-    _check_own(path, number, np.concatenate([changed, ordered]), old_pages + fresh.size)
-    old_map = PageMap.plain(shard.pages) if shard.map_file is None else load_map(path, shard)[1]
-    page_map = _merged(old_map, changed, sum(pages for _, pages in shard.deltas), old_pages + fresh.size)
-    seal(frames, 0, file_seed(f"{name}.delta"))
-    write_file(path / f"{name}.delta", frames.reshape(-1).data)
-    write_file(path / f"{name}.index", index_to_bytes(f"{name}.index", after.first, after.continues))
-    write_file(path / f"{name}.map", map_to_bytes(f"{name}.map", ordered, page_map))
-    return dataclasses.replace(
-        shard,
-        index_file=f"{name}.index",
-        map_file=f"{name}.map",
-        deltas=(*shard.deltas, (f"{name}.delta", len(frames))),
-        indexed=after.first.size,
-        last_key=after.last_key,
-        rows=shard.rows + patch.more_rows[place],
-        unique=shard.unique and patch.unique,
-    )
+    return until_first(path, work) if follows is None else work()
 
 
-def rewrite_shard(relation: OpenRelation, name: str) -> ShardFiles:
-    """Rewrite the only open shard of a clustered relation, in key order and full pages; return its files."""
-    path, manifest = relation.place, relation.stored
-    with workplace(path) as made:
-        writer = ShardWriter(
-            made, name, roomy_schema(manifest.schema), relation.key, page_bytes=manifest.page_bytes, fill=manifest.fill
-        )  # fmt: skip
-        order = relation.page_order if relation.page_order.size else np.arange(relation.page_count)
-        try:
-            for keys, batch in _roomy_rows(relation, order):
-                writer.write(keys, batch)
-            written = writer.close()
-            publish(made, path, written.files)
-            return written
-        except BaseException:
-            writer.abort()
-            raise
+def commit_without_index(path: PathLike, columns: Columns, *, follows: int | None = None) -> Manifest:
+    """Remove a secondary index in a new version, which has the same rows; return its manifest. See `commit_update`."""
+
+    def work() -> Manifest:
+        with OpenRelation.open(path, version=follows) as relation, Writer(relation.place) as writer:
+            writer.check_follows(relation.version)
+            manifest = relation.stored
+            gone = manifest.in_order_of(columns, relation.place).by
+            if gone is None:
+                raise RelationBuildError(f"{', '.join(manifest.key)} is R's key, which is no index and stays")
+            following = with_indexes_in_step(writer, manifest, _with_equal_rows(manifest, "drop index"))
+            following = dataclasses.replace(
+                following, indexes=tuple(index for index in following.indexes if index.key != gone)
+            )
+            writer.commit(following)
+            return following
+
+    return until_first(path, work) if follows is None else work()
 
 
-def _roomy_rows(relation: OpenRelation, pages: Ints) -> Iterator[tuple[Ints, pa.RecordBatch]]:
-    """Yield keys and rows of pages, with int32 dictionary indices: there may be more values than R's can number."""
-    schema = roomy_schema(relation.schema)
-    codec = RowCodec(stored_schema(schema, relation.key))
-    at_once = max(1, min(_PAGES_AT_ONCE, _BYTES_AT_ONCE // relation.page_bytes, pages.size))
-    frames = relation.frames(at_once)
-    for begin in range(0, pages.size, at_once):
-        part = frames[: min(at_once, pages.size - begin)]
-        relation.read(pages[begin : begin + at_once], part)
-        keys, _, starts = page_keys(part, relation.layout.stride)
-        yield keys, whole_rows(schema, relation.key, keys, codec.decode(part.reshape(-1), starts))
-
-
-def _check_own(path: Place, number: int, ids: Ints, pages: int) -> None:
-    """Raise if a shard would refer to pages of another shard: no new version is better than a wrong one."""
-    if ids.size and not (ids.min() >= 0 and ids.max() < pages):
-        raise SemistreamError(
-            f"the update of shard {number} of {path} would use pages {ids.min()} to {ids.max()}, and the shard "
-            f"has pages 0 to {pages - 1}; nothing was changed: this is a bug, please report it"
-        )
-
-
-def _merged(old: PageMap, changed: Ints, delta_pages: int, page_count: int) -> PageMap:
-    """Return a map in which ``changed`` are the next pages after ``delta_pages``."""
-    stays = ~np.isin(old.changed, changed)
-    ids = np.concatenate([old.changed[stays], changed])
-    places = np.concatenate([old.places[stays], delta_pages + np.arange(changed.size)])
-    order = np.argsort(ids)
-    return PageMap(page_count, old.file_pages, ids[order], places[order])
+def _with_equal_rows(manifest: Manifest, operation: str) -> Manifest:
+    """Return the next version of R with the same rows."""
+    version = manifest.version + 1
+    properties = properties_of_equal_rows(manifest.properties, manifest.version, version)
+    return dataclasses.replace(manifest, version=version, properties={**properties, OPERATION: operation})

@@ -31,6 +31,7 @@ from semistream.relation.relation_files import RelationFiles
 from semistream.relation.rows.arrow_input import read_whole
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.storage.manifest import Manifest
+from semistream.relation.storage.secondary_index import Columns
 from semistream.relation.stores.local_tier import local_tier
 from semistream.relation.stores.store_path import Place, StorePath, place_of
 from semistream.relation.versions.holds import Hold, hold_manifest
@@ -56,11 +57,11 @@ class OpenRelation:
         self.manifest = manifest
         """The immutable manifest of `version`. It and `path` are None if R has no files."""
         self.revision = 0
-        """Number of changes to R in this process since it was opened; each `apply` adds one."""
+        """Number of changes to R in this process since it was opened."""
         self.codec = RowCodec(stored_schema(schema, key))
         self.layout = PageLayout(device.frame_bytes, 0 if self.codec.variable else self.codec.stride)
         self.indexes = list(indexes)
-        self.open_shards = tuple(range(len(self.indexes)) if open_shards is None else open_shards)
+        self.open_shards = tuple(range(len(indexes)) if open_shards is None else open_shards)
         """Numbers of the shards that are open, in the order of `indexes`."""
         self.shard_count = len(self.indexes) if manifest is None else len(manifest.shards)  # some may not be open
         self._place = np.full(self.shard_count, -1, np.int32)
@@ -87,6 +88,7 @@ class OpenRelation:
         direct: bool = True,
         depth: int = 64,
         local: int | float | str | None = None,
+        by: Columns | None = None,
     ) -> Self:
         """Open a relation for reading. This reads the manifest and the indexes completely, and no pages.
 
@@ -95,24 +97,20 @@ class OpenRelation:
         path
             A relation written by `build`.
         version
-            Version to open; by default the newest.
+            By default the newest.
         shards
-            Open only these shards, or the shards that a function returns, given the number of shards. Keys of other
-            shards are then absent.
-        direct
-            Bypass the operating system's page cache, so that reads use no memory outside the budget. If the file
-            system does not allow it, reads are buffered.
-        depth
-            Maximum reads in flight.
+            Open only these shards, or those that a function returns, given their number. Keys of others are absent.
+        direct, depth
+            Bypass the page cache, so that reads use no memory outside the budget; and maximum reads in flight.
         local
-            For a relation in a store: how much of what was read to keep on the local disk, in bytes such as ``"20GB"``
-            or as a share of R; see `semistream.relation.stores.local_tier`. Default: ``$SEMISTREAM_LOCAL``, or none.
+            For a relation in a store: how much to keep on the local disk, as ``"20GB"`` or a share of R; see
+            `semistream.relation.stores.local_tier`. Default: ``$SEMISTREAM_LOCAL``, or none.
         """
         place = place_of(path)
         manifest, held = hold_manifest(place, version)
         try:
             asked = shards(len(manifest.shards)) if callable(shards) else shards
-            relation = cls.of_files(place, manifest, asked, direct=direct, depth=depth, local=local)
+            relation = cls.of_files(place, manifest, asked, direct=direct, depth=depth, local=local, by=by)
         except BaseException:
             held.close()
             raise
@@ -122,6 +120,8 @@ class OpenRelation:
     @classmethod
     def of_files(cls, place: Place, manifest: Manifest, shards: Sequence[int] | None, **options: Any) -> Self:
         """Open files by a manifest, which need not be committed. For the options see `open`."""
+        if options.get("by") is not None:
+            manifest = manifest.in_order_of(options["by"], place)
         numbers = tuple(range(len(manifest.shards)) if shards is None else shards)
         tier = local_tier(options["local"], manifest.nbytes) if isinstance(place, StorePath) else None
         files = RelationFiles(place, manifest, numbers, direct=options["direct"], depth=options["depth"], tier=tier)
@@ -311,7 +311,7 @@ class OpenRelation:
         self._listeners.add(listener)
 
     def unsubscribe(self, listener: Listener) -> None:
-        """Stop asking and notifying ``listener``."""
+        """Stop notifying ``listener``."""
         self._listeners.discard(listener)
 
     def close(self) -> None:
@@ -323,7 +323,7 @@ class OpenRelation:
             held.close()
 
     def _show(self, manifest: Manifest, held: Hold) -> None:
-        """Switch to another version, whose rows R already has, or has once the current update is installed."""
+        """Switch to another version, whose rows R has, or has once the current update is installed."""
         if self._shown is not None:
             self._shown.close()
         self.manifest, self._shown = manifest, held
@@ -331,9 +331,8 @@ class OpenRelation:
     def _become(self, fresh: OpenRelation) -> None:
         """Take over everything that another object has open. The other object must not be used afterwards."""
         OpenRelation.close(self)
-        own = {"revision": self.revision + 1}
-        own |= {name: vars(self)[name] for name in ("_listeners", "_installing", "_changing")}
-        vars(self).update(vars(fresh) | own)
+        own = {name: vars(self)[name] for name in ("_listeners", "_installing", "_changing")}
+        vars(self).update(vars(fresh) | own | {"revision": self.revision + 1})
 
     def __enter__(self) -> Self:
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ import pyarrow as pa
 from semistream.core.errors import SemistreamError
 from semistream.relation import builder
 from semistream.relation.changes.update_agreement import Listener, MovableListener
-from semistream.relation.committing import commit_compacted, commit_update
+from semistream.relation.committing import commit_compacted, commit_index, commit_update, commit_without_index
 from semistream.relation.damage.repair import Repaired, repair
 from semistream.relation.damage.repair_source import Source
 from semistream.relation.open_relation import OpenRelation
@@ -20,6 +20,7 @@ from semistream.relation.pages.shard_writer import PAGE_BYTES
 from semistream.relation.row_lookups import RowLookups, open_lookups
 from semistream.relation.rows.arrow_input import read_whole
 from semistream.relation.storage.manifest import Manifest, latest
+from semistream.relation.storage.secondary_index import Columns
 from semistream.relation.stores.store_path import Place
 from semistream.relation.versions.holds import Hold, hold_manifest
 from semistream.relation.versions.vacuum import vacuum
@@ -71,6 +72,7 @@ class Relation(OpenRelation):
         memory: int | str = "512MB",
         overwrite: bool = False,
         unique: bool = False,
+        indexes: Iterable[Columns] = (),
     ) -> Relation:
         """Write a relation and open it. The data is sorted within ``memory``, and each page is written once.
 
@@ -98,10 +100,12 @@ class Relation(OpenRelation):
             Replace the relation at ``path`` by a new version.
         unique
             Raise an error if a key has several rows.
+        indexes
+            Columns of secondary indexes; see `add_index`.
         """
         builder.build(
             data, path, key, page_size=page_size, fill=fill, clustered=clustered,
-            shards=shards, memory=memory, overwrite=overwrite, unique=unique,
+            shards=shards, memory=memory, overwrite=overwrite, unique=unique, indexes=indexes,
         )  # fmt: skip
         return cls.open(path)
 
@@ -192,12 +196,50 @@ class Relation(OpenRelation):
         Old versions stay readable. With joins attached, pages are still read from the files that are open, which have
         the same rows.
         """
-        path = self._changeable("compact")
-        if not self._joins():
-            return self._reopen(commit_compacted(path).version)
-        with self._installing:
-            self._show(*hold_manifest(path, commit_compacted(path, follows=self.version).version))
-        return self.version
+        return self._with_equal_rows(commit_compacted, "compact")
+
+    def add_index(self, columns: Columns) -> int:
+        """Add a secondary index in a new version; return its number. Rows may then be found by these columns.
+
+        An index is a copy of R's rows in the order of ``columns``: a join through it is as fast as a join on the key.
+        It takes as much space as R, and every later version of R also updates its indexes: an update, delete, compact,
+        a followed commit or a Spark job. A version has R and all indexes with the same rows, or does not exist.
+
+        Open it with ``by=columns``, or give ``by`` to a join. Columns may have several rows per value. Rows with a NULL
+        are left out of the index.
+
+        Examples
+        --------
+        >>> import pyarrow as pa, tempfile, semistream
+        >>> people = pa.table({"id": [1, 2, 3], "email": ["c@x", "a@x", "b@x"]})
+        >>> visits = pa.record_batch({"email": ["a@x", "z@x"]})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     relation = Relation.build(people, f"{folder}/people", key="id", indexes=["email"])
+        ...     version = relation.upsert(pa.table({"id": [3], "email": ["z@x"]}))
+        ...     with semistream.create("adaptivejoin", relation, on="email", by="email") as join:
+        ...         pa.Table.from_batches(join.process([visits])).to_pydict()
+        {'email': ['a@x', 'z@x'], 'id': [2, 3]}
+        """
+        return self._with_equal_rows(commit_index, "add_index", columns)
+
+    def drop_index(self, columns: Columns) -> int:
+        """Remove a secondary index in a new version; return its number. Older versions keep it."""
+        return self._with_equal_rows(commit_without_index, "drop_index", columns)
+
+    def by(self, columns: Columns) -> Relation:
+        """Open this version again, with the columns of a secondary index as its key. Close it like any relation."""
+        path = self._stored("by")
+        if self._uncommitted:
+            raise SemistreamError(
+                f"an index has only committed rows, and {self._uncommitted} updates are in memory only; write them "
+                "with upsert and delete"
+            )
+        return self.open(path, version=self.version, **{**self.options, "by": columns})
+
+    @property
+    def secondary_indexes(self) -> list[tuple[str, ...]]:
+        """The columns of each secondary index of this version."""
+        return [] if self.manifest is None else [index.key for index in self.manifest.indexes]
 
     def refresh(self) -> int:
         """Move to the newest version, which another writer may have committed; return its number.
@@ -252,6 +294,10 @@ class Relation(OpenRelation):
     def _changeable(self, what: str) -> Place:
         """Return the path if this object may move to another version."""
         path = self._stored(what)
+        if self.stored.by is not None and what != "refresh":
+            raise SemistreamError(
+                f"{what} changes R itself, but this is its index on {', '.join(self.key.names)}; open {path} without by"
+            )
         if self._uncommitted:
             raise SemistreamError(
                 f"{what} would lose {self._uncommitted} updates that apply made only in memory; open {path} again, and "
@@ -263,6 +309,15 @@ class Relation(OpenRelation):
                 "open; open it without shards="
             )
         return path
+
+    def _with_equal_rows(self, commit: Callable[..., Manifest], what: str, *arguments: Any) -> int:
+        """Commit a version with the same rows. Joins that are attached continue to read the files that are open."""
+        path = self._changeable(what)
+        if not self._joins():
+            return self._reopen(commit(path, *arguments).version)
+        with self._installing:
+            self._show(*hold_manifest(path, commit(path, *arguments, follows=self.version).version))
+        return self.version
 
     def _reopen(self, version: int | None) -> int:
         """Open another version from its files, the newest if None."""

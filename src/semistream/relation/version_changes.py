@@ -13,7 +13,7 @@ import os
 import numpy as np
 
 from semistream.core.arrays import Ints
-from semistream.core.errors import NotARelationError
+from semistream.core.errors import NotARelationError, UnknownIndexError
 from semistream.relation.changes.repacking import row_lengths
 from semistream.relation.keys.xxhash import hash_bytes, start
 from semistream.relation.open_relation import OpenRelation
@@ -25,7 +25,7 @@ from semistream.relation.storage.page_map import PageMap
 from semistream.relation.storage.shard_files import ShardFiles
 from semistream.relation.stores.store_path import Place, place_of
 
-__all__ = ["changed_between", "changed_keys"]
+__all__ = ["changed_between", "changed_keys", "differing_keys", "pages_written_between"]
 
 _PAGES_AT_ONCE = 256  # maximum pages read at a time
 
@@ -77,23 +77,38 @@ def changed_between(
 ) -> Ints | None:
     """Do the same as `changed_keys`, with manifests that are already read."""
     try:
-        if max(len(earlier.shards), len(later.shards)) <= shard or len(earlier.shards) != len(later.shards):
+        pages = pages_written_between(path, earlier, later, shard)
+        if pages is None:
             return None
-        old, new = earlier.shards[shard], later.shards[shard]
-        if old == new:
+        were, are = pages
+        if were.size + are.size == 0:
             return np.empty(0, np.int64)
-        if not _follows(old, new) or (earlier.schema, earlier.key) != (later.schema, later.key):
-            return None
-        were, are = _written_between(path, old, new)
         if most_pages is not None and were.size + are.size > most_pages:
             return None
         with (
-            OpenRelation.open(path, version=earlier.version, shards=[shard]) as first,
-            OpenRelation.open(path, version=later.version, shards=[shard]) as second,
+            OpenRelation.open(path, version=earlier.version, shards=[shard], by=earlier.by) as first,
+            OpenRelation.open(path, version=later.version, shards=[shard], by=later.by) as second,
         ):
-            return _differing(_rows_of(first, were), _rows_of(second, are))
-    except (NotARelationError, FileNotFoundError):  # removed, or being removed
+            return differing_keys(first, were, second, are)
+    except (NotARelationError, UnknownIndexError, FileNotFoundError):  # removed, or being removed
         return None
+
+
+def pages_written_between(path: Place, earlier: Manifest, later: Manifest, shard: int) -> tuple[Ints, Ints] | None:
+    """Return the pages of a shard to compare, by their ids in each version; None if all pages were written again."""
+    if max(len(earlier.shards), len(later.shards)) <= shard or len(earlier.shards) != len(later.shards):
+        return None
+    old, new = earlier.shards[shard], later.shards[shard]
+    if old == new:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    if not _follows(old, new) or (earlier.schema, earlier.key) != (later.schema, later.key):
+        return None
+    return _written_between(path, old, new)
+
+
+def differing_keys(first: OpenRelation, were: Ints, second: OpenRelation, are: Ints) -> Ints:
+    """Return the key64, ascending, of the keys whose rows differ between pages of one version and of another."""
+    return _differing(_rows_of(first, were), _rows_of(second, are))
 
 
 def _follows(old: ShardFiles, new: ShardFiles) -> bool:

@@ -13,6 +13,7 @@ from semistream.core.arguments import listed
 from semistream.joins import Join
 from semistream.joins import create as create_by_id
 from semistream.relation.relation import Relation
+from semistream.relation.storage.secondary_index import Columns
 from semistream.tuner.tuning import choose
 
 __all__ = ["AUTO", "create"]
@@ -25,6 +26,7 @@ def create(
     algorithm: str,
     relation: Relation | str | os.PathLike[str],
     *,
+    by: Columns | None = None,
     sample: Iterable[pa.RecordBatch] | None = None,
     exponent: float | None = None,
     **options: Any,
@@ -38,6 +40,9 @@ def create(
         relation, device and memory. Given options are not changed.
     relation
         An open relation, or its path. For a path the newest version is opened, and `Join.close` closes it.
+    by
+        Columns of a secondary index of the relation, to join on these instead of its key; see `Relation.add_index`. The
+        join then opens the relation's version itself, and does not take part in later updates.
     sample
         Batches of the stream, to estimate its skew; only for ``"auto"``.
     exponent
@@ -55,9 +60,9 @@ def create(
     >>> result.sort_by("amount").to_pydict()
     {'id': [3, 1, 9], 'amount': [10, 20, 30], 'name': ['pear', 'apple', None]}
     """
-    if isinstance(relation, str | os.PathLike):
+    if by is not None or isinstance(relation, str | os.PathLike):
         with contextlib.ExitStack() as undo:
-            opened = undo.enter_context(Relation.open(relation))
+            opened = undo.enter_context(_opened(relation, by))
             join = create(algorithm, opened, sample=sample, exponent=exponent, **options)
             join.own_relation()
             undo.pop_all()
@@ -71,3 +76,10 @@ def create(
     told = {name: options[name] for name in ("on", "memory", "schema", "condition") if name in options}
     best = choose(relation, sample=sample, exponent=exponent, **told)
     return create_by_id(best.algorithm, relation, **{**best.options, **options})
+
+
+def _opened(relation: Relation | str | os.PathLike[str], by: Columns | None) -> Relation:
+    if isinstance(relation, Relation):
+        assert by is not None
+        return relation.by(by)
+    return Relation.open(relation, by=by)

@@ -38,6 +38,9 @@ def table(first: int, keys: int, text: str) -> pa.Table:
 def content(path: Path, version: int | None = None) -> Content:
     with Relation.open(path, version=version) as relation:
         got = relation.to_table()
+        for columns in relation.secondary_indexes:
+            with relation.by(columns) as index:
+                assert index.to_table().sort_by("id") == got.sort_by("id"), "an index is in step or does not exist"
     return sorted(zip(got["id"].to_pylist(), got["text"].to_pylist(), strict=True))
 
 
@@ -84,6 +87,11 @@ def litter(path: Path) -> None:
     writer._file.close()
 
 
+def add_index(path: Path) -> None:
+    with Relation.open(path) as relation:
+        relation.add_index("text")
+
+
 CASES = {
     "first build": Case(
         lambda path: Relation.build(table(0, KEYS, "new"), path, "id", **BUILD).close(),
@@ -107,6 +115,11 @@ CASES = {
     ),
     "delete": Case(lambda path: semistream.delete(path, pa.array(range(12))), OLD[12:]),
     "compact": Case(semistream.compact, OLD),
+    "add an index": Case(add_index, OLD),
+    "upsert, with an index": Case(
+        lambda path: semistream.upsert(path, table(30, 20, "new")),
+        rows_of(table(0, KEYS, "first"), table(5, 10, "second"), table(30, 20, "new")), add_index,
+    ),
     "vacuum": Case(
         lambda path: semistream.vacuum(path, older_than=-1), OLD, lambda path: (semistream.compact(path), litter(path))
     ),

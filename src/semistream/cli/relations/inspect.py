@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -70,6 +71,15 @@ def describe(relation: Relation) -> dict[str, Any]:
         "index_bytes": relation.index_bytes,
         "shards": [{"file": shard.pages_file, "rows": shard.rows, "pages": shard.pages} for shard in manifest.shards],
         "columns": {field.name: str(field.type) for field in relation.schema},
+        "secondary_indexes": [
+            {
+                "key": list(index.key),
+                "key_unique": all(shard.unique for shard in index.shards),
+                "rows": sum(shard.rows for shard in index.shards),
+                "bytes": sum(pages for shard in index.shards for _, pages in shard.page_files) * relation.page_bytes,
+            }
+            for index in manifest.indexes
+        ],
     }
 
 
@@ -95,6 +105,12 @@ def summary(relation: Relation) -> Table:
     rows = [shard["rows"] for shard in found["shards"]]
     spread = f" of {min(rows):,} to {max(rows):,} rows" if len(rows) > 1 else ""
     table.add_row("shards", f"{len(rows)}{spread}")
+    for index in found["secondary_indexes"]:
+        values = "unique" if index["key_unique"] else "repeated"
+        table.add_row(
+            "secondary index",
+            f"{escape(', '.join(index['key']))} ({values}), {index['rows']:,} rows, {format_bytes(index['bytes'])}",
+        )
     return table
 
 
@@ -109,8 +125,12 @@ def _columns(relation: Relation) -> Table:
 def _check(relation: Relation) -> list[Fault]:
     from semistream.relation.damage.verify import find_faults, pages_to_check
 
-    with progress() as bars, step(bars, "Checking", pages_to_check(relation), unit="pages") as task:
-        return list(find_faults(relation, lambda pages: bars.update(task, advance=pages)))
+    with contextlib.ExitStack() as stack, progress() as bars:
+        parts = [relation, *(stack.enter_context(relation.by(columns)) for columns in relation.secondary_indexes)]
+        total = sum(map(pages_to_check, parts))
+        task = stack.enter_context(step(bars, "Checking", total, unit="pages"))
+        found = [fault for part in parts for fault in find_faults(part, lambda pages: bars.update(task, advance=pages))]
+        return list(dict.fromkeys(found))
 
 
 def _notes(relation: Relation) -> list[str]:

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["repair"]
 
+_NEW_VERSIONS = {
+    "data": "a new version built from the data",
+    "rows": "a new version with a secondary index sorted again from R's rows",
+}
+"""How a repair is described that made a new version."""
+
 
 def repair(
     path: RelationPath,
@@ -78,7 +84,7 @@ def repair(
     def report(repaired: Sequence[Repaired]) -> None:
         for one in repaired:
             what = "all" if one.page < 0 else f"page {one.page}"
-            how = "a new version built from the data" if one.proof == "data" else f"proved by {one.proof}"
+            how = _NEW_VERSIONS.get(one.proof, f"proved by {one.proof}")
             out.print(f"{what} of {escape(one.file)}: {one.rows:,} rows, {how}", soft_wrap=True)
         if repaired:
             out.print(f"[green]Repaired[/green] {len(repaired)} damaged parts.")

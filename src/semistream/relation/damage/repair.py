@@ -4,7 +4,8 @@ Manifests are repaired first, because they list what should exist. Then, for eac
 the index and the leaves are repaired. Last are pages that only the data can restore. Everything is verified before it
 is written, by a checksum or by all that is known of it. Nothing intact is overwritten or truncated. Damage that cannot
 be repaired is left unchanged and reported. If the files of the newest version are intact but its keys are mixed up, a
-new version is built from the data.
+new version is built from the data. A secondary index that cannot be repaired is sorted again from R's rows, as a new
+version; older versions can then be joined on their key only.
 
 Files keep their names, so a repaired page is restored in all versions that share it, including versions that a query
 is pinned to. Only unreadable bytes are overwritten, so a crash never makes the damage worse.
@@ -30,7 +31,7 @@ from semistream.relation.damage.repair_pages import MixedUpError, Repaired, Repa
 from semistream.relation.damage.repair_sizes import Grown, cut_back, page_seed, repair_size
 from semistream.relation.damage.repair_source import Source, rebuild_pages
 from semistream.relation.damage.repair_store import brought_down
-from semistream.relation.damage.repair_version import mixed_up, version_from_data
+from semistream.relation.damage.repair_version import index_from_rows, mixed_up, version_from_data
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest, ShardFiles
 from semistream.relation.stores.store_path import Place, place_of
@@ -108,6 +109,7 @@ def _repaired(path: Path, source: Source | None, copy: Path | None, trust: bool)
     seen: set[ShardFiles] = set()
     newest: Manifest | None = None
     grown: dict[Path, Grown] = {}
+    lost: dict[tuple[str, ...], list[RepairError]] = {}  # secondary indexes, which R's rows can restore
     try:
         for number in reversed(numbers):
             try:
@@ -130,9 +132,30 @@ def _repaired(path: Path, source: Source | None, copy: Path | None, trust: bool)
                     repaired += rebuild_pages(path, manifest, wanting, source, trust, failures)
                 except RepairError as error:
                     failures.append(error)
+            for index in manifest.indexes:
+                of_index: list[RepairError] = []
+                ordered = manifest.in_order_of(index.key)
+                for at, shard in enumerate(ordered.shards):
+                    if shard not in seen:
+                        _repair_shard(path, ordered, at, copy, False, repaired, of_index, grown)
+                seen.update(ordered.shards)
+                if of_index and manifest is newest:
+                    lost[index.key] = of_index
+                elif of_index and index.key not in lost:
+                    failures.append(
+                        RepairError(
+                            f"the index on {', '.join(index.key)} of version {number} of {path} is damaged, and newer "
+                            "versions have another; join that version on its key, give a copy, or remove it with vacuum"
+                        )
+                    )
     finally:
         for file, what in grown.items():
             cut_back(file, what)
+    for key, of_index in lost.items():
+        if failures:
+            failures += of_index
+        else:
+            repaired.append(index_from_rows(path, key))
     if source is not None and newest is not None and mixed_up(path, newest) is not None:
         repaired.append(version_from_data(path, newest, source))
         # Rows that such versions lost cannot be restored, but none of them is the newest version any longer.

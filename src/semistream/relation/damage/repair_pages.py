@@ -32,7 +32,8 @@ class Repaired:
     page: int
     rows: int
     proof: str
-    """What verifies it: ``checksum``, ``copy``, ``pages``, ``keys and counts``; for a new version ``data``."""
+    """What verifies it: ``checksum``, ``copy``, ``pages``, ``keys and counts``; for a new version ``data``,
+    or ``rows`` if only a secondary index was sorted again."""
 
 
 class RepairError(SemistreamError):

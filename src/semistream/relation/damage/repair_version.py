@@ -7,6 +7,7 @@ version. Nothing is overwritten, and versions from before the damage are unchang
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,11 +21,16 @@ from semistream.relation.damage.repair_pages import Repaired, RepairError
 from semistream.relation.damage.repair_source import Source
 from semistream.relation.open_relation import OpenRelation
 from semistream.relation.rows.fitting import fit
+from semistream.relation.secondary.keeping_in_step import built_index
 from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage.followed_commit import properties_of_equal_rows
 from semistream.relation.storage.manifest import Manifest
 from semistream.relation.storage.map_file import MixedUpMapError
+from semistream.relation.versions.holds import hold_manifest
+from semistream.relation.versions.leases import Writer
+from semistream.relation.versions.retrying import until_first
 
-__all__ = ["mixed_up", "version_from_data"]
+__all__ = ["index_from_rows", "mixed_up", "version_from_data"]
 
 _CALL_BYTES = 8 << 20  # bytes of pages read at a time
 
@@ -61,6 +67,31 @@ def version_from_data(path: Path, manifest: Manifest, source: Source) -> Repaire
         pa.RecordBatchReader.from_batches(manifest.schema, rows()), path, manifest.key,
         page_size=manifest.page_bytes, fill=manifest.fill, clustered=manifest.clustered,
         shards=len(manifest.shards), properties={**manifest.properties, manifests.OPERATION: "repair"},
-        follows=manifest.version,
+        follows=manifest.version, indexes=[index.key for index in manifest.indexes],
     )  # fmt: skip
     return Repaired(str(path / manifests.name_of(made.version)), -1, made.rows, "data")
+
+
+def index_from_rows(path: Path, key: tuple[str, ...]) -> Repaired:
+    """Sort a damaged secondary index again from R's rows, which are intact; commit it as the next version."""
+
+    def work() -> Repaired:
+        manifest, held = hold_manifest(path)
+        with held, Writer(path) as writer:
+            writer.check_follows(manifest.version)
+            version = manifest.version + 1
+            properties = properties_of_equal_rows(manifest.properties, manifest.version, version)
+            following = dataclasses.replace(
+                manifest, version=version, properties={**properties, manifests.OPERATION: "repair"}
+            )
+            indexes = [
+                built_index(writer, following, key, number)
+                if index.key == key
+                else dataclasses.replace(index, version=version)
+                for number, index in enumerate(manifest.indexes)
+            ]
+            writer.commit(dataclasses.replace(following, indexes=tuple(indexes)))
+            rows = sum(shard.rows for index in indexes if index.key == key for shard in index.shards)
+            return Repaired(str(path / manifests.name_of(version)), -1, rows, "rows")
+
+    return until_first(path, work)

@@ -15,13 +15,13 @@ import numpy as np
 
 from semistream.core.arrays import Ints
 from semistream.relation import builder
-from semistream.relation.committing import write_shard
 from semistream.relation.followed.difference import ChangedKeys, Difference, not_unique
 from semistream.relation.followed.source_table import FollowError
 from semistream.relation.open_relation import OpenRelation
 from semistream.relation.pages.page_index import ClusteredIndex
 from semistream.relation.storage.manifest import Manifest
 from semistream.relation.versions.leases import Writer
+from semistream.relation.writing_shards import write_shard
 
 __all__ = ["Applied", "TooManyPagesError", "apply_difference", "pages_in_memory"]
 

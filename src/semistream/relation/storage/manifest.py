@@ -19,10 +19,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from semistream.core.errors import CommitConflictError, NotARelationError, StorageError
+from semistream.core.arguments import listed
+from semistream.core.errors import CommitConflictError, NotARelationError, StorageError, UnknownIndexError
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.storage import files, manifest_check
 from semistream.relation.storage.files import sync_directory
+from semistream.relation.storage.secondary_index import Columns, SecondaryIndex
 from semistream.relation.storage.shard_files import ShardFiles
 from semistream.relation.stores.store_path import Place, StorePath, names_in
 
@@ -44,6 +46,8 @@ _NAME = re.compile(r"manifest-(\d{8})\.json")
 _FORMAT = 2
 _UNSEALED = 1
 """The first format, whose manifests have no checksum and whose files are not bound to their names."""
+_INDEXED = 3
+"""The format of a version with secondary indexes, which earlier releases would not keep in step."""
 
 
 MOST_SHARDS = "most_shards"
@@ -66,9 +70,15 @@ class Manifest:
     properties: Mapping[str, str] = field(default_factory=dict)
     sealed: bool = field(default=True, compare=False)
     """Whether the manifest was read with a checksum. Manifests are always written with one."""
+    indexes: tuple[SecondaryIndex, ...] = ()
+    """Secondary indexes that have the rows of this version; see `in_order_of`."""
+    by: tuple[str, ...] | None = None
+    """If this is R in the order of one of its indexes: the columns of that index."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "properties", MappingProxyType(dict(self.properties)))
+        # A version never has the indexes of another one: a writer that does not renew them leaves R without them.
+        object.__setattr__(self, "indexes", tuple(one for one in self.indexes if one.version == self.version))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "properties": dict(self.properties)}
@@ -102,11 +112,37 @@ class Manifest:
         """Whether no key occurs twice."""
         return all(shard.unique for shard in self.shards)
 
+    @property
+    def files(self) -> list[str]:
+        """Names of all files of this version, including those of its indexes."""
+        return [name for shard in self.shards for name in shard.files] + [
+            name for index in self.indexes for name in index.files
+        ]
+
+    def in_order_of(self, columns: Columns, place: Place | str = "this relation") -> Manifest:
+        """Return the manifest of R with the columns of a secondary index as its key. It is read, and never committed.
+
+        The key's own columns are accepted as well, and return this manifest.
+        """
+        names = listed(columns)
+        if names == self.key:
+            return self
+        for index in self.indexes:
+            if index.key == names:
+                return replace(self, key=names, shards=index.shards, clustered=True, indexes=(), by=names)
+        known = [", ".join(index.key) for index in self.indexes]
+        raise UnknownIndexError(
+            f"version {self.version} of {place} has no index on {', '.join(names)}; it can be joined on its key, "
+            f"{', '.join(self.key)}{''.join(f', and on {one}' for one in known)}. Add the index with "
+            "Relation.add_index or semistream index, or build another relation with these columns as its key"
+        )
+
     def to_json(self) -> str:
         """Return the text of the manifest file."""
+        assert self.by is None, "R in the order of an index is not a version of R"
         document: dict[str, Any] = {
             "format": "semistream relation",
-            "format_version": _FORMAT,
+            "format_version": _INDEXED if self.indexes else _FORMAT,
             "version": self.version,
             "rows": self.rows,
             "key": list(self.key),
@@ -119,6 +155,10 @@ class Manifest:
             "shards": [asdict(shard) for shard in self.shards],
             "properties": dict(self.properties),
         }
+        if self.indexes:
+            document["indexes"] = [
+                {"key": list(index.key), "shards": [asdict(shard) for shard in index.shards]} for index in self.indexes
+            ]
         return manifest_check.sealed(json.dumps(document, indent=1))
 
     @classmethod
@@ -128,10 +168,10 @@ class Manifest:
         try:
             document = json.loads(text)
             found = document["format"], document["format_version"]
-            if found not in (("semistream relation", _UNSEALED), ("semistream relation", _FORMAT)):
+            if found not in [("semistream relation", number) for number in (_UNSEALED, _FORMAT, _INDEXED)]:
                 raise NotARelationError(
                     f"{origin} has format {found[0]!r} version {found[1]!r}; this release reads 'semistream relation' "
-                    f"version {_UNSEALED} and version {_FORMAT}: rebuild it, or use a newer release"
+                    f"versions {_UNSEALED} to {_INDEXED}: rebuild it, or use a newer release"
                 )
             is_sealed = found[1] != _UNSEALED or "checksum" in document
             if is_sealed and not manifest_check.is_sealed(text):
@@ -149,11 +189,19 @@ class Manifest:
                 version=document["version"],
                 properties=dict(document["properties"]),
                 sealed=is_sealed,
+                indexes=tuple(
+                    SecondaryIndex(
+                        index["key"], tuple(ShardFiles(**shard) for shard in index["shards"]), document["version"]
+                    )
+                    for index in document.get("indexes", ())
+                ),
             )
-            manifest_check.check(
-                manifest.shards, manifest.schema.names, manifest.key, manifest.version, manifest.page_bytes,
-                manifest.fill, manifest.clustered,
-            )  # fmt: skip
+            for part in (manifest, *(manifest.in_order_of(index.key) for index in manifest.indexes)):
+                manifest_check.check(
+                    part.shards, part.schema.names, part.key, part.version, part.page_bytes, part.fill, part.clustered
+                )
+            if len(set(manifest.files)) != len(manifest.files):
+                raise ValueError("it names a file twice")
             if document["columns"] != _columns(manifest.schema):
                 raise ValueError(f"its columns {document['columns']} are not those of its schema")
             if document["rows"] != manifest.rows:

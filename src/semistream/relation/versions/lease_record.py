@@ -30,7 +30,7 @@ class Lease:
 def named_after(path: Place, floor: int) -> set[str]:
     """Return the names of all files that versions after ``floor`` list."""
     numbers = (number for number in manifests.versions(path) if number > floor)
-    return {name for number in numbers for shard in manifests.load(path, number).shards for name in shard.files}
+    return {name for number in numbers for name in manifests.load(path, number).files}
 
 
 def this_machine() -> dict[str, str]:

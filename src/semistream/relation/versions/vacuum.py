@@ -111,7 +111,7 @@ def _named(path: Place, numbers: Iterable[int]) -> set[str]:
     names: set[str] = set()
     for number in numbers:
         try:
-            names.update(name for shard in manifests.load(path, number).shards for name in shard.files)
+            names.update(name for name in manifests.load(path, number).files)
         except NotARelationError as error:
             if number in manifests.versions(path):
                 raise NotARelationError(f"nothing was removed, because a manifest cannot be read: {error}") from error

@@ -28,6 +28,7 @@ from semistream.relation.relation import Relation
 from semistream.relation.relation_files import check_files
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest
+from semistream.relation.storage.secondary_index import Columns
 from semistream.relation.stores.local_tier import local_tier
 from semistream.relation.stores.store_path import Place, StorePath, place_of
 from semistream.relation.versions.holds import hold_manifest
@@ -79,6 +80,7 @@ def plan_join(
     relation: Relation | str | os.PathLike[str],
     *,
     on: str | Sequence[str],
+    by: Columns | None = None,
     how: How | None = None,
     on_missing: OnMissing | None = None,
     park_for: str | float | timedelta | None = None,
@@ -116,6 +118,8 @@ def plan_join(
     if waits or keep_mark:
         stream = with_marker(stream)
     path, version = _located(relation)
+    if by is None and isinstance(relation, Relation):
+        by = relation.stored.by
     keys = (on,) if isinstance(on, str) else tuple(on)
     check_surrogate(stream, keys, None if surrogate is None else prefix + surrogate, unknown)
     check_collations(stream.schema, keys)
@@ -123,11 +127,13 @@ def plan_join(
     _check_names(schema, waits)
     manifest, kept = hold_manifest(path, version)
     with kept:
+        if by is not None:
+            manifest = manifest.in_order_of(by, path)
         _check_whole(relation, path, manifest)
         _check_local(stream, path, local, manifest)
         check_files(path, manifest.shards, manifest.page_bytes)
         largest = max(range(len(manifest.shards)), key=lambda number: manifest.shards[number].pages)
-        with Relation.open(path, version=manifest.version, shards=[largest]) as shard:
+        with Relation.open(path, version=manifest.version, shards=[largest], by=manifest.by) as shard:
             shard.key.check_stream(schema, keys)
             values = _values(manifest, columns, surrogate)
             result = _result_schema(stream, schema, manifest, values, suffix, prefix)
@@ -163,7 +169,8 @@ def plan_join(
         marker = Marker(stream.columns.index(MISSING_IN), mark)
     cache = None  # or a name that stays the same when the query is restarted
     if warm and kind.keeps_cache and not held:
-        described = [str(path), algorithm, planned.total, sorted(settings.items()), given.to_string(), result.names]
+        source = [str(path), *(manifest.by or ())]
+        described = [*source, algorithm, planned.total, sorted(settings.items()), given.to_string(), result.names]
         cache = hashlib.sha256(repr(described).encode()).hexdigest()[:16]
     groups = manifest.most_shards if version is None else _most_shards(path, manifest)
     return PlannedJoin(

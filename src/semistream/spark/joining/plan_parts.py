@@ -63,7 +63,9 @@ class PlannedRelation:
     def for_tasks(self) -> TaskRelation:
         """Return what a task needs to know about R."""
         manifest = self.manifest
-        return TaskRelation(str(self.path), manifest.version, manifest.schema, manifest.key, self.pins, self.local)
+        return TaskRelation(
+            str(self.path), manifest.version, manifest.schema, manifest.key, self.pins, self.local, manifest.by
+        )
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from pyspark.sql import functions as F
 
 from semistream.joins import How
 from semistream.relation.relation import Relation
+from semistream.relation.storage.secondary_index import Columns
 from semistream.spark.joining.arrival import ARRIVAL, arrival
 from semistream.spark.joining.join_plan import ALGORITHM, MEMORY, plan_join
 from semistream.spark.joining.join_task import JoinTask
@@ -45,6 +46,7 @@ def join(
     relation: Relation | str | os.PathLike[str],
     *,
     on: str | Sequence[str],
+    by: Columns | None = None,
     how: How | None = None,
     on_missing: OnMissing | None = None,
     park_for: str | float | timedelta | None = None,
@@ -81,6 +83,9 @@ def join(
         the batch reads that version again. A batch DataFrame reads the version that is newest now.
     on
         The stream's key column, or columns in the order of the relation's key. Their names may differ.
+    by
+        Columns of a secondary index of the relation, to join on these instead of its key. The result then also has the
+        relation's key. See `semistream.Relation.add_index`.
     how
         ``"left"`` (the default) or ``"inner"``: the same as ``on_missing="null"`` or ``on_missing="drop"``.
     on_missing
@@ -158,7 +163,7 @@ def join(
     """
     return joined(
         plan_join(
-            stream, relation, on=on, how=how, on_missing=on_missing, park_for=park_for, after_park=after_park,
+            stream, relation, on=on, by=by, how=how, on_missing=on_missing, park_for=park_for, after_park=after_park,
             park_idle=park_idle, memory=memory, algorithm=algorithm, columns=columns, surrogate=surrogate,
             unknown=unknown, suffix=suffix, prefix=prefix, warm=warm, hold=hold, metrics=metrics, pins=pins,
             local=local, missing_keys=missing_keys, **options,

@@ -36,6 +36,13 @@ class TaskRelation:
     """Directory for pins if the relation's own directory cannot be written."""
     local: int | float | str | None = None
     """What a machine may keep on its disk of a relation that is in a store."""
+    by: tuple[str, ...] | None = None
+    """The secondary index that is read, if it is not R in the order of its key."""
+
+    @property
+    def identity(self) -> str:
+        """What is read, in any version: the relation's path, and the index."""
+        return self.path if self.by is None else f"{self.path} by {self.by}"
 
     def pin(self, context: TaskContext, moment: int | None, on: Sequence[str]) -> Pin:
         """Return the version to read: that of the micro-batch, or without a ``moment`` the version the driver saw.
@@ -85,7 +92,7 @@ class TaskRelation:
             return range(part % step, shards, step)
 
         try:
-            return Relation.open(self.path, version=pin.version, shards=numbers, local=self.local)
+            return Relation.open(self.path, version=pin.version, shards=numbers, local=self.local, by=self.by)
         except NotARelationError as error:
             raise NotARelationError(
                 f"this micro-batch began with version {pin.version} of {self.path}, and a replay must read the same "

@@ -102,6 +102,8 @@ def brought_up(path: Place, before: str, manifest: Manifest, shard: int) -> Ints
     try:
         where, version, _ = json.loads(before)
         left = manifests.load(path, version)
+        if manifest.by is not None:
+            left = left.in_order_of(manifest.by, path)
         if where != str(path) or shard_identity(path, left, shard) != before:
             return None
     except (ValueError, TypeError, LookupError, OSError, NotARelationError):

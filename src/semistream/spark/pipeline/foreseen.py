@@ -22,7 +22,6 @@ from semistream.relation.keys.key_casts import derived_name, key_cast
 from semistream.relation.keys.key_columns import plain_type
 from semistream.relation.keys.key_kinds import key_column
 from semistream.relation.relation import Relation
-from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest
 from semistream.spark.joining.join_plan import ALGORITHM, MEMORY, plan_join
 from semistream.spark.joining.shard_budget import ShardBudget
@@ -94,7 +93,7 @@ def _has_stale_cast(source: SourcePlan, plan: JoinPlan, known: Columns, document
 
     Values that the old type cannot hold become NULL, and have no match.
     """
-    manifest = manifests.load(plan.relation)
+    manifest = plan.manifest()
     if len(plan.on) != len(manifest.key):
         return False
     for name, key in zip(plan.on, manifest.key, strict=True):
@@ -138,7 +137,7 @@ def check_joins(source: SourcePlan, joins: Sequence[JoinPlan], document: Documen
         known |= dict.fromkeys(("key", "value", "timestamp"))
     for plan in joins:
         folded = {name.lower(): kind for name, kind in known.items()}
-        manifest = manifests.load(plan.relation)
+        manifest = plan.manifest()
         for name in plan.on:
             if name.lower() not in folded:
                 told = f"there is no column {name!r} to join on; there are {', '.join(known)}"
@@ -179,7 +178,7 @@ def _check_memory(keys: pa.Schema, manifest: Manifest, plan: JoinPlan, document:
     ours = inspect.signature(plan_join).parameters
     options = {name: value for name, value in plan.options.items() if name not in ours}
     try:
-        with Relation.open(plan.relation, version=manifest.version, shards=[largest]) as shard:
+        with Relation.open(plan.relation, version=manifest.version, shards=[largest], by=plan.by) as shard:
             budget = ShardBudget.of(shard, plan.relation, manifest, memory)
             kind, settings = find(algorithm), {"on": plan.on, "columns": plan.columns, **options}
             budget.enough_for(kind, settings, {1.0: keys}).share(kind, keys, settings, 1.0)

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from semistream.joins import How
+from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage.manifest import Manifest
 from semistream.relation.stores.store_path import StorePath
 from semistream.spark.joining.missing import After, OnMissing
 from semistream.spark.pipeline.document import Place
@@ -94,6 +96,13 @@ class JoinPlan:
     options: Mapping[str, Any] = field(default_factory=dict)
     local: str | int | None = None
     """Size of each machine's local disk cache for a relation in an object store."""
+    by: tuple[str, ...] | None = None
+    """Columns of a secondary index to join on, instead of the relation's key."""
+
+    def manifest(self) -> Manifest:
+        """Return the newest manifest of the relation, in the order in which it is joined."""
+        found = manifests.load(self.relation)
+        return found if self.by is None else found.in_order_of(self.by, self.relation)
 
     @property
     def has_dead_letters(self) -> bool:

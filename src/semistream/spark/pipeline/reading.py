@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from semistream.core.errors import SemistreamError, UnknownAlgorithmError, UnsupportedJoinError
+from semistream.core.errors import SemistreamError, UnknownAlgorithmError, UnknownIndexError, UnsupportedJoinError
 from semistream.core.paths import is_address, local_path
 from semistream.core.units import is_share, memory_bytes, parse_bytes, whole_relation
 from semistream.joins import How, find
@@ -198,7 +198,7 @@ class _Reader:
 
     def _join(self, section: Section, sizes: dict[Place, Manifest]) -> JoinPlan | None:
         path = self._relation(section)
-        on = section.texts("on", required=True)
+        on, by = section.texts("on", required=True), section.texts("by") or None
         name = section.text("name", path.name if path else "join")
         missing = self._missing(section)
         algorithm = section.text("algorithm")
@@ -206,7 +206,7 @@ class _Reader:
         prefix, suffix = section.text("prefix", ""), section.text("suffix", "_right")
         surrogate = section.text("surrogate")
         unknown = section.read("unknown", lambda given: cast("str | float", given))
-        manifest = self._manifest(section, path)
+        manifest = self._manifest(section, path, by)
         size, rows = (1, 1) if manifest is None else (manifest.nbytes or 1, manifest.rows)
 
         def memory_of(given: int | float | str) -> int | str:
@@ -231,7 +231,7 @@ class _Reader:
         sizes[section.place] = manifest
         return JoinPlan(
             section.place, name or "join", path, on, *missing, algorithm, memory, columns, prefix or "",
-            suffix or "_right", surrogate, unknown, options, local,
+            suffix or "_right", surrogate, unknown, options, local, by,
         )  # fmt: skip
 
     def _missing(self, section: Section) -> tuple[How | None, OnMissing | None, str | None, After | None] | None:
@@ -250,14 +250,14 @@ class _Reader:
             return None
         return found
 
-    def _manifest(self, section: Section, path: Path | StorePath | None) -> Manifest | None:
+    def _manifest(self, section: Section, path: Path | StorePath | None, by: Sequence[str] | None) -> Manifest | None:
         """Return the manifest of a relation; it can be read without Spark."""
         if path is None:
             return None
         try:
-            return manifests.load(path)
+            return manifests.load(path) if by is None else manifests.load(path).in_order_of(by, path)
         except SemistreamError as error:
-            section.note(str(error), "relation")
+            section.note(str(error), "by" if isinstance(error, UnknownIndexError) else "relation")
             return None
 
     def _shared(self, joins: list[JoinPlan], memory: int | None, sizes: Mapping[Place, Manifest]) -> list[JoinPlan]:

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +31,9 @@ from semistream.relation.builder import NULL_KEYS, building, check_names, commit
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.pages.shard_writer import PAGE_BYTES, ShardWriter, check_page_bytes
 from semistream.relation.relation import Relation
+from semistream.relation.secondary.keeping_in_step import built_index
 from semistream.relation.storage.manifest import Manifest, ShardFiles
+from semistream.relation.storage.secondary_index import Columns, named_indexes
 from semistream.relation.stores.scratch import publish, workplace
 from semistream.relation.stores.store_path import Place, place_of
 from semistream.spark.relations.key_expressions import key_order, positional, shard_of
@@ -55,6 +57,7 @@ def build(
     page_size: int | str = PAGE_BYTES,
     fill: float = 1.0,
     overwrite: bool = False,
+    indexes: Iterable[Columns] = (),
 ) -> Relation:
     """Write a DataFrame as a relation, and open it.
 
@@ -76,6 +79,8 @@ def build(
         Share of each page that is filled. Less leaves room for updates.
     overwrite
         Replace the relation at ``path`` by a new version. Otherwise an existing relation is an error.
+    indexes
+        Columns of secondary indexes; see `semistream.Relation.add_index`. The driver sorts them, within 512 MB.
 
     Examples
     --------
@@ -93,7 +98,9 @@ def build(
     schema = arrow_schema(df.schema)
     check_names(schema)
     codec = KeyCodec.for_schema(schema, key)
-    check_collations(df.schema, codec.names)
+    orders = [KeyCodec.for_schema(schema, columns).names for columns in named_indexes(indexes, key)]
+    for names in (codec.names, *orders):
+        check_collations(df.schema, names)
     with building(path, overwrite=overwrite) as writer:
         task = ShardTask(str(path), writer.run, schema, codec.names, shards, page_bytes, fill)
         null_keys, files = write_shards(df, task, codec)
@@ -102,6 +109,8 @@ def build(
             shards=tuple(files), properties={NULL_KEYS: str(null_keys), SPARK_SCHEMA: df.schema.json()},
         )  # fmt: skip
         _check_seen(path, manifest)
+        added = [built_index(writer, manifest, names, number) for number, names in enumerate(orders)]
+        manifest = replace(manifest, indexes=tuple(added))
         version = commit_build(writer, manifest, overwrite=overwrite).version
     return Relation.open(path, version=version)
 

@@ -24,9 +24,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from semistream.core.errors import RelationBuildError, SemistreamError, UnsupportedJoinError
 from semistream.relation.builder import NULL_KEYS, null_keys_of, shard_name
-from semistream.relation.committing import rewrite_shard, write_shard
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.relation import Relation
+from semistream.relation.secondary.keeping_in_step import with_indexes_in_step
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.followed_commit import properties_of_equal_rows
 from semistream.relation.storage.manifest import Manifest, ShardFiles
@@ -34,6 +34,7 @@ from semistream.relation.stores.store_path import Place, place_of
 from semistream.relation.versions.holds import hold_manifest
 from semistream.relation.versions.leases import Writer
 from semistream.relation.versions.retrying import until_first
+from semistream.relation.writing_shards import rewrite_shard, write_shard
 from semistream.spark.relations.key_expressions import positional, quoted, shard_of
 from semistream.spark.relations.types import arrow_schema, check_collations
 
@@ -177,6 +178,7 @@ def _committed(
             following = dataclasses.replace(
                 manifest, shards=tuple(files), version=manifest.version + 1, properties=properties
             )
+            following = with_indexes_in_step(writer, manifest, following)
             writer.commit(following)
             return following
 

@@ -55,7 +55,7 @@ def open_image(relation: TaskRelation, pin: Pin, query: str | None, memory: int)
     parent = os.getppid()
     owner = query or f"batch-{parent}-{started(parent)}"
     identity = _identity(relation, pin)
-    below = Path(owner, f"held-{hashlib.sha256(relation.path.encode()).hexdigest()[:16]}")
+    below = Path(owner, f"held-{hashlib.sha256(relation.identity.encode()).hexdigest()[:16]}")
     for root in filter(is_own, places()):
         with contextlib.suppress(FileNotFoundError):
             image = Image(root / below / identity)
@@ -75,7 +75,7 @@ def _identity(relation: TaskRelation, pin: Pin) -> str:
     except (OSError, AttributeError):
         written = []
     # on a local disk, do not trust files that may not have been flushed when the machine stopped
-    text = json.dumps([relation.path, pin.version, written, boot_id()])
+    text = json.dumps([relation.identity, pin.version, written, boot_id()])
     return f"{pin.version:012d}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 

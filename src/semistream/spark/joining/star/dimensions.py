@@ -84,13 +84,13 @@ class HeldImages:
     def of(self, dimension: HeldDimension) -> tuple[Image, DeviceCounters | None]:
         """Return the image of a dimension; the first time, also what was read to build it, which may be nothing."""
         relation, made = dimension.relation, None
-        image = self._open.get(relation.path)
+        image = self._open.get(relation.identity)
         if image is None:
             pin = relation.pin(self._context, self._moment, dimension.on)
             self._pins.append(pin)
             query = self._context.getLocalProperty("sql.streaming.queryId")
             image, made = open_image(relation, pin, query, dimension.memory * (RESULTS - 1) // RESULTS)
-            self._open[relation.path] = image
+            self._open[relation.identity] = image
         relation.check_columns(image.version, image.schema, image.key, dimension.columns)
         return image, made
 

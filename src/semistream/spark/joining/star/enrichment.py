@@ -10,10 +10,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Observation
 
+from semistream.core.arguments import listed
 from semistream.core.errors import UnsupportedJoinError
 from semistream.core.units import is_share, parse_bytes
 from semistream.joins import How
 from semistream.relation.relation import Relation
+from semistream.relation.storage.secondary_index import Columns
 from semistream.relation.stores.store_path import Place, place_of
 from semistream.spark.joining.join_plan import ALGORITHM, plan_join
 from semistream.spark.joining.missing import After, OnMissing
@@ -46,6 +48,7 @@ def dimension(
     relation: Relation | str | os.PathLike[str],
     *,
     on: str | Sequence[str],
+    by: Columns | None = None,
     how: How | None = None,
     on_missing: OnMissing | None = None,
     park_for: str | float | timedelta | None = None,
@@ -71,7 +74,7 @@ def dimension(
     ``memory`` is the dimension's own budget. By default it gets a part of the budget of `enrich`.
     """
     settings = {
-        "on": on, "how": how, "on_missing": on_missing, "park_for": park_for, "after_park": after_park,
+        "on": on, "by": by, "how": how, "on_missing": on_missing, "park_for": park_for, "after_park": after_park,
         "park_idle": park_idle, "algorithm": algorithm, "columns": columns, "surrogate": surrogate, "unknown": unknown,
         "suffix": suffix, "prefix": prefix, "warm": warm, "hold": hold, "metrics": metrics, "pins": pins,
         "local": local, "missing_keys": missing_keys,
@@ -112,6 +115,11 @@ def enrich(stream: DataFrame, dimensions: Sequence[Dimension], *, memory: int | 
         if not isinstance(one, Dimension):
             raise UnsupportedJoinError(
                 f"enrich takes dimensions made by semistream.dimension(relation, on=…), not {type(one).__name__}"
+            )
+        if memory is not None and one.memory is None and one.settings["by"] is not None:
+            raise UnsupportedJoinError(
+                f"the memory of enrich is divided among relations in the order of their keys; give the dimension by "
+                f"{', '.join(listed(one.settings['by']))} of {one.place} its own memory="
             )
     shares = {} if memory is None else _shares(memory, [one.place for one in given if one.memory is None])
     frame = stream

@@ -1,0 +1,95 @@
+"""Divides rows into shards by the hash of a key, sorts them, and writes the shards: R itself, or a secondary index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.pages.shard_writer import ShardWriter
+from semistream.relation.pages.sorter import KeySorter
+from semistream.relation.rows.selection import keep_rows
+from semistream.relation.storage.manifest import ShardFiles
+
+__all__ = ["SortedShards"]
+
+
+class SortedShards:
+    """Takes rows in any order and writes them to shards.
+
+    Parameters
+    ----------
+    directory
+        Where the files are made. Rows that need more than ``memory`` are spilled here.
+    names
+        The stem of the files of each shard.
+    schema, key
+        Schema of the rows, and the key by which they are divided and sorted.
+    spill
+        Start of the names of directories for spilled rows.
+    memory
+        Bytes for sorting.
+    page_bytes, fill, clustered
+        See `ShardWriter`. If not clustered, the order of the rows is kept.
+    """
+
+    def __init__(
+        self, directory: Path, names: Sequence[str], schema: pa.Schema, key: KeyCodec, *, spill: str, memory: int,
+        page_bytes: int, fill: float, clustered: bool = True,
+    ) -> None:  # fmt: skip
+        self.key, self._clustered = key, clustered
+        self.null_keys = 0
+        """Rows that were left out because their key is NULL."""
+        self._writers: list[ShardWriter] = []
+        self._sorters: list[KeySorter] = []
+        try:
+            for number, name in enumerate(names):
+                self._writers.append(
+                    ShardWriter(
+                        directory, name, schema, key, page_bytes=page_bytes, fill=fill, clustered=clustered
+                    )
+                )  # fmt: skip
+                self._sorters.append(KeySorter(schema, directory / f"{spill}-{number}", memory // len(names)))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def repeated(self) -> pa.RecordBatch | None:
+        """A key that has several rows, if one was seen in key order."""
+        return next((writer.repeated for writer in self._writers if writer.repeated is not None), None)
+
+    def add(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Add rows; return those whose key is not NULL."""
+        keys, valid = self.key.encode(batch)
+        if not valid.all():
+            self.null_keys += int(np.count_nonzero(~valid))
+            keys, batch = keys[valid], keep_rows(batch, valid)
+        home = self.key.shards(keys, len(self._writers)) if len(self._writers) > 1 else None
+        for number, (sorter, writer) in enumerate(zip(self._sorters, self._writers, strict=True)):
+            mine, part = keys, batch
+            if home is not None:
+                here = home == number
+                mine, part = keys[here], keep_rows(batch, here)
+            if self._clustered:
+                sorter.add(mine, part)
+            else:
+                writer.write(mine, part)
+        return batch
+
+    def finish(self) -> list[ShardFiles]:
+        """Sort and write all rows; return the files of each shard."""
+        for sorter, writer in zip(self._sorters, self._writers, strict=True):
+            for mine, part in sorter.sorted():
+                writer.write(mine, part)
+        return [writer.close() for writer in self._writers]
+
+    def close(self) -> None:
+        """Remove spilled rows, and close the files of shards that were not finished. Their `Writer` removes them."""
+        for sorter in self._sorters:
+            sorter.close()
+        for writer in self._writers:
+            writer.abandon()

@@ -1,0 +1,1 @@
+"""Secondary indexes of R: covering copies in the order of other columns, which every version keeps in step."""
