@@ -62,6 +62,12 @@ def build(
         list[str] | None,
         typer.Option("--column", "-c", help="Column to keep; repeatable. All by default.", show_default=False),
     ] = None,
+    indexes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--index", help="Column of a secondary index, or several with commas; repeatable.", show_default=False
+        ),
+    ] = None,
     derive: Derive = None,
 ) -> None:
     """Build a relation from files, a Delta table, or a table in a database.
@@ -95,7 +101,7 @@ def build(
             relation = Relation.build(
                 rows, path, key if len(key) > 1 else key[0], page_size=page_size, fill=fill,
                 clustered=not scattered, shards=shards, memory=memory, overwrite=overwrite,
-                unique=unique,
+                unique=unique, indexes=[name.split(",") for name in indexes or ()],
             )  # fmt: skip
         done = seen.bytes if master.nbytes is None else master.nbytes
         bars.update(reading, total=done, completed=done)
