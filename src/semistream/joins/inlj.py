@@ -37,6 +37,7 @@ class Inlj(Join):
     title = "index nested loop join: one read per tuple"
     when = "As the baseline; or for a handful of tuples per hour."
     place = 10
+    conditions = ("equal", "as_of")
     calibrated = True
     waits = False
 

@@ -17,6 +17,7 @@ from semistream.core.errors import RelationBuildError, SemistreamError
 from semistream.core.units import parse_bytes
 from semistream.core.value_texts import short, value_texts
 from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.keys.valid_times import ValidTimes
 from semistream.relation.pages.shard_writer import PAGE_BYTES, check_page_bytes
 from semistream.relation.pages.sorted_shards import SortedShards
 from semistream.relation.rows.arrow_input import as_reader
@@ -127,6 +128,8 @@ def build(
     unique: bool = False,
     indexes: Iterable[Columns] = (),
     schema: pa.Schema | None = None,
+    valid_from: str | None = None,
+    valid_to: str | None = None,
 ) -> Manifest:
     """Build a relation; see `Relation.build` for the parameters. Returns the manifest of the version.
 
@@ -140,6 +143,12 @@ def build(
     reader = as_reader(data)
     check_names(reader.schema)
     orders = [KeyCodec.for_schema(reader.schema, columns) for columns in (key, *named_indexes(indexes, key))]
+    times = ValidTimes.recognised(reader.schema, orders[0].names, valid_from, valid_to, clustered=clustered)
+    if times is not None and (unique or len(orders) > 1):
+        raise RelationBuildError(
+            f"{'unique=True does' if unique else 'indexes do'} not fit a history, whose keys have a row for each of their "
+            f"versions, told apart by {times.valid_from!r}; leave {'unique' if unique else 'indexes'} out"
+        )
     codec, held, version = orders[0], roomy_schema(reader.schema), 1 if follows is None else follows + 1
     with (
         Writer(path) if follows is not None else building(path, overwrite=overwrite) as writer,
@@ -152,7 +161,7 @@ def build(
             copy = SortedShards(
                 made, [shard_name(number, writer.run, index) for number in range(shards)], held, order,
                 spill=f".sorting-{writer.run}-{at}", memory=parse_bytes(memory) // len(orders),
-                page_bytes=page_bytes, fill=fill, clustered=clustered or index is not None,
+                page_bytes=page_bytes, fill=fill, clustered=clustered or index is not None, times=times,
             )  # fmt: skip
             stack.callback(copy.close)
             copies.append(copy)
@@ -175,6 +184,8 @@ def build(
                 SecondaryIndex(copy.key.names, files, version)
                 for copy, files in zip(copies[1:], written[1:], strict=True)
             ),
+            valid_from=None if times is None else times.valid_from,
+            valid_to=None if times is None else times.valid_to,
         )  # fmt: skip
         if follows is None:
             return commit_build(writer, manifest, overwrite=overwrite)

@@ -31,14 +31,16 @@ PathLike = str | os.PathLike[str]
 __all__ = ["commit_compacted", "commit_index", "commit_update", "commit_without_index"]
 
 
-def commit_update(path: PathLike, upserts: Any, deletes: Any, *, follows: int | None = None) -> Manifest:
+def commit_update(
+    path: PathLike, upserts: Any, deletes: Any, *, at: Any = None, follows: int | None = None
+) -> Manifest:
     """Delete and upsert in one version; return its manifest.
 
     Parameters
     ----------
     path
         A clustered relation.
-    upserts, deletes
+    upserts, deletes, at
         See `Relation.update`. The data must be readable more than once.
     follows
         The version that the new one must directly follow, or `CommitConflictError` is raised. By default the newest:
@@ -49,7 +51,7 @@ def commit_update(path: PathLike, upserts: Any, deletes: Any, *, follows: int | 
     def work() -> Manifest:
         with OpenRelation.open(path, version=follows) as relation, Writer(relation.place) as writer:
             writer.check_follows(relation.version)
-            patch = relation.prepare(upserts, deletes)
+            patch = relation.prepare(upserts, deletes, at=at)
             manifest = relation.stored
             following = dataclasses.replace(
                 manifest,
@@ -83,6 +85,7 @@ def commit_compacted(path: PathLike, *, follows: int | None = None, memory: int 
                 schema=manifest.schema, page_size=manifest.page_bytes, fill=manifest.fill, clustered=manifest.clustered,
                 shards=len(manifest.shards), memory=memory, follows=manifest.version,
                 indexes=[index.key for index in manifest.indexes],
+                valid_from=manifest.valid_from, valid_to=manifest.valid_to,
                 properties={
                     **properties_of_equal_rows(manifest.properties, manifest.version, manifest.version + 1),
                     OPERATION: "compact",
@@ -101,6 +104,8 @@ def commit_index(path: PathLike, columns: Columns, *, follows: int | None = None
             writer.check_follows(relation.version)
             manifest = relation.stored
             named_indexes([key], manifest.key)
+            if manifest.valid_from is not None:
+                raise RelationBuildError(f"{relation.place} is a history, which has no secondary indexes")
             if any(index.key == key for index in manifest.indexes):
                 raise RelationBuildError(f"{relation.place} already has an index on {', '.join(key)}")
             following = _with_equal_rows(manifest, "index")

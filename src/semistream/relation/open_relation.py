@@ -59,6 +59,7 @@ class OpenRelation:
         self.revision = 0
         """Number of changes to R in this process since it was opened."""
         self.codec = RowCodec(stored_schema(schema, key))
+        self.times = None if manifest is None else manifest.times  # when the rows of a history are valid
         self.layout = PageLayout(device.frame_bytes, 0 if self.codec.variable else self.codec.stride)
         self.indexes = list(indexes)
         self.open_shards = tuple(range(len(indexes)) if open_shards is None else open_shards)
@@ -256,8 +257,7 @@ class OpenRelation:
 
         Examples
         --------
-        >>> import pyarrow as pa, tempfile
-        >>> from semistream import Relation
+        >>> import pyarrow as pa, tempfile; from semistream import Relation
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     relation = Relation.build(pa.table({"id": [1, 2], "name": ["apple", "fig"]}), f"{folder}/r", key="id")
         ...     change = relation.apply(pa.table({"id": [2, 3], "name": ["date", "pear"]}), deletes=pa.array([1]))
@@ -271,11 +271,11 @@ class OpenRelation:
                 if patch.of_revision == self.revision:  # else another thread was first
                     return self.install(patch)
 
-    def prepare(self, upserts: Any = None, deletes: Any = None) -> Patch:
+    def prepare(self, upserts: Any = None, deletes: Any = None, *, at: Any = None) -> Patch:
         """Compute an update, including all reads, without installing it. The patch says how much memory it needs."""
         with self._changing:
             now = State(self.revision, list(self.indexes), self.overlay, self.row_count, self.unique)
-        return prepare(self, now, upserts, deletes)
+        return prepare(self, now, upserts, deletes, at)
 
     def install(self, patch: Patch, commit: Callable[[], tuple[Manifest, Hold]] | None = None) -> Change:
         """Make a prepared update visible, between reads, after all listeners have agreed to it.
@@ -341,7 +341,7 @@ class OpenRelation:
         self.close()
 
     def __repr__(self) -> str:
-        order = "by key" if self.clustered else "in its own order"
+        order = "in its own order" if not self.clustered else "by key" if self.times is None else "by key and time"
         return (
             f"Relation({self.path}, version {self.version}: {format_count(self.row_count)} rows {order}, "
             f"{format_count(self.page_count)} pages of {format_bytes(self.page_bytes)}, "

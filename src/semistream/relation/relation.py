@@ -73,6 +73,8 @@ class Relation(OpenRelation):
         overwrite: bool = False,
         unique: bool = False,
         indexes: Iterable[Columns] = (),
+        valid_from: str | None = None,
+        valid_to: str | None = None,
     ) -> Relation:
         """Write a relation and open it. The data is sorted within ``memory``, and each page is written once.
 
@@ -102,10 +104,19 @@ class Relation(OpenRelation):
             Raise an error if a key has several rows.
         indexes
             Columns of secondary indexes; see `add_index`.
+        valid_from
+            Makes R a history: the column, a timestamp, date or integer, from which on each row is valid. A key has a
+            row for each of its versions, stored in this order, and ``as_of=`` of a join finds the one that was valid.
+            Two rows of a key that begin at the same time are refused. By default ``__START_AT``, if R has this column
+            and ``__END_AT``, as tables of Spark's AUTO CDC do.
+        valid_to
+            The column, of the same type, before which a row is valid. NULL, or no such column, means that the key's
+            next row ends it. Rows that overlap, or end before they begin, are refused.
         """
         builder.build(
             data, path, key, page_size=page_size, fill=fill, clustered=clustered,
             shards=shards, memory=memory, overwrite=overwrite, unique=unique, indexes=indexes,
+            valid_from=valid_from, valid_to=valid_to,
         )  # fmt: skip
         return cls.open(path)
 
@@ -155,7 +166,7 @@ class Relation(OpenRelation):
 
     # -- versions -----------------------------------------------------------------------------------------
 
-    def upsert(self, data: Any) -> int:
+    def upsert(self, data: Any, *, at: Any = None) -> int:
         """Insert keys, or replace all rows of existing keys, in a new version; return its number.
 
         Parameters
@@ -163,28 +174,34 @@ class Relation(OpenRelation):
         data
             Rows of R, in any form that `build` accepts. They replace all rows of the keys that occur here.
             Changed pages are computed in memory. For updates larger than memory use `semistream.spark.upsert`.
+        at
+            For a history: the time from which the rows are valid, as text, a date, a datetime or a number. The current
+            row of each key ends then, and earlier rows stay. The rows come without the columns of times. A row that
+            begins at the same time is replaced, so the same change can be repeated. An earlier time is refused.
         """
-        return self.update(upserts=data)
+        return self.update(upserts=data, at=at)
 
-    def delete(self, keys: Any) -> int:
+    def delete(self, keys: Any, *, at: Any = None) -> int:
         """Remove keys with all their rows in a new version; return its number.
 
-        ``keys`` is an Arrow array, or anything with the key columns. Keys that R does not contain are ignored.
+        ``keys`` is an Arrow array, or anything with the key columns. Keys that R does not contain are ignored. With
+        ``at``, in a history, the current rows end at that time, and nothing else is removed; see `upsert`.
         """
-        return self.update(deletes=keys)
+        return self.update(deletes=keys, at=at)
 
-    def update(self, *, upserts: Any = None, deletes: Any = None) -> int:
+    def update(self, *, upserts: Any = None, deletes: Any = None, at: Any = None) -> int:
         """Delete, then upsert, in one version; return its number. See `upsert` and `delete`."""
         path = self._changeable("update")
         upserts, deletes = read_whole(upserts), read_whole(deletes)  # may be read again
         if not self._joins():
-            return self._reopen(commit_update(path, upserts, deletes).version)
+            return self._reopen(commit_update(path, upserts, deletes, at=at).version)
 
         def commit() -> tuple[Manifest, Hold]:
-            return hold_manifest(path, commit_update(path, upserts, deletes, follows=self.version).version)
+            committed = commit_update(path, upserts, deletes, at=at, follows=self.version)
+            return hold_manifest(path, committed.version)
 
         while True:
-            patch = self.prepare(upserts, deletes)
+            patch = self.prepare(upserts, deletes, at=at)
             with self._installing:
                 if patch.of_revision == self.revision:  # else another thread was first
                     self.install(patch, commit)

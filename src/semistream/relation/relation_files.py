@@ -14,7 +14,7 @@ from semistream.relation.devices.file_device import FileDevice
 from semistream.relation.devices.mapped_device import MappedDevice
 from semistream.relation.devices.store_device import StoreDevice
 from semistream.relation.pages.page_index import ClusteredIndex, Index, ScatteredIndex, page_order
-from semistream.relation.storage.index_file import load_index
+from semistream.relation.storage.index_file import load_index, load_timed_index
 from semistream.relation.storage.manifest import Manifest
 from semistream.relation.storage.map_file import load_map
 from semistream.relation.storage.page_map import PageMap
@@ -49,6 +49,7 @@ class RelationFiles:
             raise ValueError(f"{place} has shards 0 to {len(manifest.shards) - 1}, not {list(numbers)}")
         self._shards = [manifest.shards[number] for number in numbers]
         self._page_bytes, self._direct, self._depth, self._tier = manifest.page_bytes, direct, depth, tier
+        self._timed = manifest.valid_from is not None
         self._statuses = check_files(place, self._shards, manifest.page_bytes)
         self._place = place
         if isinstance(place, StorePath):
@@ -85,6 +86,9 @@ class RelationFiles:
 
     def _index(self, shard: ShardFiles, order: Ints | None) -> ClusteredIndex | ScatteredIndex:
         bound = shard.index_file not in shard.unbound
+        if self._timed:
+            first, continues, times = load_timed_index(self._place / shard.index_file, shard.index_entries, bound=bound)
+            return ClusteredIndex(first, continues, shard.last_key, order, times)
         first, continues = load_index(self._place / shard.index_file, shard.index_entries, bound=bound)
         if shard.leaves_file is None:
             return ClusteredIndex(first, continues, shard.last_key, order)

@@ -13,7 +13,7 @@ from semistream.core.arrays import Ints
 from semistream.relation.pages.page_index import ClusteredIndex
 from semistream.relation.relation import Relation
 
-__all__ = ["Spans", "locate_spans"]
+__all__ = ["Spans", "Versions", "locate_spans", "locate_versions"]
 
 
 class Spans(NamedTuple):
@@ -47,6 +47,32 @@ def locate_spans(relation: Relation, low: Ints, high: Ints) -> Spans:
     firsts, counts = zip(*(index.between(low, high) for index in indexes), strict=True)
     first = np.stack(firsts, axis=1) + bases[:-1]
     return Spans(np.arange(low.size + 1) * len(indexes), first.reshape(-1), np.stack(counts, axis=1).reshape(-1))
+
+
+class Versions(NamedTuple):
+    """The page of each of many versions, -1 if there is none, and when the first row of the key's next page begins."""
+
+    pages: Ints
+    following: Ints
+
+
+def locate_versions(relation: Relation, keys: Ints, times: Ints) -> Versions:
+    """Return the page of a history that may hold the row of each key that is valid at its time."""
+    indexes = [index for index in relation.indexes if isinstance(index, ClusteredIndex)]
+    bases = np.cumsum([0, *(index.first.size for index in indexes)])
+    if len(indexes) == 1:
+        positions, following = indexes[0].at(keys, times)
+    else:
+        home = relation.home(keys)
+        positions, following = np.full(keys.size, -1), np.zeros(keys.size, np.int64)
+        for number, index in enumerate(indexes):
+            here = np.flatnonzero(home == number)
+            found, following[here] = index.at(keys[here], times[here])
+            positions[here] = np.where(found >= 0, found + bases[number], -1)
+    order = relation.page_order
+    if order.size:
+        positions = np.where(positions >= 0, order[positions], -1)
+    return Versions(positions, following)
 
 
 def _of_keys(relation: Relation, indexes: list[ClusteredIndex], bases: Ints, keys: Ints) -> Spans:

@@ -60,7 +60,7 @@ def write_shard(relation: OpenRelation, place: int, patch: Patch, name: str) -> 
     page_map = _merged(old_map, changed, sum(pages for _, pages in shard.deltas), old_pages + fresh.size)
     seal(frames, 0, file_seed(f"{name}.delta"))
     write_file(path / f"{name}.delta", frames.reshape(-1).data)
-    write_file(path / f"{name}.index", index_to_bytes(f"{name}.index", after.first, after.continues))
+    write_file(path / f"{name}.index", index_to_bytes(f"{name}.index", after.first, after.continues, after.times))
     write_file(path / f"{name}.map", map_to_bytes(f"{name}.map", ordered, page_map))
     return dataclasses.replace(
         shard,
@@ -79,7 +79,8 @@ def rewrite_shard(relation: OpenRelation, name: str) -> ShardFiles:
     path, manifest = relation.place, relation.stored
     with workplace(path) as made:
         writer = ShardWriter(
-            made, name, roomy_schema(manifest.schema), relation.key, page_bytes=manifest.page_bytes, fill=manifest.fill
+            made, name, roomy_schema(manifest.schema), relation.key, page_bytes=manifest.page_bytes, fill=manifest.fill,
+            times=manifest.times,
         )  # fmt: skip
         order = relation.page_order if relation.page_order.size else np.arange(relation.page_count)
         try:

@@ -31,6 +31,7 @@ __all__ = [
     "ENTRY_BYTES",
     "entries_for",
     "entry_for",
+    "entry_of",
     "erase",
     "find",
     "home",
@@ -92,6 +93,17 @@ def find(entries: Entries, keys: Ints, key: Int) -> Int:
         if at == size:
             at = 0
     return -1 - at
+
+
+@kernel
+def entry_of(entries: Entries, key: Int, position: Int) -> Int:
+    """Return the entry of a position that is in the table with this key; other positions may have the same key."""
+    at = home(mix(key), entries.size)
+    while np.int64(entries[at] & _LOW) != position + 1:
+        at += 1
+        if at == entries.size:
+            at = 0
+    return at
 
 
 @kernel

@@ -8,9 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from semistream.core.arrays import Bytes, Ints
-from semistream.relation.pages.page_layout import find_rows, page_keys
+from semistream.core.compiled import frozen
+from semistream.relation.pages.page_layout import FIRST, find_rows, page_keys
+from semistream.relation.pages.page_versions import find_versions
 from semistream.relation.relation import Relation
-from semistream.relation.spans import locate_spans
+from semistream.relation.spans import locate_spans, locate_versions
 
 __all__ = ["Matches", "PageLookup"]
 
@@ -80,6 +82,38 @@ class PageLookup:
                 )
                 if found.size:
                     yield Matches(asked_by[low:high][found], frames.reshape(-1), starts, flags, wanted[found])
+
+    def match_at(self, keys: Ints, times: Ints) -> Iterator[Matches]:
+        """Yield the pairs of ``keys`` (by position) with the row of a history that is valid at each one's time."""
+        relation = self._relation
+        assert relation.times is not None
+        fields = relation.times.fields(relation.codec).array()
+        located = locate_versions(relation, keys, times)
+        asked_by = np.flatnonzero(located.pages >= 0)
+        pages, place = located.pages[asked_by], np.arange(asked_by.size)
+        if self._share and pages.size:
+            pages, place = np.unique(pages, return_inverse=True)
+            order = np.argsort(place, kind="stable")
+            place, asked_by = place[order], asked_by[order]
+        for begin in range(0, pages.size, len(self._frames)):
+            chunk = pages[begin : begin + len(self._frames)]
+            frames = self._frames[: chunk.size]
+            relation.read(chunk, frames)
+            low, high = (int(end) for end in np.searchsorted(place, [begin, begin + chunk.size]))
+            flat = frames.reshape(-1)
+            for at in range(low, high, self._cap):
+                some = slice(at, min(at + self._cap, high))
+                asking = asked_by[some]
+                starts = np.empty(asking.size, np.int64)
+                find_versions(
+                    frozen(flat), frozen(flat.view(np.int64)), frames.shape[1], relation.layout.stride, frozen(fields),
+                    frozen(keys[asking]), frozen(times[asking]), frozen(located.following[asking]),
+                    frozen(place[some] - begin), starts,
+                )  # fmt: skip
+                found = np.flatnonzero(starts >= 0)
+                if found.size:
+                    flags = np.full(found.size, FIRST, np.uint8)
+                    yield Matches(asking[found], flat, starts[found], flags, keys[asking[found]])
 
     def match_between(self, low: Ints, high: Ints) -> Iterator[Matches]:
         """Yield all pairs of the intervals ``[low, high]`` with rows of R, one interval after the other.

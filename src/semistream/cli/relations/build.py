@@ -69,6 +69,24 @@ def build(
         ),
     ] = None,
     derive: Derive = None,
+    valid_from: Annotated[
+        str | None,
+        typer.Option(
+            "--valid-from",
+            help="Column with the time from which a row is valid: keep a history, a row for each version of a key. "
+            "By default __START_AT, if the rows have it and __END_AT.",
+            show_default=False,
+        ),
+    ] = None,
+    valid_to: Annotated[
+        str | None,
+        typer.Option(
+            "--valid-to",
+            help="Column with the time before which a row is valid; NULL until the key's next row. By default the next "
+            "row ends a row.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Build a relation from files, a Delta table, or a table in a database.
 
@@ -102,6 +120,7 @@ def build(
                 rows, path, key if len(key) > 1 else key[0], page_size=page_size, fill=fill,
                 clustered=not scattered, shards=shards, memory=memory, overwrite=overwrite,
                 unique=unique, indexes=[name.split(",") for name in indexes or ()],
+                valid_from=valid_from, valid_to=valid_to,
             )  # fmt: skip
         done = seen.bytes if master.nbytes is None else master.nbytes
         bars.update(reading, total=done, completed=done)

@@ -62,7 +62,9 @@ def describe(relation: Relation) -> dict[str, Any]:
         "key": list(relation.key.names),
         "key_unique": relation.unique,
         "key_exact": relation.key.exact,
-        "order": "by key" if relation.clustered else "as given",
+        "order": "as given" if not relation.clustered else "by key" if relation.times is None else "by key and time",
+        "valid_from": manifest.valid_from,
+        "valid_to": manifest.valid_to,
         "pages": relation.page_count,
         "page_bytes": relation.page_bytes,
         "fill": manifest.fill,
@@ -94,6 +96,9 @@ def summary(relation: Relation) -> Table:
     unique = "unique" if found["key_unique"] else "repeated"
     table.add_row("key", f"{escape(', '.join(found['key']))} ({unique}; {kind})")
     table.add_row("order", found["order"])
+    if found["valid_from"] is not None:
+        until = "the key's next row" if found["valid_to"] is None else found["valid_to"]
+        table.add_row("valid", escape(f"from {found['valid_from']} until {until}"))
     table.add_row(
         "pages",
         f"{found['pages']:,} of {format_bytes(found['page_bytes'])}, {found['rows_per_page']:.1f} rows each "

@@ -16,6 +16,7 @@ from semistream.joins.adaptive.window import Window
 from semistream.relation.relation import Relation
 from semistream.structures.array_source import ArraySource
 from semistream.structures.hot.hot_rows import HotRows
+from semistream.structures.hot.hot_versions import HotVersions
 
 __all__ = [
     "LEAST_KEYS",
@@ -23,6 +24,7 @@ __all__ = [
     "AdaptiveLayout",
     "AdaptiveOptions",
     "WindowParts",
+    "arena_kind",
     "least_bytes",
     "least_memory",
     "mean_row",
@@ -37,11 +39,19 @@ _KEYS_A_ROW = 1.125
 _LEAST_TAKEN = LEAST_WINDOW + LEAST_TUPLES * Window.bytes_per_tuple
 
 
-def least_bytes(frame_bytes: int, row: int) -> int:
-    """Return the minimum bytes of all parts, for frames of ``frame_bytes`` and rows that need ``row`` in the arena."""
+def arena_kind(*, as_of: bool) -> type[HotRows]:
+    """Return the arena of a join."""
+    return HotVersions if as_of else HotRows
+
+
+def least_bytes(frame_bytes: int, row: int, key: int = HotRows.bytes_per_key) -> int:
+    """Return the minimum bytes of all parts.
+
+    ``frame_bytes`` are the bytes of a frame, ``row`` and ``key`` those that a row and a key need in the arena.
+    """
     return (
         LEAST_TUPLES * Window.bytes_per_tuple
-        + LEAST_KEYS * (row + 2 * HotRows.bytes_per_key)
+        + LEAST_KEYS * (row + 2 * key)
         + HotRows.fixed_bytes
         + frame_bytes
         + PageFetch.bytes_per_frame
@@ -55,11 +65,11 @@ def mean_row(relation: Relation) -> float:
     return relation.layout.mean_row(relation.page_bytes, relation.rows_per_page)
 
 
-def least_memory(relation: Relation, *, ranged: bool) -> int:
+def least_memory(relation: Relation, *, ranged: bool, as_of: bool = False) -> int:
     """Return the minimum bytes of all parts for R."""
     row = HotRows.bytes_per_row(relation.codec, mean_row(relation))
     more = LEAST_TUPLES * bytes_per_interval(relation) if ranged else 0
-    return least_bytes(relation.device.frame_bytes, row) + more
+    return least_bytes(relation.device.frame_bytes, row, arena_kind(as_of=as_of).bytes_per_key) + more
 
 
 def tuple_bytes(schema: pa.Schema, stored: float) -> float:
@@ -78,6 +88,7 @@ class AdaptiveOptions:
     aging: float
     arrays: ArraySource | None
     ranged: bool
+    as_of: bool = False
 
     def __post_init__(self) -> None:
         if self.window is not None and self.window < 1:
@@ -115,6 +126,8 @@ class AdaptiveLayout:
         Places for keys in the arena.
     most_rows
         Rows needed to hold all of R, if they fit; else None.
+    key
+        Bytes of a place for a key.
 
     Examples
     --------
@@ -130,15 +143,18 @@ class AdaptiveLayout:
     row: int
     keys: int
     most_rows: int | None
+    key: int = HotRows.bytes_per_key
 
     @classmethod
-    def of(cls, room: int, row: int, rows_of_r: int, uneven: int = 0, window: int = 0) -> AdaptiveLayout:
+    def of(
+        cls, room: int, row: int, rows_of_r: int, uneven: int = 0, window: int = 0, key: int = HotRows.bytes_per_key
+    ) -> AdaptiveLayout:
         """Divide ``room`` for an R of ``rows_of_r`` rows.
 
         ``uneven``: extra rows that R may need, because rows vary in length. ``window``: bytes reserved for the window
         if R does not fit.
         """
-        key, most_rows = HotRows.bytes_per_key, None
+        most_rows = None
         keys = int(int((room - max(window, _LEAST_TAKEN)) / (row + _KEYS_A_ROW * key)) * _KEYS_A_ROW)
         keys = max(LEAST_KEYS, keys)
         every = rows_of_r + uneven
@@ -146,7 +162,7 @@ class AdaptiveLayout:
             most_rows = max(LEAST_KEYS, every)
             most = (room - 2 * _LEAST_TAKEN - most_rows * row) // key
             keys = max(LEAST_KEYS, min(most, 2 * rows_of_r + 1024))
-        return cls(room, row, keys, most_rows)
+        return cls(room, row, keys, most_rows, key)
 
     @classmethod
     def of_ranges(cls, room: int, row: int) -> AdaptiveLayout:
@@ -156,22 +172,22 @@ class AdaptiveLayout:
     @property
     def free(self) -> int:
         """Bytes for tuples and rows: the room without the places for keys."""
-        return self.room - self.keys * HotRows.bytes_per_key
+        return self.room - self.keys * self.key
 
     @property
     def least(self) -> int:
         """The smallest room with this number of places for keys."""
-        return _LEAST_TAKEN + LEAST_KEYS * self.row + self.keys * HotRows.bytes_per_key
+        return _LEAST_TAKEN + LEAST_KEYS * self.row + self.keys * self.key
 
     @staticmethod
-    def least_room(row: int) -> int:
+    def least_room(row: int, key: int = HotRows.bytes_per_key) -> int:
         """Return the smallest possible room."""
-        return _LEAST_TAKEN + LEAST_KEYS * (row + 2 * HotRows.bytes_per_key)
+        return _LEAST_TAKEN + LEAST_KEYS * (row + 2 * key)
 
     def within(self, room: int) -> AdaptiveLayout:
         """Return this layout with another room; ``most_rows`` becomes None if R no longer fits."""
-        key, most_rows = HotRows.bytes_per_key, self.most_rows
-        if most_rows is not None and most_rows * self.row + self.keys * key + _LEAST_TAKEN > room:
+        most_rows = self.most_rows
+        if most_rows is not None and most_rows * self.row + self.keys * self.key + _LEAST_TAKEN > room:
             most_rows = None
         return dataclasses.replace(self, room=room, most_rows=most_rows)
 

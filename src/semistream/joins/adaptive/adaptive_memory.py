@@ -17,6 +17,7 @@ from semistream.joins.adaptive.adaptive_layout import (
     AdaptiveLayout,
     AdaptiveOptions,
     WindowParts,
+    arena_kind,
     least_memory,
     mean_row,
     tuple_bytes,
@@ -80,6 +81,7 @@ class AdaptiveMemory:
     ) -> None:
         self.relation = relation
         self.options = options
+        self._kind = arena_kind(as_of=options.as_of)
         self._budget = budget
         self._inbox = inbox
         self._updates = updates
@@ -96,7 +98,7 @@ class AdaptiveMemory:
 
     def _take_frames(self, results: int) -> None:
         relation, frame = self.relation, self.relation.device.frame_bytes
-        spare = self._budget.free - least_memory(relation, ranged=self.options.ranged)
+        spare = self._budget.free - least_memory(relation, ranged=self.options.ranged, as_of=self.options.as_of)
         if not self.options.ranged:
             wanted, fixed = LEAST_KEYS + PageFetch.wanted_for(spare), self.options.arrays is not None
             self._frames = FrameMemory.of(relation, self._budget, spare, wanted, results, fixed=fixed)
@@ -118,7 +120,7 @@ class AdaptiveMemory:
         if self.options.arrays is not None:
             # Sizes must not change after a small update of R, or the arena that was left in files could not be used.
             more = growth_of_index(relation.page_count, relation.index_bytes)
-            smaller = max(coarse(room - more), AdaptiveLayout.least_room(row))
+            smaller = max(coarse(room - more), AdaptiveLayout.least_room(row, self._kind.bytes_per_key))
             room, rows_of_r = min(room, smaller), coarse(rows_of_r, up=True)
         if self.options.ranged:
             self.layout = AdaptiveLayout.of_ranges(room, row)
@@ -127,7 +129,7 @@ class AdaptiveMemory:
             uneven = rows_of_r // 8 + 16 if relation.codec.variable else 0
             shared = self.options.arrays is None or self.options.window is not None
             window = 0 if shared else int(_FILES_WINDOW_SHARE * room)
-            self.layout = AdaptiveLayout.of(room, row, rows_of_r, uneven, window)
+            self.layout = AdaptiveLayout.of(room, row, rows_of_r, uneven, window, self._kind.bytes_per_key)
         seek, transfer = read_costs(relation)
         self.split = Split(
             self.layout.free, max(1, relation.row_count), max(1, relation.page_count),
@@ -136,18 +138,20 @@ class AdaptiveMemory:
 
     def _open_arena(self, schema: pa.Schema) -> None:
         """Divide the free memory between window and arena."""
-        relation, layout = self.relation, self.layout
+        relation, layout, options = self.relation, self.layout, self.options
         parts = layout.parts(self._first_window(), self._tuple_bytes)
-        named = f"{HotRows.FORMAT}; {layout.keys} keys, {parts.rows} rows of {layout.row} B; "
+        named = f"{self._kind.FORMAT}; {layout.keys} keys, {parts.rows} rows of {layout.row} B; "
         arrays = None if self.options.arrays is None else self.options.arrays(named + str(relation.codec.schema))
         self._inbox.resize(parts.taken)
         self.window = Window(schema, parts.limit, parts.tuples)
-        self.arena = HotRows(
+        self.arena = self._kind(
             relation.codec, layout.keys, parts.rows, self.stored_row_bytes,
-            unique=relation.unique, aging=self.options.aging, arrays=arrays,
+            unique=relation.unique or options.as_of, aging=self.options.aging, arrays=arrays,
         )  # fmt: skip
         self.learned = (arrays or in_memory)("learned", 3, np.float64)
-        self.may_hold_all = layout.most_rows is not None and not self.options.ranged and not self.learned[_TRIED]
+        self.may_hold_all = (
+            layout.most_rows is not None and not (options.ranged or options.as_of) and not self.learned[_TRIED]
+        )
         """Whether R fits, and holding all of it has not been tried yet."""
         self._arena_part = self._budget.reserve("arena", self.arena.nbytes)
 

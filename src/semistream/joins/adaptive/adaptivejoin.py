@@ -49,8 +49,9 @@ class AdaptiveJoin(Join):
     earlier ones are searched. One gather per column of R writes the results. The stream's own columns are not copied.
 
     Rows stay in the arena until room is needed; then rows that fewer windows requested are evicted first. The arena
-    also records keys that R does not have. An R that fits is held completely. On ranges (``condition="between"``) each
-    page is read once for all intervals of a window, and results are in R's order.
+    also records keys that R does not have. An R that fits is held completely. Of a history (``as_of=``) it holds single
+    versions. On ranges (``condition="between"``) each page is read once for all intervals of a window, and results are
+    in R's order.
 
     Parameters
     ----------
@@ -62,8 +63,8 @@ class AdaptiveJoin(Join):
     deadline
         Instead of ``wait``: the stream column with each tuple's deadline; see `deadlines_of`. NULL means none.
     on_overload
-        ``"block"`` also serves tuples after their deadline and counts them in `missed_deadlines`. ``"shed"`` drops
-        tuples whose deadline has passed when their iteration begins, without a result, and counts `shed_tuples`.
+        ``"block"`` also serves tuples after their deadline (`missed_deadlines`). ``"shed"`` drops tuples whose deadline
+        has passed when their iteration begins, without a result (`shed_tuples`).
     clock
         The clock for deadlines; for a simulated device, its virtual clock.
     aging
@@ -71,16 +72,15 @@ class AdaptiveJoin(Join):
     arrays
         Where the arena lives, if not in this process; an arena that another process left is reused.
     apart
-        Return tuples without a match in separate, marked batches (`output.has_no_partner`). Then results are not in
-        stream order.
+        Return tuples without a match in separate, marked batches (`output.has_no_partner`), not in stream order.
     """
 
     id = "adaptivejoin"
     title = "ADAPTIVEJOIN: windows in stream order, each key once, planned reads"
     when = "If in doubt: memory moves to where it helps most, and results are in stream order."
     place = 200
-    conditions = ("equal", "between")
-    default_for = ("equal",)  # ranges share pages; SSIJ caches pages, ADAPTIVEJOIN does not
+    conditions = ("equal", "between", "as_of")
+    default_for = ("equal", "as_of")  # ranges share pages; SSIJ caches pages, ADAPTIVEJOIN does not
     mixes = in_order = keeps_cache = calibrated = True
     stands_behind = False  # tuples bypass the stream buffer
 
@@ -100,16 +100,17 @@ class AdaptiveJoin(Join):
         arrays: ArraySource | None = None,
         apart: bool = False,
         condition: ConditionName = "equal",
+        as_of: str | None = None,
         **common: Any,
     ) -> None:
-        self._options = AdaptiveOptions(window, aging, arrays, ranged=condition == "between")
+        self._options = AdaptiveOptions(window, aging, arrays, ranged=condition == "between", as_of=as_of is not None)
         self._schedule = WindowSchedule(wait, deadline, on_overload, clock)
         self._apart = apart
         self._on_loan = False
-        super().__init__(relation, condition=condition, **common)
+        super().__init__(relation, condition=condition, as_of=as_of, **common)
 
     def least_bytes(self) -> int:
-        return least_memory(self.relation, ranged=self._options.ranged)
+        return least_memory(self.relation, ranged=self._options.ranged, as_of=self._options.as_of)
 
     def open_parts(self) -> None:
         relation = self.relation
@@ -194,7 +195,7 @@ class AdaptiveJoin(Join):
         if ranged:
             numbers[:] = np.where(valid, 0, -1)  # -1 marks tuples without bounds
         else:
-            count, hits = self._arena.number(keys, valid, numbers, coming)
+            count, hits = self._finder.number(self.condition, batch, keys, valid, numbers, coming)
             if count == 0:
                 self._window.refused = True
                 return 0
@@ -325,7 +326,7 @@ class AdaptiveJoin(Join):
     def after_update(self, change: Change) -> None:
         """Forget the changed keys; they are read again for waiting tuples."""
         if self.bound:
-            self._arena.unique = self.relation.unique
+            self._arena.unique = self.relation.unique or self._options.as_of
             self._finder.forget(change.keys)
 
     def forget_rows(self, keys: Ints) -> None:

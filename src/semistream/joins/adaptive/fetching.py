@@ -61,7 +61,7 @@ class Fetching:
         self._open: list[_Part] = []
         self._listed = self._searched = 0
         self._fitted = True
-        self._in_order = not relation.unique
+        self._in_order = not arena.unique
         self._listing, self._counting = threading.Lock(), threading.Lock()
         self._turn = threading.Condition()
         """Guards the arena. A thread that lists may wait for it; a thread that holds it never waits for listing."""

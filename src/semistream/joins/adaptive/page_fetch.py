@@ -17,8 +17,9 @@ from semistream.relation.devices.ring_reader import RingReader
 from semistream.relation.relation import Relation
 from semistream.relation.rows.row_codec import Rows
 from semistream.relation.rows.row_kernels import lengths_at
-from semistream.relation.spans import locate_spans
+from semistream.relation.spans import locate_spans, locate_versions
 from semistream.structures.hot.hot_rows import HotRows
+from semistream.structures.hot.hot_versions import HotVersions
 from semistream.structures.hot.row_search import WantedRows
 from semistream.structures.read_plan import ReadPlan, ReadPlanner
 
@@ -160,6 +161,8 @@ class PageFetch:
         if unknown.size == 0:
             return True
         rows = min(int(unknown.size * rows_a_key), arena.capacity)
+        if isinstance(arena, HotVersions):
+            return self._read_in_threads(arena, unknown, rows)
         with self._relation.ring(self.frames) as ring:
             if ring is not None:
                 fitted = self._stream(ring, arena, unknown, rows)
@@ -213,12 +216,16 @@ class PageFetch:
     def _wanted(self, arena: HotRows, unknown: Slots, most: int) -> Iterator[tuple[Slots, WantedRows]]:
         """Cut unknown keys into parts of at most ``most`` pages, ordered by key."""
         keys = arena.keys_of(unknown)
-        order = np.argsort(keys)
+        versions = arena if isinstance(arena, HotVersions) else None
+        order = np.argsort(keys) if versions is None else np.lexsort((versions.times_of(unknown), keys))
         unknown = unknown[order]
         del keys, order
         at = 0
         while at < unknown.size:
-            wanted = self.locate(arena.keys_of(unknown[at : at + most]), most)
+            if versions is None:
+                wanted = self.locate(arena.keys_of(unknown[at : at + most]), most)
+            else:
+                wanted = self.locate_versions(versions, unknown[at : at + most])
             self.pages_wanted += int(np.count_nonzero(np.diff(wanted.pages, prepend=-1)))
             begin, at = at, at + wanted.keys.size
             yield unknown[begin:at], wanted
@@ -240,6 +247,21 @@ class PageFetch:
             by_page = np.argsort(pages, kind="stable")
             pages, owners = pages[by_page], owners[by_page]
         return WantedRows(keys[:count], pages, owners, self._relation.layout, self._relation.clustered)
+
+    def locate_versions(self, arena: HotVersions, unknown: Slots) -> WantedRows:
+        """Locate the page of each request, in the order of key and time; those without a page have no version."""
+        relation, keys = self._relation, arena.keys_of(unknown)
+        assert relation.times is not None
+        pages, following = locate_versions(relation, keys, arena.times_of(unknown))
+        none = pages < 0
+        arena.has_none(unknown[none], following[none])
+        owners = np.flatnonzero(~none)
+        pages = pages[owners]
+        if pages.size and not np.all(pages[1:] >= pages[:-1]):
+            by_page = np.argsort(pages, kind="stable")
+            pages, owners = pages[by_page], owners[by_page]
+        versions = following, relation.times.fields(relation.codec).array()
+        return WantedRows(keys, pages, owners, relation.layout, relation.clustered, versions)
 
     def all_pages(self) -> Iterator[tuple[Ints, Bytes]]:
         """Yield all pages of R, some at a time."""

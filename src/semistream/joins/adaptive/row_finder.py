@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
-from semistream.core.arrays import Ints, Slots
+from semistream.core.arrays import Bools, Ints, Slots
 from semistream.core.statistics import JoinStatistics
 from semistream.joins.adaptive.adaptive_memory import AdaptiveMemory
 from semistream.joins.adaptive.key_needs import KeyNeeds, Mean
+from semistream.joins.interface.conditions import AsOf, Condition
+from semistream.structures.hot.hot_versions import HotVersions
 
-__all__ = ["RowFinder"]
+__all__ = ["STALE", "RowFinder"]
+
+STALE = -3
+"""The number of a tuple whose row must be looked up: R changed after the tuple had got a number for a version."""
 
 
 _RISE = 0.15
@@ -41,6 +47,15 @@ class RowFinder:
         self._rows_a_key = Mean(1.0)  # of all keys that are served, known or not
         self._giants: Ints = np.empty(0, np.int64)
         self._too_small = 0  # rows of the arena that did not hold them
+
+    def number(
+        self, condition: Condition, batch: pa.RecordBatch, keys: Ints, valid: Bools, numbers: Slots, coming: int
+    ) -> tuple[int, int]:
+        """Write the number of each tuple's key, or version of it; see `HotRows.number`."""
+        arena = self._memory.arena
+        if isinstance(condition, AsOf) and isinstance(arena, HotVersions):
+            return arena.number_at(keys, condition.times(batch), valid, numbers, coming)
+        return arena.number(keys, valid, numbers, coming)
 
     def pin(self) -> tuple[int, int]:
         """Pin only the first tuples of the window whose rows are expected to fit; 0 if the first tuple needs a giant.
@@ -84,7 +99,11 @@ class RowFinder:
 
     def forget(self, keys: Ints) -> None:
         """Forget what is known of keys, for example after an update of R."""
-        self._memory.arena.forget(keys)
+        arena, numbers = self._memory.arena, self._memory.window.numbers
+        if isinstance(arena, HotVersions):
+            numbers[np.isin(numbers, arena.drop(keys))] = STALE
+        else:
+            arena.forget(keys)
         if self._giants.size:
             self._giants = self._giants[~np.isin(self._giants, keys)]
 
@@ -114,11 +133,15 @@ class RowFinder:
             fitted = fetch.bring(arena, unknown, self._needs.rows)
         finally:
             self._stats.pages_useful += fetch.pages_wanted - before
+            requests = int(unknown.size)
+            if isinstance(arena, HotVersions):
+                arena.merge(self._memory.window.numbers)
+                unknown = arena.in_use(unknown)
         if fitted:
             first, absent, _ = arena.first_rows(unknown)
             present = int(unknown.size) - absent
             rows = present if arena.unique else arena.pinned_rows - known
-            self._needs.came(int(unknown.size), absent, rows, self._length_of(first[first >= 0][:_SAMPLE]))
+            self._needs.came(requests, absent, rows, self._length_of(first[first >= 0][:_SAMPLE]))
         return fitted
 
     def _length_of(self, rows: Slots) -> float | None:
@@ -144,8 +167,10 @@ class RowFinder:
     # -- keys that do not ---------------------------------------------------------------------------------
 
     def _before_giants(self) -> int:
-        """Return the number of tuples before the first that needs a giant."""
+        """Return the number of tuples before the first that needs a giant, or whose version may be another one now."""
         arena, numbers = self._memory.arena, self._memory.window.numbers
+        if isinstance(arena, HotVersions) and (stale := numbers == STALE).any():
+            numbers = numbers[: int(stale.argmax())]
         if arena.whole or arena.capacity > _LARGER * self._too_small:
             self._giants = self._giants[:0]
         for begin in range(0, numbers.size if self._giants.size else 0, _AT_ONCE):

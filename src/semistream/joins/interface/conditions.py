@@ -1,6 +1,6 @@
-"""When a stream tuple and a row of R match: they have the same key, or the key is within two bounds.
+"""When a stream tuple and a row of R match: same key, same key at the time of the tuple, or a key within two bounds.
 
-In both cases a tuple requests an interval of key64, ``[low, high]``; for equality both ends are its key.
+In all cases a tuple requests an interval of key64, ``[low, high]``; both ends are its key, except for bounds.
 """
 
 from __future__ import annotations
@@ -14,17 +14,26 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.core.arguments import listed
-from semistream.core.arrays import Bools, Ints
+from semistream.core.arrays import Bools, Bytes, Ints
 from semistream.core.errors import KeyColumnError, KeyTypeError, UnknownColumnsError, UnsupportedJoinError
 from semistream.joins.interface.range_bounds import are_ordered, read_bounds
 from semistream.relation.keys.key_codec import require_columns
 from semistream.relation.keys.key_columns import plain_type
+from semistream.relation.keys.valid_times import OPEN
 from semistream.relation.relation import Relation
 from semistream.relation.rows.fitting import as_type
+from semistream.relation.rows.row_gather import RowGather
 
-__all__ = ["Between", "Condition", "ConditionName", "Equal", "condition_for"]
+__all__ = ["SUPPORTED_BY", "AsOf", "Between", "Condition", "ConditionName", "Equal", "condition_for"]
 
-ConditionName = Literal["equal", "between"]
+ConditionName = Literal["equal", "between", "as_of"]
+
+SUPPORTED_BY: dict[ConditionName, str] = {
+    "equal": "any join",
+    "between": "'ssij', 'adaptivejoin' or 'oracle'",
+    "as_of": "'adaptivejoin', 'inlj' or 'oracle'",
+}
+"""For messages: the joins of this package that support each condition."""
 
 _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
@@ -64,7 +73,7 @@ class Condition(ABC):
 class Equal(Condition):
     """``R.key = S.key``; the key has one or several columns."""
 
-    name = "equal"
+    name: ClassVar[ConditionName] = "equal"
 
     def check(self, schema: pa.Schema) -> None:
         self.relation.key.check_stream(schema, self.on)
@@ -74,6 +83,58 @@ class Equal(Condition):
 
     def highs(self, batch: pa.RecordBatch, lows: Ints) -> Ints:
         return lows
+
+
+class AsOf(Equal):
+    """``R.key = S.key AND R.valid_from <= S.time AND S.time < R.valid_to``; R is a history.
+
+    A tuple meets at most one row, because versions of a key do not overlap. A NULL time matches nothing, as a NULL key
+    does. The time may have any type that can be compared with the relation's: see `range_bounds.are_ordered`. It is
+    compared exactly: a time between two that R's type can hold counts as the earlier one, which no row distinguishes.
+    """
+
+    name = "as_of"
+
+    def __init__(self, relation: Relation, on: tuple[str, ...], as_of: str) -> None:
+        super().__init__(relation, on)
+        if relation.times is None:
+            raise UnsupportedJoinError(
+                f"as_of={as_of!r} needs a history, but the relation has no times; build it with valid_from=, the "
+                "column that says from when on a row is valid"
+            )
+        self.as_of = as_of
+        self.valid = relation.times
+
+    def check(self, schema: pa.Schema) -> None:
+        super().check(schema)
+        require_columns(schema, (self.as_of,), "the stream")
+        theirs, ours = plain_type(schema.field(self.as_of).type), self.valid.type
+        if not are_ordered(theirs, ours):
+            raise KeyTypeError(
+                f"the stream's column {self.as_of!r}, named by as_of, is {theirs}, but the relation's "
+                f"{self.valid.valid_from!r} is {ours}, which cannot be compared; cast the stream's column to {ours}"
+            )
+
+    def lows(self, batch: pa.RecordBatch) -> tuple[Ints, Bools]:
+        keys, valid = super().lows(batch)
+        return keys, valid & self._moments(batch)[1]
+
+    def times(self, batch: pa.RecordBatch) -> Ints:
+        """Return the time of each tuple, as R's times are numbered; undefined where `lows` says that it has none."""
+        return self._moments(batch)[0]
+
+    def _moments(self, batch: pa.RecordBatch) -> tuple[Ints, Bools]:
+        bounds = read_bounds(batch.column(self.as_of), self.valid.type, low=False)
+        numbers, _ = self.valid.numbers(bounds.values)
+        if bounds.side.any():
+            numbers = np.where(bounds.side > 0, OPEN, numbers)
+        return numbers, bounds.present & (bounds.side >= 0)  # before all times that R's type can hold nothing is valid
+
+    def intervals(self, data: Bytes, starts: Ints) -> tuple[Ints, Ints]:
+        """Return when rows of R begin to be valid, and their last moment."""
+        names = [name for name in (self.valid.valid_from, self.valid.valid_to) if name is not None]
+        rows = pa.RecordBatch.from_arrays(RowGather(self.relation.codec, names)(data, starts), names=names)
+        return self.valid.begins(rows), self.valid.lasts(rows)
 
 
 class Between(Condition):
@@ -166,13 +227,25 @@ def pick_columns(fields: Sequence[pa.Field], names: Sequence[str]) -> list[pa.Fi
 
 
 def condition_for(
-    name: ConditionName, relation: Relation, on: tuple[str, ...], columns: Sequence[str] | None = None
+    name: ConditionName,
+    relation: Relation,
+    on: tuple[str, ...],
+    columns: Sequence[str] | None = None,
+    as_of: str | None = None,
 ) -> Condition:
     """Return the condition with this name; the result has the ``columns`` of R, in this order, or all."""
-    kinds: dict[str, type[Condition]] = {kind.name: kind for kind in (Equal, Between)}
-    if name not in kinds:
-        raise UnsupportedJoinError(f"condition must be one of {', '.join(map(repr, kinds))}, not {name!r}")
-    condition = kinds[name](relation, on)
+    condition: Condition
+    if name not in SUPPORTED_BY:
+        raise UnsupportedJoinError(f"condition must be one of {', '.join(map(repr, SUPPORTED_BY))}, not {name!r}")
+    if (as_of is None) == (name == "as_of"):
+        raise UnsupportedJoinError(
+            f"as_of={as_of!r} does not fit condition {name!r}; to join with a history, name the stream's column of "
+            "times with as_of= and leave condition out"
+        )
+    if as_of is not None:
+        condition = AsOf(relation, on, as_of)
+    else:
+        condition = Between(relation, on) if name == "between" else Equal(relation, on)
     if columns is not None:
         condition.select(columns)
     return condition

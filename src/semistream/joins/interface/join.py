@@ -21,7 +21,7 @@ from semistream.core.compiled import frozen
 from semistream.core.errors import UnsupportedJoinError
 from semistream.core.statistics import JoinStatistics
 from semistream.core.units import format_bytes, is_share, memory_bytes
-from semistream.joins.interface.conditions import ConditionName, condition_for
+from semistream.joins.interface.conditions import SUPPORTED_BY, ConditionName, condition_for
 from semistream.joins.interface.following import FollowsUpdates
 from semistream.joins.interface.memory_needs import MemoryNeeds
 from semistream.joins.interface.output import output_schema
@@ -56,6 +56,9 @@ class Join(FollowsUpdates, Results, StageBehind, MemoryNeeds):
         The stream's key column or columns, in the order of R's key. For a range join, its two bounds.
     condition
         ``"equal"``, or ``"between"`` for ``R.key BETWEEN low AND high``, which only some joins support.
+    as_of
+        In a join with a history, the stream's column with the time of each tuple: a timestamp, date or integer. The
+        tuple meets the row of its key that was valid at that time, at most one. Only some joins support this.
     how
         ``"left"`` returns stream tuples without a match once, with NULLs; ``"inner"`` drops them.
     memory
@@ -83,17 +86,20 @@ class Join(FollowsUpdates, Results, StageBehind, MemoryNeeds):
         suffix: str = "_right",
         prefix: str = "",
         condition: ConditionName = "equal",
+        as_of: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> None:
         if how not in ("inner", "left"):
             raise UnsupportedJoinError(f"how must be 'inner' or 'left', not {how!r}")
         self.relation = relation
         self.on = listed(on)
-        self.condition = condition_for(condition, relation, self.on, columns)
+        if as_of is not None and condition == "equal":
+            condition = "as_of"
+        self.condition = condition_for(condition, relation, self.on, columns, as_of)
         self._decoder = None if columns is None else self._decoder_of_some()
         if condition not in self.conditions:
             raise UnsupportedJoinError(
-                f"{self.id} does not support condition {condition!r}; use 'ssij', 'adaptivejoin' or 'oracle'"
+                f"{self.id} does not support condition {condition!r}; use {SUPPORTED_BY[condition]}"
             )
         self.how = how
         given = 1 if memory is None else memory_bytes(memory, relation.nbytes, relation.row_count)

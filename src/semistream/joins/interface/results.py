@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.core.arrays import Bytes, Ints
+from semistream.joins.interface.conditions import AsOf
 from semistream.joins.interface.contract import Algorithm
 from semistream.joins.interface.leaving import BatchRows, Leaving, portions
 from semistream.joins.interface.missing_keys import MissingKeys
@@ -18,7 +19,7 @@ from semistream.relation.rows.fitting import null_array
 from semistream.relation.rows.row_cells import RowLimitError
 from semistream.relation.rows.row_gather import RowGather
 from semistream.relation.rows.selection import keep_rows
-from semistream.structures.lookup import PageLookup
+from semistream.structures.lookup import Matches, PageLookup
 
 __all__ = ["Observer", "Results"]
 
@@ -83,17 +84,19 @@ class Results(Algorithm):
         """Join tuples immediately, each through the index."""
         rows = self.rows_of(part.batch)
         matched = np.zeros(len(part.keys), dtype=bool)
-        matches = (
-            lookup.match(part.keys)
-            if self.condition.name == "equal"
-            else lookup.match_between(part.keys, self.condition.highs(part.batch, part.keys))
-        )
-        for found in matches:
+        for found in self._matches(part, lookup):
             matched[found.positions] = True
             yield from self.joined(found.keys, rows.at(found.positions), found.data, found.starts, found.flags)
         self.tally.probes += len(part.keys)
         self.tally.rows_done += len(part.keys)
         yield from self.without_partner(rows.at(np.flatnonzero(~matched)))
+
+    def _matches(self, part: Tuples, lookup: PageLookup) -> Iterator[Matches]:
+        if isinstance(self.condition, AsOf):
+            return lookup.match_at(part.keys, self.condition.times(part.batch))
+        if self.condition.name == "equal":
+            return lookup.match(part.keys)
+        return lookup.match_between(part.keys, self.condition.highs(part.batch, part.keys))
 
     def without_partner(self, stream: Leaving) -> Iterator[pa.RecordBatch]:
         """Let tuples without a matching row of R leave: dropped, or with NULLs."""

@@ -13,12 +13,13 @@ from semistream.core.errors import RelationBuildError
 from semistream.relation.changes.updatable import Updatable
 from semistream.relation.keys.decimals import rescaled
 from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.keys.valid_times import ValidTimes
 from semistream.relation.rows.arrow_input import as_reader
 from semistream.relation.rows.dictionaries import roomy, roomy_schema
 from semistream.relation.rows.fitting import as_type, no_rows, one_batch
 from semistream.relation.rows.selection import keep_rows, take_rows
 
-__all__ = ["ChangedRows", "among", "changed_rows", "check_same_keys"]
+__all__ = ["ChangedRows", "among", "as_in_r", "by_key", "changed_rows", "check_same_keys", "given_rows"]
 
 
 class ChangedRows(NamedTuple):
@@ -52,24 +53,34 @@ def changed_rows(relation: Updatable, upserts: Any, deletes: Any) -> ChangedRows
     codec = relation.key
     if isinstance(deletes, pa.Array | pa.ChunkedArray):
         deletes = pa.table([deletes], names=list(codec.names)[:1])
-    given = _given(upserts, relation, relation.schema.names)
-    row_keys, rows = _by_key(codec, _as_in_r(given, relation.schema))
+    given = given_rows(upserts, relation, relation.schema.names)
+    row_keys, rows = by_key(codec, as_in_r(given, relation.schema))
+    if relation.times is not None:
+        row_keys, rows = _by_time(relation.times, row_keys, rows)
     null_keys = given.num_rows - rows.num_rows
-    gone_keys, gone = _by_key(codec, _given(deletes, relation, codec.names))
+    gone_keys, gone = by_key(codec, given_rows(deletes, relation, codec.names))
     again = np.flatnonzero(row_keys[1:] == row_keys[:-1])
     if again.size and not codec.exact:
         check_same_keys(relation, take_rows(rows, again + 1), take_rows(rows, again))
     return ChangedRows(np.union1d(row_keys, gone_keys), row_keys, rows, gone_keys, gone, null_keys)
 
 
-def _by_key(codec: KeyCodec, batch: pa.RecordBatch) -> tuple[Ints, pa.RecordBatch]:
+def by_key(codec: KeyCodec, batch: pa.RecordBatch) -> tuple[Ints, pa.RecordBatch]:
     """Return rows in key64 order. Rows with a NULL key are left out, because a NULL key matches nothing."""
     keys, valid = codec.encode(batch)
     order = np.flatnonzero(valid)[np.argsort(keys[valid], kind="stable")]
     return keys[order], take_rows(batch, order)
 
 
-def _given(data: Any, relation: Updatable, names: Sequence[str]) -> pa.RecordBatch:
+def _by_time(times: ValidTimes, keys: Ints, rows: pa.RecordBatch) -> tuple[Ints, pa.RecordBatch]:
+    """Return the rows of a history by key and time; raise if versions of a key do not follow each other."""
+    order = np.lexsort((times.begins(rows), keys))
+    keys, rows = keys[order], take_rows(rows, order)
+    times.check(keys, times.begins(rows), times.lasts(rows), rows)
+    return keys, rows
+
+
+def given_rows(data: Any, relation: Updatable, names: Sequence[str]) -> pa.RecordBatch:
     """Return rows as one batch of the columns ``names``, in their given types. Key types must be comparable to R's."""
     schema = pa.schema([relation.schema.field(name) for name in names])
     if data is None:
@@ -106,7 +117,7 @@ def _rescaled(column: pa.ChunkedArray, kind: pa.DataType, *, passed_over: bool) 
     return kept
 
 
-def _as_in_r(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def as_in_r(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return rows in R's types, except for dictionaries, which may have more values here than R's can number."""
     schema, columns = roomy_schema(schema), []
     for column, given, field in zip(batch.columns, batch.schema, schema, strict=True):

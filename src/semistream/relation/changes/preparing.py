@@ -16,6 +16,7 @@ from semistream.core.arrays import Bools, Bytes, Ints
 from semistream.core.compiled import frozen
 from semistream.core.errors import RelationBuildError, UnsupportedJoinError
 from semistream.relation.changes.changed_rows import ChangedRows, among, changed_rows, check_same_keys
+from semistream.relation.changes.history_changes import as_of_moment
 from semistream.relation.changes.overlay import Overlay
 from semistream.relation.changes.patch import Patch
 from semistream.relation.changes.repacking import (
@@ -28,11 +29,13 @@ from semistream.relation.changes.repacking import (
     spread_rows,
 )
 from semistream.relation.changes.updatable import State, Updatable
+from semistream.relation.keys.valid_times import ValidTimes
 from semistream.relation.pages.page_index import ClusteredIndex, page_order
 from semistream.relation.pages.page_layout import FIRST, FORMAT, LAST, pack_pages, page_keys, page_rows
 from semistream.relation.rows.dictionaries import roomy_schema
 from semistream.relation.rows.row_cells import Rows
 from semistream.relation.rows.row_codec import RowCodec
+from semistream.relation.rows.row_gather import RowGather
 from semistream.relation.rows.selection import keep_rows, take_rows
 
 __all__ = ["prepare"]
@@ -48,7 +51,7 @@ class _Shard(NamedTuple):
     more_rows: int
 
 
-def prepare(relation: Updatable, before: State, upserts: Any, deletes: Any) -> Patch:
+def prepare(relation: Updatable, before: State, upserts: Any, deletes: Any, at: Any = None) -> Patch:
     """Prepare an update; see `Relation.apply`. R itself is only read, in its state ``before``.
 
     It reads each page with a changed key once, and holds it twice while it is packed. It copies the indexes of changed
@@ -58,6 +61,8 @@ def prepare(relation: Updatable, before: State, upserts: Any, deletes: Any) -> P
         raise UnsupportedJoinError(
             "a relation that is not clustered cannot be updated in place; build it again with clustered=True"
         )
+    if at is not None:
+        upserts, deletes = as_of_moment(relation, before, upserts, deletes, at)
     changes = changed_rows(relation, upserts, deletes)
     indexes = [index for index in before.indexes if isinstance(index, ClusteredIndex)]
     overlay, more_rows = before.overlay, [0] * len(indexes)
@@ -144,11 +149,14 @@ def _patch_shard(
     nothing[:, 20:24] = np.array([FORMAT], np.uint32).view(np.uint8)
     written = np.concatenate([new_ids, emptied])
     by_id = np.argsort(written)
-    first_rows = breaks[:-1]
+    first_rows, times = breaks[:-1], None
+    if relation.times is not None:
+        times = _times_at(relation, relation.times, data, all_starts[first_rows])
     spliced = splice_index(
         index, ids, touched, group_of, active, new_pages,
         all_keys[first_rows], (all_flags[first_rows] & FIRST) == 0, new_ids,
         max(index.last_key, int(changes.row_keys.max(initial=index.last_key))), int(relation.shard_bases[number]),
+        times,
     )  # fmt: skip
     return _Shard(
         spliced,
@@ -170,6 +178,11 @@ def _true_keys(relation: Updatable, frames: Bytes, keys: Ints, starts: Ints, cha
     true = renewed.copy()
     true[gone] |= same
     return true
+
+
+def _times_at(relation: Updatable, times: ValidTimes, data: Bytes, starts: Ints) -> Ints:
+    """Return when rows begin to be valid."""
+    return times.numbers(RowGather(relation.codec, [times.valid_from])(data, starts)[0])[0]
 
 
 def _check_width(relation: Updatable, lengths: Ints) -> None:

@@ -159,10 +159,11 @@ def splice_index(
     new_ids: Ints,
     last_key: int,
     base: int,
+    times: Ints | None = None,
 ) -> ClusteredIndex:
     """Return the index with the pages of active groups replaced by their new pages."""
     if ids.size == 0:
-        return ClusteredIndex(first, continues, last_key, new_ids)
+        return ClusteredIndex(first, continues, last_key, new_ids, times)
     counts = np.ones(ids.size, np.int64)
     head = np.searchsorted(group_of, np.arange(new_pages.size))
     counts[touched[active[group_of]]] = 0
@@ -175,4 +176,8 @@ def splice_index(
     all_continues = np.repeat(index.continues, counts)
     all_first[at], all_continues[at], all_ids[at] = first, continues, new_ids
     plain = index.ids is None and np.array_equal(all_ids, np.arange(ids.size) + base)
-    return ClusteredIndex(all_first, all_continues, last_key, None if plain else all_ids)
+    all_times = None
+    if index.times is not None and times is not None:
+        all_times = np.repeat(index.times, counts)
+        all_times[at] = times
+    return ClusteredIndex(all_first, all_continues, last_key, None if plain else all_ids, all_times)

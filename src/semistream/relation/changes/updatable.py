@@ -12,6 +12,7 @@ from semistream.core.arrays import Bytes, Ints
 from semistream.relation.changes.overlay import Overlay
 from semistream.relation.devices.device import Device
 from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.keys.valid_times import ValidTimes
 from semistream.relation.pages.page_index import Index
 from semistream.relation.pages.page_layout import PageLayout
 from semistream.relation.rows.row_codec import RowCodec
@@ -42,6 +43,7 @@ class Updatable(Protocol):
     shard_count: int
     overlay: Overlay
     clustered: bool
+    times: ValidTimes | None
 
     @property
     def page_count(self) -> int:

@@ -198,7 +198,7 @@ def _repair_shard(
     attempt(repair_map(path, shard, copy))
     damaged = {name: bad for name, bad in left.items() if bad and name != shard.leaves_file}
     sound = not damaged and len(sized) == len(left)
-    attempt(repair_index(path, shard, width, copy, pages_are_sound=sound))
+    attempt(repair_index(path, shard, manifest, copy, pages_are_sound=sound))
     leaves = shard.leaves_file
     if leaves is not None and left[leaves]:
         attempt(repair_leaves(path, shard, width, left[leaves], pages_are_sound=sound))

@@ -18,14 +18,18 @@ from semistream.core.arrays import Bytes, Ints
 from semistream.core.errors import NotARelationError
 from semistream.relation.damage.repair_pages import MixedUpError, Repaired, RepairError
 from semistream.relation.damage.repair_sizes import page_seed
+from semistream.relation.keys.valid_times import ValidTimes
 from semistream.relation.pages.leaves import EMPTY_KEY, leaf_entries, pack_leaves
 from semistream.relation.pages.page_index import ScatteredIndex
 from semistream.relation.pages.page_layout import FIRST, HEADER, page_keys, page_rows
+from semistream.relation.pages.shard_writer import stored_schema
+from semistream.relation.rows.row_codec import RowCodec
+from semistream.relation.rows.row_gather import RowGather
 from semistream.relation.storage import files, manifest_check, sealed_file
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.checksum import flipped_bit, seal, verify
-from semistream.relation.storage.index_file import index_to_bytes, load_index
-from semistream.relation.storage.manifest import ShardFiles
+from semistream.relation.storage.index_file import index_to_bytes, load_index, load_timed_index
+from semistream.relation.storage.manifest import Manifest, ShardFiles
 from semistream.relation.storage.map_file import MixedUpMapError, load_map
 from semistream.relation.storage.page_map import PageMap
 
@@ -143,19 +147,20 @@ def repair_map(path: Path, shard: ShardFiles, copy: Path | None) -> Iterator[Rep
 
 
 def repair_index(
-    path: Path, shard: ShardFiles, page_bytes: int, copy: Path | None, *, pages_are_sound: bool
+    path: Path, shard: ShardFiles, manifest: Manifest, copy: Path | None, *, pages_are_sound: bool
 ) -> Iterator[Repaired]:
     """Repair a shard's index, or raise `RepairError`."""
     file, bound = path / shard.index_file, shard.index_file not in shard.unbound
+    load = load_index if manifest.times is None else load_timed_index
     try:
-        load_index(file, shard.index_entries, bound=bound)
+        load(file, shard.index_entries, bound=bound)
         return
     except NotARelationError as error:
         damage = error
     content, proof = sealed_file.mended(file) if bound else None, "checksum"
     if content is None and copy is not None:
         try:
-            load_index(copy / shard.index_file, shard.index_entries, bound=bound)
+            load(copy / shard.index_file, shard.index_entries, bound=bound)
             content, proof = (copy / shard.index_file).read_bytes(), "copy"
         except NotARelationError:
             pass
@@ -163,14 +168,14 @@ def repair_index(
         if not pages_are_sound:
             raise RepairError(f"{damage}; pages are damaged, and so is the index, which has their keys: give a "
                               "copy of the relation that has the files")  # fmt: skip
-        first, continues = _fences(path, shard, page_bytes)
-        content, proof = index_to_bytes(shard.index_file, first, continues, bound=bound), "pages"
+        content, proof = index_to_bytes(shard.index_file, *_fences(path, shard, manifest), bound=bound), "pages"
     _replace(file, content)
     yield Repaired(str(file), -1, shard.rows, proof)
 
 
-def _fences(path: Path, shard: ShardFiles, page_bytes: int) -> tuple[Ints, NDArray[np.bool_]]:
-    """Return the first keys of intact pages, and which of them continue from the previous page."""
+def _fences(path: Path, shard: ShardFiles, manifest: Manifest) -> tuple[Ints, NDArray[np.bool_], Ints | None]:
+    """Return the first keys of intact pages, which of them continue from the previous page, and a history's times."""
+    page_bytes, times = manifest.page_bytes, None
     if shard.leaves_file is not None:
         keys, pages = _keys_of_pages(path, shard, page_bytes)
         _, first, continues = pack_leaves(keys, pages, page_bytes)
@@ -183,15 +188,33 @@ def _fences(path: Path, shard: ShardFiles, page_bytes: int) -> tuple[Ints, NDArr
         place = np.arange(page_map.page_count)
         place[page_map.changed] = shard.pages + page_map.places
         first, continues = np.empty(order.size, np.int64), np.zeros(order.size, bool)
+        time_of = None if manifest.times is None else _FirstTimes(manifest, manifest.times)
+        times = None if time_of is None else np.zeros(order.size, np.int64)
         for at, page in enumerate(place[order]):
             number = int(np.searchsorted(starts, page, side="right")) - 1
             frame = mapped[number][page - starts[number]]
             rows = int(page_rows(frame[None])[0])
             first[at] = frame[HEADER : HEADER + 8].view(np.int64)[0] if rows else EMPTY_KEY
             continues[at] = rows > 0 and not frame[HEADER + 8 * rows] & FIRST
+            if rows and times is not None and time_of is not None:
+                times[at] = time_of(frame)
     if first.size != shard.index_entries or np.any(first[1:] < first[:-1]):
         raise RepairError(f"the pages of {path / shard.pages_file} are intact, but do not match the manifest")
-    return first, continues
+    return first, continues, times
+
+
+class _FirstTimes:
+    """Reads when the first row of a page of a history begins to be valid."""
+
+    def __init__(self, manifest: Manifest, times: ValidTimes) -> None:
+        codec = RowCodec(stored_schema(manifest.schema, manifest.codec))
+        self._stride = 0 if codec.variable else codec.stride
+        self._gather, self._times = RowGather(codec, [times.valid_from]), times
+
+    def __call__(self, frame: Bytes) -> int:
+        frames = np.array(frame[None])
+        starts = page_keys(frames, self._stride)[2]
+        return int(self._times.numbers(self._gather(frames.reshape(-1), starts[:1])[0])[0][0])
 
 
 def repair_leaves(

@@ -115,7 +115,8 @@ def _rebuilt(path: Path, manifest: Manifest, shard: DamagedShard, trust: bool) -
     """Rebuild the damaged pages of a shard, verify them, and write them."""
     keys = np.concatenate([*shard.keys, np.empty(0, np.int64)])
     batch = one_batch(pa.Table.from_batches(shard.rows, roomy_schema(manifest.schema)))
-    order = np.argsort(keys, kind="stable")
+    times = manifest.times
+    order = np.argsort(keys, kind="stable") if times is None else np.lexsort((times.begins(batch), keys))
     keys, batch = keys[order], take_rows(batch, order)
     positions = {int(page): at for at, page in enumerate(shard.order)}
     pages: list[tuple[Repaired, Bytes]] = []

@@ -68,6 +68,7 @@ def version_from_data(path: Path, manifest: Manifest, source: Source) -> Repaire
         page_size=manifest.page_bytes, fill=manifest.fill, clustered=manifest.clustered,
         shards=len(manifest.shards), properties={**manifest.properties, manifests.OPERATION: "repair"},
         follows=manifest.version, indexes=[index.key for index in manifest.indexes],
+        valid_from=manifest.valid_from, valid_to=manifest.valid_to,
     )  # fmt: skip
     return Repaired(str(path / manifests.name_of(made.version)), -1, made.rows, "data")
 

@@ -18,7 +18,7 @@ from semistream.core.compiled import Int, frozen, kernel
 from semistream.relation.devices.device import Device
 from semistream.relation.pages.page_layout import find_rows
 
-__all__ = ["ClusteredIndex", "Index", "Located", "ScatteredIndex", "locate_in_shards", "page_order"]
+__all__ = ["ClusteredIndex", "Index", "Located", "ScatteredIndex", "last_not_after", "locate_in_shards", "page_order"]
 
 
 class Located:
@@ -150,18 +150,29 @@ class ClusteredIndex:
         Last key of the last page, so that keys past the end are known to be absent.
     ids
         Page ids in key order, if updates have changed the order of pages.
+    times
+        In a history, when the first row of each page begins to be valid.
     """
 
-    def __init__(self, first: Ints, continues: NDArray[np.bool_], last_key: int, ids: Ints | None = None) -> None:
+    def __init__(
+        self,
+        first: Ints,
+        continues: NDArray[np.bool_],
+        last_key: int,
+        ids: Ints | None = None,
+        times: Ints | None = None,
+    ) -> None:
         self.first = first
         self.continues = continues
         self.last_key = last_key
         self.ids = ids
+        self.times = times
 
     @property
     def nbytes(self) -> int:
         """Bytes held in memory."""
-        return self.first.nbytes + self.continues.nbytes + (0 if self.ids is None else self.ids.nbytes)
+        arrays = self.first, self.continues, self.ids, self.times
+        return sum(array.nbytes for array in arrays if array is not None)
 
     def locate(self, keys: Ints) -> Located:
         """Return the pages of each key: one page, or a run of pages if the key has many rows."""
@@ -176,8 +187,25 @@ class ClusteredIndex:
         """
         return _locate_between(self.first, self.continues, self.last_key, frozen(low), frozen(high))
 
+    def at(self, keys: Ints, times: Ints) -> tuple[Ints, Ints]:
+        """Return the position of the page that may hold each key's version at a time, and when the next one begins.
+
+        In a history, the last row of the key that begins by that time is in this page, if there is one: no other page
+        is needed. The position is -1 if there is none. The second number is the begin of the next page's first row, if
+        it belongs to the key; otherwise the greatest number.
+        """
+        assert self.times is not None
+        below, upto = np.searchsorted(self.first, keys, "left"), np.searchsorted(self.first, keys, "right")
+        after = last_not_after(self.times, below, upto, times) + 1
+        position = np.where(keys > self.last_key, -1, after - 1)
+        more = after < upto
+        following = np.full(keys.size, np.iinfo(np.int64).max)
+        following[more] = self.times[after[more]]
+        return position, following
+
     def check(self) -> None:
         """Assert that the pages are in order."""
+        assert self.times is None or self.times.shape == self.first.shape
         assert self.first.shape == self.continues.shape
         assert self.ids is None or (self.ids.shape == self.first.shape and np.unique(self.ids).size == self.ids.size)
         assert np.all(self.first[1:] >= self.first[:-1]), "first keys are not ascending"  # a difference may overflow
@@ -245,6 +273,23 @@ class ScatteredIndex:
         bounds = np.zeros(keys.size + 1, np.int64)
         np.cumsum(np.bincount(owner, minlength=keys.size), out=bounds[1:])
         return Located(bounds, np.concatenate(pages)[order])
+
+
+def last_not_after(times: Ints, begin: Ints, end: Ints, moments: Ints) -> Ints:
+    """Return the last position in ``[begin[i], end[i])`` whose time is not after ``moments[i]``, or ``begin[i] - 1``.
+
+    Times ascend within each interval. All intervals are halved together.
+
+    >>> last_not_after(np.array([10, 20, 30]), np.array([0, 0]), np.array([3, 3]), np.array([20, 5])).tolist()
+    [1, -1]
+    """
+    low, high = begin.astype(np.int64), end.astype(np.int64)
+    while (open_ := np.flatnonzero(low < high)).size:
+        middle = (low[open_] + high[open_]) >> 1
+        early = times[middle] <= moments[open_]
+        low[open_[early]] = middle[early] + 1
+        high[open_[~early]] = middle[~early]
+    return low - 1
 
 
 def page_order(indexes: Sequence[ClusteredIndex], bases: Ints) -> Ints:

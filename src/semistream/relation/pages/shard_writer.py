@@ -12,6 +12,7 @@ from semistream.core.arrays import Bytes, Ints
 from semistream.core.errors import RelationBuildError
 from semistream.core.units import format_bytes
 from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.keys.valid_times import ValidTimes
 from semistream.relation.pages.leaves import EMPTY_KEY, leaf_entries, pack_leaves
 from semistream.relation.pages.page_layout import (
     FIRST,
@@ -81,6 +82,8 @@ class ShardWriter:
     clustered
         True: batches arrive in key64 order, which is checked. False: any order is kept. The keys, 12 bytes per row
         (20 for hashed keys), are held in memory until `close` writes the leaves of the index.
+    times
+        For a history: the times of its rows. Batches arrive in the order of key64 and time, which is checked.
 
     Notes
     -----
@@ -98,8 +101,10 @@ class ShardWriter:
         page_bytes: int = PAGE_BYTES,
         fill: float = 1.0,
         clustered: bool = True,
+        times: ValidTimes | None = None,
     ) -> None:
         check_page_bytes(page_bytes, fill)
+        self._valid = times
         self._directory = directory
         self._name = name
         self._key = key
@@ -120,6 +125,7 @@ class ShardWriter:
         """A key that has several rows, if R is clustered and such a key was seen."""
         self._first: list[Ints] = []
         self._continues: list[NDArray[np.bool_]] = []
+        self._first_times: list[Ints] = []
         self._scattered_keys: list[Ints] = []
         self._scattered_pages: list[NDArray[np.uint32]] = []
         self._scattered_prints: list[Ints] = []
@@ -140,6 +146,7 @@ class ShardWriter:
             self._append(np.empty(0, np.int64), np.empty(0, np.uint8), _no_rows(), np.zeros(2, np.int64))
             self._first.append(np.array([EMPTY_KEY]))
             self._continues.append(np.zeros(1, bool))
+            self._first_times.append(np.zeros(1, np.int64))
         leaves = 0
         if self._clustered:
             first, continues = np.concatenate(self._first), np.concatenate(self._continues)
@@ -147,7 +154,8 @@ class ShardWriter:
             first, continues, leaves = self._finish_scattered()
         self._file.sync()
         self._file.close()
-        files.write_file(self._path("index"), index_to_bytes(self._path("index").name, first, continues))
+        times = None if self._valid is None else np.concatenate(self._first_times)
+        files.write_file(self._path("index"), index_to_bytes(self._path("index").name, first, continues, times))
         return ShardFiles(
             pages_file=self._path("pages").name,
             index_file=self._path("index").name,
@@ -190,12 +198,15 @@ class ShardWriter:
         self._carry = None if last else (keys[end:], batch.slice(end))
         if self._clustered:
             self._check_order(keys, batch)
+        begins = None if self._valid is None else self._checked_times(keys, batch)
         if pages == 0:
             return
         if self._clustered:
             flags, continues = self._flags(keys, breaks, pages)
             self._first.append(keys[breaks[:pages]])
             self._continues.append(continues)
+            if begins is not None:
+                self._first_times.append(begins[breaks[:pages]])
             self._last_key = int(keys[end - 1])
             self._previous, self._previous_row = int(keys[end - 1]), batch.slice(end - 1, 1)
         else:
@@ -240,6 +251,17 @@ class ShardWriter:
         for this, before in pairs:
             if not self._key.verify(this, names, before.select(names)).all():
                 raise self._collision()
+
+    def _checked_times(self, keys: Ints, batch: pa.RecordBatch) -> Ints:
+        """Return when rows begin to be valid; raise unless versions of a key follow each other."""
+        assert self._valid is not None
+        before = [] if self._previous_row is None or self._previous is None else [self._previous_row]
+        rows = pa.concat_batches([*before, batch]) if before else batch
+        begins, all_keys = self._valid.begins(rows), np.append(np.full(len(before), self._previous or 0), keys)
+        self._valid.check(all_keys, begins, self._valid.lasts(rows), rows)
+        if np.any((all_keys[1:] == all_keys[:-1]) & (begins[1:] < begins[:-1])):
+            raise RelationBuildError("rows of a history must arrive in the order of their times; sort them first")
+        return begins[len(before) :]
 
     def _collision(self) -> RelationBuildError:
         return RelationBuildError(

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.keys.valid_times import ValidTimes
 from semistream.relation.pages.shard_writer import ShardWriter
 from semistream.relation.pages.sorter import KeySorter
 from semistream.relation.rows.selection import keep_rows
@@ -32,15 +33,15 @@ class SortedShards:
         Start of the names of directories for spilled rows.
     memory
         Bytes for sorting.
-    page_bytes, fill, clustered
+    page_bytes, fill, clustered, times
         See `ShardWriter`. If not clustered, the order of the rows is kept.
     """
 
     def __init__(
         self, directory: Path, names: Sequence[str], schema: pa.Schema, key: KeyCodec, *, spill: str, memory: int,
-        page_bytes: int, fill: float, clustered: bool = True,
+        page_bytes: int, fill: float, clustered: bool = True, times: ValidTimes | None = None,
     ) -> None:  # fmt: skip
-        self.key, self._clustered = key, clustered
+        self.key, self._clustered, self._times = key, clustered, times
         self.null_keys = 0
         """Rows that were left out because their key is NULL."""
         self._writers: list[ShardWriter] = []
@@ -49,7 +50,7 @@ class SortedShards:
             for number, name in enumerate(names):
                 self._writers.append(
                     ShardWriter(
-                        directory, name, schema, key, page_bytes=page_bytes, fill=fill, clustered=clustered
+                        directory, name, schema, key, page_bytes=page_bytes, fill=fill, clustered=clustered, times=times
                     )
                 )  # fmt: skip
                 self._sorters.append(KeySorter(schema, directory / f"{spill}-{number}", memory // len(names)))
@@ -68,14 +69,15 @@ class SortedShards:
         if not valid.all():
             self.null_keys += int(np.count_nonzero(~valid))
             keys, batch = keys[valid], keep_rows(batch, valid)
+        begins = None if self._times is None else self._times.begins(batch)
         home = self.key.shards(keys, len(self._writers)) if len(self._writers) > 1 else None
         for number, (sorter, writer) in enumerate(zip(self._sorters, self._writers, strict=True)):
-            mine, part = keys, batch
+            mine, part, when = keys, batch, begins
             if home is not None:
                 here = home == number
-                mine, part = keys[here], keep_rows(batch, here)
+                mine, part, when = keys[here], keep_rows(batch, here), None if begins is None else begins[here]
             if self._clustered:
-                sorter.add(mine, part)
+                sorter.add(mine, part, when)
             else:
                 writer.write(mine, part)
         return batch

@@ -15,7 +15,7 @@ from semistream.relation.storage import files
 
 __all__ = ["KeySorter"]
 
-_KEY = "__semistream_key64"
+_KEY, _TIME = "__semistream_key64", "__semistream_time"
 _BLOCK = 1 << 14  # rows per record batch of a spilled run; each batch has a fence key
 _BUFFER = 1 << 20  # bytes of the write buffer of a spilled run
 _COPIES = 3
@@ -32,6 +32,8 @@ _MOST_OF_A_COLUMN = 1 << 30
 
 class KeySorter:
     """Takes batches with their keys and returns them in key order. Equal keys keep their order of arrival.
+
+    If batches come with times, equal keys are in the order of their times.
 
     Batches that fit into a third of ``memory`` are sorted in memory. Beyond that, sorted runs are spilled next to the
     relation. The merge cuts the key range into slices that fit, and sorts the slices of all runs together. Samples of
@@ -53,6 +55,7 @@ class KeySorter:
         self._memory = memory
         self._batches: list[pa.RecordBatch] = []
         self._keys: list[Ints] = []
+        self._times: list[Ints] | None = None
         self._bytes = 0
         self._long = [at for at, field in enumerate(schema) if not pa.types.is_primitive(field.type)]
         self._column_bytes = np.zeros(max(1, len(self._long)), np.int64)
@@ -65,17 +68,19 @@ class KeySorter:
         self._samples: list[tuple[Ints, int]] = []  # keys, and how many rows each represents
         self._words: set[int] = set()  # addresses of dictionaries shared by the batches in memory
 
-    def add(self, keys: Ints, batch: pa.RecordBatch) -> None:
-        """Add a batch. This may spill the batches in memory."""
+    def add(self, keys: Ints, batch: pa.RecordBatch, times: Ints | None = None) -> None:
+        """Add a batch, and the times by which to sort rows of a key. This may spill the batches in memory."""
         if batch.num_rows == 0:
             return
+        if times is not None:
+            self._times = [*(self._times or []), times]
         of_columns = np.array([bytes_without_words(batch.column(at)) for at in self._long] or [0])
         if (self._column_bytes + of_columns).max() > _MOST_OF_A_COLUMN:
             self._flush()
         self._column_bytes = self._column_bytes + of_columns
         self._batches.append(batch)
         self._keys.append(keys)
-        size = sum(map(bytes_without_words, batch.columns)) + keys.nbytes
+        size = sum(map(bytes_without_words, batch.columns)) + keys.nbytes + (0 if times is None else times.nbytes)
         self._bytes += size + self._new_words(batch)
         self._total_bytes += size
         self._unmeasured_bytes += size - sum(bytes_without_words(batch.column(at)) for at in self._measured)
@@ -87,7 +92,8 @@ class KeySorter:
         """Yield all rows in key order, in batches that fit into the memory."""
         if not self._runs:
             if self._batches:
-                yield self._take_held()
+                keys, batch, _ = self._take_held()
+                yield keys, batch
             return
         self._flush()
         splits = self._splits()
@@ -102,29 +108,39 @@ class KeySorter:
             ]
             for fitting in self._fitting(slices):
                 table = pa.Table.from_batches(fitting)
-                keys = table.column(_KEY).to_numpy()
-                yield _in_order(keys, table.drop_columns([_KEY]))
+                keys, times = table.column(_KEY).to_numpy(), None
+                if _TIME in table.column_names:
+                    times = table.column(_TIME).to_numpy()
+                    table = table.drop_columns([_TIME])
+                keys, batch, _ = _in_order(keys, table.drop_columns([_KEY]), times)
+                yield keys, batch
 
-    def _fitting(self, slices: list[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-        """Divide rows of some keys, a part of each run, into parts that fit, in the order of their keys."""
+    def _fitting(self, slices: list[pa.RecordBatch], by: int = -1) -> Iterator[list[pa.RecordBatch]]:
+        """Divide rows of some keys, a part of each run, into parts that fit, in the order of their keys.
+
+        ``by`` is the column to divide by: the keys, or the times of rows that all have the same key.
+        """
         if self._fit(slices):
             if slices:
                 yield slices
             return
         longest = max(slices, key=lambda piece: piece.num_rows)
-        middle = _keys_of(longest)[longest.num_rows // 2]
+        middle = _keys_of(longest, by)[longest.num_rows // 2]
         below, same, above = [], [], []
         for piece in slices:
-            begin, end = (int(np.searchsorted(_keys_of(piece), middle, side=side)) for side in ("left", "right"))
+            begin, end = (int(np.searchsorted(_keys_of(piece, by), middle, side=side)) for side in ("left", "right"))
             below += [piece.slice(0, begin)] * (begin > 0)
             same += [piece.slice(begin, end - begin)] * (end > begin)
             above += [piece.slice(end)] * (end < piece.num_rows)
-        yield from self._fitting(below)
+        yield from self._fitting(below, by)
+        if by == -1 and longest.schema.names[-2:-1] == [_TIME]:
+            yield from self._fitting(same, -2)
+            same = []
         # rows of one key stay as they came: those of a run before those of the next
         ends = np.cumsum([self._size(piece) for piece in same]) // self._most
         for part in np.split(np.arange(len(same)), np.flatnonzero(np.diff(ends)) + 1):
             yield [same[at] for at in part]
-        yield from self._fitting(above)
+        yield from self._fitting(above, by)
 
     def _fit(self, slices: list[pa.RecordBatch]) -> bool:
         """Say whether rows fit into the memory together, with their copies."""
@@ -166,23 +182,25 @@ class KeySorter:
                 self._words.add(address)
         return size
 
-    def _take_held(self) -> tuple[Ints, pa.RecordBatch]:
+    def _take_held(self) -> tuple[Ints, pa.RecordBatch, Ints | None]:
         keys, table = np.concatenate(self._keys), pa.Table.from_batches(self._batches, self._schema)
+        times = None if self._times is None else np.concatenate(self._times)
         self._keys, self._batches, self._bytes = [], [], 0
+        self._times = None if times is None else []
         self._column_bytes, self._words = np.zeros_like(self._column_bytes), set()
-        return _in_order(keys, table)
+        return _in_order(keys, table, times)
 
     def _flush(self) -> None:
         if not self._batches:
             return
-        keys, batch = self._take_held()
+        keys, batch, times = self._take_held()
         if not self._runs:
             files.make_directory(self._directory)
         path = self._directory / f"run-{len(self._runs):05d}.arrow"
         self._runs.append(path)
-        with_key = pa.RecordBatch.from_arrays(
-            [*batch.columns, pa.array(keys)], schema=self._schema.append(pa.field(_KEY, pa.int64()))
-        )
+        schema = self._schema if times is None else self._schema.append(pa.field(_TIME, pa.int64()))
+        by = [pa.array(order) for order in (times, keys) if order is not None]
+        with_key = pa.RecordBatch.from_arrays([*batch.columns, *by], schema=schema.append(pa.field(_KEY, pa.int64())))
         with (
             files.create(path) as file,
             pa.BufferedOutputStream(pa.PythonFile(file, "w"), _BUFFER) as sink,
@@ -213,19 +231,20 @@ def _is_measured(kind: pa.DataType) -> bool:
     return plain or kind in texts
 
 
-def _keys_of(piece: pa.RecordBatch) -> Ints:
-    keys: Ints = piece.column(piece.num_columns - 1).to_numpy()
+def _keys_of(piece: pa.RecordBatch, by: int = -1) -> Ints:
+    keys: Ints = piece.column(piece.num_columns + by).to_numpy()
     return keys
 
 
-def _in_order(keys: Ints, table: pa.Table) -> tuple[Ints, pa.RecordBatch]:
-    if np.all(keys[1:] >= keys[:-1]):
-        return keys, _one_batch(table)
-    order = np.argsort(keys, kind="stable")
+def _in_order(keys: Ints, table: pa.Table, times: Ints | None) -> tuple[Ints, pa.RecordBatch, Ints | None]:
+    if times is None and np.all(keys[1:] >= keys[:-1]):
+        return keys, _one_batch(table), None
+    order = np.argsort(keys, kind="stable") if times is None else np.lexsort((times, keys))
+    times = None if times is None else times[order]
     try:
-        return keys[order], _one_batch(table.take(pa.array(order)))
+        return keys[order], _one_batch(table.take(pa.array(order))), times
     except pa.ArrowNotImplementedError:
-        return keys[order], take_rows(_one_batch(table), order)
+        return keys[order], take_rows(_one_batch(table), order), times
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -18,7 +18,7 @@ counted from the row's start. Its bytes begin where those of the previous variab
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +39,7 @@ from semistream.relation.rows.row_kernels import (
 )
 from semistream.relation.rows.row_nested import ListColumn, StructColumn, UnionColumn
 
-__all__ = ["RowCodec", "Rows"]
+__all__ = ["FieldPlace", "RowCodec", "Rows"]
 
 _LENGTH_BYTES = 4
 _MAX_ROW_BYTES = (1 << 32) - 1
@@ -48,6 +48,14 @@ _TESTS_OF_BYTES = (
     pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary,
     pa.types.is_string_view, pa.types.is_binary_view,
 )  # fmt: skip
+
+
+class FieldPlace(NamedTuple):
+    """Where rows store a field of fixed width, and its null bit, relative to the start of a row."""
+
+    at: int
+    null_byte: int
+    null_bit: int
 
 
 class RowCodec:
@@ -205,6 +213,12 @@ class RowCodec:
     def _null_bits(self) -> list[tuple[int, int]]:
         """For each slot, the byte of the head and the bit in it that mark the cell as NULL."""
         return [(self._bitmap_at + slot // 8, 1 << slot % 8) for slot in range(len(self._widths))]
+
+    def place_of(self, name: str) -> FieldPlace:
+        """Return where rows store a column that has one field of fixed width."""
+        column = self.schema.get_field_index(name)
+        slot = sum(len(before.slots) for before in self._columns[:column])
+        return FieldPlace(self._places[slot], *self._null_bits[slot])
 
     def _regular_starts(self, count: int) -> NDArray[np.int64]:
         return np.arange(count, dtype=np.int64) * self.stride

@@ -20,8 +20,15 @@ from typing import Any
 import pyarrow as pa
 
 from semistream.core.arguments import listed
-from semistream.core.errors import CommitConflictError, NotARelationError, StorageError, UnknownIndexError
+from semistream.core.errors import (
+    CommitConflictError,
+    NotARelationError,
+    RelationBuildError,
+    StorageError,
+    UnknownIndexError,
+)
 from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.keys.valid_times import ValidTimes
 from semistream.relation.storage import files, manifest_check
 from semistream.relation.storage.files import sync_directory
 from semistream.relation.storage.secondary_index import Columns, SecondaryIndex
@@ -48,6 +55,8 @@ _UNSEALED = 1
 """The first format, whose manifests have no checksum and whose files are not bound to their names."""
 _INDEXED = 3
 """The format of a version with secondary indexes, which earlier releases would not keep in step."""
+_HISTORY = 4
+"""The format of a history: earlier releases know neither the order of its rows nor its index."""
 
 
 MOST_SHARDS = "most_shards"
@@ -68,6 +77,10 @@ class Manifest:
     shards: tuple[ShardFiles, ...]
     version: int = 1
     properties: Mapping[str, str] = field(default_factory=dict)
+    valid_from: str | None = None
+    """In a history, the column that says from when a row is valid; rows of a key are in this order. Otherwise None."""
+    valid_to: str | None = None
+    """In a history, the column that says before when a row is valid; None if the key's next row ends a row."""
     sealed: bool = field(default=True, compare=False)
     """Whether the manifest was read with a checksum. Manifests are always written with one."""
     indexes: tuple[SecondaryIndex, ...] = ()
@@ -108,6 +121,11 @@ class Manifest:
         return KeyCodec.for_schema(self.schema, self.key)
 
     @property
+    def times(self) -> ValidTimes | None:
+        """The times of the rows of a history; None if R is not one."""
+        return None if self.valid_from is None else ValidTimes.of(self.schema, self.valid_from, self.valid_to, self.key)
+
+    @property
     def unique(self) -> bool:
         """Whether no key occurs twice."""
         return all(shard.unique for shard in self.shards)
@@ -142,7 +160,7 @@ class Manifest:
         assert self.by is None, "R in the order of an index is not a version of R"
         document: dict[str, Any] = {
             "format": "semistream relation",
-            "format_version": _INDEXED if self.indexes else _FORMAT,
+            "format_version": _HISTORY if self.valid_from else _INDEXED if self.indexes else _FORMAT,
             "version": self.version,
             "rows": self.rows,
             "key": list(self.key),
@@ -159,6 +177,8 @@ class Manifest:
             document["indexes"] = [
                 {"key": list(index.key), "shards": [asdict(shard) for shard in index.shards]} for index in self.indexes
             ]
+        if self.valid_from is not None:
+            document |= {"valid_from": self.valid_from, "valid_to": self.valid_to}
         return manifest_check.sealed(json.dumps(document, indent=1))
 
     @classmethod
@@ -168,10 +188,10 @@ class Manifest:
         try:
             document = json.loads(text)
             found = document["format"], document["format_version"]
-            if found not in [("semistream relation", number) for number in (_UNSEALED, _FORMAT, _INDEXED)]:
+            if found not in [("semistream relation", number) for number in range(_UNSEALED, _HISTORY + 1)]:
                 raise NotARelationError(
                     f"{origin} has format {found[0]!r} version {found[1]!r}; this release reads 'semistream relation' "
-                    f"versions {_UNSEALED} to {_INDEXED}: rebuild it, or use a newer release"
+                    f"versions {_UNSEALED} to {_HISTORY}: rebuild it, or use a newer release"
                 )
             is_sealed = found[1] != _UNSEALED or "checksum" in document
             if is_sealed and not manifest_check.is_sealed(text):
@@ -188,6 +208,8 @@ class Manifest:
                 shards=shards,
                 version=document["version"],
                 properties=dict(document["properties"]),
+                valid_from=document["valid_from"] if found[1] == _HISTORY else None,
+                valid_to=document["valid_to"] if found[1] == _HISTORY else None,
                 sealed=is_sealed,
                 indexes=tuple(
                     SecondaryIndex(
@@ -202,6 +224,8 @@ class Manifest:
                 )
             if len(set(manifest.files)) != len(manifest.files):
                 raise ValueError("it names a file twice")
+            if found[1] == _HISTORY and (manifest.times is None or not manifest.clustered):
+                raise ValueError("it is that of a history without times, or without order")
             if document["columns"] != _columns(manifest.schema):
                 raise ValueError(f"its columns {document['columns']} are not those of its schema")
             if document["rows"] != manifest.rows:
@@ -218,6 +242,7 @@ class Manifest:
             ValueError,
             RecursionError,
             OSError,
+            RelationBuildError,
             pa.ArrowException,
         ) as error:
             raise NotARelationError(

@@ -6,7 +6,7 @@ import numpy as np
 
 from semistream.core.arrays import Bytes, Ints, Slots
 from semistream.core.compiled import Int, inner_kernel, kernel
-from semistream.structures.directory import entry_for, erase, find, home, mix, position_at
+from semistream.structures.directory import entry_for, entry_of, erase, find, home, mix, position_at
 from semistream.structures.hot.admission import MOST, recall, remember
 from semistream.structures.hot.hot_row_kernels import (
     AHEAD,
@@ -26,7 +26,7 @@ from semistream.structures.hot.hot_row_kernels import (
     HotTable,
 )
 
-__all__ = ["GOING", "forget", "plan_going", "reclaim", "reset"]
+__all__ = ["GOING", "forget", "free_key", "free_rows", "plan_going", "reclaim", "reset"]
 
 # Places in the plan of `plan_going`: the highest frequency to evict, how many keys and rows of this frequency to evict,
 # the place reached, the places left to visit, and the approximate number of keys to evict in total.
@@ -35,7 +35,7 @@ _PLAN_WORDS = 6
 
 
 @inner_kernel
-def _free_rows(after: Slots, first: Slots, state: Ints, place: Int, freed: Slots, at: Int) -> Int:
+def free_rows(after: Slots, first: Slots, state: Ints, place: Int, freed: Slots, at: Int) -> Int:
     """Free the rows of a key and list them in ``freed``; return how many are listed."""
     row = np.int64(first[place])
     while row >= 0:
@@ -51,7 +51,7 @@ def _free_rows(after: Slots, first: Slots, state: Ints, place: Int, freed: Slots
 
 
 @inner_kernel
-def _free_key(first: Slots, known: Bytes, count: Bytes, state: Ints, place: Int) -> None:
+def free_key(first: Slots, known: Bytes, count: Bytes, state: Ints, place: Int) -> None:
     """Free the place of a key. The caller erases its entry, before or after."""
     known[place] = FREE
     count[place] = 0
@@ -85,14 +85,14 @@ def _let_go(t: HotTable, places: Ints, sketch: Bytes, erasing: bool, freed: Slot
         near += np.uint64(recall(sketch, t.key[places[i]]))
     for i in range(places.size):
         place = places[i]
-        at = _free_rows(t.after, t.first, t.state, place, freed, at)
+        at = free_rows(t.after, t.first, t.state, place, freed, at)
         if (t.known[place] & HELD) != 0:
             t.known[place] = HELD | UNKNOWN
             continue
         remember(sketch, t.key[place], np.int64(t.often[place]))
         if erasing:
-            erase(t.entries, find(t.entries, t.key, t.key[place]))
-        _free_key(t.first, t.known, t.often, t.state, place)
+            erase(t.entries, entry_of(t.entries, t.key[place], place))
+        free_key(t.first, t.known, t.often, t.state, place)
     if near == np.uint64(1):  # the value does not matter: this keeps the compiler from removing the reads
         t.state[SEEN] += 0
     return at
@@ -193,7 +193,7 @@ def reset(t: HotTable, places: Slots) -> Slots:
     freed = np.empty(t.state[ROWS], np.int32)
     at: Int = 0
     for i in range(places.size):
-        at = _free_rows(t.after, t.first, t.state, places[i], freed, at)
+        at = free_rows(t.after, t.first, t.state, places[i], freed, at)
         t.known[places[i]] = (t.known[places[i]] & IN_USE) | UNKNOWN
     return freed[:at].copy()
 
@@ -211,12 +211,12 @@ def forget(t: HotTable, keys: Ints, whole: bool) -> tuple[Slots, bool]:
         entry = find(t.entries, t.key, keys[i])
         if entry >= 0:
             place = position_at(t.entries, entry)
-            at = _free_rows(t.after, t.first, t.state, place, freed, at)
+            at = free_rows(t.after, t.first, t.state, place, freed, at)
             if whole or (t.known[place] & IN_USE) != 0:
                 t.known[place] = (t.known[place] & IN_USE) | UNKNOWN
             else:
                 erase(t.entries, entry)
-                _free_key(t.first, t.known, t.often, t.state, place)
+                free_key(t.first, t.known, t.often, t.state, place)
         elif whole:
             place = t.state[FREE_KEY]
             if place < 0:

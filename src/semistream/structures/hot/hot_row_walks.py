@@ -6,7 +6,7 @@ import numpy as np
 
 from semistream.core.arrays import Ints, Slots
 from semistream.core.compiled import Int, kernel
-from semistream.structures.directory import find, position_at
+from semistream.structures.directory import entry_of, find, position_at
 from semistream.structures.hot.hot_row_kernels import (
     ABSENT,
     FREE,
@@ -131,9 +131,8 @@ def check_table(t: HotTable) -> Slots:
     assert places.size == t.state[KEYS] == np.count_nonzero(t.entries), (places.size, int(t.state[KEYS]))
     used: list[int] = []
     for place in places.tolist():
-        at = find(t.entries, t.key, t.key[place])
-        found = position_at(t.entries, at) if at >= 0 else -1
-        assert found == place, f"key {t.key[place]} is found at {found}, not where it is, {place}"
+        assert find(t.entries, t.key, t.key[place]) >= 0, f"key {t.key[place]}, at {place}, is not found"
+        assert position_at(t.entries, entry_of(t.entries, t.key[place], place)) == place
         what, row = int(t.known[place]) & KNOWN, int(t.first[place])
         assert (row >= 0) == (what == PRESENT), f"key {t.key[place]} is known as {what} and has row {row}"
         assert what in (UNKNOWN, PRESENT, ABSENT), what

@@ -1,14 +1,12 @@
 """Rows of R in one arena, by key: rows that the stream requests often, and rows that it requests now.
 
-Each key has a place in a hash table, its *number*, which represents the tuple's key from then on. A key is in one of
-three states: all of its rows are held, R is known to have none, or it is unknown. Rows that are read for the current
-tuples go into the same arena as the cached rows, so no row is copied to be kept, and memory moves from formerly hot
-rows to rows that are needed now. Keys in use are *pinned*. When room is needed, unpinned keys are evicted, least
-frequent first.
+Each key has a place in a hash table, its *number*, which represents the tuple's key from then on. All rows of a key are
+held, or R is known to have none, or it is unknown. Rows that are read for the current tuples go into the same arena as
+the cached rows: no row is copied to be kept. Keys in use are *pinned*. When room is needed, unpinned keys are evicted,
+least frequent first.
 
-A key's frequency is the number of windows that requested it, halved periodically. When a key is evicted, a sketch
-records its frequency, so that a key that returns often is distinguished from a key that is requested once. All data is
-in flat arrays, which may be mapped files.
+A key's frequency is the number of windows that requested it, halved periodically. A sketch records the frequency of
+evicted keys, to recognise a key that returns often. All data is in flat arrays, which may be mapped files.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from semistream.core.arrays import Bools, Bytes, Ints, Slots
-from semistream.core.compiled import frozen
+from semistream.core.compiled import Int, frozen
 from semistream.relation.devices.ring_reader import RingReader
 from semistream.relation.rows.row_codec import RowCodec, Rows
 from semistream.structures.array_source import Arrays
@@ -44,8 +42,7 @@ _AT_ONCE, _TOLD_BY = 2048, 1024
 class HotRows:
     """An arena of rows with a table of keys, bounded in keys, rows and bytes.
 
-    A key is numbered, found or forgotten in constant time on average. A row is copied once, when it is added. All
-    places are scanned to count or lift pins, by `unknown`, `places`, `age`, and to evict, which is done for many keys.
+    A key is numbered, found or forgotten in constant time. All places are scanned to count or lift pins and to evict.
 
     Parameters
     ----------
@@ -58,9 +55,9 @@ class HotRows:
     unique
         Whether no key has several rows.
     aging
-        Frequencies are halved after this many tuples per row of capacity. Less follows a changing stream faster.
+        Frequencies are halved after this many tuples per row of capacity.
     arrays
-        Where the arrays live, if not in this process; an arena left in mapped files keeps its contents.
+        Where the arrays live, if not in this process. An arena in files keeps its contents.
     """
 
     FORMAT = "hot rows 4"
@@ -146,7 +143,7 @@ class HotRows:
         keys, valid = frozen(keys), frozen(valid)
         self._plan, done, hits = None, 0, 0
         while True:
-            count, known = kernels.number(self._t, keys[done:], valid[done:], self.whole, self._sketch, numbers[done:])
+            count, known = self._number_some(keys[done:], valid[done:], numbers[done:])
             done, hits = done + int(count), hits + int(known)
             if done == keys.size or not self._make_place(keys[done:], valid[done:], numbers[done:], coming):
                 break
@@ -244,8 +241,7 @@ class HotRows:
 
     def first_rows(self, numbers: Slots) -> tuple[Slots, int, int]:
         """Return the first row of each number, -1 if it has none; how many have none, and how many have several."""
-        rows = np.empty(numbers.size, np.int32)
-        none, several = walks.first_rows(self._t, frozen(numbers), rows)
+        none, several = walks.first_rows(self._t, frozen(numbers), rows := np.empty(numbers.size, np.int32))
         return rows, int(none), int(several)
 
     def expand(self, numbers: Slots, begin: int, row: int, cap: int, *, alone: bool) -> tuple[Ints, Slots, int, int]:
@@ -260,8 +256,7 @@ class HotRows:
 
     def locate(self, rows: Slots) -> tuple[Bytes, Ints]:
         """Return a buffer and the start of each row in it, -1 for row -1."""
-        there = rows >= 0
-        if there.all():
+        if (there := rows >= 0).all():
             return self._rows.locate(rows)
         starts = np.full(rows.size, -1, np.int64)
         data, starts[there] = self._rows.locate(rows[there])
@@ -300,7 +295,7 @@ class HotRows:
         """Evict keys to make places for new ones of ``keys``, but none of ``keys`` itself; False if all are pinned."""
         ahead, left = keys.size, True
         while left:
-            lacking = int(kernels.look_ahead(self._t, keys[:ahead], valid[:ahead], room[:ahead]))
+            lacking = int(self._look_ahead(keys[:ahead], valid[:ahead], room[:ahead]))
             later = min(lacking * coming * 3 // (4 * max(ahead, _TOLD_BY)), self.keys // 4)  # later keys repeat more
             self._let_go(max(lacking, min(ahead, self._more)) + later, 0)
             if int(self._t.state[kernels.FREE_KEY]) >= 0:
@@ -310,6 +305,12 @@ class HotRows:
             self._t.known[:] &= np.uint8(~SOON & 0xFF)
             ahead, coming = ahead // 2, 0
         return False
+
+    def _number_some(self, keys: Ints, valid: Bools, numbers: Slots) -> tuple[Int, Int]:
+        return kernels.number(self._t, keys, valid, self.whole, self._sketch, numbers)
+
+    def _look_ahead(self, keys: Ints, valid: Bools, seen: Slots) -> Int:
+        return kernels.look_ahead(self._t, keys, valid, seen)
 
     def _let_go(self, keys: int, rows: int) -> bool:
         self._plan = None

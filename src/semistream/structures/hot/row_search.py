@@ -32,6 +32,8 @@ class WantedRows(NamedTuple):
     layout: PageLayout
     ordered: bool
     """Whether pages are ordered by key; then keys ascend too."""
+    versions: tuple[Ints, Ints] | None = None
+    """Of versions of a history: when the key's next page begins, or `OPEN`, for each key; and `TimeFields`."""
 
 
 @inner_kernel
