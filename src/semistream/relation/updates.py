@@ -19,19 +19,19 @@ __all__ = ["Version", "compact", "delete", "history", "update", "upsert", "vacuu
 PathLike = str | os.PathLike[str]
 
 
-def upsert(path: PathLike, data: Any) -> int:
+def upsert(path: PathLike, data: Any, *, at: Any = None) -> int:
     """Insert keys, or replace their rows; return the number of the version. Use `Relation.upsert` in new code."""
-    return update(path, upserts=data)
+    return update(path, upserts=data, at=at)
 
 
-def delete(path: PathLike, keys: Any) -> int:
+def delete(path: PathLike, keys: Any, *, at: Any = None) -> int:
     """Remove keys with all their rows; return the number of the version. Use `Relation.delete` in new code."""
-    return update(path, deletes=keys)
+    return update(path, deletes=keys, at=at)
 
 
-def update(path: PathLike, *, upserts: Any = None, deletes: Any = None) -> int:
+def update(path: PathLike, *, upserts: Any = None, deletes: Any = None, at: Any = None) -> int:
     """Delete, then upsert, in one version; return its number. Use `Relation.update` in new code."""
-    return commit_update(path, read_whole(upserts), read_whole(deletes)).version
+    return commit_update(path, read_whole(upserts), read_whole(deletes), at=at).version
 
 
 def compact(path: PathLike) -> int:

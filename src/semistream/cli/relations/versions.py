@@ -52,6 +52,15 @@ _Spark = Annotated[
         show_default=False,
     ),
 ]
+_At = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        help="In a history: the time from which the change is valid, such as 2026-01-01. The current rows end then, "
+        "and earlier rows stay. The sources have no columns of times.",
+        show_default=False,
+    ),
+]
 
 
 def upsert(
@@ -62,6 +71,7 @@ def upsert(
     nulls: _Nulls = None,
     derive: Derive = None,
     spark: _Spark = None,
+    at: _At = None,
 ) -> None:
     """Replace the rows of keys, or add new keys, as a new version.
 
@@ -74,6 +84,7 @@ def upsert(
     if spark is not None:
         if derive:
             raise ValueError("--spark does not support --derive; leave one of them out")
+        _refuse_at(at)
         from semistream.spark.relations.update_jobs import upsert as by_job
 
         with _session(spark) as session:
@@ -81,7 +92,9 @@ def upsert(
         return
     from semistream.relation.updates import upsert as commit
 
-    _announce(path, before, commit(path, _read(sources, before, table, types, nulls, derive, keys_only=False)))
+    names = before.schema.names if at is None else [n for n in before.schema.names if n not in before.time_columns]
+    rows = _read(sources, before, table, types, nulls, derive, names)
+    _announce(path, before, commit(path, rows, at=_moment(before, at)))
 
 
 def delete(
@@ -91,12 +104,14 @@ def delete(
     types: _Types = None,
     nulls: _Nulls = None,
     spark: _Spark = None,
+    at: _At = None,
 ) -> None:
     """Remove the keys in the sources, with all their rows, as a new version. Only the key columns are read."""
     from semistream.relation.storage import manifest as manifests
 
     before = manifests.load(path)
     if spark is not None:
+        _refuse_at(at)
         from semistream.spark.relations.update_jobs import delete as by_job
 
         with _session(spark) as session:
@@ -104,7 +119,8 @@ def delete(
         return
     from semistream.relation.updates import delete as commit
 
-    _announce(path, before, commit(path, _read(sources, before, table, types, nulls, None, keys_only=True)))
+    keys = _read(sources, before, table, types, nulls, None, list(before.key))
+    _announce(path, before, commit(path, keys, at=_moment(before, at)))
 
 
 def compact(path: RelationPath, spark: _Spark = None) -> None:
@@ -124,9 +140,19 @@ def compact(path: RelationPath, spark: _Spark = None) -> None:
 
 
 def history(
-    path: RelationPath, as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
+    path: RelationPath,
+    key: Annotated[
+        list[str] | None,
+        typer.Argument(help="A key, one value for each of its columns: show its rows instead.", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """List the versions that can be opened."""
+    """List the versions that can be opened; or all rows of a key, in the order in which they were valid."""
+    if key:
+        from semistream.cli.relations.key_rows import show_key
+
+        show_key(path, key, as_json=as_json)
+        return
     from semistream.relation.updates import history as versions
 
     found = versions(path)
@@ -185,21 +211,36 @@ def _read(
     types: list[str] | None,
     nulls: list[str] | None,
     derive: list[str] | None,
-    *,
-    keys_only: bool,
+    columns: list[str],
 ) -> object:
     from semistream.cli.relations.derived import parse_derived, with_derived
     from semistream.cli.relations.master import find_master
     from semistream.cli.relations.table_files import parse_types
 
     known = dict(zip(manifest.schema.names, manifest.schema.types, strict=True))
-    columns = list(manifest.key if keys_only else manifest.schema.names)
     derived = parse_derived(derive or [])
     if not derived:
         return find_master(sources, parse_types(types or []), table, columns, known=known, nulls=nulls or ()).reader()
     before = {name: kind for name, kind in known.items() if name not in derived}
     found = find_master(sources, parse_types(types or []), table, known=before, nulls=nulls or ())
     return with_derived(found.reader(), derived, columns)
+
+
+def _refuse_at(at: str | None) -> None:
+    if at is not None:
+        raise ValueError("--spark does not support --at; leave one of them out")
+
+
+def _moment(manifest: Manifest, at: str | None) -> str | int | None:
+    """Return the value of --at; a number if times of the relation are numbers."""
+    if at is None or manifest.times is None or not manifest.times.is_number:
+        return at
+    try:
+        return int(at)
+    except ValueError:
+        raise ValueError(
+            f"--at={at!r} must be a number, as {manifest.times.valid_from!r} of {manifest.key} is"
+        ) from None
 
 
 @contextlib.contextmanager

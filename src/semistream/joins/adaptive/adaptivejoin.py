@@ -49,9 +49,8 @@ class AdaptiveJoin(Join):
     earlier ones are searched. One gather per column of R writes the results. The stream's own columns are not copied.
 
     Rows stay in the arena until room is needed; then rows that fewer windows requested are evicted first. The arena
-    also records keys that R does not have. An R that fits is held completely. Of a history (``as_of=``) it holds single
-    versions. On ranges (``condition="between"``) each page is read once for all intervals of a window, and results are
-    in R's order.
+    also records keys that R does not have. An R that fits is held completely. Of a history (``as_of=``) it holds
+    single versions. On ranges (``condition="between"``) each page is read once for a window; results are in R's order.
 
     Parameters
     ----------
@@ -70,7 +69,7 @@ class AdaptiveJoin(Join):
     aging
         See `HotRows`.
     arrays
-        Where the arena lives, if not in this process; an arena that another process left is reused.
+        Where the arena lives, if not in this process, with what another process left there.
     apart
         Return tuples without a match in separate, marked batches (`output.has_no_partner`), not in stream order.
     """

@@ -127,6 +127,11 @@ class ValidTimes:
             )
         return cls.of(schema, valid_from, valid_to, key)
 
+    @property
+    def is_number(self) -> bool:
+        """Whether times are integers, not dates or timestamps."""
+        return bool(pa.types.is_integer(self.type))
+
     def fields(self, codec: RowCodec) -> TimeFields:
         """Return where rows of a codec store the times."""
         kind, width = self.type, self.type.bit_width // 8

@@ -126,6 +126,11 @@ class Manifest:
         return None if self.valid_from is None else ValidTimes.of(self.schema, self.valid_from, self.valid_to, self.key)
 
     @property
+    def time_columns(self) -> tuple[str, ...]:
+        """The columns of a history's times."""
+        return tuple(name for name in (self.valid_from, self.valid_to) if name is not None)
+
+    @property
     def unique(self) -> bool:
         """Whether no key occurs twice."""
         return all(shard.unique for shard in self.shards)
@@ -191,7 +196,7 @@ class Manifest:
             if found not in [("semistream relation", number) for number in range(_UNSEALED, _HISTORY + 1)]:
                 raise NotARelationError(
                     f"{origin} has format {found[0]!r} version {found[1]!r}; this release reads 'semistream relation' "
-                    f"versions {_UNSEALED} to {_HISTORY}: rebuild it, or use a newer release"
+                    f"version {_UNSEALED} to version {_HISTORY}: rebuild it, or use a newer release"
                 )
             is_sealed = found[1] != _UNSEALED or "checksum" in document
             if is_sealed and not manifest_check.is_sealed(text):
