@@ -146,8 +146,8 @@ def build(
     times = ValidTimes.recognised(reader.schema, orders[0].names, valid_from, valid_to, clustered=clustered)
     if times is not None and (unique or len(orders) > 1):
         raise RelationBuildError(
-            f"{'unique=True does' if unique else 'indexes do'} not fit a history, whose keys have a row for each of their "
-            f"versions, told apart by {times.valid_from!r}; leave {'unique' if unique else 'indexes'} out"
+            f"{'unique=True does' if unique else 'indexes do'} not fit a history, whose keys have a row for each of "
+            f"their versions, told apart by {times.valid_from!r}; leave {'unique' if unique else 'indexes'} out"
         )
     codec, held, version = orders[0], roomy_schema(reader.schema), 1 if follows is None else follows + 1
     with (

@@ -41,9 +41,9 @@ class Relation(OpenRelation):
     * With no join attached, R is opened again: no changed page is held in memory, and page numbers may differ. If
       another writer committed first, the change is applied to that writer's version.
     * With joins attached, the joins must agree first, as for `apply`. A join that has no memory for the update refuses
-      it before anything is written. A waiting tuple then sees R either completely before or completely after the
-      update. The changed pages stay in memory, inside the joins' budgets, until R is closed. If another writer
-      committed first, `CommitConflictError` is raised and nothing has changed.
+      it before anything is written. A waiting tuple sees R either before or after the update. The changed pages stay in
+      memory, inside the joins' budgets, until R is closed. If another writer committed first, `CommitConflictError` is
+      raised and nothing has changed.
 
     Other objects that have R open, in this process or elsewhere, keep the version they opened; see `refresh`.
 
@@ -87,13 +87,11 @@ class Relation(OpenRelation):
         key
             Name of the key column, or several names. Rows with a NULL key are left out: nothing can match them.
         page_size
-            Bytes of a page. Small pages waste less of a random read. Large pages need a smaller index and waste less
-            space between rows.
+            Bytes of a page. Small pages waste less of a random read. Large pages need a smaller index.
         fill
             Fraction of each page that is filled. A lower fill leaves room for updates, but makes R longer to read.
         clustered
-            If True, sort by key. If False, keep the given order and write a separate index; for joins that need R
-            sorted by frequency.
+            If False, keep the given order and write a separate index; for joins that need R sorted by frequency.
         shards
             Number of parts, by hash of the key. Each shard can be joined by another task of a cluster.
         memory
@@ -105,13 +103,11 @@ class Relation(OpenRelation):
         indexes
             Columns of secondary indexes; see `add_index`.
         valid_from
-            Makes R a history: the column, a timestamp, date or integer, from which on each row is valid. A key has a
-            row for each of its versions, stored in this order, and ``as_of=`` of a join finds the one that was valid.
-            Two rows of a key that begin at the same time are refused. By default ``__START_AT``, if R has this column
-            and ``__END_AT``, as tables of Spark's AUTO CDC do.
+            Makes R a history: the column, a timestamp, date or integer, from which on a row is valid. A key has a row
+            for each version, and ``as_of=`` of a join finds the one that was valid. By default ``__START_AT``.
         valid_to
-            The column, of the same type, before which a row is valid. NULL, or no such column, means that the key's
-            next row ends it. Rows that overlap, or end before they begin, are refused.
+            The column, of the same type, before which a row is valid, by default ``__END_AT``. NULL, or no such column,
+            means that the key's next row ends it.
         """
         builder.build(
             data, path, key, page_size=page_size, fill=fill, clustered=clustered,
@@ -176,16 +172,14 @@ class Relation(OpenRelation):
             Changed pages are computed in memory. For updates larger than memory use `semistream.spark.upsert`.
         at
             For a history: the time from which the rows are valid, as text, a date, a datetime or a number. The current
-            row of each key ends then, and earlier rows stay. The rows come without the columns of times. A row that
-            begins at the same time is replaced, so the same change can be repeated. An earlier time is refused.
+            row of each key ends then. Leave out the columns of times. A key with a later row is refused.
         """
         return self.update(upserts=data, at=at)
 
     def delete(self, keys: Any, *, at: Any = None) -> int:
-        """Remove keys with all their rows in a new version; return its number.
+        """Remove keys, an Arrow array or anything with the key columns, in a new version; return its number.
 
-        ``keys`` is an Arrow array, or anything with the key columns. Keys that R does not contain are ignored. With
-        ``at``, in a history, the current rows end at that time, and nothing else is removed; see `upsert`.
+        With ``at``, in a history, the current rows end at that time, and nothing is removed; see `upsert`.
         """
         return self.update(deletes=keys, at=at)
 

@@ -20,17 +20,12 @@ from typing import Any
 import pyarrow as pa
 
 from semistream.core.arguments import listed
-from semistream.core.errors import (
-    CommitConflictError,
-    NotARelationError,
-    RelationBuildError,
-    StorageError,
-    UnknownIndexError,
-)
+from semistream.core.errors import CommitConflictError, NotARelationError, StorageError, UnknownIndexError
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.keys.valid_times import ValidTimes
 from semistream.relation.storage import files, manifest_check
 from semistream.relation.storage.files import sync_directory
+from semistream.relation.storage.no_relation import why_not
 from semistream.relation.storage.secondary_index import Columns, SecondaryIndex
 from semistream.relation.storage.shard_files import ShardFiles
 from semistream.relation.stores.store_path import Place, StorePath, names_in
@@ -78,9 +73,8 @@ class Manifest:
     version: int = 1
     properties: Mapping[str, str] = field(default_factory=dict)
     valid_from: str | None = None
-    """In a history, the column that says from when a row is valid; rows of a key are in this order. Otherwise None."""
     valid_to: str | None = None
-    """In a history, the column that says before when a row is valid; None if the key's next row ends a row."""
+    """In a history, the columns that say when a row is valid; without ``valid_to`` the key's next row ends a row."""
     sealed: bool = field(default=True, compare=False)
     """Whether the manifest was read with a checksum. Manifests are always written with one."""
     indexes: tuple[SecondaryIndex, ...] = ()
@@ -247,7 +241,6 @@ class Manifest:
             ValueError,
             RecursionError,
             OSError,
-            RelationBuildError,
             pa.ArrowException,
         ) as error:
             raise NotARelationError(
@@ -353,14 +346,3 @@ def _put(path: StorePath, manifest: Manifest) -> None:
 
 def _not_first(path: Place, version: int) -> CommitConflictError:
     return CommitConflictError(f"version {version} of {path} was committed by another writer; open it and try again")
-
-
-def why_not(path: Place) -> str:
-    """Return why there is no relation at ``path``, and what to do."""
-    if not path.exists():
-        return f"there is no relation at {path}: the path does not exist; build one with Relation.build or spark.build"
-    if not path.is_dir():
-        return f"{path} is a file; a relation is a directory made by Relation.build or spark.build"
-    if any(name.startswith("shard-") for name in names_in(path)):
-        return f"{path} holds an unfinished build (shards, but no manifest); build it again"
-    return f"{path} is a directory without a manifest, not a relation; build one with Relation.build or spark.build"
