@@ -112,6 +112,42 @@ def test_column_mapping(tmp_path, table):
     refused(table, tmp_path / "r", "column mapping.*without it")
 
 
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("geometry", "column of a type that cannot be read.*geometry.*drop or cast the column"),
+        ("decimal(50,2)", "cannot be read.*precision.*drop or cast the column"),
+        ("variant", "feature 'variantType'.*DROP FEATURE"),
+        ({"type": "array", "elementType": "variant", "containsNull": True}, "feature 'variantType'.*DROP FEATURE"),
+    ],
+)
+def test_types_that_cannot_be_held(tmp_path, table, kind, told):
+    changed = metadata(table)
+    schema = json.loads(changed["schemaString"])
+    schema["fields"].append({"name": "odd", "type": kind, "nullable": True, "metadata": {}})
+    changed["schemaString"] = json.dumps(schema)
+    features = ["variantType"] if "variant" in str(kind) else []
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
+    with_action(table, 1, {"protocol": protocol, "metaData": changed})
+    refused(table, tmp_path / "r", told)
+
+
+def test_a_file_and_a_row_that_no_page_holds(tmp_path, table):
+    (tmp_path / "file").write_text("x")
+    refused(tmp_path / "file", tmp_path / "r", "there is no Delta table at .*file")
+    write_deltalake(table, pa.table({"id": [9], "name": ["x" * 9000], "price": [0.0]}), mode="append")
+    refused(table, tmp_path / "r", "larger page_size", RelationBuildError)
+
+
+def test_files_of_another_format_in_iceberg(tmp_path, monkeypatch):
+    from pyiceberg.manifest import DataFile, FileFormat
+
+    source = IcebergHistory(tmp_path, 0)
+    source.append()
+    monkeypatch.setattr(DataFile, "file_format", property(lambda _: FileFormat.AVRO))
+    refused("shop.products", tmp_path / "r", "is AVRO.*rewrite_data_files", catalog="test", options=source.options)
+
+
 def test_files_of_deleted_rows_in_iceberg(tmp_path, monkeypatch):
     from pyiceberg.manifest import ManifestContent, ManifestFile
 

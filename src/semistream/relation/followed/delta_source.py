@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow.fs import FileSystem, PyFileSystem
 
-from semistream.core.errors import MissingExtraError
+from semistream.core.errors import MissingExtraError, SemistreamError
 from semistream.relation.followed.parquet_rows import constant, parquet_rows
 from semistream.relation.followed.source_table import (
     ChangedBatch,
@@ -42,6 +42,9 @@ _SUPPORTED = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint", "
 """Reader features with which files can be read as they are. Tables that use deletion vectors are refused below."""
 _CHANGE = "_change_type"
 _ADDED, _REMOVED = ("insert", "update_postimage"), ("delete", "update_preimage")
+_NO_LOCATION = "Invalid table location"
+_NO_TYPE = re.compile("Schema error|Invalid decimal")
+"""What the reader's error says if there is no directory, and if the schema has a type that it does not know."""
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/|/")
 
 
@@ -174,17 +177,28 @@ class DeltaSource(SourceTable):
             raise MissingExtraError("deltalake", "delta") from None
         try:
             return deltalake.DeltaTable(self.table, version=version, storage_options=self._options)
-        except deltalake.exceptions.TableNotFoundError:
-            if version is None:
-                raise FollowError(
-                    f"there is no Delta table at {self.table}; give the directory that has _delta_log, or name the "
-                    "catalog of an Iceberg table"
-                ) from None
-            raise self._expired(version) from None
         except (deltalake.exceptions.DeltaError, OSError, ValueError) as error:
-            if version is None:
-                raise SourceUnavailableError(f"cannot read the Delta table {self.table}: {error}") from error
-            raise self._expired(version) from error
+            if version is not None:
+                raise self._expired(version) from error
+            raise self._unreadable(error, isinstance(error, deltalake.exceptions.TableNotFoundError)) from error
+
+    def _unreadable(self, error: Exception, not_found: bool) -> SemistreamError:
+        """Return what is wrong with the newest version, and the remedy."""
+        why = str(error).strip().partition("\n")[0].rstrip(". ")
+        if not_found or _NO_LOCATION in why:
+            return FollowError(
+                f"there is no Delta table at {self.table}; give the directory that has _delta_log, or name the "
+                "catalog of an Iceberg table"
+            )
+        if _NO_TYPE.search(why):
+            return FollowError(
+                f"{self.table} has a column of a type that cannot be read ({why}); drop or cast the column, or follow "
+                "a copy without it"
+            )
+        return SourceUnavailableError(
+            f"cannot read the Delta table {self.table}: {why}; check the address, the storage options and the "
+            "permissions, and try again"
+        )
 
     def _expired(self, version: int) -> ExpiredCommitError:
         return ExpiredCommitError(

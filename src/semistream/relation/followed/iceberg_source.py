@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["IcebergSource"]
 
+_FORMATS = ("PARQUET", "ORC")
 _MOVED = "replace"
 """Operation of a snapshot that moves rows from file to file and changes none: a compaction."""
 
@@ -124,6 +125,11 @@ class IcebergSource(SourceTable):
         from pyiceberg.io.pyarrow import ArrowScan
         from pyiceberg.table import FileScanTask
 
+        if file.file_format.value not in _FORMATS:
+            raise FollowError(
+                f"the file {file.file_path} of {self.table} is {file.file_format.value}, and follow reads Parquet and "
+                "ORC; set write.format.default to parquet, and rewrite the data files (rewrite_data_files)"
+            )
         number = self._schema_id(snapshot)
         columns, schema = self._loaded.schemas()[number], self._schemas(number)
         scan = ArrowScan(self._loaded.metadata, self._loaded.io, columns, AlwaysTrue())
@@ -159,7 +165,10 @@ class IcebergSource(SourceTable):
                 "as shop.products"
             ) from None
         except Exception as error:  # each kind of catalog has errors of its own
-            raise SourceUnavailableError(f"cannot read the Iceberg table {self.table}: {error}") from error
+            raise SourceUnavailableError(
+                f"cannot read the Iceberg table {self.table}: {error}; check that the catalog and its storage are "
+                "reachable, and try again"
+            ) from error
 
     def _refresh(self) -> None:
         self.__dict__.pop("_loaded", None)
@@ -187,7 +196,7 @@ class IcebergSource(SourceTable):
         )
 
     def _check(self, snapshot: Snapshot) -> None:
-        """Raise if a snapshot has files of deleted rows, or files that are not Parquet."""
+        """Raise if a snapshot has files of deleted rows."""
         from pyiceberg.manifest import ManifestContent
 
         for manifest in snapshot.manifests(self._loaded.io):
