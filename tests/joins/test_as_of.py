@@ -102,9 +102,9 @@ def test_a_key_with_thousands_of_versions_needs_little_memory(tmp_path: Path, me
     relation = Relation.build(rows, tmp_path / "r", "id", page_size=512, valid_from="since", valid_to="until")
     batch = facts(random, 3000, 50, 700_000, kind)
     batch = batch.set_column(1, "product", pa.array(random.choice([0, 3, 9, 12], 3000)))
-    least = semistream.algorithms and type(
-        semistream.create("adaptivejoin", relation, on="product", as_of="at")
-    ).minimum_memory(relation, batch.schema, on="product", as_of="at")
+    least = type(semistream.create("adaptivejoin", relation, on="product", as_of="at")).minimum_memory(
+        relation, batch.schema, on="product", as_of="at"
+    )
     found = joined("adaptivejoin", relation, [batch], memory=memory or least)
     assert as_lists(found) == as_lists(answers(rows, batch, {"product": "id"}))
     assert found["fact"].to_pylist() == list(range(3000)), "results are not in stream order"

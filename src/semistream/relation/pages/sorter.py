@@ -135,11 +135,11 @@ class KeySorter:
         yield from self._fitting(below, by)
         if by == -1 and longest.schema.names[-2:-1] == [_TIME]:
             yield from self._fitting(same, -2)
-            same = []
-        # rows of one key stay as they came: those of a run before those of the next
-        ends = np.cumsum([self._size(piece) for piece in same]) // self._most
-        for part in np.split(np.arange(len(same)), np.flatnonzero(np.diff(ends)) + 1):
-            yield [same[at] for at in part]
+        else:
+            # rows of one key stay as they came: those of a run before those of the next
+            ends = np.cumsum([self._size(piece) for piece in same]) // self._most
+            for part in np.split(np.arange(len(same)), np.flatnonzero(np.diff(ends)) + 1):
+                yield [same[at] for at in part]
         yield from self._fitting(above, by)
 
     def _fit(self, slices: list[pa.RecordBatch]) -> bool:
