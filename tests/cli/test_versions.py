@@ -100,3 +100,22 @@ def test_upsert_counts_rows_with_a_null_key(tmp_path):
     found = json.loads(semistream("inspect", path, "--json").stdout)
     assert found["rows"] == 3
     assert found["rows_with_null_key_left_out"] == 3, "since the build"
+
+
+@pytest.mark.slow
+def test_secondary_indexes(tmp_path):
+    path = tmp_path / "r"
+    rows = pa.table({"id": [1, 2, 3], "name": ["apple", "fig", "pear"], "kind": [1, 1, 2]})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    assert semistream("build", tmp_path / "rows.parquet", path, "--key", "id", "--index", "kind,name").returncode == 0
+    added = semistream("index", path, "--by", "name")
+    assert (added.returncode, added.stderr) == (0, "")
+    assert "version 2" in added.stdout
+    assert "indexes: kind and name, name" in " ".join(added.stdout.split())
+    found = json.loads(semistream("inspect", path, "--json", "--check").stdout)
+    assert [(one["key"], one["rows"]) for one in found["secondary_indexes"]] == [(["kind", "name"], 3), (["name"], 3)]
+    assert found["faults"] == []
+    assert semistream("index", path, "--by", "name", "--drop").returncode == 0
+    again = semistream("index", path, "--by", "name", "--drop")
+    assert again.returncode == 2
+    assert "no index on name; it can be joined on its key, id, and on kind, name" in " ".join(again.stderr.split())
