@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from semistream.spark import dimension as dimension
     from semistream.spark import enrich as enrich
     from semistream.spark import join as join
+    from semistream.spark import register as register
     from semistream.tuner.auto import create as create
     from semistream.tuner.tuning import tune as tune
 
@@ -51,6 +52,7 @@ _PUBLIC = {
     "follow": "semistream.relation.followed.follow",
     "history": "semistream.relation.updates",
     "join": "semistream.spark",
+    "register": "semistream.spark",
     "repair": "semistream.relation.damage.repair",
     "spark": "semistream.spark",
     "tune": "semistream.tuner.tuning",

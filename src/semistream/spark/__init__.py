@@ -20,6 +20,7 @@ from semistream.spark.relations.update_jobs import compact, delete, upsert
 from semistream.spark.sales_source import register_sources
 from semistream.spark.sessions import session
 from semistream.spark.sinks import DatabaseSink, DeltaSink, ParquetSink, write_stream
+from semistream.spark.sql_functions import register
 
 __all__ = [
     "BatchReport",
@@ -38,6 +39,7 @@ __all__ = [
     "dimension",
     "enrich",
     "join",
+    "register",
     "register_sources",
     "session",
     "stream_statistics",

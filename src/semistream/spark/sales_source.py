@@ -47,8 +47,10 @@ class SourceOptionError(SemistreamError, ValueError):
 def register_sources(spark: SparkSession) -> None:
     """Register ``format("semistream")``, a relation, and ``format("semistream-sales")`` with a session.
 
-    `semistream.spark.session` does this automatically.
+    `semistream.spark.session` does this automatically. It also sets ``spark.sql.python.filterPushdown.enabled``: Spark
+    refuses data sources that use the conditions of a query without it. See also `semistream.register`.
     """
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(RelationDataSource)
     spark.dataSource.register(SalesDataSource)
 

@@ -1,30 +1,35 @@
 """``spark.read.format("semistream").load(path)``: a relation as a table, for Spark SQL.
 
-One task per shard reads all its pages. Use it to look into R, for reports, and for joins that need all of R. To join a
-stream use `semistream.join`, which reads only the pages it needs.
+One task per shard reads its pages. If the query has conditions on the key, only pages that can hold such keys are read.
+Use it to look into R, for reports, and for joins that need all of R. To join a stream use `semistream.join`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyspark.sql.types as st
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 
 from semistream.core.errors import SemistreamError
+from semistream.joins.interface.conditions import pick_columns
 from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage.manifest import Manifest
 from semistream.relation.stores.store_path import place_of
 from semistream.spark.relations.build_job import SPARK_SCHEMA
 from semistream.spark.relations.types import arrow_schema, fit, spark_type
+from semistream.spark.relations.wanted_keys import RowSelection, WantedKeys
 
 __all__ = ["RelationDataSource"]
 
 _PAGES = 512
 """Number of pages that a task reads at a time."""
+_OPTIONS = ("path", "version", "columns", "by")
 
 
 class RelationOptionError(SemistreamError, ValueError):
@@ -32,26 +37,33 @@ class RelationOptionError(SemistreamError, ValueError):
 
 
 class RelationDataSource(DataSource):
-    """A relation as a table. Its path is given to ``load``, and ``version`` optionally; the default is the newest.
+    """A relation as a table. Its path is given to ``load``.
+
+    Options: ``version``, by default the newest; ``columns``, such as ``"id,price"``, to decode only these columns, as
+    Spark does not tell a Python data source which ones it needs; ``by``, a secondary index, in whose order R is read.
 
     Examples
     --------
     >>> products = spark.read.format("semistream").load("products")                      # doctest: +SKIP
-    >>> products.createOrReplaceTempView("products")                                     # doctest: +SKIP
+    >>> products.where("id = 7").show()  # reads one page                                # doctest: +SKIP
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         given = {name.lower(): text for name, text in options.items()}
-        unknown = sorted(given.keys() - {"path", "version"})
+        unknown = sorted(given.keys() - set(_OPTIONS))
         if unknown:
-            raise RelationOptionError(f"a relation has no option {unknown[0]!r}; the options are path and version")
+            known = f"{', '.join(_OPTIONS[:-1])} and {_OPTIONS[-1]}"
+            raise RelationOptionError(f"a relation has no option {unknown[0]!r}; the options are {known}")
         if "path" not in given:
             raise RelationOptionError("the path of the relation is missing; give it to load, or as the option path")
         version = given.get("version")
         if version is not None and not version.isdecimal():
             raise RelationOptionError(f"version must be a number, not {version!r}; semistream history lists them")
         self._path = str(place_of(given["path"]).absolute())
-        self._manifest = manifests.load(place_of(self._path), None if version is None else int(version))
+        manifest = manifests.load(place_of(self._path), None if version is None else int(version))
+        self._manifest = manifest.in_order_of(_names(given["by"]), self._path) if "by" in given else manifest
+        fields = list(self._manifest.schema)
+        self._fields = pick_columns(fields, _names(given["columns"])) if "columns" in given else fields
 
     @classmethod
     def name(cls) -> str:
@@ -65,12 +77,16 @@ class RelationDataSource(DataSource):
         return st.StructType(
             [
                 st.StructField(part.name, original.get(part.name) or spark_type(part.name, part.type))
-                for part in self._manifest.schema
+                for part in self._fields
             ]
         )
 
     def reader(self, schema: st.StructType) -> DataSourceReader:
-        return _Reader(self._path, self._manifest.version, len(self._manifest.shards), arrow_schema(schema))
+        return _Reader(self._path, self._manifest, arrow_schema(schema))
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
 
 
 @dataclass
@@ -79,15 +95,32 @@ class _Shard(InputPartition):
 
 
 class _Reader(DataSourceReader):
-    """All rows of one version."""
+    """Rows of one version: all, or those of the pages that can hold the keys that a query wants."""
 
-    def __init__(self, path: str, version: int, shards: int, schema: pa.Schema) -> None:
-        self._path, self._version, self._shards, self._schema = path, version, shards, schema
+    def __init__(self, path: str, manifest: Manifest, schema: pa.Schema) -> None:
+        self._path, self._version, self._by, self._schema = path, manifest.version, manifest.by, schema
+        self._shards = range(len(manifest.shards))
+        self._codec = manifest.codec
+        self._clustered = manifest.clustered
+        self._wanted: WantedKeys | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Remember the conditions on the key. Spark evaluates all conditions again on the rows that are read."""
+        self._wanted = WantedKeys.of(filters, self._codec, ranges=self._clustered)
+        return filters
 
     def partitions(self) -> list[_Shard]:
-        return [_Shard(number) for number in range(self._shards)]
+        shards: Iterable[int] = self._shards
+        if self._wanted is not None and self._wanted.keys is not None:
+            shards = np.unique(self._codec.shards(self._wanted.keys, len(self._shards))).tolist()
+        return [_Shard(number) for number in shards] or [_Shard(0)]
 
     def read(self, partition: _Shard) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
-        with Relation.open(self._path, version=self._version, shards=[partition.number]) as relation:
-            for batch in relation.to_batches(_PAGES):
-                yield fit(batch, self._schema)
+        opened = Relation.open(self._path, version=self._version, shards=[partition.number], by=self._by)
+        with opened as relation:
+            pages = np.arange(relation.page_count) if self._wanted is None else self._wanted.pages(relation)
+            rows = RowSelection(relation, self._schema.names)
+            frames = relation.frames(min(_PAGES, max(1, pages.size)))
+            for begin in range(0, pages.size, len(frames)):
+                part = pages[begin : begin + len(frames)]
+                yield fit(rows.of(part, frames[: part.size], self._wanted), self._schema)
