@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -259,3 +260,38 @@ def test_iceberg_identifier_fields_are_the_key(tmp_path):
     with Relation.open(tmp_path / "r") as relation:
         assert relation.key.names == ("id",)
         assert rows_of(relation.to_table()) == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.parametrize("kind", [DeltaHistory, IcebergHistory])
+def test_secondary_indexes_of_a_followed_relation_stay_in_step(tmp_path, kind):
+    """Also through columns that are added, and after the indexed column is gone: then the index is, too."""
+    source, path = kind(tmp_path, 3), tmp_path / "relation"
+    followed(source.follower(path, key="id"))
+    with Relation.open(path) as relation:
+        text = (pa.string(), pa.large_string())
+        column = next(field.name for field in relation.schema if field.type in text)
+        relation.add_index(column)
+    there = True
+    for _ in range(8):
+        source.go()
+        followed(source.follower(path))
+        with Relation.open(path) as relation:
+            rows = relation.to_table()
+            there = there and column in rows.column_names
+            assert relation.secondary_indexes == ([(column,)] if there else [])
+            for columns in relation.secondary_indexes:
+                with relation.by(columns) as index:
+                    kept = rows.filter(pc.is_valid(rows[column]))
+                    assert sorted(map(str, index.to_table().to_pylist())) == sorted(map(str, kept.to_pylist()))
+
+
+def test_an_indexed_column_that_the_table_drops(tmp_path):
+    table = delta(tmp_path, products(range(9)))
+    semistream.follow(table, tmp_path / "r", key="id")
+    with Relation.open(tmp_path / "r") as relation:
+        relation.add_index("name")
+    write_deltalake(table, pa.table({"id": [1, 2]}), mode="overwrite", schema_mode="overwrite")
+    semistream.follow(table, tmp_path / "r")
+    with Relation.open(tmp_path / "r") as relation:
+        assert relation.secondary_indexes == []
+        assert relation.row_count == 2

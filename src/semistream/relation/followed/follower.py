@@ -34,7 +34,7 @@ from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.open_relation import OpenRelation
 from semistream.relation.pages.shard_writer import PAGE_BYTES, stored_schema
 from semistream.relation.rows.row_codec import RowCodec
-from semistream.relation.secondary.keeping_in_step import with_indexes_in_step
+from semistream.relation.secondary.keeping_in_step import possible_indexes, with_indexes_in_step
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.followed_commit import FollowedCommit, followed_commit
 from semistream.relation.storage.manifest import MOST_SHARDS, OPERATION, Manifest
@@ -234,7 +234,7 @@ class Follower:
         return builder.build(
             pa.RecordBatchReader.from_batches(schema, self.source.snapshot(commit)), self.path, self._key,
             memory=self._memory, unique=True, follows=follows, **self._built_as,
-            indexes=() if before is None else [index.key for index in before.indexes],
+            indexes=() if before is None else possible_indexes(before, schema),
             properties={**kept, **self._record(commit, (follows or 0) + 1), OPERATION: "build"},
         )  # fmt: skip
 

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.core.arrays import Ints
+from semistream.core.errors import KeyColumnError, KeyTypeError
 from semistream.relation.builder import shard_name
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.open_relation import OpenRelation
@@ -38,7 +39,7 @@ from semistream.relation.version_changes import differing_keys, pages_written_be
 from semistream.relation.versions.leases import Writer
 from semistream.relation.writing_shards import write_shard
 
-__all__ = ["built_index", "with_indexes_in_step"]
+__all__ = ["built_index", "possible_indexes", "with_indexes_in_step"]
 
 _MEMORY = 512 << 20
 """Bytes. Sorting, and rows that are compared in memory, use at most about this."""
@@ -66,7 +67,10 @@ def with_indexes_in_step(writer: Writer, before: Manifest, after: Manifest, *, m
         return after
     changes = None if before.shards == after.shards else _Changes.between(writer.path, before, after, memory)
     indexes = []
+    possible = possible_indexes(before, after.schema)
     for number, index in enumerate(before.indexes):
+        if index.key not in possible:
+            continue
         shards: tuple[ShardFiles, ...] | None = index.shards
         if (before.schema, before.key) != (after.schema, after.key):
             shards = None
@@ -77,6 +81,19 @@ def with_indexes_in_step(writer: Writer, before: Manifest, after: Manifest, *, m
         else:
             indexes.append(SecondaryIndex(index.key, shards, after.version))
     return dataclasses.replace(after, indexes=tuple(indexes))
+
+
+def possible_indexes(manifest: Manifest, schema: pa.Schema) -> list[tuple[str, ...]]:
+    """Return the columns of the indexes that a version with another schema can have: others lost a column."""
+
+    def fits(key: tuple[str, ...]) -> bool:
+        try:
+            KeyCodec.for_schema(schema, key)
+        except (KeyColumnError, KeyTypeError):
+            return False
+        return True
+
+    return [index.key for index in manifest.indexes if fits(index.key)]
 
 
 def built_index(
