@@ -31,6 +31,7 @@ from semistream.relation.open_relation import OpenRelation
 from semistream.relation.pages.page_index import ClusteredIndex
 from semistream.relation.pages.page_layout import page_keys
 from semistream.relation.pages.shard_writer import whole_rows
+from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.row_gather import RowGather
 
 __all__ = ["RowSelection", "WantedKeys"]
@@ -121,7 +122,8 @@ class RowSelection:
         self._relation, self._columns = relation, list(columns)
         stored = [name for name in columns if name in relation.codec.schema.names]
         self._stored = pa.schema([relation.codec.schema.field(name) for name in stored])
-        self._gather = RowGather(relation.codec, stored)
+        plain = type(relation.codec) is RowCodec
+        self._gather = RowGather(relation.codec, stored) if plain else None
         self._schema = pa.schema([relation.schema.field(name) for name in columns])
 
     def of(self, pages: Ints, frames: Bytes, wanted: WantedKeys | None) -> pa.RecordBatch:
@@ -132,6 +134,9 @@ class RowSelection:
         if wanted is not None:
             here = wanted.among(keys)
             keys, starts = keys[here], starts[here]
-        columns = self._gather(frames.reshape(-1), starts) if self._stored.names else []
-        rows = pa.RecordBatch.from_arrays(columns, schema=self._stored)
+        data = frames.reshape(-1)
+        if self._gather is None:
+            rows = relation.rows(data, starts).select(self._stored.names)
+        else:
+            rows = pa.RecordBatch.from_arrays(self._gather(data, starts), schema=self._stored)
         return whole_rows(self._schema, relation.key, keys, rows)
