@@ -114,7 +114,7 @@ def test_signals_are_looked_after_amid_many_requests(plain, monkeypatch):
         assert fitted
         assert [row["nth"] for row in rows_of(relation, arena, keys)] == keys.tolist()
         if relation.device.method == "queue":
-            assert len(entries) == -(-keys.size // row_stream._MOST)
+            assert len(entries) == -(-keys.size // row_stream.MOST_ASKED)
 
 
 def test_where_rows_do_not_fit_nothing_is_known(relation):

@@ -161,8 +161,6 @@ class PageFetch:
         if unknown.size == 0:
             return True
         rows = min(int(unknown.size * rows_a_key), arena.capacity)
-        if isinstance(arena, HotVersions):
-            return self._read_in_threads(arena, unknown, rows)
         with self._relation.ring(self.frames) as ring:
             if ring is not None:
                 fitted = self._stream(ring, arena, unknown, rows)

@@ -32,7 +32,7 @@ from semistream.structures.hot.hot_row_kernels import (
 )
 from semistream.structures.row_blocks import RowTable, free_words, put_row, words_of
 
-__all__ = ["ALIAS", "Spans", "copy_versions", "drop", "look_ahead", "merge", "number"]
+__all__ = ["ALIAS", "Spans", "copy_from_page", "copy_versions", "drop", "look_ahead", "merge", "number"]
 
 ALIAS = 4
 """What is known of a request, in addition to the states of a key: another place has its version, named by ``first``."""
@@ -127,7 +127,11 @@ def look_ahead(t: HotTable, spans: Spans, keys: Ints, times: Ints, valid: NDArra
     known, bits = t.known, 32 * seen.size
     seen[:] = 0
     absent = 0
+    near = np.uint64(0)
     for i in range(keys.size):
+        if i % AHEAD == 0:
+            for j in range(i, min(i + AHEAD, keys.size)):  # independent reads: prefetch
+                near += t.entries[home(mix(keys[j]), t.entries.size)]
         if not valid[i]:
             continue
         place = _covering(t, spans, keys[i], times[i], False)
@@ -139,11 +143,13 @@ def look_ahead(t: HotTable, spans: Spans, keys: Ints, times: Ints, valid: NDArra
         if (seen[bit >> 5] >> (bit & 31)) & 1 == 0:
             seen[bit >> 5] |= np.int32(1) << np.int32(bit & 31)
             absent += 1
+    if near == np.uint64(1):  # the value does not matter: this keeps the compiler from removing the reads
+        t.state[SEEN] += 0
     return absent
 
 
 @inner_kernel
-def _copy_from_page(
+def copy_from_page(
     t: HotTable, spans: Spans, store: RowTable, width: int, flat: Bytes, words: Ints, base: Int, stride: int,
     fields: Ints, pages: Ints, owners: Ints, keys: Ints, following: Ints, numbers: Slots, begin: Int,
 ) -> tuple[Int, bool]:  # fmt: skip
@@ -195,7 +201,7 @@ def copy_versions(
     while i < pages.size and pages[i] <= read[-1]:
         while read[frame] < pages[i]:
             frame += 1
-        i, fitted = _copy_from_page(
+        i, fitted = copy_from_page(
             t, spans, store, width, flat, words, frame * frame_bytes, stride, fields,
             pages, owners, keys, following, numbers, i,
         )  # fmt: skip

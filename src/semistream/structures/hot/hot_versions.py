@@ -19,6 +19,7 @@ from semistream.structures.hot.hot_row_kernels import ABSENT, FREE, IN_USE, KNOW
 from semistream.structures.hot.hot_rows import HotRows
 from semistream.structures.hot.hot_version_kernels import ALIAS, Spans
 from semistream.structures.hot.row_search import WantedRows
+from semistream.structures.hot.version_stream import stream_versions
 from semistream.structures.read_plan import ReadPlan
 
 __all__ = ["HotVersions"]
@@ -86,7 +87,7 @@ class HotVersions(HotRows):
                 return begin, bool(fitted)
 
     def stream(self, ring: RingReader, numbers: Slots, wanted: WantedRows, plan: ReadPlan) -> bool:
-        raise NotImplementedError("versions are read by threads")
+        return stream_versions(self._t, self._spans, self._rows, ring, numbers, wanted, plan, self._let_some_go)
 
     def has_none(self, numbers: Slots, following: Ints) -> None:
         """Record that R has no version of these keys before their next one begins, at ``following``."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from semistream.core.arrays import Bytes, Ints, Slots
-from semistream.core.compiled import frozen, kernel
+from semistream.core.compiled import frozen, inner_kernel, kernel
 from semistream.relation.devices.page_ring import (
     FIRST,
     FRAME,
@@ -40,16 +40,37 @@ from semistream.structures.read_plan import Pages, ReadPlan
 from semistream.structures.row_blocks import RowTable
 from semistream.structures.row_store import RowStore
 
-__all__ = ["stream_rows"]
+__all__ = ["MORE", "MOST_ASKED", "NO_ROOM", "SEARCHED", "ask_on", "stream_rows"]
 
-_NO_ROOM, _MORE = -1, -2
+NO_ROOM, MORE = -1, -2
 """Outcomes in addition to those of `transfers`: a row does not fit; there is more to do, after checking signals."""
-_RUN, _OFFSET, _SEARCHED = 0, 1, 2
+_RUN, _OFFSET, SEARCHED = 0, 1, 2
 """Places in ``progress``: run of the plan, pages of this run that were requested, wanted entries that were searched."""
 _TOGETHER = 8
 """Requests to submit together while others are in flight: one system call per request would cost more than it gains."""
-_MOST = 512
+MOST_ASKED = 512
 """Requests after which to check signals: Python handles signals, a kernel cannot."""
+
+
+@inner_kernel
+def ask_on(ring: Ring, most: int, runs: Pages, ends: Pages, progress: Ints) -> None:
+    """Request the next pages of a plan, while there is room for them."""
+    s = ring.state
+    while s[OUTCOME] == DONE and progress[_RUN] < runs.size:
+        run = progress[_RUN]
+        page = np.int64(runs[run]) + progress[_OFFSET]
+        left = np.int64(runs[ends[run]]) - page + 1
+        place, length = place_of(ring, page, min(left, most))
+        skipped = room_for(ring, length)
+        if skipped < 0:
+            break
+        ask(ring, page, place, length, skipped)
+        if length == left:
+            progress[_RUN], progress[_OFFSET] = np.int64(ends[run]) + 1, 0
+        else:
+            progress[_OFFSET] += length
+    if s[OUTCOME] == DONE and (s[PREPARED] >= _TOGETHER or s[IN_FLIGHT] <= _TOGETHER):
+        submit(ring)
 
 
 @kernel
@@ -59,45 +80,31 @@ def _stream_rows(
     pages: Ints, owners: Ints, keys: Ints, numbers: Slots,
 ) -> int:  # fmt: skip
     s, r = ring.state, ring.requests
-    frame_bytes, stop = ring.frames.shape[1] * 8, s[FIRST] + _MOST
+    frame_bytes, stop = ring.frames.shape[1] * 8, s[FIRST] + MOST_ASKED
     while True:
-        while s[OUTCOME] == DONE and progress[_RUN] < runs.size:
-            run = progress[_RUN]
-            page = np.int64(runs[run]) + progress[_OFFSET]
-            left = np.int64(runs[ends[run]]) - page + 1
-            place, length = place_of(ring, page, min(left, most))
-            skipped = room_for(ring, length)
-            if skipped < 0:
-                break
-            ask(ring, page, place, length, skipped)
-            if length == left:
-                progress[_RUN], progress[_OFFSET] = np.int64(ends[run]) + 1, 0
-            else:
-                progress[_OFFSET] += length
-        if s[OUTCOME] == DONE and (s[PREPARED] >= _TOGETHER or s[IN_FLIGHT] <= _TOGETHER):
-            submit(ring)
+        ask_on(ring, most, runs, ends, progress)
         if s[OUTCOME] != DONE:
             return int(s[OUTCOME])
         if s[FIRST] == s[LAST]:
             return DONE
         if s[FIRST] == stop:
-            return _MORE
+            return MORE
         slot = oldest(ring)
         if slot < 0:
             submit(ring)
             if s[OUTCOME] == DONE and not arrive(ring) and s[OUTCOME] == DONE:
-                return _MORE
+                return MORE
             continue
         if not is_right(ring, slot):
             continue
         first, after = r[PAGE, slot], r[PAGE, slot] + r[LENGTH, slot]
-        while progress[_SEARCHED] < pages.size and pages[progress[_SEARCHED]] < after:
-            base = (r[FRAME, slot] + pages[progress[_SEARCHED]] - first) * frame_bytes
-            progress[_SEARCHED], fitted = copy_from_page(
-                t, store, width, flat, words, base, stride, ordered, pages, owners, keys, numbers, progress[_SEARCHED]
+        while progress[SEARCHED] < pages.size and pages[progress[SEARCHED]] < after:
+            base = (r[FRAME, slot] + pages[progress[SEARCHED]] - first) * frame_bytes
+            progress[SEARCHED], fitted = copy_from_page(
+                t, store, width, flat, words, base, stride, ordered, pages, owners, keys, numbers, progress[SEARCHED]
             )
             if not fitted:
-                return _NO_ROOM
+                return NO_ROOM
         release(ring)
 
 
@@ -123,5 +130,5 @@ def stream_rows(
                 t, rows.table, rows.width, wanted.layout.stride, wanted.ordered,
                 frozen(wanted.pages), frozen(wanted.owners), frozen(wanted.keys), frozen(numbers),
             )  # fmt: skip
-            if outcome != _MORE and (outcome != _NO_ROOM or not make_room()):
+            if outcome != MORE and (outcome != NO_ROOM or not make_room()):
                 return outcome == DONE
