@@ -207,3 +207,18 @@ def test_a_damaged_index_is_sorted_again_from_the_rows(tmp_path: Path) -> None:
         assert [one.proof for one in semistream.repair(path)] == ["pages"], "in place: the pages are whole"
         assert again.read_bytes() == whole
     check_in_step(path)
+
+
+def test_tuning_measures_the_index_and_not_the_relation(tmp_path: Path) -> None:
+    from semistream.tuner.trial import try_best
+
+    rng = np.random.default_rng(4)
+    sample = [pa.record_batch({"email": [f"user{n}@x" for n in range(60)]})]
+    with (
+        Relation.build(
+            people(rng, np.arange(400)), tmp_path / "r", key="id", page_size=512, indexes=["email"]
+        ) as relation,
+        relation.by("email") as index,
+    ):
+        tuning = semistream.tune(index, "1MB", schema=sample[0].schema, algorithms=["adaptivejoin"])
+        assert try_best(index, tuning, sample, ["email"], most=1, seconds=0.1).measured["adaptivejoin"] > 0

@@ -40,20 +40,20 @@ def enrich(
     suffix
         Added to the names of R's columns that the frame also has.
     """
-    options = str(relation.place), relation.version, memory, listed(on), columns, suffix
+    options = str(relation.place), relation.version, relation.stored.by, memory, listed(on), columns, suffix
     return frame.map_partitions(_add, *options, meta=_add(frame._meta, *options))  # noqa: SLF001
 
 
 def _add(
-    part: pd.DataFrame, path: str, version: int, memory: int | str, on: tuple[str, ...],
+    part: pd.DataFrame, path: str, version: int, by: tuple[str, ...] | None, memory: int | str, on: tuple[str, ...],
     columns: Sequence[str] | None, suffix: str,
 ) -> pd.DataFrame:  # fmt: skip
-    found = with_rows(pa.Table.from_pandas(part[list(on)]), _lookups(path, version, memory), on, columns)
+    found = with_rows(pa.Table.from_pandas(part[list(on)]), _lookups(path, version, by, memory), on, columns)
     rows = found.drop_columns(list(on)).to_pandas(types_mapper=pd.ArrowDtype)
     twice = {name: name + suffix for name in rows.columns if name in part.columns}
     return pd.concat([part, rows.rename(columns=twice).set_axis(part.index)], axis=1)
 
 
 @functools.cache
-def _lookups(path: str, version: int, memory: int | str) -> Lookups:
-    return Lookups(Relation.open(path, version=version), memory=memory)
+def _lookups(path: str, version: int, by: tuple[str, ...] | None, memory: int | str) -> Lookups:
+    return Lookups(Relation.open(path, version=version, by=by), memory=memory)

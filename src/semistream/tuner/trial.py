@@ -105,6 +105,9 @@ def try_best(
     rates = {}
     for found in tuning.candidates[:most]:
         note(found.algorithm)
-        with Relation.open(relation.path, version=relation.version) if relation.path else relation as own:
+        own_copy = relation
+        if relation.path is not None:
+            own_copy = Relation.open(relation.path, version=relation.version, by=relation.stored.by)
+        with own_copy as own:
             rates[found.algorithm] = rate_on(own, found, sample, on, tuning.memory, seconds)
     return dataclasses.replace(tuning, measured=rates)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from pyspark.sql import DataFrame, Observation
 
@@ -42,6 +42,17 @@ class Dimension:
                 "this relation has no files, so Spark's tasks cannot open it; build it with semistream.spark.build"
             )
         return path.absolute()
+
+    @property
+    def by(self) -> Columns | None:
+        """The columns of the secondary index that is joined, if it is not R in the order of its key."""
+        if (
+            self.settings.get("by") is None
+            and isinstance(self.relation, Relation)
+            and self.relation.manifest is not None
+        ):
+            return self.relation.manifest.by
+        return cast("Columns | None", self.settings.get("by"))
 
 
 def dimension(
@@ -116,10 +127,10 @@ def enrich(stream: DataFrame, dimensions: Sequence[Dimension], *, memory: int | 
             raise UnsupportedJoinError(
                 f"enrich takes dimensions made by semistream.dimension(relation, on=…), not {type(one).__name__}"
             )
-        if memory is not None and one.memory is None and one.settings["by"] is not None:
+        if memory is not None and one.memory is None and (by := one.by) is not None:
             raise UnsupportedJoinError(
                 f"the memory of enrich is divided among relations in the order of their keys; give the dimension by "
-                f"{', '.join(listed(one.settings['by']))} of {one.place} its own memory="
+                f"{', '.join(listed(by))} of {one.place} its own memory="
             )
     shares = {} if memory is None else _shares(memory, [one.place for one in given if one.memory is None])
     frame = stream
