@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import semistream
+from faulty_disks import Crash, Died, MortalDisk, installed
 from semistream import Relation
 from semistream.core.errors import RelationBuildError
 from semistream.relation.changes.history_changes import moment_of
 from semistream.relation.keys.valid_times import ValidTimes
 
+KINDS: list[Crash] = ["killed", "power lost", "reordered", "torn"]
 SCHEMA = pa.schema({"id": pa.int64(), "price": pa.int64(), "since": pa.int64(), "until": pa.int64()})
 
 
@@ -146,3 +151,50 @@ def test_moments(kind: pa.DataType, at: Any, moment: int) -> None:
 def test_moments_that_the_type_cannot_hold(kind: pa.DataType, at: Any) -> None:
     with pytest.raises(RelationBuildError):
         moment_of(ValidTimes.of(pa.schema({"since": kind}), "since"), at)
+
+
+def test_an_index_with_times_is_made_of_its_pages(tmp_path: Path) -> None:
+    with build(
+        tmp_path / "r", [(key, key, begin, None) for key in range(60) for begin in range(5)], shards=2
+    ) as relation:
+        relation.upsert(changed(list(range(0, 60, 7)), [0] * 9), at=9)
+    path = tmp_path / "r"
+    before = {file.name: file.read_bytes() for file in path.glob("*.index")}
+    for file in path.glob("*.index"):
+        file.write_bytes(b"nothing")
+    assert {one.proof for one in semistream.repair(path)} == {"pages"}
+    assert {file.name: file.read_bytes() for file in path.glob("*.index")} == before
+
+
+def test_earlier_releases_refuse_a_history(tmp_path: Path) -> None:
+    build(tmp_path / "r", [(1, 10, 0, None)]).close()
+    (file,) = (tmp_path / "r").glob("manifest-*.json")
+    document = json.loads(file.read_text())
+    assert (document["format_version"], document["valid_from"], document["valid_to"]) == (4, "since", "until")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_crash_leaves_one_version_or_the_other(tmp_path: Path, kind: Crash) -> None:
+    base, root = tmp_path / "base", tmp_path / "work"
+    old = [(1, 10, 0, 5), (1, 11, 5, None), (2, 20, 0, None)]
+    new = [(1, 10, 0, 5), (1, 11, 5, 7), (1, 12, 7, None), (2, 20, 0, None)]
+    build(base / "r", old).close()
+    disk, stop = None, 0
+    while disk is None or disk.dead:
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.copytree(base, root)
+        disk, done = MortalDisk(root, stop), False
+        with installed(disk):
+            try:
+                semistream.upsert(root / "r", changed([1], [12]), at=7)
+                done = True
+            except Died:
+                pass
+        disk.crash(kind, seed=stop)
+        with Relation.open(root / "r") as relation:
+            assert rows_of(relation) == (new if relation.version == 2 else old)
+            assert relation.version == 2 or not done
+            relation.upsert(changed([1], [12]), at=7)  # repeated, whatever was left
+            assert rows_of(relation) == new
+        stop += 1
+    assert stop > 4

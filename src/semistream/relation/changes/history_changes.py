@@ -106,7 +106,8 @@ def as_of_moment(relation: Updatable, now: State, upserts: Any, deletes: Any, at
             "all rows of these keys without at="
         )
     stays = begins < moment  # a row that begins at the same moment is replaced
-    ended = _ended(times, keep_rows(old, stays), times.lasts(old)[stays] >= moment, moment)
+    newest = np.append(old_keys[stays][1:] != old_keys[stays][:-1], True)[: int(stays.sum())]
+    ended = _ended(times, keep_rows(old, stays), newest & (times.lasts(old)[stays] >= moment), moment)
     empty = np.setdiff1d(old_keys, np.concatenate([old_keys[stays], keys]))
     left = keep_rows(old, np.isin(old_keys, empty)).select(list(relation.key.names))
     return pa.Table.from_batches([ended, rows]), pa.Table.from_batches([left]) if empty.size else None
