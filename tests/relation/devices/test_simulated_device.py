@@ -108,3 +108,13 @@ def test_what_cannot_be_is_refused() -> None:
     device.close()
     with pytest.raises(DeviceError, match="closed"):
         device.read(np.arange(1), frames)
+
+
+def test_runs_longer_than_a_limit_cost_more_seeks() -> None:
+    device, _ = device_of(64, seek_seconds=1.0, transfer_seconds=0.25)
+    pages = np.array([0, 1, 2, 3, 4, 10, 11, 20])
+    device.read(pages, device.allocate(8))
+    assert (device.counters.reads, device.clock.now()) == (3, 5.0)
+    device.longest_run = 2
+    device.read(pages, device.allocate(8))
+    assert (device.counters.reads, device.clock.now()) == (3 + 5, 5.0 + 7.0)

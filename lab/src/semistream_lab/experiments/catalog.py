@@ -9,10 +9,12 @@ from collections.abc import Iterable
 from semistream.core.errors import SemistreamError
 from semistream_lab.experiments.experiment import Experiment
 from semistream_lab.experiments.papers import (
+    beyond,
     cachejoins,
     cmesh,
     hybrid,
     hybrid_rates,
+    ssij_data,
     ssij_deadlines,
     ssij_parts,
     ssij_rates,
@@ -26,8 +28,8 @@ from semistream_lab.experiments.spec import DeviceKind, Scale
 __all__ = ["UnknownExperimentError", "catalog", "choose"]
 
 _PAPERS = (
-    cmesh, cachejoins, ssij_rates, ssij_parts, ssij_thresholds, ssij_deadlines, hybrid, hybrid_rates,
-    xhybrid, xhybrid_grid,
+    cmesh, cachejoins, ssij_rates, ssij_data, ssij_parts, ssij_thresholds, ssij_deadlines, hybrid, hybrid_rates,
+    xhybrid, xhybrid_grid, beyond,
 )  # fmt: skip
 
 

@@ -9,15 +9,18 @@ from typing import Literal
 from semistream_lab.experiments.judge.outcome import Outcome
 from semistream_lab.experiments.spec import Figure, Verdict
 
-__all__ = ["Claim", "Experiment", "Standing"]
+__all__ = ["Cause", "Claim", "Experiment", "Standing"]
 
-Standing = Literal["claim", "assumption", "repeated", "beside"]
+Standing = Literal["claim", "construction", "assumption", "repeated", "beside"]
 """Whether a sentence counts as a claim.
 
-``claim``: a claim of a paper, judged and counted. ``assumption``: an assumption of a model; it is true by construction
-and shows nothing. ``repeated``: already judged with the same measurement. ``beside``: not a paper's claim, but worth
-knowing.
+``claim``: a claim of a paper, judged and counted. ``construction``: it holds by construction of our joins, prices or
+data, so it is shown and not counted. ``assumption``: an assumption of a model. ``repeated``: already judged with the
+same measurement. ``beside``: not a paper's claim, but worth knowing.
 """
+Cause = Literal["paper", "price", "ours"]
+"""Why a claim fails. ``paper``: its own model or arithmetic contradicts it, or the measurement does under its
+conditions. ``price``: the prices of the paper's machine that are not known. ``ours``: our setting, data or code."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,10 @@ class Claim:
     standing: Standing = "claim"
     impossible: str = ""
     """If the claim fails: why the published figure cannot be right, in a few words. Empty if it could be right."""
+    equal: Callable[[Outcome], Verdict] | None = None
+    """Judges the same claim with equal bytes for all contestants. None: ``judge``, with the prices of compiled code."""
+    cause: Cause = "paper"
+    """The cause if the claim fails."""
 
     @property
     def counted(self) -> bool:

@@ -13,7 +13,19 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["PAGE_BYTES", "Axis", "DeviceKind", "Figure", "Point", "Sample", "Scale", "Taken", "Verdict", "Workload"]
+__all__ = [
+    "PAGE_BYTES",
+    "Axis",
+    "DeviceKind",
+    "Figure",
+    "Point",
+    "Printed",
+    "Sample",
+    "Scale",
+    "Taken",
+    "Verdict",
+    "Workload",
+]
 
 PAGE_BYTES = 8192
 DeviceKind = Literal["simulated", "real"]
@@ -156,6 +168,10 @@ class Verdict:
     """Why it does not hold, from a model or a profile."""
     tuned: Verdict | None = None
     """The verdict on the same claim with each join tuned by our cost model, if that was measured."""
+    equal: Verdict | None = None
+    """The verdict on the same claim with equal bytes for all joins, in compiled code, if that was measured."""
+    cause: str = ""
+    """The cause of a failure: ``paper``, ``price`` or ``ours``. Empty if the claim holds."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +184,15 @@ class Taken:
 
     def __str__(self) -> str:
         return f"{self.what}: {self.value}, {self.why}"
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A value that a paper prints, and its place in the plot."""
+
+    x: float
+    y: float
+    facet: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,6 +221,10 @@ class Figure:
         Whether to draw the cost model together with the measurements.
     facet_title
         What the facets of a plot with several panels are.
+    priced
+        Whether lines as published have the prices of the paper's machine. False if sizes were tuned for compiled code.
+    published
+        Values that the paper prints, drawn into the plot.
     """
 
     id: str
@@ -212,3 +241,5 @@ class Figure:
     chart: Literal["lines", "bars", "heat"] = "lines"
     modelled: bool = True
     facet_title: str = ""
+    priced: bool = True
+    published: tuple[Printed, ...] = ()

@@ -61,7 +61,7 @@ def by_tuned_formulas() -> Case:
         return papers_rate(replace(point, options={**point.options, **chosen}) if point.tuned else point)
 
     def times(factor: float) -> Found:
-        lines = [f"{X}, tuned", f"{X}, untuned"]
+        lines = [f"{X}, its split tuned", f"{X}, untuned"]
         made: dict[str, Value] = {line: lambda x, line=line: factor * rate(line, x) for line in lines}
         return Found(made, records={line: {"options": chosen} for line in lines})
 

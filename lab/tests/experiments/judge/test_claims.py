@@ -66,8 +66,14 @@ HILL = ((1.0, 1.0), (2.0, 3.0), (3.0, 2.0))
         (claims.falls("a"), {"a": UP}, False),
         (claims.interior("a"), {"a": HILL}, True),
         (claims.interior("a"), {"a": UP}, False),
-        (claims.near("a", 2.0, factor=1.2), {"a": HILL}, True),
-        (claims.near("a", 3.0, factor=1.2), {"a": HILL}, False),
+        (claims.falls_beyond("a", 2.0), {"a": HILL}, True),
+        (claims.falls_beyond("a", 1.0), {"a": HILL}, False),
+        (claims.falls_beyond("a", 2.0), {"a": UP}, False),
+        (
+            claims.gain_goes("a", "b", way="down"),
+            {"a": ((1.0, 3.0), (2.0, 1.5), (3.0, 2.0)), "b": ((1.0, 1.0), (2.0, 1.0), (3.0, 1.0))},
+            False,
+        ),
         (claims.decays("a"), {"a": ((1.0, 100.0), (2.0, 30.0), (3.0, 4.0))}, True),
         (claims.decays("a"), {"a": ((1.0, 100.0), (2.0, 30.0), (3.0, 14.0))}, False),
     ],
@@ -116,18 +122,6 @@ def test_noise_is_not_held_against_a_flat_line_up_to_as_much_once_more() -> None
     assert not claims.flat("a", 0.1)(outcome(line)).holds
     assert claims.flat("a", 0.1)(outcome(line, interval=4.0)).holds
     assert not claims.flat("a", 0.1)(outcome({"a": ((1.0, 100.0), (2.0, 75.0))}, interval=50.0)).holds
-
-
-def test_near_tells_of_places_that_are_as_good() -> None:
-    line = {"a": ((0.5, 10.0), (2.0, 9.5), (8.0, 5.0))}
-    assert claims.near("a", 2.0, factor=2.0)(outcome(line)).measured == "best at 0.5"
-    assert (
-        claims.near("a", 2.0, factor=2.0)(outcome(line, interval=0.3)).measured == "best at 0.5; 2 within the intervals"
-    )
-
-
-def test_a_hill_within_the_noise_is_no_optimum() -> None:
-    assert not claims.interior("a")(outcome({"a": HILL}, interval=0.6)).holds
 
 
 def test_model_within() -> None:

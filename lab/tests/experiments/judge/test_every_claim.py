@@ -13,7 +13,7 @@ from semistream_lab.experiments.catalog import catalog
 from semistream_lab.experiments.experiment import Claim, Experiment
 from semistream_lab.experiments.judge.outcome import Outcome
 from semistream_lab.experiments.judge.verdicts import Judged
-from semistream_lab.experiments.papers.settings import AS_PUBLISHED, TUNED
+from semistream_lab.experiments.papers.settings import AS_PUBLISHED, EQUAL, TUNED
 from semistream_lab.experiments.report.summary import summary
 from semistream_lab.experiments.spec import Sample, Verdict
 
@@ -37,7 +37,7 @@ def _record(y: float, metric: str) -> dict[str, Any]:
 
 def _value(found: Found, sample: Sample) -> float:
     for lines in (found.facets.get(sample.facet, {}), found.lines):
-        for name in (sample.series, sample.series.removesuffix(AS_PUBLISHED).removesuffix(TUNED)):
+        for name in (sample.series, sample.series.removesuffix(AS_PUBLISHED).removesuffix(EQUAL).removesuffix(TUNED)):
             if name in lines:
                 value = lines[name]
                 return value if isinstance(value, int | float) else value(sample.x)
@@ -78,7 +78,7 @@ def _case(experiment: Experiment, claim: Claim) -> Case:
 @pytest.mark.parametrize(("experiment", "claim"), ALL)
 def test_what_contradicts_a_claim_makes_it_fail_and_what_agrees_makes_it_hold(experiment, claim):
     case = _case(experiment, claim)
-    for judge in filter(None, (claim.judge, claim.tuned)):
+    for judge in filter(None, (claim.judge, claim.equal, claim.tuned)):
         for contrary in case.contrary:
             verdict = judge(_outcome(experiment, contrary))
             assert not verdict.holds, f"{verdict.measured} contradicts it"

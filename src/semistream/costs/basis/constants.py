@@ -68,7 +68,7 @@ class Constants:
     seek_seconds        ``S``       start of a single read
     queued_seek_seconds             start of each read if many are in flight
     transfer_seconds    ``T``       transfer of a page of ``page_bytes``
-    turn                ``c_T``     rest of an iteration of the loop; 0 in the papers and for the disk of 2010
+    turn                ``c_T``     rest of an iteration of the loop; 0 in the papers, 10 µs in experiments
     processor                       by algorithm: measured cost of its operations, relative to these costs
     ==================  ==========  =========================================================================
 

@@ -110,6 +110,8 @@ class SimulatedDevice(Device):
         self.seek_seconds = seek_seconds
         self.transfer_seconds = transfer_seconds
         self.clock = clock
+        self.longest_run: int | None = None
+        """Pages after which consecutive pages cost another seek; None: a run of any length costs one."""
         self.counters = DeviceCounters()
         self._lock = threading.Lock()
         self._closed = False
@@ -124,7 +126,7 @@ class SimulatedDevice(Device):
             if not 0 <= page < self.page_count:
                 raise self._no_such_page(page)
         self.source.fill(pages, frames)
-        runs = 1 + int(np.count_nonzero(np.diff(pages) != 1))
+        runs = self._runs(pages)
         seconds = runs * self.seek_seconds + len(pages) * self.transfer_seconds
         with self._lock:
             self.counters.reads += runs
@@ -132,6 +134,14 @@ class SimulatedDevice(Device):
             self.counters.bytes += len(pages) * self.page_bytes
             self.counters.seconds += seconds
         self.clock.advance(seconds)
+
+    def _runs(self, pages: Ints) -> int:
+        """Return how many runs are charged for these pages."""
+        begins = np.flatnonzero(np.diff(pages) != 1) + 1
+        if self.longest_run is None:
+            return 1 + begins.size
+        lengths = np.diff(np.concatenate(([0], begins, [len(pages)])))
+        return int(np.sum(-(-lengths // self.longest_run)))
 
     def measure(self) -> DeviceProfile:
         """Return the costs that reads are charged. It reads nothing, and no time passes."""

@@ -23,13 +23,13 @@ __all__ = [
     "decays",
     "ends_below",
     "falls",
+    "falls_beyond",
     "flat",
     "gain",
     "gain_changes",
     "gain_goes",
     "interior",
     "model_within",
-    "near",
     "rises",
 ]
 
@@ -162,9 +162,10 @@ def _about(found: float, published: float) -> bool:
 
 
 def gain_goes(first: str, second: str, *, way: Literal["up", "down"], facet: str = "", because: Because = "") -> Judge:
-    """Judge that the ratio of two lines is larger, or smaller, at the end than at the beginning, beyond the noise.
+    """Judge that the ratio of two lines grows, or shrinks, from the beginning to the end, beyond the noise.
 
-    A loss that becomes smaller is not a gain: the larger of the two ratios must be above 1, beyond the noise.
+    All places count: the ratio at the end must be the highest, or the lowest, of all, beyond the noise. A loss that
+    becomes smaller is not a gain: the larger of the ratios at both ends must be above 1, beyond the noise.
     """
 
     def judge(outcome: Outcome) -> Verdict:
@@ -177,6 +178,10 @@ def gain_goes(first: str, second: str, *, way: Literal["up", "down"], facet: str
         top = max((begin, _noise(a, b)), (end, _noise(end_a, end_b)))
         holds = top[0] * (1.0 - top[1]) > 1.0 and (end > begin + noise if way == "up" else end < begin - noise)
         text = f"{begin:.2f}× at {_place(x, facet)}, {end:.2f}× at {_place(end_x, facet)}"
+        sign = 1.0 if way == "up" else -1.0
+        beyond = [at for at, c, d in pairs[1:-1] if sign * (c.y / d.y - end) > c.y / d.y * _noise(c, d) + noise]
+        if holds and beyond:
+            holds, text = False, f"{text}; the end is not the {'high' if way == 'up' else 'low'}est, but {beyond[0]:g}"
         return _verdict(holds, text, because, outcome, first, second)
 
     return judge
@@ -286,18 +291,15 @@ def interior(*series: str, facets: Collection[str] | None = None, because: Becau
     return judge
 
 
-def near(series: str, published: float, *, factor: float, because: Because = "") -> Judge:
-    """Judge that a line is highest at a published x position, within a factor on both sides."""
+def falls_beyond(series: str, published: float, *, because: Because = "") -> Judge:
+    """Judge that a line falls at every step beyond a published x position, by more than the noise in all."""
 
     def judge(outcome: Outcome) -> Verdict:
-        best = max(outcome.line(series), key=lambda one: one.y)
-        holds = published / factor <= best.x <= published * factor
-        tied = [
-            f"{one.x:g}" for one in outcome.line(series)
-            if one is not best and one.y + one.interval >= best.y - best.interval
-        ]  # fmt: skip
-        text = f"best at {best.x:g}" + (f"; {', '.join(tied)} within the intervals" if tied else "")
-        return _verdict(holds, text, because, outcome, series)
+        line = [found for found in outcome.line(series) if found.x >= published]
+        text = ", ".join(f"{format_count(one.y)} at {one.x:g}" for one in outcome.line(series))
+        rise = any(b.y - b.interval > a.y + a.interval for a, b in _steps(line))
+        ends = len(line) > 1 and line[0].y - line[0].interval > line[-1].y + line[-1].interval
+        return _verdict(ends and not rise, text, because, outcome, series)
 
     return judge
 
@@ -318,10 +320,11 @@ def model_within(within: float, *series: str, because: Because = "") -> Judge:
     """Judge that the cost model is everywhere within a relative distance ``within`` of the measurement.
 
     A distance covered by the confidence interval is excused, up to ``within`` once more. A wider interval would let
-    any model pass.
+    any model pass. Models are compared with compiled code, whatever the prices of the paper's machine are.
     """
 
     def judge(outcome: Outcome) -> Verdict:
+        outcome = outcome.compiled
         worst, text, seen = -1.0, "", 0
         for facet in outcome.facets():
             for name in series or outcome.names():

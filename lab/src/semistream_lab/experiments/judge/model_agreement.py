@@ -44,7 +44,7 @@ def agreement(judged: Iterable[Judged]) -> list[Agreement]:
     apart: dict[str, list[tuple[float, str, float]]] = {}
     by_memory: dict[str, float] = {}
     for one in judged:
-        outcome = one.outcome
+        outcome = one.outcome.compiled
         if outcome.experiment.metric not in ("rate", "counting") or not outcome.experiment.modelled:
             continue
         for sample, found in outcome.measured():

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from semistream_lab.experiments.judge.machine_prices import MachinePrices, repriced
+from semistream_lab.experiments.papers.settings import EQUAL, TUNED
 from semistream_lab.experiments.spec import Figure, Sample
 
 __all__ = ["Found", "Outcome"]
 
 Record = dict[str, Any]
+
+
+def _compiled(sample: Sample) -> bool:
+    """Return whether a line always has the prices of compiled code."""
+    return TUNED in sample.series or EQUAL in sample.series
 
 
 @dataclass(frozen=True)
@@ -34,10 +42,14 @@ class Outcome:
         What to measure.
     results
         Records by the digests of their points. Records of other experiments are ignored.
+    prices
+        The prices of the paper's machine, for the lines as published. None: as measured, with compiled code.
     """
 
-    def __init__(self, experiment: Figure, results: Mapping[str, Record]) -> None:
+    def __init__(self, experiment: Figure, results: Mapping[str, Record], prices: MachinePrices | None = None) -> None:
         self.experiment = experiment
+        self.prices = prices
+        self._results = results
         self.missing: list[Sample] = []
         self.skipped: list[tuple[Sample, str]] = []
         self.aside: dict[str, Record] = {}
@@ -63,7 +75,16 @@ class Outcome:
         metric = sample.metric or self.experiment.metric
         model = record.get("model") if metric == "rate" else record.get(f"{metric}_model")
         interval = record.get("interval") if metric == "rate" else record.get(f"{metric}_interval")
-        return Found(sample.x, float(record[metric]), float(interval or 0.0), model, record, sample.facet)
+        y = float(record[metric])
+        if self.prices is not None and metric == "rate" and "counts" in record and not _compiled(sample):
+            priced = repriced(record, sample.point, self.prices)
+            interval, y, model = (interval or 0.0) * priced / y, priced, None
+        return Found(sample.x, y, float(interval or 0.0), model, record, sample.facet)
+
+    @functools.cached_property
+    def compiled(self) -> Outcome:
+        """The same results with the prices of compiled code, for which there are models."""
+        return self if self.prices is None else Outcome(self.experiment, self._results)
 
     @property
     def real(self) -> bool:

@@ -82,6 +82,7 @@ def within_formulas(within: float, formula: Formula, series: str) -> Judge:
     """Judge that a paper's formulas agree with the measurement, as `model_within` judges our models."""
 
     def judge(outcome: Outcome) -> Verdict:
+        outcome = outcome.compiled  # the formulas get the same prices
         worst, text = -1.0, ""
         for sample, found in outcome.measured():
             if sample.series != series:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from semistream_lab.experiments.experiment import Claim, Experiment
+from semistream_lab.experiments.judge.machine_prices import PRICES_OF
 from semistream_lab.experiments.judge.outcome import Outcome
 from semistream_lab.experiments.spec import Verdict
 
@@ -37,6 +38,8 @@ def judge(experiments: Iterable[Experiment], results: Mapping[str, dict[str, Any
     judged = []
     for experiment in experiments:
         outcome = Outcome(experiment, results)
+        if experiment.priced and experiment.paper in PRICES_OF and not outcome.real:
+            outcome = Outcome(experiment, results, PRICES_OF[experiment.paper])
         verdicts = [(claim, _verdict(claim, outcome)) for claim in experiment.claims] if outcome.complete else []
         judged.append(Judged(experiment, outcome, verdicts))
     return judged
@@ -44,9 +47,16 @@ def judge(experiments: Iterable[Experiment], results: Mapping[str, dict[str, Any
 
 def _verdict(claim: Claim, outcome: Outcome) -> Verdict:
     verdict = claim.judge(outcome)
+    equal = None
+    if claim.equal is not None:
+        equal = claim.equal(outcome)
+    elif outcome.prices is not None:
+        equal = claim.judge(outcome.compiled)
     if outcome.real:  # reasons apply to the papers' sizes on the papers' disk, where reads dominate the time
         verdict = dataclasses.replace(verdict, reason="")
-    return verdict if claim.tuned is None else dataclasses.replace(verdict, tuned=claim.tuned(outcome))
+    cause = "" if verdict.holds else claim.cause
+    tuned = None if claim.tuned is None else claim.tuned(outcome)
+    return dataclasses.replace(verdict, tuned=tuned, equal=equal, cause=cause)
 
 
 def statuses(judged: Iterable[Judged]) -> dict[str, Status]:

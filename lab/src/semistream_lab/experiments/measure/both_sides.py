@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from semistream.core.arrays import Ints
+from semistream.core.arrays import Floats, Ints
 from semistream.relation.devices.simulated_device import SimulatedDevice
 from semistream.relation.relation import Relation
 from semistream.relation.synthetic import synthetic_relation
@@ -24,7 +24,7 @@ from semistream_lab.workloads.locality import LocalityKeys
 from semistream_lab.workloads.tpch import TpchTable
 from semistream_lab.workloads.weather import LONGITUDES, WeatherReports
 
-__all__ = ["KEY", "ListedKeys", "Sides", "key_source", "open_sides", "stream_schema"]
+__all__ = ["KEY", "ListedKeys", "Sides", "key_source", "open_sides", "stream_schema", "whole_keys"]
 
 
 KEY = "id"
@@ -157,6 +157,18 @@ def _weather_counts(workload: Workload) -> Ints:
     counts = np.bincount(_longitudes(sample), minlength=LONGITUDES)
     scaled: Ints = np.rint(counts * (workload.rows / rows)).astype(np.int64)
     return scaled
+
+
+@functools.lru_cache(maxsize=2)
+def whole_keys(workload: Workload) -> tuple[Ints, Floats]:
+    """Return rows of R and share of the stream of the first n weather keys, those that answer most per row first."""
+    keys = key_source(workload, Path())
+    assert isinstance(keys, ListedKeys)
+    rows = _weather_counts(workload)
+    shares = np.bincount(keys.listed, minlength=rows.size) / keys.listed.size
+    order = np.argsort(-shares / np.maximum(rows, 1))
+    order = order[rows[order] > 0]
+    return np.cumsum(rows[order]), np.cumsum(shares[order])
 
 
 def _real_relation(workload: Workload, directory: Path) -> Relation:

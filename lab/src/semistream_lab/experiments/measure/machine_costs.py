@@ -16,10 +16,11 @@ from semistream.costs.basis.constants import DEFAULT
 from semistream.tuner.calibration import calibrate
 from semistream_lab.experiments.spec import DeviceKind
 
-__all__ = ["constants_of", "pace"]
+__all__ = ["constants_of", "pace", "slower"]
 
 _LOOKED_UP = 1 << 20
 """Look-ups of the fixed piece of work in `pace`."""
+_OPERATIONS = ("probe", "emit", "evict", "admit", "append", "record", "buffer", "turn")
 _TURN = 10_000.0
 """Nanoseconds of an iteration on the simulated machine, with one descent of the index.
 
@@ -40,6 +41,15 @@ def constants_of(device: DeviceKind, data: Path) -> Constants:
         data.mkdir(parents=True, exist_ok=True)
         save_constants(calibrate("this-machine", directory=data, algorithms=()), kept, machine=describe_machine())
     return load_constants(kept)
+
+
+def slower(constants: Constants, times: float) -> Constants:
+    """Return the constants of a machine whose operations take ``times`` as long.
+
+    >>> slower(load_constants(DEFAULT), 20.0).probe
+    500.0
+    """
+    return dataclasses.replace(constants, **{name: getattr(constants, name) * times for name in _OPERATIONS})
 
 
 def pace() -> float:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from semistream.joins.interface.contract import Overlap
 from semistream.workloads.keys.zipf import ZipfLaw
 from semistream_lab.experiments.measure.both_sides import key_source, open_sides
 from semistream_lab.experiments.measure.database_rates import join_rate
@@ -58,7 +57,7 @@ def measure_rate(point: Point, device: DeviceKind, directory: Path) -> Record:
             name: sum(getattr(window.done, name) for window in windows)
             for name in (
                 "rows_in", "rows_out", "rows_done", "cache_hits", "probes", "appended", "evicted", "recorded",
-                "buffered", "pages_read", "reads", "io_seconds",
+                "buffered", "pages_read", "reads", "io_seconds", "steps",
             )
         }  # fmt: skip
         seconds = sum(window.seconds for window in windows)
@@ -66,9 +65,6 @@ def measure_rate(point: Point, device: DeviceKind, directory: Path) -> Record:
             found, model = run.counting(windows)
             mean = sum(found) / len(found)
             other |= {"counting": mean, "counting_interval": interval(found), "counting_model": model}
-        if run.simulated and run.join.overlap is Overlap.PHASES_AND_READS:
-            found = run.loading_at_once(windows)
-            other |= {"at_once": sum(found) / len(found), "at_once_interval": interval(found)}
         return {
             **other,
             "rate": total["rows_done"] / seconds,

@@ -21,8 +21,10 @@ from semistream.joins.families.front_stage import FrontStage
 from semistream.joins.interface.contract import Overlap
 from semistream.joins.interface.join import Join
 from semistream.joins.ssij.ssij import Ssij
+from semistream.relation.devices.simulated_device import SimulatedDevice
 from semistream.tuner.search import best_split
 from semistream_lab.experiments.measure.both_sides import KEY, Sides, stream_schema
+from semistream_lab.experiments.measure.machine_costs import slower
 from semistream_lab.experiments.measure.published_bytes import PaperBytes, published_budget, published_setting
 from semistream_lab.experiments.measure.settled_cache import arrived, missed_by, warm_front_stage
 from semistream_lab.experiments.measure.settled_queue import (
@@ -130,6 +132,12 @@ class Run:
         self.constants = constants or load_constants(DEFAULT)
         if self.simulated:
             self.constants = self.constants.on(sides.relation.device.measure(), sides.relation.page_bytes)
+        if point.settings.get("counted"):  # results are counted and cost nothing
+            self.constants = dataclasses.replace(self.constants, emit=0.0)
+        if times := point.settings.get("processor"):  # a slower processor: it decides when tuples are served
+            self.constants = slower(self.constants, float(times))
+        if isinstance(device := sides.relation.device, SimulatedDevice):
+            device.longest_run = point.settings.get("scan_pages")
         self.setting = setting_of(sides, self.constants)
         self.memory = point.memory
         """Bytes: the point's budget, or the one in which the join holds as many tuples as the paper's join does."""
@@ -307,17 +315,12 @@ class Run:
     def counting(self, windows: Sequence[Window]) -> tuple[list[float], float | None]:
         """Return the rates of windows, and the model's rate, with results counted but not materialized."""
         constants = dataclasses.replace(self.constants, emit=0.0)
-        rates = [self._rate(window, 1.0, constants) for window in windows]
+        rates = [self._rate(window, constants) for window in windows]
         return rates, self.predicted(setting_of(self.sides, constants))
 
-    def loading_at_once(self, windows: Sequence[Window]) -> list[float]:
-        """Return the rates of windows on a device that does two reads in the time of one."""
-        return [self._rate(window, 0.5, self.constants) for window in windows]
-
-    def _rate(self, window: Window, reading: float, constants: Constants) -> float:
+    def _rate(self, window: Window, constants: Constants) -> float:
         done = window.done
-        seconds = simulated_seconds(self.join.overlap, done, done.io_seconds * reading, constants)
-        return done.rows_done / seconds
+        return done.rows_done / simulated_seconds(self.join.overlap, done, done.io_seconds, constants)
 
     def _modelled_options(self) -> dict[str, Any]:
         return {name: value for name, value in self.options.items() if name != "threads"}

@@ -10,9 +10,9 @@ from semistream_lab.experiments.judge.claims import falls, rises
 from semistream_lab.experiments.judge.outcome import Outcome
 from semistream_lab.experiments.papers.ssij_setups import PAPER, SHORTER, locality, table_two
 from semistream_lab.experiments.scales import Size
-from semistream_lab.experiments.spec import PAGE_BYTES, Axis, Point, Sample, Taken, Verdict, Workload
+from semistream_lab.experiments.spec import PAGE_BYTES, Axis, Point, Printed, Sample, Taken, Verdict, Workload
 
-__all__ = ["experiments"]
+__all__ = ["SLOW", "experiments"]
 
 PUBLISHED_RATES = {10.0: 550.0, 60.0: 5500.0, 120.0: 22_000.0}
 """Tuples per second that the paper reports as served within a deadline, by the deadline in seconds."""
@@ -27,7 +27,7 @@ _SCALED = (
 _LONG = "SSIJ in 4 min"
 _PUBLISHED_MESH = 5500.0
 """Tuples per second that MESHJOIN serves in the paper."""
-_SLOW, _PARTITIONED = "MESHJOIN at its highest rate", "partition-based join at 5500/s"
+SLOW, _PARTITIONED = "MESHJOIN at its highest rate", "partition-based join at 5500/s"
 
 
 def experiments(size: Size) -> list[Experiment]:
@@ -77,22 +77,22 @@ def _deadlines(size: Size) -> Experiment:
             ), aside=True) for deadline, rate in rates.items()),
             Sample(_LONG, 240.0, _driven(workload, memory, part, 240.0, tuples=tuples // 2, between=[100.0, 1e5],
                                          warm=0.4), aside=True),
-            Sample(_SLOW, 0.0, slow, aside=True),
+            Sample(SLOW, 0.0, slow, aside=True),
             Sample(_PARTITIONED, 0.0, partitioned, aside=True),
         ),
         claims=(
             Claim("The rate rises with the deadline.", "550 tuples/s at 10 s to 22 000 at 120 s",
-                  rises("SSIJ", at_least=2.0, because=_few_phases)),
+                  rises("SSIJ", at_least=2.0, because=_few_phases), standing="construction"),
             Claim("Deadlines are kept at the published rates.", "550/s in 10 s, 5500/s in 1 min, 22 000/s in 2 min",
-                  _kept, impossible="the tuples of 22 000/s need most of R, and a disk that takes 9 min for MESHJOIN's "
-                  "pass over R cannot read it in 1 min"),
+                  _kept, impossible="22 000 tuples/s in 2 min need most of R once a minute, and the paper's MESHJOIN "
+                  "takes 9 min for a pass over R"),
             Claim("At MESHJOIN's highest rate its delay is an order above the deadline that SSIJ keeps.",
-                  "9 min and 1 min, at 5500/s", _order_above,
-                  impossible="9 min for a pass over 5 GB is a scan of 10 MB/s, a tenth of what the disk gives"),
+                  "9 min and 1 min, at 5500/s", _order_above, cause="ours"),
             Claim("The partition-based join may take even longer than MESHJOIN.", "even longer than MeshJoin",
                   _even_longer),
         ),
         metric="sustained", modelled=False,
+        published=tuple(Printed(x, y) for x, y in PUBLISHED_RATES.items()) if size.published else (),
         notes=_SCALED.format(part=part) if size.published else "",
         taken=(Taken("keys of R", "250 000, so 160 tuples per key", "as in Table II, with R of 5 GB"),
                Taken("bytes of a waiting tuple", "ours for SSIJ, 164 for MESHJOIN",
@@ -139,7 +139,7 @@ def _full_size(outcome: Outcome) -> float:
 
 def _mesh_delay(outcome: Outcome) -> tuple[float, float]:
     """Return MESHJOIN's highest rate, and how long a tuple stays at that rate, in seconds at the paper's size."""
-    record = outcome.aside[_SLOW]
+    record = outcome.aside[SLOW]
     waiting = record["memory_parts"]["stream table"] / record["waiting_bytes"]
     return record["rate"], waiting / record["rate"] / _full_size(outcome)
 
@@ -150,7 +150,7 @@ def _order_above(outcome: Outcome) -> Verdict:
     text = f"MESHJOIN serves {rate:,.0f} tuples/s at most, and a tuple stays {delay:.0f} s (at the paper's size)"
     reason = (
         f"A tuple stays for one pass over R. At its highest rate our MESHJOIN needs {delay:.0f} s for a pass: "
-        f"{outcome.aside[_SLOW]['io_share']:.0%} of the time it reads R at the speed of the disk, 100 MB/s; the rest "
+        f"{outcome.aside[SLOW]['io_share']:.0%} of the time it reads R at the speed of the disk, 100 MB/s; the rest "
         "goes into 160 results per tuple. The published 9 min at 5500 tuples/s imply a scan of 10 MB/s and a memory "
         "that holds as many tuples as 375 MB do."
     )
@@ -184,7 +184,7 @@ def _bursts(size: Size) -> Experiment:
 
     def as_long(outcome: Outcome) -> Verdict:
         found = [(one.x, one.y / part, one.record["nominal"]) for one in outcome.line("dynamic memory")]
-        holds = all(0.5 <= seconds / bursts[x] <= 2.0 for x, seconds, _ in found)
+        holds = all(seconds >= 0.9 * bursts[x] for x, seconds, _ in found)
         text = ", ".join(f"{seconds:.3g} s at +{x:g} %" for x, seconds, _ in found) + " (at the paper's size)"
         more = [x / 100 * seconds * nominal for x, seconds, nominal in found]
         reason = (
@@ -204,10 +204,12 @@ def _bursts(size: Size) -> Experiment:
             for burst in bursts
         ),
         claims=(
-            Claim("Bursts are sustained about as long as published.", "700, 562, 400, 225 ms at +10, 25, 50, 70 %",
+            Claim("Bursts are sustained at least as long as published.", "700, 562, 400, 225 ms at +10, 25, 50, 70 %",
                   as_long),
             Claim("The time shrinks with the burst.", "700 ms to 225 ms", falls("dynamic memory"),
                   standing="assumption"),
         ),
-        metric="duration", modelled=False, notes=SHORTER if size.published else "",
+        metric="duration", modelled=False,
+        published=tuple(Printed(x, y * part) for x, y in bursts.items()) if size.published else (),
+        notes=SHORTER if size.published else "",
     )  # fmt: skip

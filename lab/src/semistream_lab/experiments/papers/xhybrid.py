@@ -28,6 +28,8 @@ from semistream_lab.experiments.papers.hybrid import (
     hybrid,
     paper,
     scan,
+    small,
+    small_pages,
     zipf,
 )
 from semistream_lab.experiments.papers.reasons.xhybrid_reasons import (
@@ -48,10 +50,11 @@ from semistream_lab.experiments.papers.settings import (
 )
 from semistream_lab.experiments.papers.xhybrid_grid import PAPER, PAPERS_WAY, VARIANCES, by_its_formulas, model_noise
 from semistream_lab.experiments.scales import Size
-from semistream_lab.experiments.spec import Axis, Point, Sample, Verdict, Workload
+from semistream_lab.experiments.spec import Axis, Point, Printed, Sample, Taken, Verdict, Workload
 
 __all__ = ["experiments"]
 
+SPLIT = "X-HYBRIDJOIN, its split tuned"
 MEMORIES = [50.0, 100.0, 200.0]
 """Memory in MB. The paper's 250 MB would be more than R."""
 FOUR = {"X-HYBRIDJOIN": "x_hybridjoin", "HYBRIDJOIN": "hybridjoin", "R-MESHJOIN": "r_meshjoin", "MESHJOIN": "meshjoin"}
@@ -134,7 +137,7 @@ def _untuned(size: Size) -> list[Experiment]:
                 Claim("HYBRIDJOIN has 70 % of X-HYBRIDJOIN's rate at 0.5 M tuples, falling to 50 % at 8 M.",
                       "0.7 → 0.5",
                       **both_settings(gain_changes, "HYBRIDJOIN", "X-HYBRIDJOIN", begin=(rows[0], 0.7),
-                                      end=(rows[-1], 0.5), because=reading_left)),
+                                      end=(rows[-1], 0.5), because=reading_left), cause="price"),
             ),
             notes=_BYTES, taken=(disk_buffer(size), PARTITIONS),
         ),
@@ -159,16 +162,19 @@ def _untuned(size: Size) -> list[Experiment]:
     ]  # fmt: skip
 
 
-_SLIGHTLY = 1.2
+_SLIGHTLY = 0.5
 
 
 def _slightly(first: str, second: str) -> Judge:
-    """Judge that one line is above another, and nowhere by more than a fifth."""
+    """Judge that one line is above another, and by at most half of what the figure is about: X-HYBRIDJOIN's gain."""
 
     def judge(outcome: Outcome) -> Verdict:
         verdict = above(first, second)(outcome)
-        most = max(a.y / b.y - a.interval / b.y for _, a, b in outcome.pairs(first, second))
-        if not verdict.holds or most <= _SLIGHTLY:
+        setting = first.removeprefix("HYBRIDJOIN")
+        main = {x: a.y / b.y - 1.0 for x, a, b in outcome.pairs(f"X-HYBRIDJOIN{setting}", first)}
+        slight = all(a.y / b.y - a.interval / b.y - 1.0 <= _SLIGHTLY * main[x]
+                     for x, a, b in outcome.pairs(first, second) if x in main)  # fmt: skip
+        if not verdict.holds or slight:
             return verdict
         reason = (
             "A tuple leaves HYBRIDJOIN's memory when it is matched, and MESHJOIN's only after a whole pass of R. This "
@@ -196,23 +202,29 @@ def _tuned_pins(judge: Judge) -> Judge:
 
 def _pinned_use(size: Size) -> Experiment:
     memories = size.some([*MEMORIES, 250.0])
+
+    def with_small(megabytes: float) -> Point:
+        point = small(size, zipf(size), budget(size, megabytes), "x_hybridjoin")
+        return dataclasses.replace(point, options={**point.options, **PAPERS_WAY, "pinned_pages": small_pages(size)})
+
     return Experiment(
         id="xhybrid-3d", paper=PAPER, figure="Figure 3(d)", title="Tuples served by the pinned part",
         setup=f"R {zipf(size).rows / 1e6:g} M tuples, skew 1; in 4000 iterations.", x=MEMORY,
         y=Axis("tuples served by the pinned part"),
         samples=tuple(
-            Sample("X-HYBRIDJOIN", megabytes, untuned(size, zipf(size), budget(size, megabytes)))
-            for megabytes in memories
+            Sample("X-HYBRIDJOIN", megabytes, with_small(megabytes)) for megabytes in memories
         ),
         claims=(
             Claim("The pinned part serves more tuples with more memory.", "0.4 M → 2 M",
-                  rises("X-HYBRIDJOIN", at_least=1.5, because=pinned_pages)),
+                  rises("X-HYBRIDJOIN", at_least=1.5, because=pinned_pages), standing="construction"),
             Claim("It serves more than 5 times as many at 250 MB as at 50 MB.", "0.4 M → more than 2 M", _five_times),
         ),
         metric="pinned_tuples", modelled=False,
+        published=(Printed(50.0, 0.4e6), Printed(250.0, 2e6)) if size.published else (),
         notes="As published: 172 bytes per waiting tuple. The growth is judged: the paper's 0.4 M in 4000 iterations "
         "are 100 tuples per read, and this number depends on the size of the disk buffer.",
-        taken=(disk_buffer(size),),
+        taken=(Taken("both parts of the disk buffer", f"{small_pages(size)} pages each", "the 850 records of the "
+                     "authors' later papers: with the 416 pages of the other figures the pinned part serves 61 M"),),
     )  # fmt: skip
 
 
@@ -228,9 +240,12 @@ def _five_times(outcome: Outcome) -> Verdict:
 def _tuned(size: Size) -> list[Experiment]:
     rows = size.pick([0.5, 2.0, 8.0], [0.5, 2.0], [0.5, 2.0])
     memories = size.some(MEMORIES)
-    names = (("X-HYBRIDJOIN, untuned", untuned), ("X-HYBRIDJOIN, tuned", tuned_as_published))
-    lines = ("X-HYBRIDJOIN, tuned", "X-HYBRIDJOIN, untuned")
-    notes = "172 bytes per waiting tuple; untuned: both parts of the disk buffer are as large as HYBRIDJOIN's."
+    names = (("X-HYBRIDJOIN, untuned", untuned), (SPLIT, tuned_as_published))
+    lines = (SPLIT, "X-HYBRIDJOIN, untuned")
+    notes = (
+        "172 bytes per waiting tuple; untuned: both parts of the disk buffer are as large as HYBRIDJOIN's. With the "
+        "prices of compiled code, for which the tuner chose."
+    )
     return [
         Experiment(
             id="xhybrid-7a", paper=PAPER, figure="Figure 7(a)", title="Tuned and untuned, by size of R",
@@ -242,7 +257,7 @@ def _tuned(size: Size) -> list[Experiment]:
             ),
             claims=(Claim("Tuned X-HYBRIDJOIN is above untuned at all sizes of R.", "significantly better",
                           above(*lines, factor=SIGNIFICANTLY, because=_flat)),),
-            notes=notes, taken=(disk_buffer(size),),
+            notes=notes, taken=(disk_buffer(size),), priced=False,
         ),
         Experiment(
             id="xhybrid-7b", paper=PAPER, figure="Figure 7(b)", title="Tuned and untuned, by memory",
@@ -253,7 +268,7 @@ def _tuned(size: Size) -> list[Experiment]:
             ),
             claims=(Claim("Tuned X-HYBRIDJOIN is above untuned at all memories.", "significantly better",
                           above(*lines, factor=SIGNIFICANTLY, because=_flat)),),
-            notes=notes, taken=(disk_buffer(size),),
+            notes=notes, taken=(disk_buffer(size),), priced=False,
         ),
         Experiment(
             id="xhybrid-8", paper=PAPER, figure="Figure 8", title="Predicted and measured cost",
@@ -268,7 +283,7 @@ def _tuned(size: Size) -> list[Experiment]:
                 Claim("Our own model is within 5 % of the measurement.", "not in the paper",
                       model_within(0.05, because=model_noise), standing="beside"),
             ),
-            notes=notes, taken=(disk_buffer(size),),
+            notes=notes, taken=(disk_buffer(size),), priced=False,
         ),
     ]  # fmt: skip
 
@@ -276,7 +291,7 @@ def _tuned(size: Size) -> list[Experiment]:
 def _flat(outcome: Outcome) -> str:
     """Explain what tuning changes at each x position."""
     parts = []
-    for x, tuned_one, plain in outcome.pairs("X-HYBRIDJOIN, tuned", "X-HYBRIDJOIN, untuned"):
+    for x, tuned_one, plain in outcome.pairs(SPLIT, "X-HYBRIDJOIN, untuned"):
         options = tuned_one.record["options"]
         parts.append(
             f"{tuned_one.y / plain.y:.2f}× at {x:g}, with {options.get('partition_pages', 0):,} and "

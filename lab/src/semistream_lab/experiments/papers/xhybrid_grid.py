@@ -96,6 +96,7 @@ def papers_rate(point: Point, constants: Constants | None = None) -> float:
 
 def by_its_formulas(outcome: Outcome, within: float = _WITHIN) -> Verdict:
     """Judge that the paper's own model agrees with the measurement."""
+    outcome = outcome.compiled  # the formulas get the same prices
     apart = []
     for sample, found in outcome.measured():
         known = found.record.get("environment", {}).get("constants")

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from semistream_lab.experiments.judge.outcome import Outcome
-from semistream_lab.experiments.papers.settings import AS_PUBLISHED, TUNED
+from semistream_lab.experiments.papers.settings import AS_PUBLISHED, EQUAL, TUNED
 from semistream_lab.experiments.spec import Axis
 
 __all__ = ["chart", "colours", "lines"]
@@ -37,7 +37,7 @@ _COLOURS = {
     "PostgreSQL": "#33658A",
     "MariaDB": "#A98467",
 }
-_SETTING = re.compile(r", (tuned|its authors' bytes|skew 0$|two loads at once)")
+_SETTING = re.compile(r", (tuned|its split tuned|skew 0$|13 pages)")
 _OTHERS = ("#4C72B0", "#DD8452", "#55A868", "#C44E52", "#8172B3", "#937860", "#DA8BC3", "#8C8C8C")
 _SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right", "triangle-left")
 _CONFIG: Spec = {
@@ -111,6 +111,8 @@ def _subtitle(outcome: Outcome, rows: list[Spec]) -> str:
             parts.append("lines: cost model")
         if any(row["model"] is None for row in rows):
             parts.append("dashed lines connect points")
+        if outcome.experiment.published:
+            parts.append("black diamonds: published")
         return "; ".join(parts)
     return f"{outcome.experiment.paper}, {outcome.experiment.figure}"
 
@@ -121,8 +123,8 @@ def _rows(outcome: Outcome) -> list[Spec]:
     An experiment with joins as published and tuned has a panel for each setting, side by side. A line without a
     setting is in both panels.
     """
-    split = any(AS_PUBLISHED in name for name in outcome.names())
-    return [
+    split = any(AS_PUBLISHED in name or EQUAL in name for name in outcome.names())
+    rows = [
         {
             "series": label, "facet": panel, "scale": facet, "x": found.x, "y": found.y,
             "low": found.y - found.interval, "high": found.y + found.interval,
@@ -133,15 +135,17 @@ def _rows(outcome: Outcome) -> list[Spec]:
         for label, panel in (_settings(name, facet) if split else [(name, facet)])
         for found in outcome.line(name, facet)
     ]  # fmt: skip
+    order = [f"{facet}{word}".removeprefix(", ") for facet in outcome.facets() for word in (AS_PUBLISHED, EQUAL, TUNED)]
+    return sorted(rows, key=lambda row: order.index(row["facet"])) if split else rows
 
 
 def _settings(name: str, facet: str) -> list[tuple[str, str]]:
     """Return the label of a line and the panels that show it.
 
-    >>> _settings("SSIJ, as published, skew 0", "memory 1%"), _settings("INLJ", "")
-    ([('SSIJ, skew 0', 'memory 1%, as published')], [('INLJ', 'as published'), ('INLJ', 'tuned')])
+    >>> _settings("SSIJ, equal bytes, skew 0", "memory 1%"), _settings("INLJ", "")
+    ([('SSIJ, skew 0', 'memory 1%, equal bytes')], [('INLJ', 'as published'), ('INLJ', 'tuned')])
     """
-    found = [word for word in (AS_PUBLISHED, TUNED) if word in name] or [AS_PUBLISHED, TUNED]
+    found = [word for word in (AS_PUBLISHED, EQUAL, TUNED) if word in name] or [AS_PUBLISHED, TUNED]
     label = name.replace(found[0], "") if len(found) == 1 else name
     return [(label, f"{facet}{word}".removeprefix(", ")) for word in found]
 
@@ -207,7 +211,8 @@ def lines(outcome: Outcome, rows: list[Spec], drawn: list[Spec], *, width: int =
         "field": "x", "type": "quantitative", "scale": _x_scale(experiment.x, rows),
         "axis": _axis(experiment.x, places),
     }  # fmt: skip
-    scale = _y_scale(experiment.y, [row for row in drawn if row["scale"] == rows[0]["scale"]])
+    printed = _printed(outcome, rows[0])
+    scale = _y_scale(experiment.y, [row for row in drawn if row["scale"] == rows[0]["scale"]] + printed)
     y = {"type": "quantitative", "scale": scale, "axis": _axis(experiment.y, domain=scale["domain"])}
     tooltip = [
         {"field": "series", "title": "line"},
@@ -241,7 +246,24 @@ def lines(outcome: Outcome, rows: list[Spec], drawn: list[Spec], *, width: int =
         "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
         "encoding": {"x": x, "y": {**y, "field": "y"}, "color": colour, "shape": shape, "tooltip": tooltip},
     })  # fmt: skip
+    if printed:
+        layers.append({
+            "data": {"values": printed},
+            "mark": {"type": "point", "shape": "diamond", "size": 150, "strokeWidth": 2, "color": "#000000"},
+            "encoding": {"x": x, "y": {**y, "field": "y"}, "tooltip": [tooltip[0], tooltip[1], tooltip[2]]},
+        })  # fmt: skip
     return {"width": width, "height": height, "layer": layers}
+
+
+def _printed(outcome: Outcome, row: Spec) -> list[Spec]:
+    """Return the values that the paper prints, as rows of the panel of ``row``; none in panels of other settings."""
+    if EQUAL.removeprefix(", ") in row["facet"] or TUNED.removeprefix(", ") in row["facet"]:
+        return []
+    return [
+        {"series": "published", "facet": row["facet"], "scale": row["scale"], "x": one.x, "y": one.y, "low": one.y,
+         "high": one.y, "model": None}
+        for one in outcome.experiment.published if one.facet in ("", row["scale"])
+    ]  # fmt: skip
 
 
 def _x_scale(axis: Axis, rows: list[Spec]) -> Spec:

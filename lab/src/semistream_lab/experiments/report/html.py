@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from semistream_lab.experiments.headlines.absolute_rates import COLUMNS, RATES_NOTE, absolute_rates
+from semistream_lab.experiments.headlines.cells import TITLES, cells, notes
+from semistream_lab.experiments.headlines.headline import Row
+from semistream_lab.experiments.headlines.paragraphs import paragraphs
 from semistream_lab.experiments.judge.model_agreement import AGREEMENT, agreement
+from semistream_lab.experiments.judge.outcome import Found
 from semistream_lab.experiments.judge.verdicts import Judged
 from semistream_lab.experiments.report.summary import summary
 from semistream_lab.experiments.report.wording import (
     MODELS,
     conditions,
+    equal_words,
     introduction,
     second_words,
     setup_of,
@@ -60,13 +67,13 @@ for (const [name, spec] of Object.entries(specs)) {
 
 def page(
     judged: Sequence[Judged], environments: Sequence[Record], specs: Mapping[str, Record], script: str,
-    models_of: str | None = None,
+    models_of: str | None = None, rows: Sequence[Row] = (),
 ) -> str:  # fmt: skip
     """Return the whole page. ``script`` is the chart library; the page contains it once."""
     # "</" would end the script element early, even inside a string
     data = json.dumps(specs, separators=(",", ":")).replace("</", "<\\/")
     script = script.replace("</script", "<\\/script")
-    body = "\n".join(_body(judged, environments, models_of))
+    body = "\n".join(_body(judged, environments, models_of, rows))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -77,24 +84,50 @@ def page(
 
 
 def _badge(word: str) -> str:
-    return f'<span class="badge {word.replace(" ", "-")}">{word}</span>'
+    return f'<span class="badge {word.partition(":")[0].replace(" ", "-")}">{word}</span>'
 
 
-def _body(judged: Sequence[Judged], environments: Sequence[Record], models_of: str | None) -> Iterator[str]:
+def _marked(text: str) -> str:
+    """Return a text with Markdown emphasis as HTML."""
+    text = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", html.escape(text, quote=False))
+    return re.sub(r"\*(.+?)\*", r"<i>\1</i>", text)
+
+
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
+    body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _first_screen(judged: Sequence[Judged], rows: Sequence[Row]) -> Iterator[str]:
+    """The headlines, and absolute rates."""
+    yield _table(TITLES, [cells(row) for row in rows])
+    yield from (f"<p>{_marked(text)}</p>" for text in [*paragraphs(rows), *notes(list(rows))])
+    yield "<h2>Absolute rates</h2>"
+    yield f"<p>{html.escape(RATES_NOTE)}</p>"
+    yield _table(COLUMNS, absolute_rates(judged))
+    yield "<h2>All claims</h2>"
+
+
+def _body(
+    judged: Sequence[Judged], environments: Sequence[Record], models_of: str | None, headlines: Sequence[Row]
+) -> Iterator[str]:
     e = html.escape
     yield "<h1>The papers' experiments</h1>"
+    if headlines:
+        yield from _first_screen(judged, headlines)
     yield '<ol class="summary">'
     yield from (f"<li>{e(line)}</li>" for line in summary(judged))
     yield "</ol>"
-    yield from (f"<p>{e(text)}</p>" for text in introduction(judged))
+    yield from (f"<p>{_marked(text)}</p>" for text in introduction(judged))
     judged = shown(judged)
-    titles = ("experiment", "claim", "published", "as published", "verdict", "tuned")
+    titles = ("experiment", "claim", "published", "as published", "verdict", "equal bytes", "tuned")
     yield f"<table><thead><tr>{''.join(f'<th>{title}</th>' for title in titles)}</tr>"
     yield "</thead><tbody>"
     for row in summary_rows(judged):
         yield (
             f'<tr><td><a href="#{row.id}">{row.id}</a></td><td>{e(row.claim)}</td><td>{e(row.published)}</td>'
-            f"<td>{e(row.measured)}</td><td>{_badge(row.verdict)}</td><td>{e(row.tuned)}</td></tr>"
+            f"<td>{e(row.measured)}</td><td>{_badge(row.verdict)}</td><td>{e(row.equal)}</td><td>{e(row.tuned)}</td></tr>"
         )
     yield "</tbody></table>"
     yield f"<p>{e(MODELS)}</p>"
@@ -125,6 +158,8 @@ def _article(one: Judged) -> Iterator[str]:
         for claim, verdict in one.verdicts:
             yield f"<li>{_badge(word_of(claim, verdict))} {e(claim.text)}"
             yield f'<div class="facts">published: {e(claim.published)} · measured: {e(verdict.measured)}</div>'
+            if words := equal_words(verdict):
+                yield f'<div class="facts">equal bytes: {e(words)}</div>'
             if words := second_words(claim, verdict):
                 yield f'<div class="facts">{e(words)}</div>'
             if verdict.reason:
@@ -139,12 +174,17 @@ def _article(one: Judged) -> Iterator[str]:
     yield "</article>"
 
 
+def _windows(found: Found) -> str:
+    """Return the number of measurement windows."""
+    return str(len(found.record["windows"])) if "windows" in found.record else ""
+
+
 def _numbers(one: Judged) -> Iterator[str]:
     """The numbers behind the chart."""
     e, outcome = html.escape, one.outcome
     yield "<details><summary>numbers</summary><table><thead><tr>"
     yield f"<th>line</th><th>{e(outcome.experiment.x.title)}</th>"
-    yield "<th>measured</th><th>± 95 %</th><th>model</th></tr></thead>"
+    yield "<th>measured</th><th>± 95 %</th><th>windows</th><th>model</th></tr></thead>"
     for facet in outcome.facets():
         for name in outcome.names():
             for found in outcome.line(name, facet):
@@ -152,6 +192,6 @@ def _numbers(one: Judged) -> Iterator[str]:
                 label = f"{facet}: {name}" if facet else name
                 yield (
                     f"<tr><td>{e(label)}</td><td>{found.x:g}</td><td>{found.y:,.4g}</td>"
-                    f"<td>{found.interval:,.2g}</td><td>{model}</td></tr>"
+                    f"<td>{found.interval:,.2g}</td><td>{_windows(found)}</td><td>{model}</td></tr>"
                 )
     yield "</table></details>"

@@ -5,6 +5,7 @@ Counts, figures and lists are computed from the verdicts; only the words around 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
@@ -39,13 +40,21 @@ def summary(judged: Sequence[Judged]) -> list[str]:
     whole = [one.experiment.id for one in judged if one.status == "holds"]
     of_papers = groupby((one for one in judged if one.verdicts), key=lambda one: one.experiment.paper)
     return [
-        f"Of {len(rows)} claims {len(hold)} hold as published and {len(fail)} do not.",
+        f"Of {len(rows)} claims {len(hold)} hold as published and {len(fail)} do not{_causes(fail)}.",
         f"Every claim holds for: {_list(whole)}.",
-        *(_paper(name, counted(group)) for name, group in of_papers),
+        *(_paper(name, found) for name, group in of_papers if (found := counted(group))),
         *([] if any(one.outcome.real for one in judged) else [_impossible(fail)]),
         _tuning(rows),
         _models(judged),
     ]
+
+
+def _causes(rows: Sequence[Row]) -> str:
+    """Return how many failures have which cause."""
+    counts = Counter(verdict.cause for _, _, verdict in rows if verdict.cause)
+    named = {"paper": "the paper", "price": "the prices of its machine", "ours": "ours"}
+    found = [f"{counts[cause]} {words}" for cause, words in named.items() if counts[cause]]
+    return f" (causes: {', '.join(found)})" if found else ""
 
 
 def _paper(name: str, rows: Sequence[Row]) -> str:

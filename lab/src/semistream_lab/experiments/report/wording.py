@@ -8,15 +8,18 @@ from typing import Any, NamedTuple
 
 from semistream.core.units import format_bytes, format_count
 from semistream_lab.experiments.experiment import Claim
+from semistream_lab.experiments.judge.machine_prices import JAVA_MYSQL_2010
 from semistream_lab.experiments.judge.verdicts import Judged
 from semistream_lab.experiments.report.summary import counted
 from semistream_lab.experiments.spec import Verdict
 
 __all__ = [
-    "MODELS", "SummaryRow", "conditions", "introduction", "second_words", "setup_of", "shown", "summary_rows", "word_of"
+    "MODELS", "SummaryRow", "conditions", "equal_words", "introduction", "second_words", "setup_of", "shown",
+    "summary_rows", "word_of",
 ]  # fmt: skip
 
 Record = dict[str, Any]
+_JAVA = JAVA_MYSQL_2010
 
 MODELS = (
     "Models against measurements: the distance of the measured service rate from what the join's cost model gives for "
@@ -25,7 +28,7 @@ MODELS = (
 )
 
 
-_WORDS = {"assumption": "assumed", "repeated": "judged above", "beside": ""}
+_WORDS = {"construction": "by construction", "assumption": "assumed", "repeated": "judged above", "beside": ""}
 
 
 class SummaryRow(NamedTuple):
@@ -36,13 +39,15 @@ class SummaryRow(NamedTuple):
     published: str
     measured: str
     verdict: str
+    equal: str
+    """The verdict with equal bytes and compiled code, in a few words."""
     tuned: str
     """What tuning changes, in a few words."""
 
 
 def word_of(claim: Claim, verdict: Verdict) -> str:
-    """Return the word for a claim: ``holds`` or ``fails``, or why it is not counted."""
-    word = "holds" if verdict.holds else "fails"
+    """Return the word for a claim: ``holds``, or ``fails`` with its cause, or why it is not counted."""
+    word = "holds" if verdict.holds else f"fails: {verdict.cause}" if verdict.cause else "fails"
     if claim.counted:
         return word
     return _WORDS[claim.standing] or ("true" if verdict.holds else "not true")
@@ -53,7 +58,16 @@ def second_words(claim: Claim, verdict: Verdict, first: str = "") -> str:
     if verdict.tuned is None:
         return ""
     named = "" if claim.second == first else f"{claim.second}, it "
-    return f"{named}{'holds' if verdict.tuned.holds else 'fails'}: {verdict.tuned.measured}"
+    return f"{named}{_held(verdict.tuned)}"
+
+
+def equal_words(verdict: Verdict) -> str:
+    """Return the verdict with equal bytes for all joins, in compiled code; empty if it was not measured."""
+    return "" if verdict.equal is None else _held(verdict.equal)
+
+
+def _held(verdict: Verdict) -> str:
+    return f"{'holds' if verdict.holds else 'fails'}: {verdict.measured}"
 
 
 def setup_of(one: Judged) -> str:
@@ -89,7 +103,7 @@ def summary_rows(judged: Sequence[Judged]) -> Iterator[SummaryRow]:
         name = one.experiment.id
         if not one.outcome.complete:
             for claim in one.experiment.claims:
-                yield SummaryRow(name, claim.text, claim.published, "", "not run", "")
+                yield SummaryRow(name, claim.text, claim.published, "", "not run", "", "")
         for claim, verdict in one.verdicts:
             yield SummaryRow(
                 name,
@@ -97,6 +111,7 @@ def summary_rows(judged: Sequence[Judged]) -> Iterator[SummaryRow]:
                 claim.published,
                 verdict.measured,
                 word_of(claim, verdict),
+                equal_words(verdict),
                 second_words(claim, verdict, "tuned"),
             )
 
@@ -109,9 +124,11 @@ def introduction(judged: Sequence[Judged]) -> list[str]:
     others = sum(not claim.counted for one in here for claim, _ in one.verdicts)
     text = (
         f"{len(here)} experiments of five papers, {len(rows)} claims: {holds} hold, {len(rows) - holds} fail. "
-        "A claim is judged as published: with the paper's parameters and bytes, the same for all contestants. A figure "
-        "is met if the measurement is within a tenth of it, on both sides. The last column shows what tuning every "
-        "join changes. "
+        "A claim is judged as published: the paper's way of measuring, its contestants as their authors ran them, its "
+        "parameters, and the prices of its machine. A figure is met if the measurement is within a tenth of it, on "
+        "both sides. *Equal bytes* is the same claim with the same bytes per tuple for all, in compiled code; *tuned* "
+        "shows what tuning every join changes. A failure has a cause: the paper (its own model, its arithmetic, or a "
+        "measurement under its conditions contradicts it), the prices of a machine that is not known, or ours. "
     )
     text += (
         "Sizes in claims and on axes are the papers'. The sizes of R and memory used here are given with each "
@@ -122,8 +139,8 @@ def introduction(judged: Sequence[Judged]) -> list[str]:
     )
     if others:
         text += (
-            f" {others} more sentences are shown but not counted: assumptions of a model, repetitions, and statements "
-            "that are not a paper's claim."
+            f" {others} more sentences are shown but not counted: what holds by construction, assumptions of a model, "
+            "repetitions, and statements that are not a paper's claim."
         )
     paragraphs = [text]
     if any(_scale(one) == "test" for one in here):
@@ -162,6 +179,10 @@ def conditions(judged: Sequence[Judged], environments: Sequence[Record], models_
         lines += [
             f"- simulated: {_costs(constants)}",
             "- operations are counted by the joins themselves; time is disk time plus the price of these operations",
+            f"- as published, all papers but SSIJ's have the prices of {_JAVA.what}: operations cost "
+            f"{_JAVA.processor:g} times as much, a seek {_JAVA.seek * 8.5:.1f} ms, and OP-CACHEJOIN loads "
+            f"{_JAVA.loads} buffers at once; "
+            "plots and numbers of tuned joins and all models have the prices above",
         ]
     else:
         lines += [

@@ -8,6 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from semistream.core.errors import MissingExtraError
+from semistream_lab.experiments.headlines.absolute_rates import COLUMNS, RATES_NOTE, absolute_rates
+from semistream_lab.experiments.headlines.cells import TITLES, cells, notes
+from semistream_lab.experiments.headlines.headline import Row
+from semistream_lab.experiments.headlines.paragraphs import paragraphs
+from semistream_lab.experiments.headlines.table import headline_rows
 from semistream_lab.experiments.judge.model_agreement import AGREEMENT, agreement
 from semistream_lab.experiments.judge.verdicts import Judged
 from semistream_lab.experiments.report.charts import chart
@@ -17,6 +22,7 @@ from semistream_lab.experiments.report.summary import summary
 from semistream_lab.experiments.report.wording import (
     MODELS,
     conditions,
+    equal_words,
     introduction,
     second_words,
     setup_of,
@@ -44,6 +50,7 @@ def write_report(
     directory: Path,
     *,
     models_of: str | None = None,
+    today: Sequence[Judged] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
     """Write ``report.html``, ``report.md`` and a picture for each experiment; return the files.
@@ -56,18 +63,24 @@ def write_report(
         Devices, machines and versions that the results were measured with.
     models_of
         The commit of the models, if it is not the commit of the runs.
+    today
+        Judged experiments of a real run, for the table of headlines. It is left out if ``judged`` is of a real run.
     directory
         Where to write. Files with these names are replaced; other files stay.
     """
     vega = _vega()
+    real = any(one.outcome.real for one in judged)
+    rows = [] if real else headline_rows(judged, today)
     specs = {one.experiment.id: chart(one.outcome) for one in judged if one.outcome.complete}
     pictures: dict[str, bytes] = {}
     for name, spec in specs.items():
         progress(name)
         pictures[name] = smaller(vega.vegalite_to_png(json.dumps(spec), vl_version="6.4", scale=1.5))
     written = {
-        "report.html": page(judged, environments, specs, vega.javascript_bundle(vl_version="6.4"), models_of).encode(),
-        "report.md": markdown(judged, environments, models_of).encode(),
+        "report.html": page(
+            judged, environments, specs, vega.javascript_bundle(vl_version="6.4"), models_of, rows
+        ).encode(),
+        "report.md": markdown(judged, environments, models_of, rows).encode(),
         **{f"{name}.png": data for name, data in pictures.items()},
     }
     directory.mkdir(parents=True, exist_ok=True)
@@ -78,20 +91,34 @@ def write_report(
     return [directory / name for name in written]
 
 
-def markdown(judged: Sequence[Judged], environments: Sequence[Record], models_of: str | None = None) -> str:
+def headlines_in_markdown(rows: Sequence[Row]) -> list[str]:
+    """Return the table of headlines, a paragraph for each paper, and how to read them, as lines of Markdown."""
+    lines = ["| " + " | ".join(TITLES) + " |", "|---|---|---|---|---|---|---|---|"]
+    lines += ["| " + " | ".join(cells(row)) + " |" for row in rows]
+    return [*lines, "", "\n\n".join([*paragraphs(rows), *notes(list(rows))]), ""]
+
+
+def markdown(
+    judged: Sequence[Judged], environments: Sequence[Record], models_of: str | None = None, rows: Sequence[Row] = ()
+) -> str:
     """Return the report as Markdown. It refers to pictures in the same directory."""
-    parts = [
-        "# The papers' experiments",
-        "",
+    parts = ["# The papers' experiments", ""]
+    if rows:
+        parts += [*headlines_in_markdown(rows), "## Absolute rates", "", RATES_NOTE, ""]
+        parts += ["| " + " | ".join(COLUMNS) + " |", "|---|---:|---:|---:|---|"]
+        parts += ["| " + " | ".join(cells) + " |" for cells in absolute_rates(judged)]
+        parts += ["", "## All claims", ""]
+    parts += [
         *(f"{number}. {line}" for number, line in enumerate(summary(judged), 1)),
         "",
     ]
     parts += ["\n\n".join(introduction(judged)), ""]
     judged = shown(judged)
-    parts += ["| experiment | claim | published | as published | verdict | tuned |", "|---|---|---|---|---|---|"]
+    parts += ["| experiment | claim | published | as published | verdict | equal bytes | tuned |"]
+    parts += ["|---|---|---|---|---|---|---|"]
     for row in summary_rows(judged):
-        cells = [f"[{row.id}](#{row.id})", row.claim, row.published, row.measured, f"**{row.verdict}**", row.tuned]
-        parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        line = [f"[{row.id}](#{row.id})", row.claim, row.published, row.measured, f"**{row.verdict}**", row.equal]
+        parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in (*line, row.tuned)) + " |")
     parts += ["", MODELS, ""]
     parts += ["| " + " | ".join(AGREEMENT) + " |", "|---|---:|---:|---:|---:|---:|---|"]
     parts += ["| " + " | ".join(row.cells()) + " |" for row in agreement(judged)]
@@ -113,6 +140,8 @@ def markdown(judged: Sequence[Judged], environments: Sequence[Record], models_of
         for claim, verdict in one.verdicts:
             word = word_of(claim, verdict)
             parts.append(f"- **{word}**: {claim.text} Published: {claim.published}. Measured: {verdict.measured}.")
+            if words := equal_words(verdict):
+                parts.append(f"  Equal bytes: {words}.")
             if words := second_words(claim, verdict):
                 parts.append(f"  {words[0].upper()}{words[1:]}.")
             if verdict.reason:

@@ -11,7 +11,7 @@ from semistream.costs import Setting, costs_of, load_constants
 from semistream.costs.basis.constants import DEFAULT
 from semistream.workloads.keys.key_source import Shape
 from semistream_lab.experiments.judge.outcome import Outcome
-from semistream_lab.experiments.papers.ssij_setups import FILL, KEY_ROWS, MESH, SSIJ, table_two
+from semistream_lab.experiments.papers.ssij_setups import EQUAL_SSIJ, FILL, KEY_ROWS, MESH, table_two
 from semistream_lab.experiments.spec import Workload
 
 __all__ = ["NOTED", "at_the_papers_size", "fewer_keys", "memory_for_tuples", "no_favourites", "phases", "scan_speed"]
@@ -22,8 +22,8 @@ NOTED = "SSIJ, as published, its notes beside the memory"
 def phases(outcome: Outcome, facet: str | None = None) -> str:
     """Explain what a join phase of SSIJ and a pass of MESHJOIN serve, and what each reads."""
     parts, results = [], 0.0
-    facet = outcome.facets()[-1] if facet is None else facet
-    for name in (SSIJ, MESH):
+    facet = _last_facet(outcome) if facet is None else facet
+    for name in (EQUAL_SSIJ, MESH):
         line = outcome.line(name, facet)
         for found in (line[0], line[-1]):
             counts = found.record["counts"]
@@ -46,10 +46,15 @@ def phases(outcome: Outcome, facet: str | None = None) -> str:
     return text
 
 
+def _last_facet(outcome: Outcome) -> str:
+    """Return the last panel with both joins at equal bytes, which have counters."""
+    return [facet for facet in outcome.facets() if outcome.line(EQUAL_SSIJ, facet) and outcome.line(MESH, facet)][-1]
+
+
 def at_the_papers_size(outcome: Outcome) -> str:
     """Explain what phases do, and what the models give for the paper's own R, memory and disk."""
     shape = outcome.experiment.samples[0].point.workload.shape
-    line = outcome.line(SSIJ)
+    line = outcome.line(EQUAL_SSIJ)
     found = {found.x: _papers_size(found.x / 100, shape) for found in (line[0], line[-1])}
     rates = "; ".join(
         f"{ssij / mesh:.2f}× at {x:g} %, {format_count(ssij)} and {format_count(mesh)} tuples/s"
@@ -63,7 +68,7 @@ def at_the_papers_size(outcome: Outcome) -> str:
 
 def _notes_beside(outcome: Outcome, facet: str = "") -> str:
     """Explain how much of a ratio is due to SSIJ's records about the pages of R."""
-    first, second = outcome.line(SSIJ, facet)[0], outcome.line(MESH, facet)[0]
+    first, second = outcome.line(EQUAL_SSIJ, facet)[0], outcome.line(MESH, facet)[0]
     parts, budget = first.record["memory_parts"], first.record.get("budget")
     other = outcome.aside.get(f"{NOTED}, {facet}" if facet else NOTED)
     if not budget or other is None:
@@ -97,7 +102,7 @@ def no_favourites(facet: str, why: str) -> Callable[[Outcome], str]:
     """Explain why SSIJ gains nothing without frequent pages, and how its memory is split."""
 
     def because(outcome: Outcome) -> str:
-        first, last = outcome.line(SSIJ, facet)[0], outcome.line(SSIJ, facet)[-1]
+        first, last = outcome.line(EQUAL_SSIJ, facet)[0], outcome.line(EQUAL_SSIJ, facet)[-1]
         return (
             f"{phases(outcome, facet)} {why}: the cache answers {first.record['hit_ratio']:.1%} to "
             f"{last.record['hit_ratio']:.1%}, a join phase needs most pages of R, and MESHJOIN's pass is the cheapest "
@@ -118,7 +123,7 @@ def memory_for_tuples(_: Outcome) -> str:
 
 def fewer_keys(outcome: Outcome) -> str:
     """Explain why more tuples per key do not help SSIJ."""
-    line = outcome.line(SSIJ, outcome.facets()[-1])
+    line = outcome.line(EQUAL_SSIJ, _last_facet(outcome))
     parts = []
     for found in (line[0], line[-1]):
         counts = found.record["counts"]
@@ -134,7 +139,7 @@ def fewer_keys(outcome: Outcome) -> str:
 
 def scan_speed(outcome: Outcome) -> str:
     """Explain what phases do, and how fast the paper's MESHJOIN would have to read R."""
-    line = outcome.line(MESH, outcome.facets()[-1])
+    line = outcome.line(MESH, _last_facet(outcome))
     return (
         f"{phases(outcome)} The published MESHJOIN is slower than its own memory and disk allow: with 375 MB over "
         "5 GB (Figure 16) it holds 2.3 M tuples of 164 bytes, and 9 min of delay at 5500 tuples/s mean that one pass "

@@ -1,0 +1,38 @@
+"""The table of headlines in words: titles and cells, for every form of the report."""
+
+from __future__ import annotations
+
+from semistream_lab.experiments.headlines.headline import Row
+
+__all__ = ["TITLES", "cells", "notes"]
+
+TITLES = (
+    "headline", "published", "as published, here", "equal bytes", "tuned", "today's disk", "adaptivejoin", "reproduces",
+)  # fmt: skip
+
+
+def cells(row: Row) -> list[str]:
+    """Return the cells of a row. What was not measured is ``not run``, or empty for columns that do not apply."""
+    words = {True: "yes", False: f"no: {row.cause or 'paper'}", None: "not run"}
+    headline = row.headline
+    first = row.as_published or "not run"
+    equal = row.equal or ("" if headline.equal == () else "not run")
+    tuned = row.tuned or ("not run" if headline.tuned else "")
+    today = row.today or ("not run" if headline.today else "")
+    adaptive = row.adaptive or ("not run" if headline.adaptive else "")
+    return [headline.text, headline.published, first, equal, tuned, today, adaptive, words[row.reproduces]]
+
+
+def notes(rows: list[Row]) -> list[str]:
+    """Return how to read the table, and why headlines do not reproduce."""
+    found = [
+        "Each cell is the lowest and the highest ratio that was measured, or a rate. *As published*: the paper's "
+        "way of measuring, its contestants as their authors ran them, its parameters, and the prices of its "
+        "machine. *Equal bytes*: the same bytes per tuple for all, in compiled code on a disk of 2010. *Tuned*: "
+        "what our tuner makes of each join there. *Today's disk*: the real run, with the paper's parameters. "
+        "*adaptivejoin*: its rate relative to the paper's join, both tuned, at skew 1. *Reproduces*: whether the "
+        "direction is the published one; figures are judged below."
+    ]
+    found += [f"*{row.headline.text}* does not: {row.headline.why}" for row in rows
+              if row.reproduces is False and row.headline.why]  # fmt: skip
+    return found
