@@ -45,6 +45,8 @@ def test_list_has_every_figure_of_the_papers() -> None:
         *(f"ssij-{figure}" for figure in (*range(3, 17), "t3")),
         *(f"hybrid-{figure}" for figure in ("3", "6", "8", "9", "10a", "10b", "10c", "10d", "11")),
         *(f"xhybrid-{figure}" for figure in ("3a", "3b", "3c", "3d", "4", "6a", "6b", "7a", "7b", "8")),
+        "beyond-1",
+        "beyond-2",
     }
     assert all(one["points"] > 0 and one["figure"] and one["title"] for one in listed)
 
@@ -92,7 +94,8 @@ def test_a_run_goes_on_where_it_was_interrupted(measured: Path, tmp_path: Path) 
 def test_report_json_has_a_verdict_for_every_experiment_and_writes_nothing(measured: Path) -> None:
     before = sorted(measured.rglob("*"))
     verdicts = json.loads(run("report", "--json", *options(measured)).stdout)
-    assert set(verdicts) == {"claims"}
+    assert set(verdicts) == {"claims", "headlines"}
+    assert {row["reproduces"] for row in verdicts["headlines"].values()} == {None}
     assert set(verdicts["claims"]) == set(catalog())
     assert verdicts["claims"][QUICK] in ("holds", "fails")
     assert {verdict for name, verdict in verdicts["claims"].items() if name != QUICK} == {"not run"}
@@ -122,7 +125,7 @@ def test_a_report_begins_with_a_summary_and_leaves_out_what_was_not_run(measured
     assert text.splitlines()[2].startswith("1. Of 1 claims ")
     assert re.findall(r"^\d+\. ", text, flags=re.MULTILINE) == [f"{number}. " for number in range(1, 7)]
     assert "small scale" in text
-    assert "47 of 48 experiments lack points" in text
+    assert "49 of 50 experiments lack points" in text
     for name, experiment in catalog("simulated", "test").items():
         assert (f'id="{name}"' in page) == (name == QUICK)
         assert all((claim.text in text) == (name == QUICK) for claim in experiment.claims)

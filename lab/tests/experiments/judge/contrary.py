@@ -214,9 +214,7 @@ CASES: dict[str, list[Case]] = {
             "The constant",
             Found(records={H: lambda x: {"counts": {"appended": 0.058 * x, "reads": 1}}}),
             Found(records={H: lambda x: {"counts": {"appended": 0.036 * x, "reads": 1}}}),
-            Found(
-                records={H: {"counts": {"appended": 19.3, "reads": 1}}}
-            ),  # right at 416 pages only: not best here
+            Found(records={H: {"counts": {"appended": 19.3, "reads": 1}}}),  # right at 416 pages only: not best here
             agreeing=Found(records={H: lambda x: {"counts": {"appended": 0.0464 * x, "reads": 1}}}),
         ),
     ],

@@ -52,9 +52,9 @@ def _verdict(claim: Claim, outcome: Outcome) -> Verdict:
         equal = claim.equal(outcome)
     elif outcome.prices is not None:
         equal = claim.judge(outcome.compiled)
-    if outcome.real:  # reasons apply to the papers' sizes on the papers' disk, where reads dominate the time
-        verdict = dataclasses.replace(verdict, reason="")
     cause = "" if verdict.holds else claim.cause
+    if outcome.real:  # reasons and causes apply to the papers' sizes on the papers' disk, where reads dominate the time
+        verdict, cause = dataclasses.replace(verdict, reason=""), ""
     tuned = None if claim.tuned is None else claim.tuned(outcome)
     return dataclasses.replace(verdict, tuned=tuned, equal=equal, cause=cause)
 

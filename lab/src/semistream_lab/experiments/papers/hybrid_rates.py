@@ -181,6 +181,7 @@ def _rates(size: Size) -> list[Experiment]:
     with_small = tuple(
         Sample(f"{SMALL}{AS_PUBLISHED}", megabytes, small(size, zipf(size), budget(size, megabytes)))
         for megabytes in memories
+        if size.simulated
     )
     pair = ("HYBRIDJOIN", "MESHJOIN")
     return [
