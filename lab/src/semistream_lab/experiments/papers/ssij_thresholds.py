@@ -124,6 +124,7 @@ def experiments(size: Size) -> list[Experiment]:
                          standing="beside"),) if size.simulated else ()),
             ),
             notes=f"{LESS} {_TWO_SEEKS}" if size.published else "",
+            modelled=False,  # the model charges adjacent scans one seek
         ),
     ]  # fmt: skip
 
