@@ -88,7 +88,7 @@ def disk_buffer(size: Size) -> Taken:
     return Taken(
         "disk buffer", f"{disk_pages(size)} pages at all memories and sizes of R, for rates and delays",
         f"because {why}{scaled}. With {_SMALL_PAGES} pages, the 850 records of the authors' later papers, HYBRIDJOIN "
-        "is a third as fast as MESHJOIN (hybrid-10d), which contradicts all sentences on the two",
+        "is slower than MESHJOIN at all memories (hybrid-10d), which contradicts all sentences on the two",
     )  # fmt: skip
 
 
