@@ -15,7 +15,7 @@ from semistream_lab.experiments.judge.outcome import Outcome
 from semistream_lab.experiments.judge.verdicts import judge
 from semistream_lab.experiments.measure.tasks import measure
 from semistream_lab.experiments.papers.settings import published, tuned
-from semistream_lab.experiments.papers.ssij_setups import AUTHORS, EQUAL_SSIJ, MESH, TUNED_MESH, TUNED_SSIJ
+from semistream_lab.experiments.papers.ssij.ssij_setups import AUTHORS, EQUAL_SSIJ, MESH, TUNED_MESH, TUNED_SSIJ
 from semistream_lab.experiments.spec import Sample
 
 pytestmark = pytest.mark.slow

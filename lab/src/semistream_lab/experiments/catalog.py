@@ -8,20 +8,8 @@ from collections.abc import Iterable
 
 from semistream.core.errors import SemistreamError
 from semistream_lab.experiments.experiment import Experiment
-from semistream_lab.experiments.papers import (
-    beyond,
-    cachejoins,
-    cmesh,
-    hybrid,
-    hybrid_rates,
-    ssij_data,
-    ssij_deadlines,
-    ssij_parts,
-    ssij_rates,
-    ssij_thresholds,
-    xhybrid,
-    xhybrid_grid,
-)
+from semistream_lab.experiments.papers import beyond, cachejoins, cmesh, hybrid, hybrid_rates, xhybrid, xhybrid_grid
+from semistream_lab.experiments.papers.ssij import ssij_data, ssij_deadlines, ssij_parts, ssij_rates, ssij_thresholds
 from semistream_lab.experiments.scales import Size
 from semistream_lab.experiments.spec import DeviceKind, Scale
 

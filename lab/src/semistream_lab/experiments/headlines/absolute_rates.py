@@ -9,8 +9,8 @@ from semistream.core.units import format_count
 from semistream_lab.experiments.headlines.headline import Lines
 from semistream_lab.experiments.judge.outcome import Outcome
 from semistream_lab.experiments.judge.verdicts import Judged
-from semistream_lab.experiments.papers.ssij_deadlines import SLOW
-from semistream_lab.experiments.papers.ssij_setups import EQUAL_SSIJ, SSIJ
+from semistream_lab.experiments.papers.ssij.ssij_deadlines import SLOW
+from semistream_lab.experiments.papers.ssij.ssij_setups import EQUAL_SSIJ, SSIJ
 
 __all__ = ["COLUMNS", "RATES_NOTE", "absolute_rates"]
 

@@ -9,7 +9,7 @@ from semistream_lab.experiments.headlines.headline import Headline, Lines, Row, 
 from semistream_lab.experiments.judge.verdicts import Judged
 from semistream_lab.experiments.papers.beyond import ADAPTIVE, FACETS
 from semistream_lab.experiments.papers.settings import published, tuned
-from semistream_lab.experiments.papers.ssij_setups import AUTHORS, EQUAL_SSIJ, MESH, SSIJ, TUNED_MESH, TUNED_SSIJ
+from semistream_lab.experiments.papers.ssij.ssij_setups import AUTHORS, EQUAL_SSIJ, MESH, SSIJ, TUNED_MESH, TUNED_SSIJ
 
 __all__ = ["HEADLINES", "headline_rows"]
 

@@ -10,7 +10,7 @@ from semistream_lab.experiments.papers import cachejoins, xhybrid
 from semistream_lab.experiments.papers.cmesh import RATE, SKEW, cmesh
 from semistream_lab.experiments.papers.hybrid import MEMORY, budget, hybrid, scan, small, zipf
 from semistream_lab.experiments.papers.settings import AS_PUBLISHED, TUNED, both_settings
-from semistream_lab.experiments.papers.ssij_setups import TUNED_MESH, TUNED_SSIJ, index_join, mesh, relation
+from semistream_lab.experiments.papers.ssij.ssij_setups import TUNED_MESH, TUNED_SSIJ, index_join, mesh, relation
 from semistream_lab.experiments.scales import Size
 from semistream_lab.experiments.spec import Point, Sample, Workload
 

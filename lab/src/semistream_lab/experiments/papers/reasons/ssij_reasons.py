@@ -11,7 +11,7 @@ from semistream.costs import Setting, costs_of, load_constants
 from semistream.costs.basis.constants import DEFAULT
 from semistream.workloads.keys.key_source import Shape
 from semistream_lab.experiments.judge.outcome import Outcome
-from semistream_lab.experiments.papers.ssij_setups import EQUAL_SSIJ, FILL, KEY_ROWS, MESH, table_two
+from semistream_lab.experiments.papers.ssij.ssij_setups import EQUAL_SSIJ, FILL, KEY_ROWS, MESH, table_two
 from semistream_lab.experiments.spec import Workload
 
 __all__ = ["NOTED", "at_the_papers_size", "fewer_keys", "memory_for_tuples", "no_favourites", "phases", "scan_speed"]

@@ -7,7 +7,7 @@ import dataclasses
 from semistream_lab.experiments.judge.claims import Judge
 from semistream_lab.experiments.judge.outcome import Outcome
 from semistream_lab.experiments.papers.cmesh import RATE
-from semistream_lab.experiments.papers.ssij_setups import AUTHORS, LESS
+from semistream_lab.experiments.papers.ssij.ssij_setups import AUTHORS, LESS
 from semistream_lab.experiments.scales import Size
 from semistream_lab.experiments.spec import Verdict
 

@@ -10,8 +10,8 @@ from semistream_lab.experiments.experiment import Claim, Experiment
 from semistream_lab.experiments.judge.claims import SIGNIFICANTLY, Judge, ends_below, rises
 from semistream_lab.experiments.judge.outcome import Found, Outcome
 from semistream_lab.experiments.papers.cmesh import RATE
-from semistream_lab.experiments.papers.ssij_parts import ENDLESS, OVERFLOW, RAISED, both_ways
-from semistream_lab.experiments.papers.ssij_setups import (
+from semistream_lab.experiments.papers.ssij.ssij_parts import ENDLESS, OVERFLOW, RAISED, both_ways
+from semistream_lab.experiments.papers.ssij.ssij_setups import (
     KEY_ROWS,
     LESS,
     PAPER,

@@ -14,7 +14,7 @@ from semistream_lab.experiments.papers.reasons.ssij_reasons import (
     at_the_papers_size,
     phases,
 )
-from semistream_lab.experiments.papers.ssij_comparing import (
+from semistream_lab.experiments.papers.ssij.ssij_comparing import (
     ENDLESS_HERE,
     LOG,
     RAISED_UNTIL_FULL,
@@ -22,7 +22,7 @@ from semistream_lab.experiments.papers.ssij_comparing import (
     notes,
     with_authors,
 )
-from semistream_lab.experiments.papers.ssij_setups import (
+from semistream_lab.experiments.papers.ssij.ssij_setups import (
     AUTHORS,
     BYTES,
     EQUAL_SSIJ,

@@ -12,7 +12,7 @@ from semistream_lab.experiments.judge.claims import SIGNIFICANTLY, Judge, above,
 from semistream_lab.experiments.judge.outcome import Found, Outcome
 from semistream_lab.experiments.papers.cmesh import MEMORY, RATE
 from semistream_lab.experiments.papers.settings import both_settings
-from semistream_lab.experiments.papers.ssij_setups import (
+from semistream_lab.experiments.papers.ssij.ssij_setups import (
     KEY_ROWS,
     LESS,
     PAPER,

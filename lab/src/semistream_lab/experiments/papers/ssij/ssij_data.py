@@ -16,14 +16,14 @@ from semistream_lab.experiments.papers.reasons.ssij_reasons import (
     phases,
     scan_speed,
 )
-from semistream_lab.experiments.papers.ssij_comparing import (
+from semistream_lab.experiments.papers.ssij.ssij_comparing import (
     COUNTED,
     LOG,
     metric,
     notes,
     with_authors,
 )
-from semistream_lab.experiments.papers.ssij_setups import (
+from semistream_lab.experiments.papers.ssij.ssij_setups import (
     AUTHORS,
     BYTES,
     EQUAL_SSIJ,

@@ -8,7 +8,7 @@ from semistream.joins.ssij.ssij_layout import READ_EXTRA
 from semistream_lab.experiments.experiment import Claim, Experiment
 from semistream_lab.experiments.judge.claims import falls, rises
 from semistream_lab.experiments.judge.outcome import Outcome
-from semistream_lab.experiments.papers.ssij_setups import PAPER, SHORTER, locality, table_two
+from semistream_lab.experiments.papers.ssij.ssij_setups import PAPER, SHORTER, locality, table_two
 from semistream_lab.experiments.scales import Size
 from semistream_lab.experiments.spec import PAGE_BYTES, Axis, Point, Printed, Sample, Taken, Verdict, Workload
 
