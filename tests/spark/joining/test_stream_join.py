@@ -346,10 +346,6 @@ class TestBadInput:
         with pytest.raises(UnsupportedJoinError, match="'outer'"):
             semistream.join(sales, relation, on="id", how="outer")  # type: ignore[arg-type]
 
-    def test_condition_other_than_equality(self, sales: DataFrame, relation: str) -> None:
-        with pytest.raises(UnsupportedJoinError, match=r"condition 'between' does not work on Spark.*equality"):
-            semistream.join(sales, relation, on=["id", "id"], algorithm="oracle", condition="between")
-
     def test_option_that_the_algorithm_lacks(self, sales: DataFrame, relation: str) -> None:
         with pytest.raises(TypeError, match="speed"):
             semistream.join(sales, relation, on="id", speed=11)

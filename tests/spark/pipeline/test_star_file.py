@@ -14,6 +14,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 import semistream
+from semistream.spark.pipeline.document import PipelineError
 from semistream.spark.pipeline.running import load, start
 
 FILE = """
@@ -69,3 +70,39 @@ def test_joins_of_a_file_are_one_pass(spark: SparkSession, tmp_path: Path, monke
     assert sorted((row.sale, row.missing_in) for row in letters) == [
         (sale, "stores") for sale in range(500) if sale % 8 == 7
     ]
+
+
+RANGES = """
+checkpoint = "checkpoint"
+trigger = "available now"
+
+[source]
+format = "parquet"
+path = "trips"
+schema = "trip long, first long, last long"
+
+[[join]]
+relation = "days"
+on = ["first", "last"]
+condition = "between"
+
+[sink]
+format = "parquet"
+path = "facts"
+"""
+
+
+@pytest.mark.spark
+def test_a_file_joins_on_ranges(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    semistream.Relation.build(pa.table({"day": range(100), "rain": range(100)}), tmp_path / "days", key="day").close()
+    (tmp_path / "trips").mkdir()
+    pq.write_table(pa.table({"trip": [1, 2], "first": [98, 7], "last": [105, 6]}), tmp_path / "trips" / "a.parquet")
+    (tmp_path / "p.toml").write_text(RANGES)
+    start(load(tmp_path / "p.toml")).awaitTermination()
+    facts = spark.read.parquet(str(tmp_path / "facts")).select("trip", "day", "rain").collect()
+    assert sorted(tuple(row) for row in facts if row.trip == 1) == [(1, 98, 98), (1, 99, 99)]
+    assert [tuple(row) for row in facts if row.trip == 2] == [(2, None, None)]
+    (tmp_path / "p.toml").write_text(RANGES.replace('["first", "last"]', '"first"').replace("checkpoint", "other"))
+    with pytest.raises(PipelineError, match=r"line 11: .*two columns of the stream"):
+        load(tmp_path / "p.toml")

@@ -22,7 +22,7 @@ from semistream.core.errors import BudgetTooSmallError, KeyColumnError, StorageE
 from semistream.core.paths import local_path, user_data
 from semistream.core.units import format_bytes
 from semistream.joins import How, Join, find
-from semistream.joins.interface.conditions import pick_columns
+from semistream.joins.interface.conditions import ConditionName, condition_for, pick_columns
 from semistream.joins.interface.output import output_schema
 from semistream.relation.relation import Relation
 from semistream.relation.relation_files import check_files
@@ -88,6 +88,7 @@ def plan_join(
     park_idle: bool = True,
     memory: int | float | str = MEMORY,
     algorithm: str = ALGORITHM,
+    condition: ConditionName = "equal",
     columns: Sequence[str] | None = None,
     surrogate: str | None = None,
     unknown: Any = None,
@@ -104,11 +105,6 @@ def plan_join(
     """Plan a join with the parameters of `semistream.spark.join`, and raise its errors."""
     if algorithm != AUTO:
         find(algorithm)
-    if options.get("condition", "equal") != "equal":
-        raise UnsupportedJoinError(
-            f"condition {options['condition']!r} does not work on Spark, which partitions rows by the hash of their "
-            "key; join on equality, or use semistream.create on one machine"
-        )
     check_no_deadline(options)
     rule = missing_rule(how, on_missing, park_for, after_park)
     waits, keep_mark = rule.park_for is not None, rule.way == "dead_letter" or has_marker(stream)
@@ -133,23 +129,30 @@ def plan_join(
         _check_local(stream, path, local, manifest)
         check_files(path, manifest.shards, manifest.page_bytes)
         largest = max(range(len(manifest.shards)), key=lambda number: manifest.shards[number].pages)
-        with Relation.open(path, version=manifest.version, shards=[largest], by=manifest.by) as shard:
-            shard.key.check_stream(schema, keys)
-            values = _values(manifest, columns, surrogate)
+        ranged = condition != "equal"  # then each task opens all shards
+        shards = None if ranged else [largest]
+        with Relation.open(path, version=manifest.version, shards=shards, by=manifest.by) as shard:
+            compared = condition_for(condition, shard, keys)
+            compared.check(schema)
+            values = _values(compared.fields, columns, surrogate)
             result = _result_schema(stream, schema, manifest, values, suffix, prefix)
             if surrogate is not None and unknown is not None:
                 place = len(schema) + [part.name for part in values].index(surrogate)
                 unknown = unknown_value(unknown, surrogate, result[place].dataType)
-            budget = ShardBudget.of(shard, path, manifest, memory)
-            if algorithm == AUTO:
+            budget = ShardBudget.of(shard, path, manifest, memory, tasks=1 if ranged and not waits else None)
+            if algorithm == AUTO and ranged:
+                algorithm, _ = ALGORITHM, options.pop("exponent", None)
+            elif algorithm == AUTO:
                 algorithm, options = choose_join(shard, manifest.shards[largest], budget.of_task(1.0), schema, options)
             kind = find(algorithm)
             settings = {
                 "on": keys, "how": "inner" if rule.way == "drop" and not waits else "left", "suffix": suffix,
-                "prefix": prefix, "columns": None if columns is None else tuple(part.name for part in values),
+                "prefix": prefix, "condition": condition,
+                "columns": tuple(part.name for part in values) if ranged or columns is not None else None,
                 **(kind.for_batches if budget.roomy else {}), **options,
             }  # fmt: skip
-            by_key = kind.in_order and manifest.unique and bool(values) and not waits and not _LET_WAIT & options.keys()
+            by_key = kind.in_order and manifest.unique and bool(values) and not waits and not ranged
+            by_key = by_key and not _LET_WAIT & options.keys()
             given = schema
             if by_key:
                 given, settings["how"] = pa.schema([schema.field(name) for name in keys]), "left"
@@ -168,7 +171,7 @@ def plan_join(
         mark = PARKED if waits else label_of(path, metrics) if rule.way == "dead_letter" else None
         marker = Marker(stream.columns.index(MISSING_IN), mark)
     cache = None  # or a name that stays the same when the query is restarted
-    if warm and kind.keeps_cache and not held:
+    if warm and kind.keeps_cache and not held and not ranged:
         source = [str(path), *(manifest.by or ())]
         described = [*source, algorithm, planned.total, sorted(settings.items()), given.to_string(), result.names]
         cache = hashlib.sha256(repr(described).encode()).hexdigest()[:16]
@@ -293,10 +296,9 @@ def _check_names(schema: pa.Schema, waits: bool) -> None:
         )
 
 
-def _values(manifest: Manifest, columns: Sequence[str] | None, surrogate: str | None) -> list[pa.Field]:
-    """Return the requested columns of R, in that order."""
-    ours = [part for part in manifest.schema if part.name not in manifest.key]
-    chosen = ours if columns is None else pick_columns(ours, columns)
+def _values(ours: list[pa.Field], columns: Sequence[str] | None, surrogate: str | None) -> list[pa.Field]:
+    """Return the requested columns of R, in that order; by default all of ``ours``."""
+    chosen = list(ours) if columns is None else pick_columns(ours, columns)
     if surrogate is not None and surrogate not in [part.name for part in chosen]:
         chosen += pick_columns(ours, [surrogate])
     return chosen

@@ -277,7 +277,8 @@ class _Parking(StatefulProcessor):
             return
         task, width = self.task, len(self.task.names)
         schema = pa.schema([*first.schema, *task.added])
-        with task.relation.opened(pin, shard, shards) as relation:
+        # If each task had all of R, as in a join on ranges, parked rows need all of it too.
+        with task.relation.opened(pin, shard, shards if task.shards > 1 else 1) as relation:
             order = task.order_of(relation, width + 1)
             joined = create(task.algorithm, relation, memory=self.memory, **{**task.settings, "how": "left"})
             joined.bind(first.schema, first)

@@ -13,6 +13,7 @@ from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.storage.manifest import Manifest
 from semistream.relation.stores.store_path import Place
 from semistream.spark.joining.missing import Marker, MissingRule
+from semistream.spark.joining.spreading.range_routing import RangeRouting
 from semistream.spark.joining.spreading.routing import Routing
 from semistream.spark.joining.task_relation import TaskRelation
 from semistream.spark.relations.types import arrow_schema
@@ -149,8 +150,10 @@ class PlannedJoin:
     metrics: PlannedMetrics
 
     @property
-    def routing(self) -> Routing:
+    def routing(self) -> Routing | RangeRouting:
         """Return which task each row goes to."""
+        if self.algorithm.settings["condition"] == "between":
+            return RangeRouting(self.memory.tasks, self.relation.stripe)
         return Routing(len(self.relation.manifest.shards), self.memory.tasks, self.relation.stripe)
 
     @property

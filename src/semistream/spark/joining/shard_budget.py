@@ -56,10 +56,12 @@ class ShardBudget:
     """Whether the memory is a share of R. A share is raised to the minimum that the join needs."""
 
     @classmethod
-    def of(cls, largest: Relation, path: Place, manifest: Manifest, memory: int | float | str) -> ShardBudget:
-        """Return the budget of a join with ``memory``, which may be a share of R."""
+    def of(
+        cls, largest: Relation, path: Place, manifest: Manifest, memory: int | float | str, *, tasks: int | None = None
+    ) -> ShardBudget:
+        """Return the budget of a join with ``memory``, which may be a share of R; by default one task per shard."""
         total = memory_bytes(memory, manifest.nbytes, manifest.rows)
-        return cls(largest, path, len(manifest.shards), total, is_share(memory))
+        return cls(largest, path, tasks or len(manifest.shards), total, is_share(memory))
 
     def enough_for(self, kind: type[Join], settings: dict[str, Any], schemas: Mapping[float, pa.Schema]) -> ShardBudget:
         """Return a budget that is enough for streams of these schemas in their parts; only a share of R is raised."""

@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from semistream.joins import How
+from semistream.joins.interface.conditions import ConditionName
 from semistream.relation.relation import Relation
 from semistream.relation.storage.secondary_index import Columns
 from semistream.spark.joining.arrival import ARRIVAL, arrival
@@ -54,6 +55,7 @@ def join(
     park_idle: bool = True,
     memory: int | float | str = MEMORY,
     algorithm: str = ALGORITHM,
+    condition: ConditionName = "equal",
     columns: Sequence[str] | None = None,
     surrogate: str | None = None,
     unknown: Any = None,
@@ -82,7 +84,8 @@ def join(
         Each micro-batch of a streaming query reads the version that was newest when the batch began, and a replay of
         the batch reads that version again. A batch DataFrame reads the version that is newest now.
     on
-        The stream's key column, or columns in the order of the relation's key. Their names may differ.
+        The stream's key column, or columns in the order of the relation's key. Their names may differ. With
+        ``condition="between"``, the low and the high bound.
     by
         Columns of a secondary index of the relation, to join on these instead of its key. The result then also has the
         relation's key. See `semistream.Relation.add_index`.
@@ -111,9 +114,13 @@ def join(
         One of `semistream.algorithms`. Those with a cache of single tuples (``adaptivejoin``, the default,
         ``cachejoin`` and its variants) keep it between micro-batches. ``"auto"`` chooses the one of these with the
         highest predicted rate for this relation, its disk, the memory and ``exponent``, the stream's Zipf exponent.
+    condition
+        ``"equal"``, or ``"between"`` for ``R.key BETWEEN low AND high``: the relation's key is one number, date or time
+        column, and a row of the stream is joined with all rows within its bounds. The algorithm is ``adaptivejoin``,
+        ``ssij`` or ``oracle``. Each task opens all shards, so ranges are fastest in a relation built with ``shards=1``.
     columns
-        The relation's columns to add, by default all but its key. Other columns are neither decoded nor sent. A
-        ``select`` after the join does not save that work.
+        The relation's columns to add, by default all but its key; with ``condition="between"``, all. Other columns are
+        neither decoded nor sent. A ``select`` after the join does not save that work.
     surrogate
         A column of the relation that replaces the stream's key.
     unknown
@@ -164,9 +171,9 @@ def join(
     return joined(
         plan_join(
             stream, relation, on=on, by=by, how=how, on_missing=on_missing, park_for=park_for, after_park=after_park,
-            park_idle=park_idle, memory=memory, algorithm=algorithm, columns=columns, surrogate=surrogate,
-            unknown=unknown, suffix=suffix, prefix=prefix, warm=warm, hold=hold, metrics=metrics, pins=pins,
-            local=local, missing_keys=missing_keys, **options,
+            park_idle=park_idle, memory=memory, algorithm=algorithm, condition=condition, columns=columns,
+            surrogate=surrogate, unknown=unknown, suffix=suffix, prefix=prefix, warm=warm, hold=hold, metrics=metrics,
+            pins=pins, local=local, missing_keys=missing_keys, **options,
         )
     )  # fmt: skip
 

@@ -214,6 +214,7 @@ class _Assembly:
                 frame, plan.relation, on=plan.on, by=plan.by, how=plan.how, on_missing=plan.on_missing,
                 park_for=plan.park_for, after_park=plan.after_park, park_idle=pipeline.trigger != AVAILABLE_NOW,
                 prefix=plan.prefix, suffix=plan.suffix, metrics=plan.name, pins=pins, columns=plan.columns,
+                condition=plan.condition,
                 surrogate=plan.surrogate, unknown=plan.unknown, **settings, **plan.options,
                 missing_keys=pipeline.statistics.missing_keys,
             )  # fmt: skip

@@ -94,7 +94,7 @@ def _has_stale_cast(source: SourcePlan, plan: JoinPlan, known: Columns, document
     Values that the old type cannot hold become NULL, and have no match.
     """
     manifest = plan.manifest()
-    if len(plan.on) != len(manifest.key):
+    if len(plan.on) != len(manifest.key) or plan.condition != "equal":
         return False
     for name, key in zip(plan.on, manifest.key, strict=True):
         column = key_column(plain_type(manifest.schema.field(key).type))
@@ -145,9 +145,10 @@ def check_joins(source: SourcePlan, joins: Sequence[JoinPlan], document: Documen
                 document.note((*plan.place, "on"), f"{told}; {hint}" if hint else told)
                 return
         keys = {name: folded[name.lower()] for name in plan.on}
-        if None not in keys.values() and not _key_fits(pa.schema(keys), manifest, plan, document):
+        checked = None not in keys.values() and plan.condition == "equal"  # others later, with Spark's schema
+        if checked and not _key_fits(pa.schema(keys), manifest, plan, document):
             return
-        if None not in keys.values():
+        if checked:
             _check_memory(pa.schema(keys), manifest, plan, document)
         if plan.surrogate is not None:
             known = {name: None if name.lower() == plan.on[0].lower() else kind for name, kind in known.items()}

@@ -11,12 +11,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from semistream.core.units import memory_bytes, parse_bytes, whole_relation
 from semistream.joins import How
+from semistream.joins.interface.conditions import ConditionName
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest
 from semistream.relation.stores.store_path import StorePath
@@ -33,6 +35,7 @@ __all__ = [
     "SourcePlan",
     "StatisticsPlan",
     "Trigger",
+    "with_budgets",
 ]
 
 TEXTS = ("kafka", "csv", "json")
@@ -87,6 +90,7 @@ class JoinPlan:
     park_for: str | None = None
     after_park: After | None = None
     algorithm: str | None = None
+    condition: ConditionName = "equal"
     memory: int | str | None = None
     columns: tuple[str, ...] | None = None
     prefix: str = ""
@@ -165,3 +169,34 @@ class PipelinePlan:
         """Whether rows of the source or of a join can become dead letters."""
         malformed = self.source is not None and self.source.on_malformed == "dead_letter"
         return malformed or any(plan.has_dead_letters for plan in self.joins)
+
+
+def with_budgets(joins: Sequence[JoinPlan], memory: int | None, sizes: Mapping[Place, Manifest]) -> list[JoinPlan]:
+    """Return the joins, each with its budget; raise `ValueError` if those in the file exceed ``memory``.
+
+    A small relation gets enough of the pipeline's memory to be held whole. The rest is divided by size. If the
+    memory is not enough for that, budgets given as shares of R are exact.
+    """
+    if memory is None:
+        return list(joins)
+    given = [plan for plan in joins if plan.memory is not None]
+    whole = {plan.place: memory_bytes(plan.memory or 0, *_size(sizes[plan.place])) for plan in given}
+    exact = {plan.place: parse_bytes(plan.memory or 0, of=sizes[plan.place].nbytes) for plan in given}
+    owns = whole if sum(whole.values()) <= memory else exact
+    own = sum(owns.values())
+    if own > memory:
+        raise ValueError(
+            f"memory is {memory:,} B, but the joins' budgets add up to {own:,} B; give more, or give them less"
+        )
+    open_ones = [plan for plan in joins if plan.memory is None]
+    free = memory - own
+    each = free // max(1, len(open_ones))
+    least = {plan.place: min(each, whole_relation(*_size(sizes[plan.place]))) for plan in open_ones}
+    rest, total = free - sum(least.values()), sum(sizes[plan.place].nbytes for plan in open_ones)
+    parts = {place: bytes_ + rest * sizes[place].nbytes // total for place, bytes_ in least.items()}
+    return [replace(plan, memory=(owns | parts)[plan.place]) for plan in joins]
+
+
+def _size(manifest: Manifest) -> tuple[int, int]:
+    """Return the bytes and rows of a relation."""
+    return manifest.nbytes, manifest.rows

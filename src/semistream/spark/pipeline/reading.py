@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 from semistream.core.errors import SemistreamError, UnknownAlgorithmError, UnknownIndexError, UnsupportedJoinError
 from semistream.core.paths import is_address, local_path
-from semistream.core.units import is_share, memory_bytes, parse_bytes, whole_relation
+from semistream.core.units import is_share, memory_bytes, parse_bytes
 from semistream.joins import How, find
+from semistream.joins.interface.conditions import ConditionName
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest
 from semistream.relation.stores.store_path import StorePath, place_of
@@ -37,6 +37,7 @@ from semistream.spark.pipeline.plan import (
     SourcePlan,
     StatisticsPlan,
     Trigger,
+    with_budgets,
 )
 from semistream.spark.pipeline.sink_reading import read_sink
 from semistream.tuner.auto import AUTO
@@ -194,7 +195,11 @@ class _Reader:
         for plan in found:
             if names.count(plan.name) > 1:
                 self.document.note(plan.place, f"two joins are called {plan.name!r}; give each its own name")
-        return tuple(self._shared(found, memory, sizes))
+        try:
+            return tuple(with_budgets(found, memory, sizes))
+        except ValueError as error:
+            self.root.note(str(error), "memory")
+            return tuple(found)
 
     def _join(self, section: Section, sizes: dict[Place, Manifest]) -> JoinPlan | None:
         path = self._relation(section)
@@ -202,6 +207,7 @@ class _Reader:
         name = section.text("name", path.name if path else "join")
         missing = self._missing(section)
         algorithm = section.text("algorithm")
+        condition = cast("ConditionName", section.choice("condition", ("equal", "between"), "equal"))
         columns = section.texts("columns") if "columns" in section else None
         prefix, suffix = section.text("prefix", ""), section.text("suffix", "_right")
         surrogate = section.text("surrogate")
@@ -230,8 +236,8 @@ class _Reader:
             return None
         sizes[section.place] = manifest
         return JoinPlan(
-            section.place, name or "join", path, on, *missing, algorithm, memory, columns, prefix or "",
-            suffix or "_right", surrogate, unknown, options, local, by,
+            section.place, name or "join", path, on, *missing, algorithm, condition, memory, columns,
+            prefix or "", suffix or "_right", surrogate, unknown, options, local, by,
         )  # fmt: skip
 
     def _missing(self, section: Section) -> tuple[How | None, OnMissing | None, str | None, After | None] | None:
@@ -259,31 +265,6 @@ class _Reader:
         except SemistreamError as error:
             section.note(str(error), "by" if isinstance(error, UnknownIndexError) else "relation")
             return None
-
-    def _shared(self, joins: list[JoinPlan], memory: int | None, sizes: Mapping[Place, Manifest]) -> list[JoinPlan]:
-        """Return the joins, each with its budget.
-
-        A small relation gets enough of the pipeline's memory to be held whole. The rest is divided by size. If the
-        memory is not enough for that, budgets given as shares of R are exact.
-        """
-        if memory is None:
-            return joins
-        given = [plan for plan in joins if plan.memory is not None]
-        whole = {plan.place: memory_bytes(plan.memory or 0, *_size(sizes[plan.place])) for plan in given}
-        exact = {plan.place: parse_bytes(plan.memory or 0, of=sizes[plan.place].nbytes) for plan in given}
-        owns = whole if sum(whole.values()) <= memory else exact
-        own = sum(owns.values())
-        if own > memory:
-            said = f"memory is {memory:,} B, but the joins' budgets add up to {own:,} B; give more, or give them less"
-            self.root.note(said, "memory")
-            return joins
-        open_ones = [plan for plan in joins if plan.memory is None]
-        free = memory - own
-        each = free // max(1, len(open_ones))
-        least = {plan.place: min(each, whole_relation(*_size(sizes[plan.place]))) for plan in open_ones}
-        rest, total = free - sum(least.values()), sum(sizes[plan.place].nbytes for plan in open_ones)
-        parts = {place: bytes_ + rest * sizes[place].nbytes // total for place, bytes_ in least.items()}
-        return [replace(plan, memory=(owns | parts)[plan.place]) for plan in joins]
 
     def _check_trigger(self, joins: Sequence[JoinPlan], trigger: Trigger) -> None:
         if trigger is None and "trigger" not in self.root:
@@ -343,8 +324,3 @@ class _Reader:
         settings = section.options("settings")
         section.finish()
         return master or "", heap or "", settings
-
-
-def _size(manifest: Manifest) -> tuple[int, int]:
-    """Return the bytes and rows of a relation."""
-    return manifest.nbytes, manifest.rows
