@@ -106,3 +106,51 @@ def test_a_file_joins_on_ranges(spark: SparkSession, tmp_path: Path, monkeypatch
     (tmp_path / "p.toml").write_text(RANGES.replace('["first", "last"]', '"first"').replace("checkpoint", "other"))
     with pytest.raises(PipelineError, match=r"line 11: .*two columns of the stream"):
         load(tmp_path / "p.toml")
+
+
+HISTORY = """
+checkpoint = "checkpoint"
+trigger = "available now"
+
+[source]
+format = "parquet"
+path = "sales"
+schema = "sale long, product long, day date"
+
+[[join]]
+relation = "prices"
+on = "product"
+as_of = "day"
+columns = ["price"]
+on_missing = "dead_letter"
+
+[sink]
+format = "parquet"
+path = "facts"
+
+[dead_letters]
+format = "parquet"
+path = "letters"
+"""
+
+
+@pytest.mark.spark
+def test_a_file_joins_as_of_a_time(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    days = pa.array([10, 20], pa.date32())
+    prices = pa.table({"id": [7, 7], "since": days, "price": [100, 120]})
+    semistream.Relation.build(prices, tmp_path / "prices", key="id", valid_from="since").close()
+    (tmp_path / "sales").mkdir()
+    sales = pa.table({"sale": [1, 2, 3], "product": [7, 7, 7], "day": pa.array([19, 20, 9], pa.date32())})
+    pq.write_table(sales, tmp_path / "sales" / "a.parquet")
+    (tmp_path / "p.toml").write_text(HISTORY)
+    start(load(tmp_path / "p.toml")).awaitTermination()
+    facts = spark.read.parquet(str(tmp_path / "facts")).select("sale", "price").collect()
+    assert sorted(map(tuple, facts)) == [(1, 100), (2, 120)]
+    assert [row.sale for row in spark.read.parquet(str(tmp_path / "letters")).collect()] == [3]
+    (tmp_path / "p.toml").write_text(HISTORY.replace('"day"', '"dai"').replace("checkpoint", "other"))
+    with pytest.raises(PipelineError, match=r"line 12: there is no column 'dai' to join as of; .*did you mean 'day'"):
+        load(tmp_path / "p.toml")
+    (tmp_path / "p.toml").write_text(HISTORY.replace("day date", "day timestamp").replace("checkpoint", "other"))
+    with pytest.raises(PipelineError, match=r"line 12: .*'day'.*timestamp.*'since' is date32.*cast"):
+        load(tmp_path / "p.toml")

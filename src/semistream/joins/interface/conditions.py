@@ -19,12 +19,12 @@ from semistream.core.errors import KeyColumnError, KeyTypeError, UnknownColumnsE
 from semistream.joins.interface.range_bounds import are_ordered, read_bounds
 from semistream.relation.keys.key_codec import require_columns
 from semistream.relation.keys.key_columns import plain_type
-from semistream.relation.keys.valid_times import OPEN
+from semistream.relation.keys.valid_times import OPEN, ValidTimes
 from semistream.relation.relation import Relation
 from semistream.relation.rows.fitting import as_type
 from semistream.relation.rows.row_gather import RowGather
 
-__all__ = ["SUPPORTED_BY", "AsOf", "Between", "Condition", "ConditionName", "Equal", "condition_for"]
+__all__ = ["SUPPORTED_BY", "AsOf", "Between", "Condition", "ConditionName", "Equal", "condition_for", "read_moments"]
 
 ConditionName = Literal["equal", "between", "as_of"]
 
@@ -124,17 +124,22 @@ class AsOf(Equal):
         return self._moments(batch)[0]
 
     def _moments(self, batch: pa.RecordBatch) -> tuple[Ints, Bools]:
-        bounds = read_bounds(batch.column(self.as_of), self.valid.type, low=False)
-        numbers, _ = self.valid.numbers(bounds.values)
-        if bounds.side.any():
-            numbers = np.where(bounds.side > 0, OPEN, numbers)
-        return numbers, bounds.present & (bounds.side >= 0)  # before all times that R's type can hold nothing is valid
+        return read_moments(batch.column(self.as_of), self.valid)
 
     def intervals(self, data: Bytes, starts: Ints) -> tuple[Ints, Ints]:
         """Return when rows of R begin to be valid, and their last moment."""
         names = [name for name in (self.valid.valid_from, self.valid.valid_to) if name is not None]
         rows = pa.RecordBatch.from_arrays(RowGather(self.relation.codec, names)(data, starts), names=names)
         return self.valid.begins(rows), self.valid.lasts(rows)
+
+
+def read_moments(array: pa.Array, valid: ValidTimes) -> tuple[Ints, Bools]:
+    """Return times of the stream, as R's times are numbered, and which of them can have a row."""
+    bounds = read_bounds(array, valid.type, low=False)
+    numbers, _ = valid.numbers(bounds.values)
+    if bounds.side.any():
+        numbers = np.where(bounds.side > 0, OPEN, numbers)
+    return numbers, bounds.present & (bounds.side >= 0)  # before all times that R's type can hold nothing is valid
 
 
 class Between(Condition):

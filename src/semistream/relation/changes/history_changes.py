@@ -28,7 +28,7 @@ from semistream.relation.rows.fitting import as_type, no_rows
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.selection import keep_rows, take_rows
 
-__all__ = ["as_of_moment", "moment_of"]
+__all__ = ["as_of_moment", "moment_of", "present_rows"]
 
 
 def moment_of(times: ValidTimes, at: Any) -> int:
@@ -88,7 +88,7 @@ def as_of_moment(relation: Updatable, now: State, upserts: Any, deletes: Any, at
     if isinstance(deletes, pa.Array | pa.ChunkedArray):
         deletes = pa.table([deletes], names=list(relation.key.names)[:1])
     gone_keys, gone = by_key(relation.key, given_rows(deletes, relation, relation.key.names))
-    old_keys, old = _present_rows(relation, now, np.union1d(keys, gone_keys))
+    old_keys, old = present_rows(relation, now, np.union1d(keys, gone_keys))
     touched = np.isin(old_keys, keys)
     only_gone, place = among(old_keys, gone_keys)
     if only_gone.any() and not relation.key.exact:  # another key may have the same hash
@@ -139,7 +139,7 @@ def _ended(times: ValidTimes, rows: pa.RecordBatch, ends: Any, moment: int) -> p
     return rows.set_column(at, rows.schema.field(at), pc.if_else(pa.array(ends), end, rows.column(at)))
 
 
-def _present_rows(relation: Updatable, now: State, keys: Ints) -> tuple[Ints, pa.RecordBatch]:
+def present_rows(relation: Updatable, now: State, keys: Ints) -> tuple[Ints, pa.RecordBatch]:
     """Return all rows of some keys, by key and time."""
     schema = roomy_schema(relation.schema)
     codec = RowCodec(stored_schema(schema, relation.key))

@@ -89,6 +89,7 @@ def plan_join(
     memory: int | float | str = MEMORY,
     algorithm: str = ALGORITHM,
     condition: ConditionName = "equal",
+    as_of: str | None = None,
     columns: Sequence[str] | None = None,
     surrogate: str | None = None,
     unknown: Any = None,
@@ -110,6 +111,8 @@ def plan_join(
     waits, keep_mark = rule.park_for is not None, rule.way == "dead_letter" or has_marker(stream)
     if waits:
         check_can_park(stream)
+    if as_of is not None and condition == "equal":
+        condition = "as_of"
     before = stream
     if waits or keep_mark:
         stream = with_marker(stream)
@@ -129,10 +132,10 @@ def plan_join(
         _check_local(stream, path, local, manifest)
         check_files(path, manifest.shards, manifest.page_bytes)
         largest = max(range(len(manifest.shards)), key=lambda number: manifest.shards[number].pages)
-        ranged = condition != "equal"  # then each task opens all shards
+        ranged = condition == "between"  # then each task opens all shards
         shards = None if ranged else [largest]
         with Relation.open(path, version=manifest.version, shards=shards, by=manifest.by) as shard:
-            compared = condition_for(condition, shard, keys)
+            compared = condition_for(condition, shard, keys, as_of=as_of)
             compared.check(schema)
             values = _values(compared.fields, columns, surrogate)
             result = _result_schema(stream, schema, manifest, values, suffix, prefix)
@@ -140,25 +143,25 @@ def plan_join(
                 place = len(schema) + [part.name for part in values].index(surrogate)
                 unknown = unknown_value(unknown, surrogate, result[place].dataType)
             budget = ShardBudget.of(shard, path, manifest, memory, tasks=1 if ranged and not waits else None)
-            if algorithm == AUTO and ranged:
+            if algorithm == AUTO and condition != "equal":
                 algorithm, _ = ALGORITHM, options.pop("exponent", None)
             elif algorithm == AUTO:
                 algorithm, options = choose_join(shard, manifest.shards[largest], budget.of_task(1.0), schema, options)
             kind = find(algorithm)
             settings = {
                 "on": keys, "how": "inner" if rule.way == "drop" and not waits else "left", "suffix": suffix,
-                "prefix": prefix, "condition": condition,
+                "prefix": prefix, "condition": condition, **({} if as_of is None else {"as_of": as_of}),
                 "columns": tuple(part.name for part in values) if ranged or columns is not None else None,
                 **(kind.for_batches if budget.roomy else {}), **options,
             }  # fmt: skip
-            by_key = kind.in_order and manifest.unique and bool(values) and not waits and not ranged
-            by_key = by_key and not _LET_WAIT & options.keys()
-            given = schema
+            one_answer = not ranged and (manifest.unique or as_of is not None)
+            by_key = kind.in_order and one_answer and bool(values) and not waits and not _LET_WAIT & options.keys()
+            given, sent = schema, PlannedStream(before, stream, schema, keys, as_of)
             if by_key:
-                given, settings["how"] = pa.schema([schema.field(name) for name in keys]), "left"
+                given, settings["how"] = pa.schema([schema.field(name) for name in sent.sent]), "left"
             elif kind.mixes and (waits or keep_mark):
                 settings["apart"] = True  # rows without a match are marked, or parked
-            held = _may_hold(manifest, budget, hold, by_key and warm and not options)
+            held = _may_hold(manifest, budget, hold, by_key and warm and not options, dated=as_of is not None)
             if held:
                 tasks = parallelism_of(stream.sparkSession)
                 planned = PlannedMemory(budget.total, tasks, budget.total // RESULTS // tasks, 0, 0)
@@ -177,7 +180,7 @@ def plan_join(
         cache = hashlib.sha256(repr(described).encode()).hexdigest()[:16]
     groups = manifest.most_shards if version is None else _most_shards(path, manifest)
     return PlannedJoin(
-        PlannedStream(before, stream, schema, keys),
+        sent,
         PlannedRelation(path, manifest, key, groups, longest, stripe, _elsewhere(stream, path, pins), local),
         PlannedAlgorithm(algorithm, settings, given, by_key, held, cache),
         planned,
@@ -187,14 +190,16 @@ def plan_join(
     )
 
 
-def _may_hold(manifest: Manifest, budget: ShardBudget, wanted: bool | None, possible: bool) -> bool:
+def _may_hold(
+    manifest: Manifest, budget: ShardBudget, wanted: bool | None, possible: bool, *, dated: bool = False
+) -> bool:
     """Return whether R is held whole; raise if ``wanted`` and not possible."""
-    needed = room_for(manifest.rows, manifest.nbytes)
+    needed = room_for(manifest.rows, manifest.nbytes, dated=dated)
     fits = needed <= budget.total and manifest.nbytes <= MOST_HELD
     if wanted and not possible:
         raise UnsupportedJoinError(
-            f"hold=True needs a relation with one row per key, joined by {ALGORITHM} without its own options and "
-            f"with warm=True; this join with {budget.path} is different, so leave hold out"
+            f"hold=True needs a relation with one row per key, or a history and as_of, joined by {ALGORITHM} without "
+            f"its own options and with warm=True; this join with {budget.path} is different, so leave hold out"
         )
     if wanted and not fits:
         raise BudgetTooSmallError(

@@ -154,7 +154,8 @@ class _Packing:
 
     def _missing(self, shard: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         never = pa.repeat(pa.scalar(False), batch.num_rows)
-        for name in self.task.settings["on"]:  # a NULL key has no match in any version
+        as_of = self.task.settings.get("as_of")
+        for name in [*self.task.settings["on"], *([as_of] if as_of else [])]:  # NULL has no match in any version
             never = pc.or_(never, pc.is_null(batch.column(self.task.names.index(name))))
         gone = self.final.rows(batch.filter(never))
         if gone is not None:

@@ -41,6 +41,13 @@ class PlannedStream:
     schema: pa.Schema
     on: tuple[str, ...]
     """Its key columns."""
+    as_of: str | None = None
+    """Its column of times, for an as-of join."""
+
+    @property
+    def sent(self) -> tuple[str, ...]:
+        """The columns that decide about a row's match."""
+        return self.on if self.as_of is None else (*self.on, self.as_of)
 
 
 @dataclass(frozen=True)

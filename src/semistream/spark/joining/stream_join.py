@@ -56,6 +56,7 @@ def join(
     memory: int | float | str = MEMORY,
     algorithm: str = ALGORITHM,
     condition: ConditionName = "equal",
+    as_of: str | None = None,
     columns: Sequence[str] | None = None,
     surrogate: str | None = None,
     unknown: Any = None,
@@ -118,6 +119,10 @@ def join(
         ``"equal"``, or ``"between"`` for ``R.key BETWEEN low AND high``: the relation's key is one number, date or time
         column, and a row of the stream is joined with all rows within its bounds. The algorithm is ``adaptivejoin``,
         ``ssij`` or ``oracle``. Each task opens all shards, so ranges are fastest in a relation built with ``shards=1``.
+    as_of
+        The stream's column of times, if the relation is a history (built with ``valid_from``): each row meets the row
+        of its key that was valid at its time, at most one. A row that is older than the first version of its key has no
+        match, and neither has one with a NULL time. The algorithm is ``adaptivejoin``, ``inlj`` or ``oracle``.
     columns
         The relation's columns to add, by default all but its key; with ``condition="between"``, all. Other columns are
         neither decoded nor sent. A ``select`` after the join does not save that work.
@@ -171,7 +176,7 @@ def join(
     return joined(
         plan_join(
             stream, relation, on=on, by=by, how=how, on_missing=on_missing, park_for=park_for, after_park=after_park,
-            park_idle=park_idle, memory=memory, algorithm=algorithm, condition=condition, columns=columns,
+            park_idle=park_idle, memory=memory, algorithm=algorithm, condition=condition, as_of=as_of, columns=columns,
             surrogate=surrogate, unknown=unknown, suffix=suffix, prefix=prefix, warm=warm, hold=hold, metrics=metrics,
             pins=pins, local=local, missing_keys=missing_keys, **options,
         )

@@ -131,9 +131,14 @@ class TaskRelation:
         names = relation.value_schema.names
         return [*range(width), *(width + names.index(name) for name in self.value_names(columns))]
 
-    def check_unique(self, relation: Relation) -> None:
-        """Refuse a version with several rows per key if the query was planned with one row per key."""
-        if not relation.unique:
+    def check_answers(self, relation: Relation, *, dated: bool) -> None:
+        """Refuse a version in which a row can have several matches; an as-of join needs a history instead."""
+        if dated and relation.times is None:
+            raise UnsupportedJoinError(
+                f"version {relation.version} of {self.path} does not say when its rows are valid, but this query joins "
+                "as of a time; build the relation with valid_from, and restart the query from its checkpoint"
+            )
+        if not dated and not relation.unique:
             raise UnsupportedJoinError(
                 f"version {relation.version} of {self.path} has several rows per key, but it had one row per key when "
                 "this query was started; restart the query from its checkpoint"

@@ -214,7 +214,7 @@ class _Assembly:
                 frame, plan.relation, on=plan.on, by=plan.by, how=plan.how, on_missing=plan.on_missing,
                 park_for=plan.park_for, after_park=plan.after_park, park_idle=pipeline.trigger != AVAILABLE_NOW,
                 prefix=plan.prefix, suffix=plan.suffix, metrics=plan.name, pins=pins, columns=plan.columns,
-                condition=plan.condition,
+                condition=plan.condition, as_of=plan.as_of,
                 surrogate=plan.surrogate, unknown=plan.unknown, **settings, **plan.options,
                 missing_keys=pipeline.statistics.missing_keys,
             )  # fmt: skip
@@ -263,9 +263,9 @@ class _Assembly:
             if sink is not None:
                 sink.check(arrow_schema(chosen.schema))
             if plan.format == "relation" and plan.path is not None:
-                write_changes(
-                    chosen, plan.path, op=plan.options["op"], order=plan.options.get("order")
-                )  # raises if something is wrong; nothing is started
+                op, order, at = (plan.options.get(name) for name in ("op", "order", "at"))
+                # raises if something is wrong; nothing is started
+                write_changes(chosen, plan.path, op=op or "op", order=order, at=at)
             if entering is None:
                 return chosen
             copies = {name: _COPY + name if _COPY + name in frame.columns else name for name in entering}
@@ -299,6 +299,8 @@ def _wrong_join_key(error: Exception) -> str:
     """Return the key of ``[[join]]`` that an error is about."""
     if isinstance(error, ColumnClashError):
         return "prefix"
+    if re.search(r"\bas_of\b", str(error)):
+        return "as_of"
     if isinstance(error, KeyColumnError | KeyTypeError | PySparkException):
         return "on"
     if isinstance(error, BudgetTooSmallError):

@@ -138,17 +138,18 @@ def check_joins(source: SourcePlan, joins: Sequence[JoinPlan], document: Documen
     for plan in joins:
         folded = {name.lower(): kind for name, kind in known.items()}
         manifest = plan.manifest()
-        for name in plan.on:
+        for name in (*plan.on, *([plan.as_of] if plan.as_of else [])):
             if name.lower() not in folded:
-                told = f"there is no column {name!r} to join on; there are {', '.join(known)}"
+                told = f"there is no column {name!r} to join {'on' if name in plan.on else 'as of'}"
                 hint = nearest(name, known)
-                document.note((*plan.place, "on"), f"{told}; {hint}" if hint else told)
+                key = "on" if name in plan.on else "as_of"
+                document.note((*plan.place, key), f"{told}; there are {', '.join(known)}{f'; {hint}' if hint else ''}")
                 return
         keys = {name: folded[name.lower()] for name in plan.on}
         checked = None not in keys.values() and plan.condition == "equal"  # others later, with Spark's schema
         if checked and not _key_fits(pa.schema(keys), manifest, plan, document):
             return
-        if checked:
+        if checked and plan.as_of is None:
             _check_memory(pa.schema(keys), manifest, plan, document)
         if plan.surrogate is not None:
             known = {name: None if name.lower() == plan.on[0].lower() else kind for name, kind in known.items()}

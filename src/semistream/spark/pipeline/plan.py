@@ -91,6 +91,7 @@ class JoinPlan:
     after_park: After | None = None
     algorithm: str | None = None
     condition: ConditionName = "equal"
+    as_of: str | None = None
     memory: int | str | None = None
     columns: tuple[str, ...] | None = None
     prefix: str = ""

@@ -206,7 +206,7 @@ class _Reader:
         on, by = section.texts("on", required=True), section.texts("by") or None
         name = section.text("name", path.name if path else "join")
         missing = self._missing(section)
-        algorithm = section.text("algorithm")
+        algorithm, as_of = section.text("algorithm"), section.text("as_of")
         condition = cast("ConditionName", section.choice("condition", ("equal", "between"), "equal"))
         columns = section.texts("columns") if "columns" in section else None
         prefix, suffix = section.text("prefix", ""), section.text("suffix", "_right")
@@ -236,7 +236,7 @@ class _Reader:
             return None
         sizes[section.place] = manifest
         return JoinPlan(
-            section.place, name or "join", path, on, *missing, algorithm, condition, memory, columns,
+            section.place, name or "join", path, on, *missing, algorithm, condition, as_of, memory, columns,
             prefix or "", suffix or "_right", surrogate, unknown, options, local, by,
         )  # fmt: skip
 

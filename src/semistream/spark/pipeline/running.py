@@ -97,7 +97,8 @@ def start(pipeline: Pipeline) -> StreamingQuery:
     writer: DataStreamWriter
     if plan.sink.format == "relation":
         assert plan.sink.path is not None
-        writer = write_changes(rows, plan.sink.path, op=plan.sink.options["op"], order=plan.sink.options.get("order"))
+        op, order, at = (plan.sink.options.get(name) for name in ("op", "order", "at"))
+        writer = write_changes(rows, plan.sink.path, op=op or "op", order=order, at=at)
     elif sink is not None:
         writer = write_stream(rows, sink, dead_letters=letters)
     else:

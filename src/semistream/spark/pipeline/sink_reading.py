@@ -35,8 +35,8 @@ def read_sink(
                 options[option] = found
     if kind == "relation":
         path = address(section)
-        op, order = section.text("op", "op"), section.text("order")
-        options = {"op": op or "op"} | ({} if order is None else {"order": order})
+        named = {"op": section.text("op", "op"), "order": section.text("order"), "at": section.text("at")}
+        options = {name: column for name, column in named.items() if column is not None}
     if kind == "spark":
         source = section.text("source", required=True)
         path = address(section) if "path" in section else None

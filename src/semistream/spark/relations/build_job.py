@@ -29,6 +29,7 @@ from semistream.core.errors import RelationBuildError, SemistreamError
 from semistream.core.units import parse_bytes
 from semistream.relation.builder import NULL_KEYS, building, check_names, commit_build, shard_name
 from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.keys.valid_times import ValidTimes
 from semistream.relation.pages.shard_writer import PAGE_BYTES, ShardWriter, check_page_bytes
 from semistream.relation.relation import Relation
 from semistream.relation.secondary.keeping_in_step import built_index
@@ -36,7 +37,7 @@ from semistream.relation.storage.manifest import Manifest, ShardFiles
 from semistream.relation.storage.secondary_index import Columns, named_indexes
 from semistream.relation.stores.scratch import publish, workplace
 from semistream.relation.stores.store_path import Place, place_of
-from semistream.spark.relations.key_expressions import key_order, positional, shard_of
+from semistream.spark.relations.key_expressions import by_position, key_order, positional, shard_of
 from semistream.spark.relations.types import arrow_schema, check_collations, fit
 
 __all__ = ["SPARK_SCHEMA", "ShardTask", "build", "write_shards"]
@@ -58,6 +59,8 @@ def build(
     fill: float = 1.0,
     overwrite: bool = False,
     indexes: Iterable[Columns] = (),
+    valid_from: str | None = None,
+    valid_to: str | None = None,
 ) -> Relation:
     """Write a DataFrame as a relation, and open it.
 
@@ -81,6 +84,13 @@ def build(
         Replace the relation at ``path`` by a new version. Otherwise an existing relation is an error.
     indexes
         Columns of secondary indexes; see `semistream.Relation.add_index`. The driver sorts them, within 512 MB.
+    valid_from
+        Makes R a history for as-of joins: the column, a timestamp, date or integer, from which on each row is valid.
+        Two rows of a key that begin at the same time are refused. By default ``__START_AT``, if the DataFrame has this
+        column and ``__END_AT``, as tables of Spark's AUTO CDC do.
+    valid_to
+        The column, of the same type, before which a row is valid. NULL, or no such column, means that the key's next
+        row ends it. Rows that overlap, or end before they begin, are refused.
 
     Examples
     --------
@@ -101,12 +111,19 @@ def build(
     orders = [KeyCodec.for_schema(schema, columns).names for columns in named_indexes(indexes, key)]
     for names in (codec.names, *orders):
         check_collations(df.schema, names)
+    times = ValidTimes.recognised(schema, codec.names, valid_from, valid_to)
+    if times is not None and orders:
+        raise RelationBuildError(
+            "indexes do not fit a history, whose keys have a row for each of their versions; leave indexes out"
+        )
+    named = (None, None) if times is None else (times.valid_from, times.valid_to)
     with building(path, overwrite=overwrite) as writer:
-        task = ShardTask(str(path), writer.run, schema, codec.names, shards, page_bytes, fill)
+        task = ShardTask(str(path), writer.run, schema, codec.names, shards, page_bytes, fill, *named)
         null_keys, files = write_shards(df, task, codec)
         manifest = Manifest(
             schema=schema, key=codec.names, page_bytes=page_bytes, fill=fill, clustered=True,
             shards=tuple(files), properties={NULL_KEYS: str(null_keys), SPARK_SCHEMA: df.schema.json()},
+            valid_from=named[0], valid_to=named[1],
         )  # fmt: skip
         _check_seen(path, manifest)
         added = [built_index(writer, manifest, names, number) for number, names in enumerate(orders)]
@@ -130,6 +147,8 @@ class ShardTask:
     shards: int
     page_bytes: int
     fill: float
+    valid_from: str | None = None
+    valid_to: str | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -157,8 +176,9 @@ class ShardTask:
     ) -> tuple[int, ShardFiles]:
         codec = KeyCodec.for_schema(self.schema, self.key)
         writer = ShardWriter(
-            made, shard_name(shard, attempt), self.schema, codec, page_bytes=self.page_bytes, fill=self.fill
-        )
+            made, shard_name(shard, attempt), self.schema, codec, page_bytes=self.page_bytes, fill=self.fill,
+            times=ValidTimes.recognised(self.schema, self.key, self.valid_from, self.valid_to),
+        )  # fmt: skip
         null_keys = 0
         try:
             for batch in batches:
@@ -181,10 +201,13 @@ class ShardTask:
 
 def write_shards(df: DataFrame, task: ShardTask, codec: KeyCodec) -> tuple[int, list[ShardFiles]]:
     """Run the job: send each shard's rows to its task, in key order. Return the rows with a NULL key, and all files."""
+    order = [key_order(df, codec)]
+    if task.valid_from is not None:
+        order.append(by_position(df.columns.index(task.valid_from)))
     reports = (
         positional(df)
         .repartitionById(task.shards, shard_of(df, codec.names, codec, task.shards))
-        .sortWithinPartitions(key_order(df, codec))
+        .sortWithinPartitions(*order)
         .mapInArrow(task, _REPORT)
         .collect()
     )

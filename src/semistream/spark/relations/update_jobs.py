@@ -24,6 +24,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from semistream.core.errors import RelationBuildError, SemistreamError, UnsupportedJoinError
 from semistream.relation.builder import NULL_KEYS, null_keys_of, shard_name
+from semistream.relation.changes.dated_changes import prepare_dated
+from semistream.relation.changes.patch import Patch
+from semistream.relation.changes.updatable import State
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.relation import Relation
 from semistream.relation.secondary.keeping_in_step import with_indexes_in_step
@@ -94,7 +97,9 @@ def compact(spark: SparkSession, path: PathLike) -> int:
     return made.version
 
 
-def apply_changes(df: DataFrame, path: PathLike, gone: str, note: tuple[str, int]) -> Manifest | None:
+def apply_changes(
+    df: DataFrame, path: PathLike, gone: str, note: tuple[str, int], *, dated: bool = False
+) -> Manifest | None:
     """Upsert and delete keys in one version; return its manifest, or None if it was committed before (``note``).
 
     Parameters
@@ -106,11 +111,15 @@ def apply_changes(df: DataFrame, path: PathLike, gone: str, note: tuple[str, int
     note
         A name, and a number that increases. The manifest keeps the last number of each name, so a replayed batch
         changes nothing, even if other writers committed in between.
+    dated
+        Whether R is a history, and its column ``valid_from`` has the time of each change.
     """
-    return _update(df, path, gone=gone, note=note)
+    return _update(df, path, gone=gone, note=note, dated=dated)
 
 
-def _update(df: DataFrame, path: PathLike, *, gone: bool | str, note: tuple[str, int] | None = None) -> Manifest | None:
+def _update(
+    df: DataFrame, path: PathLike, *, gone: bool | str, note: tuple[str, int] | None = None, dated: bool = False
+) -> Manifest | None:
     if df.isStreaming:
         raise RelationBuildError("a streaming DataFrame never ends; give it to semistream.spark.write_changes")
 
@@ -125,7 +134,7 @@ def _update(df: DataFrame, path: PathLike, *, gone: bool | str, note: tuple[str,
         rows = df.select(*map(quoted, [*names, *([gone] if isinstance(gone, str) else [])]))
         codec.check_stream(_in_scale(arrow_schema(rows.schema), codec), codec.names, "update")
         check_collations(rows.schema, codec.names)
-        task = _UpdateTask(str(target), manifest.version, name, tuple(names), gone is True)
+        task = _UpdateTask(str(target), manifest.version, name, tuple(names), gone is True, dated)
         shard = shard_of(rows, codec.names, codec, len(manifest.shards))
         sharded = positional(rows).repartitionById(len(manifest.shards), shard)
         return _collected(sharded.mapInArrow(task, _REPORT), manifest)
@@ -227,6 +236,7 @@ class _ShardJob:
 class _UpdateTask(_ShardJob):
     columns: tuple[str, ...]
     gone: bool
+    dated: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -237,15 +247,20 @@ class _UpdateTask(_ShardJob):
             return
         try:
             with Relation.open(self.path, version=self.version, shards=[shard]) as relation:
-                rows, gone = self._split(pa.Table.from_batches(parts), relation.key.names)
-                patch = relation.prepare(rows, gone)
+                times = () if relation.times is None or not self.dated else (relation.times.valid_from,)
+                rows, gone = self._split(pa.Table.from_batches(parts), [*relation.key.names, *times])
+                patch = self._dated(relation, rows, gone) if self.dated else relation.prepare(rows, gone)
                 files = write_shard(relation, 0, patch, self.stem(shard, context))
             yield self.report(shard, files, null_keys=patch.null_keys)
         except (SemistreamError, pa.ArrowInvalid) as error:  # reported with a clear message, and not retried
             yield self.report(shard, None, str(error))
 
+    def _dated(self, relation: Relation, rows: pa.Table | None, gone: pa.Table | None) -> Patch:
+        now = State(relation.revision, list(relation.indexes), relation.overlay, relation.row_count, relation.unique)
+        return prepare_dated(relation, now, rows, gone)
+
     def _split(self, rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table | None, pa.Table | None]:
-        """Return rows to upsert and keys to delete; an additional column tells which is which."""
+        """Return rows to upsert, and the columns ``key`` of those to delete; an additional column tells which."""
         if rows.num_columns == len(self.columns):
             named = rows.rename_columns(list(self.columns))
             return (None, named) if self.gone else (named, None)

@@ -7,6 +7,9 @@
     places.array    the table: where the row of each slot's key starts in data.array; -1 if the slot is empty
     ready           which relation and version the files are of; written last
 
+The table of a dated image, for as-of joins with a history, has all rows in the order of key and time: keys.array,
+begins.array, lasts.array and places.array.
+
 Rows stay encoded. A gather decodes only the rows and columns that a batch needs, so one image serves any number of
 joins with the relation. An image never changes once it is ready.
 """
@@ -17,7 +20,7 @@ import base64
 import json
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +28,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
-from semistream.core.arrays import Bools, Slots
+from semistream.core.arrays import Bools, Bytes, Ints, Slots
 from semistream.core.compiled import frozen
+from semistream.joins.interface.conditions import read_moments
 from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.keys.valid_times import ValidTimes
 from semistream.relation.pages.page_layout import page_keys
 from semistream.relation.pages.shard_writer import stored_schema
 from semistream.relation.relation import Relation
@@ -35,6 +40,7 @@ from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.row_gather import RowGather
 from semistream.relation.rows.selection import take_rows
 from semistream.spark.joining.held.key_table import KeyTable, TableLayout, fill_table, find_places, layout_for
+from semistream.spark.joining.held.version_table import ROW_BYTES, VersionTable, find_versions
 
 __all__ = ["MOST_HELD", "RESULTS", "Image", "build_image", "image_bytes", "room_for"]
 
@@ -51,14 +57,14 @@ _PAGES = 256
 """Pages to read in one call."""
 
 
-def image_bytes(rows: int, nbytes: int) -> int:
+def image_bytes(rows: int, nbytes: int, *, dated: bool = False) -> int:
     """Return the maximum bytes of the image of a relation of ``rows`` rows and ``nbytes`` bytes."""
-    return nbytes + _SLOT_BYTES * rows + 4096
+    return nbytes + (ROW_BYTES if dated else _SLOT_BYTES) * rows + 4096
 
 
-def room_for(rows: int, nbytes: int) -> int:
+def room_for(rows: int, nbytes: int, *, dated: bool = False) -> int:
     """Return the memory that a query needs to hold such a relation: its image, results, and room for R to grow."""
-    return image_bytes(rows, nbytes) * 3 // 2 + _LEAST_ROOM
+    return image_bytes(rows, nbytes, dated=dated) * 3 // 2 + _LEAST_ROOM
 
 
 class Image:
@@ -74,14 +80,24 @@ class Image:
         facts = json.loads((directory / _READY).read_text())
         self.schema: pa.Schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(facts["schema"])))
         self.key: tuple[str, ...] = tuple(facts["key"])
-        layout = TableLayout(facts["direct"], facts["slots"], facts["low"])
         self.version: int = facts["version"]
         self.rows: int = facts["rows"]
-        self.nbytes: int = facts["data"] + layout.nbytes
-        """Bytes of the files; they occupy memory."""
         self.data = _mapped(directory / "data.array", facts["data"], np.uint8)
-        keys = _mapped(directory / "keys.array", 0 if layout.direct else layout.slots, np.int64)
-        self._table = KeyTable(layout, keys, _mapped(directory / "places.array", layout.slots, np.int32))
+        self._table: KeyTable | VersionTable
+        if facts["times"] is not None:
+            self._times = ValidTimes.of(self.schema, *facts["times"])
+            keys, begins, lasts = (
+                _mapped(directory / f"{name}.array", self.rows, np.int64) for name in ("keys", "begins", "lasts")
+            )
+            self._table = VersionTable(keys, begins, lasts, _mapped(directory / "places.array", self.rows, np.int32))
+            table_bytes = ROW_BYTES * self.rows
+        else:
+            layout = TableLayout(facts["direct"], facts["slots"], facts["low"])
+            keys = _mapped(directory / "keys.array", 0 if layout.direct else layout.slots, np.int64)
+            self._table = KeyTable(layout, keys, _mapped(directory / "places.array", layout.slots, np.int32))
+            table_bytes = layout.nbytes
+        self.nbytes: int = facts["data"] + table_bytes
+        """Bytes of the files; they occupy memory."""
         self._codec = KeyCodec.for_schema(self.schema, self.key)
         self._rows = RowCodec(stored_schema(self.schema, self._codec))
         self._key = RowGather(self._rows, [] if self._codec.exact else list(self.key))
@@ -92,14 +108,20 @@ class Image:
         Parameters
         ----------
         keys
-            The stream's key columns, in the order of R's key.
+            The stream's key columns, in the order of R's key; for a dated image, then the time.
         asked
             Which rows to look up; by default all.
         """
-        names = keys.schema.names
+        names = keys.schema.names[: len(self.key)]
         numbers, valid = self._codec.encode(keys, names)
-        looked_up = valid if asked is None else valid & asked
-        places, hits = find_places(self._table, frozen(numbers), frozen(looked_up))
+        if isinstance(self._table, VersionTable):
+            moments, dated = read_moments(keys.column(len(self.key)), self._times)
+            valid = valid & dated
+            looked_up = valid if asked is None else valid & asked
+            places, hits = find_versions(self._table, numbers, moments, looked_up)
+        else:
+            looked_up = valid if asked is None else valid & asked
+            places, hits = find_places(self._table, frozen(numbers), frozen(looked_up))
         if hits and not self._codec.exact:  # a different key may have the same hash
             there = np.flatnonzero(places >= 0)
             columns = self._key(self.data, places[there].astype(np.int64))
@@ -113,7 +135,7 @@ class Image:
         return RowGather(self._rows, names)
 
 
-def build_image(relation: Relation, directory: Path) -> None:
+def build_image(relation: Relation, directory: Path, *, dated: bool = False) -> None:
     """Write the image of a relation into an empty directory. All shards of the relation must be open."""
     frame = relation.device.frame_bytes
     pages = relation.page_count
@@ -127,23 +149,52 @@ def build_image(relation: Relation, directory: Path) -> None:
         keys, _, _ = page_keys(frames[: some.size], relation.layout.stride)
         if keys.size:
             low, high, count = min(low, int(keys.min())), max(high, int(keys.max())), count + keys.size
-    layout = layout_for(count, low, high, exact=relation.key.exact)
-    slots = _made(directory / "keys.array", 0 if layout.direct else layout.slots, np.int64)
-    places = _made(directory / "places.array", layout.slots, np.int32)
-    places[:] = -1
-    table = KeyTable(layout, slots, places)
-    for begin in range(0, pages, _PAGES):
-        end = min(begin + _PAGES, pages)
-        keys, _, starts = page_keys(data[begin * frame : end * frame].reshape(-1, frame), relation.layout.stride)
-        fill_table(table, keys, starts + begin * frame)
     facts = {
-        "version": relation.version, "rows": count, "data": pages * frame, "direct": layout.direct,
-        "slots": layout.slots, "low": layout.low, "key": relation.key.names,
+        "version": relation.version, "rows": count, "data": pages * frame, "key": relation.key.names, "times": None,
         "schema": base64.b64encode(relation.schema.serialize().to_pybytes()).decode(),
     }  # fmt: skip
+    if dated:
+        assert relation.times is not None
+        facts["times"] = [relation.times.valid_from, relation.times.valid_to]
+        _build_versions(relation, relation.times, directory, data, count)
+    else:
+        layout = layout_for(count, low, high, exact=relation.key.exact)
+        facts |= layout._asdict()
+        slots = _made(directory / "keys.array", 0 if layout.direct else layout.slots, np.int64)
+        places = _made(directory / "places.array", layout.slots, np.int32)
+        places[:] = -1
+        table = KeyTable(layout, slots, places)
+        for keys, starts in _rows_of(relation, data):
+            fill_table(table, keys, starts)
     new = directory / f"{_READY}.new"
     new.write_text(json.dumps(facts))
     new.rename(directory / _READY)
+
+
+def _rows_of(relation: Relation, data: Bytes) -> Iterator[tuple[Ints, Ints]]:
+    """Yield the keys of rows, and where they start in the pages of all shards."""
+    frame = relation.device.frame_bytes
+    for begin in range(0, data.size, _PAGES * frame):
+        some = data[begin : begin + _PAGES * frame].reshape(-1, frame)
+        keys, _, starts = page_keys(some, relation.layout.stride)
+        yield keys, starts + begin
+
+
+def _build_versions(relation: Relation, times: ValidTimes, directory: Path, data: Bytes, count: int) -> None:
+    """Write the table of a dated image."""
+    names = [times.valid_from] if times.valid_to is None else [times.valid_from, times.valid_to]
+    gather, at = RowGather(relation.codec, names), 0
+    keys, begins, lasts = np.empty((3, count), np.int64)
+    places = np.empty(count, np.int32)
+    for some, starts in _rows_of(relation, data):
+        batch = pa.RecordBatch.from_arrays(gather(data, starts), names=names)
+        here = slice(at, at + some.size)
+        keys[here], begins[here], lasts[here], places[here] = some, times.begins(batch), times.lasts(batch), starts
+        at += some.size
+    order = np.lexsort((begins, keys))
+    arrays: dict[str, NDArray[Any]] = {"keys": keys, "begins": begins, "lasts": lasts, "places": places}
+    for name, array in arrays.items():
+        _made(directory / f"{name}.array", count, array.dtype)[:] = array[order]
 
 
 def _made(path: Path, count: int, dtype: DTypeLike) -> NDArray[Any]:

@@ -40,7 +40,9 @@ __all__ = ["open_image"]
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT)
 
 
-def open_image(relation: TaskRelation, pin: Pin, query: str | None, memory: int) -> tuple[Image, DeviceCounters]:
+def open_image(
+    relation: TaskRelation, pin: Pin, query: str | None, memory: int, *, dated: bool = False
+) -> tuple[Image, DeviceCounters]:
     """Return the image of a version, and what was read to build it. The image is built if this machine has none.
 
     Parameters
@@ -51,17 +53,20 @@ def open_image(relation: TaskRelation, pin: Pin, query: str | None, memory: int)
         Spark's id of the streaming query; None for a batch DataFrame.
     memory
         Maximum bytes of the image.
+    dated
+        Whether R is a history, and the image is for as-of joins.
     """
     parent = os.getppid()
     owner = query or f"batch-{parent}-{started(parent)}"
     identity = _identity(relation, pin)
-    below = Path(owner, f"held-{hashlib.sha256(relation.identity.encode()).hexdigest()[:16]}")
+    kind = "dated" if dated else "held"
+    below = Path(owner, f"{kind}-{hashlib.sha256(relation.identity.encode()).hexdigest()[:16]}")
     for root in filter(is_own, places()):
         with contextlib.suppress(FileNotFoundError):
             image = Image(root / below / identity)
             own_place(root, owner)  # it is in use
             return image, DeviceCounters()
-    found = _built(relation, pin, owner, below, identity, memory)
+    found = _built(relation, pin, owner, below, identity, memory, dated)
     sweep_once()
     return found
 
@@ -80,11 +85,11 @@ def _identity(relation: TaskRelation, pin: Pin) -> str:
 
 
 def _built(
-    relation: TaskRelation, pin: Pin, owner: str, below: Path, identity: str, memory: int
+    relation: TaskRelation, pin: Pin, owner: str, below: Path, identity: str, memory: int, dated: bool
 ) -> tuple[Image, DeviceCounters]:
     with relation.opened(pin) as opened:
-        relation.check_unique(opened)
-        needed = image_bytes(opened.row_count, opened.page_count * opened.device.frame_bytes)
+        relation.check_answers(opened, dated=dated)
+        needed = image_bytes(opened.row_count, opened.page_count * opened.device.frame_bytes, dated=dated)
         if needed > memory:
             raise BudgetTooSmallError(
                 f"version {pin.version} of {relation.path} needs {format_bytes(needed)} to be held whole, but this "
@@ -106,7 +111,7 @@ def _built(
                     _empty(root / below)
                     target.mkdir()
                     before = opened.counters
-                    build_image(opened, target)
+                    build_image(opened, target, dated=dated)
                     return Image(target), opened.counters - before
             except OSError as error:
                 shutil.rmtree(root / below / identity, ignore_errors=True)

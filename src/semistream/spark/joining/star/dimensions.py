@@ -39,7 +39,7 @@ class HeldDimension:
     on: tuple[str, ...]
     """Names of the stream's key columns."""
     keys: tuple[int, ...]
-    """Positions of the key columns among the columns that are sent to Python."""
+    """Positions of the key columns among the columns that are sent to Python; then of the time, if ``dated``."""
     columns: tuple[str, ...]
     """Requested columns of R, with R's names."""
     added: pa.Schema
@@ -52,6 +52,8 @@ class HeldDimension:
     """Tasks that run in parallel."""
     counted: bool
     missing_keys: bool
+    dated: bool = False
+    """Whether rows meet the row of a history that was valid at their time."""
 
 
 @dataclass(frozen=True)
@@ -78,19 +80,21 @@ class HeldImages:
 
     def __init__(self, context: TaskContext, moment: int | None) -> None:
         self._context, self._moment = context, moment
-        self._open: dict[str, Image] = {}
+        self._open: dict[tuple[str, bool], Image] = {}
         self._pins: list[Pin] = []
 
     def of(self, dimension: HeldDimension) -> tuple[Image, DeviceCounters | None]:
         """Return the image of a dimension; the first time, also what was read to build it, which may be nothing."""
         relation, made = dimension.relation, None
-        image = self._open.get(relation.identity)
+        name = relation.identity, dimension.dated
+        image = self._open.get(name)
         if image is None:
             pin = relation.pin(self._context, self._moment, dimension.on)
             self._pins.append(pin)
             query = self._context.getLocalProperty("sql.streaming.queryId")
-            image, made = open_image(relation, pin, query, dimension.memory * (RESULTS - 1) // RESULTS)
-            self._open[relation.identity] = image
+            most = dimension.memory * (RESULTS - 1) // RESULTS
+            image, made = open_image(relation, pin, query, most, dated=dimension.dated)
+            self._open[name] = image
         relation.check_columns(image.version, image.schema, image.key, dimension.columns)
         return image, made
 
@@ -142,7 +146,7 @@ class LookUp:
         stats.unmatched += missing
         stats.rows_out += rows if self.dimension.way == "null" else rows - missing
         if missing and self._missing is not None:
-            self._missing.add(keep_rows(keys, unmatched), keys.schema.names)
+            self._missing.add(keep_rows(keys, unmatched), keys.schema.names[: len(self.dimension.on)])
         stats.busy_seconds += time.perf_counter() - began
         return places
 

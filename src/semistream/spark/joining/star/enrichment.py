@@ -14,6 +14,7 @@ from semistream.core.arguments import listed
 from semistream.core.errors import UnsupportedJoinError
 from semistream.core.units import is_share, parse_bytes
 from semistream.joins import How
+from semistream.joins.interface.conditions import ConditionName
 from semistream.relation.relation import Relation
 from semistream.relation.storage.secondary_index import Columns
 from semistream.relation.stores.store_path import Place, place_of
@@ -67,6 +68,8 @@ def dimension(
     park_idle: bool = True,
     memory: int | float | str | None = None,
     algorithm: str = ALGORITHM,
+    condition: ConditionName = "equal",
+    as_of: str | None = None,
     columns: Sequence[str] | None = None,
     surrogate: str | None = None,
     unknown: Any = None,
@@ -82,13 +85,14 @@ def dimension(
 ) -> Dimension:
     """Return a dimension for `enrich`; the parameters are those of `semistream.join`.
 
-    ``memory`` is the dimension's own budget. By default it gets a part of the budget of `enrich`.
+    ``memory`` is the dimension's own budget. By default it gets a part of the budget of `enrich`. A dimension with
+    ``as_of`` is a history and meets each row as it was at that time; others are joined as they are now.
     """
     settings = {
         "on": on, "by": by, "how": how, "on_missing": on_missing, "park_for": park_for, "after_park": after_park,
-        "park_idle": park_idle, "algorithm": algorithm, "columns": columns, "surrogate": surrogate, "unknown": unknown,
-        "suffix": suffix, "prefix": prefix, "warm": warm, "hold": hold, "metrics": metrics, "pins": pins,
-        "local": local, "missing_keys": missing_keys,
+        "park_idle": park_idle, "algorithm": algorithm, "condition": condition, "as_of": as_of, "columns": columns,
+        "surrogate": surrogate, "unknown": unknown, "suffix": suffix, "prefix": prefix, "warm": warm, "hold": hold,
+        "metrics": metrics, "pins": pins, "local": local, "missing_keys": missing_keys,
     }  # fmt: skip
     return Dimension(relation, memory, settings | options)
 

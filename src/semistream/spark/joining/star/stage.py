@@ -74,7 +74,7 @@ class Stage:
         if second or observed or not plan.algorithm.by_key:
             return None
         origins = {symbol.name: symbol.origin for symbol in _symbols(self)}
-        if any(origins.get(name) is None for name in plan.stream.on):
+        if any(origins.get(name) is None for name in plan.stream.sent):
             return None
         return replace(self, plans=(*self.plans, plan))
 
@@ -123,7 +123,9 @@ def _room_for_guests(plan: PlannedJoin, base: DataFrame) -> int:
     memory = plan.memory
     room = max(4096, min(_MOST_GUESTS, memory.share // 16))
     enough = room // 2 >= plan.relation.longest and memory.share >= 4 * memory.least + 2 * room
-    return room if memory.tasks > 1 and enough and HotKeys.possible(base) else 0
+    # A hot key of a history has as many answers as versions, so its rows stay in the task that has its shard.
+    spread = memory.tasks > 1 and enough and plan.stream.as_of is None
+    return room if spread and HotKeys.possible(base) else 0
 
 
 # -- columns ----------------------------------------------------------------------------------------------------
@@ -173,7 +175,7 @@ def _symbols(stage: Stage) -> list[_Symbol]:
 
 def _answered(source: DataFrame, stage: Stage, guests: int, hot: HotKeys | None) -> DataFrame:
     names = stage.base.columns
-    wanted = list(dict.fromkeys(names.index(name) for plan in stage.plans for name in plan.stream.on))
+    wanted = list(dict.fromkeys(names.index(name) for plan in stage.plans for name in plan.stream.sent))
     # rows that a join before this stage has marked pass all joins unchanged
     marks = [by_position(names.index(MISSING_IN)).isNotNull()] if _has_marks(stage) else []
     star = _star_task(stage, {name: wanted.index(names.index(name)) for name in names if names.index(name) in wanted},
@@ -207,7 +209,7 @@ def _has_marks(stage: Stage) -> bool:
 def _star_task(stage: Stage, places: dict[str, int], marked: bool, guests: int, hot: HotKeys | None) -> StarTask:
     dimensions: list[HeldDimension | ShuffledDimension] = []
     for plan in stage.plans:
-        keys = tuple(places[name] for name in plan.stream.on)
+        keys = tuple(places[name] for name in plan.stream.sent)
         relation, way = plan.relation.for_tasks(), plan.missing.rule.way
         counted, missing_keys = plan.metrics.name is not None, plan.metrics.missing_keys
         if plan.algorithm.held:
@@ -215,7 +217,7 @@ def _star_task(stage: Stage, places: dict[str, int], marked: bool, guests: int, 
             dimensions.append(
                 HeldDimension(
                     relation, plan.stream.on, keys, columns, plan.added_schema, way, plan.memory.total,
-                    plan.memory.tasks, counted, missing_keys,
+                    plan.memory.tasks, counted, missing_keys, dated=plan.stream.as_of is not None,
                 )
             )  # fmt: skip
             continue

@@ -46,7 +46,7 @@ class Need:
 def need_of(path: Place) -> Need:
     """Return what the newest version of a relation needs."""
     manifest = manifests.load(path)
-    return Need(path, manifest.nbytes, room_for(manifest.rows, manifest.nbytes))
+    return Need(path, manifest.nbytes, room_for(manifest.rows, manifest.nbytes, dated=manifest.times is not None))
 
 
 def split(total: int, needs: Sequence[Need], rate_of: Callable[[Place], Rate] | None = None) -> Mapping[Place, int]:

@@ -229,7 +229,7 @@ class _Work:
         first = next(stream)
         width = len(first[0].schema)
         with task.at_work(self._arrival, first[0]) as (joined, order):
-            task.relation.check_unique(joined.relation)
+            task.relation.check_answers(joined.relation, dated="as_of" in task.settings)
             guests = Guests(task, joined.relation)
             sample = None
             if self._star.reports is not None:
