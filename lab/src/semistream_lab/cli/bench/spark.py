@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -15,7 +16,10 @@ from semistream.cli.console import errors, out, print_json, progress, step
 from semistream.core.units import format_bytes, format_count, memory_said
 from semistream_lab.cli.bench.options import LAYOUT_HELP, Directory, Output, cache_directory, store_result
 
-__all__ = ["comparison", "spark"]
+if TYPE_CHECKING:
+    from semistream_lab.benchmarks.as_of.as_of_data import AsOfPlan
+
+__all__ = ["as_of_rates", "comparison", "spark"]
 
 
 def spark(
@@ -42,10 +46,24 @@ def spark(
     shards: Annotated[int, typer.Option(help="Shards of R; one task per shard.")] = 2,
     cores: Annotated[int, typer.Option(help="Tasks that run in parallel.")] = 2,
     heap: Annotated[str, typer.Option(help="Heap of the JVM.")] = "6g",
+    as_of: Annotated[
+        bool, typer.Option("--as-of", help="Join with a history, each row as of its time, and compare with Spark's.")
+    ] = False,
+    versions: Annotated[int, typer.Option(help="With --as-of: rows of R per key.")] = 5,
     directory: Directory = None,
     output: Output = None,
 ) -> None:
     """Compare our join on a streaming DataFrame with Spark's own stream-static join, in one run."""
+    if as_of:
+        from semistream_lab.benchmarks.as_of.as_of_data import AsOfPlan
+
+        plan_of_history = AsOfPlan(
+            rows=rows, versions=versions, row_bytes=row_bytes, batch_rows=batch, memory=memory, exponent=zipf,
+            batches=batches, warm_up=warm_up, fill_rows=max(20_000_000, rows * 3 // 2) if fill is None else fill,
+            spark_batches=static_batches, shards=shards, cores=cores, heap=heap,
+        )  # fmt: skip
+        _as_of(plan_of_history, directory or cache_directory() / "bench-spark", as_json=as_json, output=output)
+        return
     from semistream.workloads.keys.key_source import check_shape
     from semistream_lab.benchmarks.spark_join import BenchPlan, bench_session, bench_spark, build_relation, write_files
     from semistream_lab.workloads import masters
@@ -81,6 +99,55 @@ def spark(
     else:
         out.print(comparison(found))
     errors.print(f"[dim]Raw results: {escape(str(file))}[/dim]", soft_wrap=True)
+
+
+def _as_of(plan: AsOfPlan, place: Path, *, as_json: bool, output: Path | None) -> None:
+    """Measure as-of joins, print the rates, and store the raw results."""
+    from semistream_lab.benchmarks.as_of.as_of_data import build_as_of, write_as_of
+    from semistream_lab.benchmarks.as_of.spark_as_of import bench_as_of
+    from semistream_lab.benchmarks.spark_join import BenchPlan, bench_session
+
+    with progress() as bars, ExitStack() as stack:
+        with step(bars, "Preparing files", plan.rows + sum(plan.file_rows), unit="rows") as task:
+            write_as_of(plan, place, lambda made: bars.update(task, advance=made))
+        with step(bars, "Starting Spark"):
+            session = stack.enter_context(bench_session(BenchPlan(cores=plan.cores, heap=plan.heap)))
+        with step(bars, "Building R"):
+            build_as_of(session, plan, place)
+        with step(bars, "Joining", unit="batches") as task:
+
+            def note(what: str, done: int) -> None:
+                bars.update(task, advance=done)
+                if what:
+                    bars.update(task, note=what)
+
+            found = bench_as_of(session, plan, place, note)
+    file = store_result(found, output or place / "results", "spark-as-of")
+    if as_json:
+        print_json(found)
+    else:
+        out.print(as_of_rates(found))
+    errors.print(f"[dim]Raw results: {escape(str(file))}[/dim]", soft_wrap=True)
+
+
+def as_of_rates(found: dict[str, Any]) -> Group:
+    """Return a result of `semistream_lab.benchmarks.as_of.spark_as_of.bench_as_of` as a table."""
+    rates = Table(header_style="bold", box=box.SIMPLE_HEAD)
+    rates.add_column("join", style="cyan", no_wrap=True)
+    for heading in ("rows/s", "per micro-batch"):
+        rates.add_column(heading, justify="right", no_wrap=True)
+    titles = {
+        "ours": "semistream, as of", "equality": "semistream, equality with the same rows",
+        "spark_as_of": "Spark's ASOF JOIN", "spark_filter": "Spark's join with a filter",
+    }  # fmt: skip
+    for name, join in found["joins"].items():
+        rates.add_row(titles[name], format_count(join["rows_per_second"]), f"{join['median_seconds']:.3g} s")
+    plan = found["plan"]
+    return Group(
+        f"R of {format_count(plan['rows'])} rows, {plan['versions']} per key; memory {memory_said(plan['memory'])}",
+        rates,
+        f"[bold]{found['ratio']:.1f}×[/bold] the faster of Spark's; {found['over_equality']:.2f}× our equality join",
+    )
 
 
 def comparison(found: dict[str, Any]) -> Group:
