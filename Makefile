@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo quick test test-all bounds bounds-all soak kills large lint clean
+.PHONY: help demo quick test test-all spark-versions bounds bounds-all soak kills large lint clean
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo "make quick   tests of seconds, without a JVM or servers: under two minutes"
 	@echo "make test    everything that a change could break"
 	@echo "make test-all  and more cases of the same"
+	@echo "make spark-versions  joins, parking, sinks, kills and Connect on each older PySpark: RECORD=1 keeps the result"
 	@echo "make bounds  kernels that check bounds: structures, each join, some model and fuzz; bounds-all takes longer"
 	@echo "make soak    model and fuzz for hours: STEPS, TUPLES, SEED"
 	@echo "make kills   KILLS on a cluster, and of a driver whose relation changes as a stream: SEED"
@@ -31,6 +32,11 @@ test: $(STAMP)
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
+# Environments in build/, downloaded once. UNTIL: start no version after so many seconds.
+UNTIL ?= 36000
+spark-versions: $(STAMP)
+	$(BIN)/python tests/spark/version_runs.py --until $(UNTIL) $(if $(RECORD),--record)
 
 # Kernels that check bounds are compiled apart: Numba's cache does not know which of both it holds.
 CHECKED := NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/build/kernels-with-bounds $(BIN)/python

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -104,6 +106,12 @@ class Clean:
                 if not own:
                     self._link(found)
 
+    def nbytes(self) -> int:
+        """Return the size of everything that is installed."""
+        linked = [path.rglob("*") if path.is_dir() else [path] for path in self.site.iterdir()]
+        files = [file for files in linked for file in files if "__pycache__" not in file.parts and file.is_file()]
+        return sum(file.stat().st_size for file in files)
+
     def _link(self, distribution: importlib.metadata.Distribution) -> None:
         for top in {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}:
             if not (self.site / top).exists():
@@ -173,6 +181,33 @@ def test_a_clean_environment_without_spark(clean: Clean) -> None:
     assert len(told) == len(commands) + 1, refused.stderr
     for extra, message in zip(commands, told, strict=False):
         assert f"pip install 'semistream[{extra}]'" in message
+
+
+@pytest.mark.slow
+def test_the_core_is_as_small_and_quick_as_the_page_says(wheel: Path, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "compatibility.md").read_text()
+    told = dict(re.findall(r"^\| (.*?) \| ([\d.]+) (?:MB|s) \|$", page, re.MULTILINE))
+    assert wheel.stat().st_size < 1.1 * float(told["wheel"]) * 1e6
+    began = _seconds_of_children()
+    core = Clean(wheel, tmp_path)
+    assert _seconds_of_children() - began < 3 * float(told["installation of the wheel, without dependencies"])
+    core.lend()
+    assert 0.8 * float(told["environment"]) * 1e6 < core.nbytes() < 1.1 * float(told["environment"]) * 1e6
+    first = "import sys, semistream; assert not {'numpy', 'numba', 'pyarrow'} & set(sys.modules)"
+    for what, program in [
+        ("`import semistream`", first),
+        ("relations and joins", "from semistream import Relation, create"),
+    ]:
+        core.python("-c", program)  # compiles to byte code
+        began = _seconds_of_children()
+        assert core.python("-c", program).returncode == 0
+        assert _seconds_of_children() - began < 3 * float(told[what])
+
+
+def _seconds_of_children() -> float:
+    """Return the processor time of the programs that have ended: unlike time, it depends little on other work."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 @pytest.mark.slow

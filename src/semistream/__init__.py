@@ -7,6 +7,7 @@ Everything public is reachable from here. Names are loaded when they are first u
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
     from semistream.spark import register as register
     from semistream.tuner.auto import create as create
     from semistream.tuner.tuning import tune as tune
+
+if sys.version_info < (3, 11):  # noqa: UP036 - installed by force
+    raise ImportError(
+        f"semistream needs Python 3.11 or newer, but {sys.executable} is {'.'.join(map(str, sys.version_info[:3]))}; "
+        "create an environment with a newer Python"
+    )
 
 __version__ = "0.2.0"
 

@@ -32,6 +32,7 @@ __all__ = [
     "UnknownIndexError",
     "UnsupportedJoinError",
     "UnsupportedPathError",
+    "UnsupportedVersionError",
     "UpdateRefusedError",
     "UpdateTooLargeError",
 ]
@@ -169,3 +170,7 @@ class MissingExtraError(SemistreamError, ImportError):
         super().__init__(f"{package} is not installed; run: pip install '{of}[{extra}]'")
         self.package = package
         self.extra = extra
+
+
+class UnsupportedVersionError(SemistreamError, ImportError):
+    """An installed package that is too old."""

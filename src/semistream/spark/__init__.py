@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from semistream.core.errors import MissingExtraError
-
-try:
-    import pyspark as _pyspark  # noqa: F401
-except ImportError:
-    raise MissingExtraError("pyspark", "spark") from None
-
+import semistream.spark.supported as _supported  # noqa: F401 - first: imports of an old PySpark fail
 from semistream.spark.joining.star.enrichment import dimension, enrich
 from semistream.spark.joining.stream_join import join
 from semistream.spark.monitoring.listening import BatchReport, JsonLines, StatisticsListener

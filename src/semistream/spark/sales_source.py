@@ -26,9 +26,15 @@ import pyarrow as pa
 import pyspark.sql.types as st
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from semistream.core.errors import SemistreamError
+from semistream.spark.features import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    stream_reader,
+)
 from semistream.spark.relations.relation_source import RelationDataSource
 from semistream.spark.relations.types import spark_type
 from semistream.workloads import ArrivalCursor, Arrivals, BurstyArrivals, ConstantArrivals, SalesStream, ZipfKeys
@@ -69,7 +75,8 @@ class SalesDataSource(DataSource):
         Average arrival rate of sales, in bursts of milliseconds to seconds. Time stands still while no query runs.
         Without it all ``rows`` are available from the start. It determines ``event_time`` in either case.
     ``rowsPerBatch``
-        Maximum number of rows in a micro-batch.
+        Maximum number of rows in a micro-batch. Before Spark 4.2, the trigger ``availableNow`` then reads one
+        micro-batch per run.
     ``arrivals``
         ``bursty`` or ``constant``.
     ``absentShare``, ``nullShare``
@@ -101,7 +108,7 @@ class SalesDataSource(DataSource):
         return _TableReader(self.parsed)
 
     def streamReader(self, schema: st.StructType) -> DataSourceStreamReader:
-        return _StreamReader(self.parsed)
+        return stream_reader(_StreamReader(self.parsed))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import sys
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from semistream.spark.features import checkpoint_files
 from semistream.spark.java import use_java
 from semistream.spark.sales_source import register_sources
 
@@ -16,7 +17,7 @@ __all__ = ["ROCKSDB", "session"]
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 """Spark's state store in RocksDB, which ``transformWithState`` requires."""
 
-_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
 
 
 def session(
@@ -68,8 +69,6 @@ def session(
         "spark.log.level": "ERROR",
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
-        # The other manager starts thirty processes per micro-batch (readlink, chmod) if Hadoop has no native library.
-        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     } | (settings or {})
@@ -77,5 +76,8 @@ def session(
     for key, value in chosen.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
+    # The default manager starts thirty processes per micro-batch (readlink, chmod) if Hadoop has no native library.
+    if _CHECKPOINTS not in chosen and (files := checkpoint_files(spark)) is not None:
+        spark.conf.set(_CHECKPOINTS, files)
     register_sources(spark)
     return spark

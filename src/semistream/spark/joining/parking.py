@@ -35,6 +35,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from semistream.joins import create
 from semistream.joins.interface.output import has_no_partner
 from semistream.relation.versions.pins import Pin
+from semistream.spark.features import with_state
 from semistream.spark.joining.join_task import JoinTask
 from semistream.spark.joining.parked_rows import DEADLINE, PARKED, ParkedColumns, Unpacking, binary, packed, unpacked
 from semistream.spark.joining.plan_parts import PlannedJoin
@@ -80,17 +81,10 @@ def parked(sharded: DataFrame, task: JoinTask, plan: PlannedJoin) -> DataFrame:
         blobs = observed(sharded.mapInArrow(packing, with_sentinel(_BLOBS)), label)
     else:
         blobs = sharded.mapInArrow(packing, _BLOBS)
-    tended = (
-        # Spark replaces this by the time of the micro-batch; a replay has the same time.
-        blobs.withColumn("now", F.unix_millis(F.current_timestamp()))
-        .groupBy("shard")
-        .transformWithState(
-            _Parking(task, final, kept, rule.park_for, plan.memory.parked, idle),
-            _TENDED,
-            "append",
-            "ProcessingTime" if idle else "None",
-        )
-    )
+    # Spark replaces this by the time of the micro-batch; a replay has the same time.
+    timed = blobs.withColumn("now", F.unix_millis(F.current_timestamp()))
+    parking = _Parking(task, final, kept, rule.park_for, plan.memory.parked, idle)
+    tended = with_state(timed, "shard", parking, _TENDED, "ProcessingTime" if idle else "None")
     if task.counted:
         sums = [
             F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("found_late", "expired", "waiting")

@@ -28,6 +28,7 @@ from semistream.joins import How
 from semistream.joins.interface.conditions import ConditionName
 from semistream.relation.relation import Relation
 from semistream.relation.storage.secondary_index import Columns
+from semistream.spark.features import sent_to_partition
 from semistream.spark.joining.arrival import ARRIVAL, arrival
 from semistream.spark.joining.join_plan import ALGORITHM, MEMORY, plan_join
 from semistream.spark.joining.join_task import JoinTask
@@ -219,7 +220,8 @@ def _rows(plan: PlannedJoin) -> DataFrame:
         algorithm.settings, counted=plan.metrics.name is not None, missing_keys=plan.metrics.missing_keys, parts=tasks,
         shards=plan.routing.shards, cache=algorithm.cache, marker=plan.missing.marker, timed=stream.isStreaming,
     )  # fmt: skip
-    sharded = positional(stream).repartitionById(tasks, plan.routing.part_of(stream, plan.stream.on, plan.relation.key))
+    part = plan.routing.part_of(stream, plan.stream.on, plan.relation.key)
+    sharded = sent_to_partition(positional(stream), tasks, part)
     sharded = sharded.select("*", arrival(stream.isStreaming).alias(ARRIVAL))
     if plan.missing.rule.park_for is not None:
         return parked(sharded, task, plan)

@@ -37,6 +37,7 @@ from semistream.relation.storage.manifest import Manifest, ShardFiles
 from semistream.relation.storage.secondary_index import Columns, named_indexes
 from semistream.relation.stores.scratch import publish, workplace
 from semistream.relation.stores.store_path import Place, place_of
+from semistream.spark.features import sent_to_partition
 from semistream.spark.relations.key_expressions import by_position, key_order, positional, shard_of
 from semistream.spark.relations.types import arrow_schema, check_collations, fit
 
@@ -204,9 +205,9 @@ def write_shards(df: DataFrame, task: ShardTask, codec: KeyCodec) -> tuple[int, 
     order = [key_order(df, codec)]
     if task.valid_from is not None:
         order.append(by_position(df.columns.index(task.valid_from)))
+    home = shard_of(df, codec.names, codec, task.shards)
     reports = (
-        positional(df)
-        .repartitionById(task.shards, shard_of(df, codec.names, codec, task.shards))
+        sent_to_partition(positional(df), task.shards, home)
         .sortWithinPartitions(*order)
         .mapInArrow(task, _REPORT)
         .collect()

@@ -12,15 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyspark.sql.types as st
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import (
-    from_arrow_type,
-    is_geography,
-    is_geometry,
-    is_variant,
-    to_arrow_type,
-)
+from pyspark.sql.pandas.types import from_arrow_type
 
 from semistream.core.errors import KeyTypeError, SemistreamError
+from semistream.spark.features import HAS_TIMES, arrow_type, is_transferred_as_struct
 
 __all__ = ["UnsupportedTypeError", "arrow_schema", "check_collations", "fit", "spark_type", "together"]
 
@@ -43,12 +38,12 @@ class UnsupportedTypeError(SemistreamError, ValueError):
     """A column whose type cannot be converted between Spark and Arrow."""
 
 
-def arrow_schema(schema: st.StructType, timezone: str = "UTC") -> pa.Schema:
+def arrow_schema(schema: st.StructType) -> pa.Schema:
     """Return the Arrow schema of the batches of a DataFrame of ``schema`` in Python.
 
     Spark marks timestamps with the session's time zone. A relation stores them in UTC, whatever the session.
     """
-    return pa.schema([pa.field(field.name, _arrow_type(field, timezone), field.nullable) for field in schema.fields])
+    return pa.schema([pa.field(field.name, _arrow_type(field), field.nullable) for field in schema.fields])
 
 
 def check_collations(schema: st.StructType, keys: Iterable[str]) -> None:
@@ -62,9 +57,9 @@ def check_collations(schema: st.StructType, keys: Iterable[str]) -> None:
             )
 
 
-def _arrow_type(field: st.StructField, timezone: str) -> pa.DataType:
+def _arrow_type(field: st.StructField) -> pa.DataType:
     try:
-        return to_arrow_type(field.dataType, timezone=timezone)
+        return arrow_type(field.dataType)
     except (PySparkException, NotImplementedError, TypeError) as error:
         raise UnsupportedTypeError(
             f"column {field.name!r} is {field.dataType.simpleString()}, which Spark cannot pass to Python as "
@@ -86,11 +81,11 @@ def spark_type(name: str, arrow: pa.DataType) -> st.DataType:
     if pa.types.is_map(arrow):
         return st.MapType(spark_type(name, arrow.key_type), spark_type(name, arrow.item_type))
     # Some of Spark's own types are transferred as structs with metadata.
-    if pa.types.is_struct(arrow) and not (is_variant(arrow) or is_geometry(arrow) or is_geography(arrow)):
+    if pa.types.is_struct(arrow) and not is_transferred_as_struct(arrow):
         return st.StructType([st.StructField(part.name, spark_type(name, part.type)) for part in arrow])
     if pa.types.is_list(arrow) or pa.types.is_large_list(arrow) or pa.types.is_fixed_size_list(arrow):
         return st.ArrayType(spark_type(name, arrow.value_type))
-    if pa.types.is_time(arrow):
+    if pa.types.is_time(arrow) and HAS_TIMES:
         return st.TimeType(6)
     return _plain_type(name, arrow)
 

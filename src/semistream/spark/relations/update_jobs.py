@@ -38,6 +38,7 @@ from semistream.relation.versions.holds import hold_manifest
 from semistream.relation.versions.leases import Writer
 from semistream.relation.versions.retrying import until_first
 from semistream.relation.writing_shards import rewrite_shard, write_shard
+from semistream.spark.features import sent_to_partition
 from semistream.spark.relations.key_expressions import positional, quoted, shard_of
 from semistream.spark.relations.types import arrow_schema, check_collations
 
@@ -136,7 +137,7 @@ def _update(
         check_collations(rows.schema, codec.names)
         task = _UpdateTask(str(target), manifest.version, name, tuple(names), gone is True, dated)
         shard = shard_of(rows, codec.names, codec, len(manifest.shards))
-        sharded = positional(rows).repartitionById(len(manifest.shards), shard)
+        sharded = sent_to_partition(positional(rows), len(manifest.shards), shard)
         return _collected(sharded.mapInArrow(task, _REPORT), manifest)
 
     operation = "changes" if isinstance(gone, str) else "delete" if gone else "upsert"

@@ -10,20 +10,18 @@ the key of that one. Joins are added in order as long as they can *ride along*: 
 are columns that the stage received. Any other join starts a new stage.
 
 The function is called once per task, and never twice for a row. It is declared nondeterministic, so that Spark does not
-compute it again for each column, nor before a filter that must come first.
+compute it again for each column, nor before a filter that must come first. On Spark 4.0, whole rows go to Python.
 """
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
+from semistream.spark.features import sent_to_partition, with_answers
 from semistream.spark.joining.arrival import ARRIVAL, arrival
 from semistream.spark.joining.join_task import JoinTask, TaskMemory
 from semistream.spark.joining.missing import MISSING_IN, marked_as
@@ -100,7 +98,7 @@ def staged(stage: Stage) -> DataFrame:
         if guests:
             hot = HotKeys(base, tasks, guests // 2 // large.relation.longest)
             part = hot.part_of(base, on, key, home)
-        source = source.repartitionById(tasks, part)
+        source = sent_to_partition(source, tasks, part)
     if base.isStreaming:
         forget_when_ended(base.sparkSession)
     arrived = arrival(base.isStreaming, home if hot is not None else None)
@@ -182,13 +180,8 @@ def _answered(source: DataFrame, stage: Stage, guests: int, hot: HotKeys | None)
                       bool(marks), guests, hot)  # fmt: skip
     counted = [plan.metrics.name is not None for plan in stage.plans]
     kind = answer_type([plan.added_fields for plan in stage.plans], counted, flagged=star.flagged)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # about type hints: a method with any number of columns has none
-        # the stubs do not know that a function may return a struct
-        function: Any = arrow_udf(  # type: ignore[call-overload]
-            star.semistream_join, kind, ArrowUDFType.SCALAR_ITER
-        ).asNondeterministic()
-    answered = source.withColumn(_ANSWER, function(*map(by_position, wanted), *marks, ARRIVAL))
+    keys = [source.columns[at] for at in wanted]
+    answered = with_answers(source, _ANSWER, star.semistream_join, kind, [*keys, *marks, ARRIVAL])
     for number, plan in enumerate(stage.plans):
         if plan.metrics.name is not None:
             # a separate column: observed expressions are not compiled, and reading from a struct would be slow

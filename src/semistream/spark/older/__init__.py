@@ -1,0 +1,1 @@
+"""What versions of PySpark before the newest lack, made of what they have; chosen by `semistream.spark.features`."""
