@@ -16,8 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import semistream
-from semistream.errors import MissingExtraError, UnsupportedVersionError
+from semistream.errors import MissingExtraError, UnsupportedJoinError, UnsupportedVersionError
 from semistream.spark import features
+from semistream.spark.joining.state_partitions import check_can_park
 from semistream.spark.older.direct_partitions import to_partition
 from semistream.spark.older.read_limits import Unlimited
 from semistream.spark.older.whole_rows import WholeRows
@@ -60,6 +61,15 @@ def test_whole_rows_give_what_columns_give(
 
 def plan_of(frame: DataFrame) -> str:
     return str(frame._jdf.queryExecution().optimizedPlan().toString())
+
+
+@pytest.mark.spark
+def test_parking_without_protobuf_is_refused(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = spark.readStream.format("rate").load()
+    check_can_park(stream)
+    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.proto.StateMessage_pb2", None)
+    with pytest.raises(UnsupportedJoinError, match="protobuf in a version that PySpark accepts"):
+        check_can_park(stream)
 
 
 def test_answers_of_any_size_go_to_their_rows() -> None:

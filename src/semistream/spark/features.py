@@ -6,6 +6,7 @@
 | ``repartitionById`` | 4.1 | `older.direct_partitions`: a shuffle by numbers with known hashes |
 | ``transformWithState`` | 4.1 | `older.state_in_pandas` |
 | sources that are asked for a number of rows | 4.2 | `older.read_limits`: the reader limits micro-batches itself |
+| arrays among the metrics of an ``Observation`` | 4.1 | `items_of` |
 | times, geometries | 4.1 | no column can have these types |
 """
 
@@ -40,6 +41,7 @@ __all__ = [
     "arrow_type",
     "checkpoint_files",
     "is_transferred_as_struct",
+    "items_of",
     "sent_to_partition",
     "stream_reader",
     "with_answers",
@@ -130,6 +132,13 @@ def checkpoint_files(spark: SparkSession) -> str | None:
         if jvm is not None and jvm.org.apache.spark.util.Utils.classIsLoadable(name):
             return name
     return None
+
+
+def items_of(observed: Any) -> list[Any]:
+    """Return the items of an array in the metrics of an ``Observation``; before Spark 4.1 it is the JVM's."""
+    if hasattr(observed, "apply"):
+        return [observed.apply(at) for at in range(observed.size())]
+    return list(observed or ())
 
 
 # -- types --------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ keeps it. If that copy is out of reach, as on Spark Connect, the session's setti
 from __future__ import annotations
 
 import contextlib
+import importlib
 import re
 import weakref
 from typing import Any
@@ -46,6 +47,13 @@ def check_can_park(stream: DataFrame) -> None:
         raise UnsupportedJoinError(
             f"on_missing='park' needs the RocksDB state store, but {_PROVIDER} is {found!r}; set it to {ROCKSDB}"
         )
+    try:
+        importlib.import_module("pyspark.sql.streaming.proto.StateMessage_pb2")
+    except Exception as error:  # of protobuf, which this version of PySpark may not accept
+        raise UnsupportedJoinError(
+            f"on_missing='park' needs the package protobuf in a version that PySpark accepts, but: {error}; run: pip "
+            "install 'semistream[spark]'"
+        ) from error
 
 
 def parking_name(shards: int) -> str:

@@ -26,6 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from semistream.core.statistics import JoinStatistics
 from semistream.joins import Join
 from semistream.joins.interface.missing_keys import MissingKeys
+from semistream.spark.features import items_of
 
 __all__ = [
     "COUNTERS",
@@ -130,7 +131,7 @@ def counters_of(metrics: Any) -> dict[str, Any] | None:
     found = metrics.asDict() if isinstance(metrics, Row) else metrics
     if not isinstance(found, Mapping) or _TOLD not in found:
         return None
-    tasks = [json.loads(task) for task in found[_TOLD] or ()]
+    tasks = [json.loads(task) for task in items_of(found[_TOLD])]
     missing, shared = MissingKeys(), [task.pop(_ONCE, {}) for task in tasks]
     for task in tasks:
         missing.add_counts(task.pop(_MISSING, {}))
