@@ -6,6 +6,7 @@
 | ``repartitionById`` | 4.1 | `older.direct_partitions`: a shuffle by numbers with known hashes |
 | ``transformWithState`` | 4.1 | `older.state_in_pandas` |
 | sources that are asked for a number of rows | 4.2 | `older.read_limits`: the reader limits micro-batches itself |
+| state partitions other than those of shuffles | 4.1 | the query's own number of shuffle partitions is changed |
 | arrays among the metrics of an ``Observation`` | 4.1 | `items_of` |
 | times, geometries | 4.1 | no column can have these types |
 """
@@ -43,6 +44,7 @@ __all__ = [
     "is_transferred_as_struct",
     "items_of",
     "sent_to_partition",
+    "state_partitions_setting",
     "stream_reader",
     "with_answers",
     "with_state",
@@ -121,6 +123,12 @@ def with_state(df: DataFrame, key: str, processor: Any, result: str, time_mode: 
     from semistream.spark.older.state_in_pandas import StateInPandas
 
     return grouped.transformWithStateInPandas(StateInPandas(processor), result, "append", time_mode)
+
+
+def state_partitions_setting(conf: Any) -> str:
+    """Return the setting of a query's session, in the JVM, for the number of its state partitions."""
+    own = "spark.sql.streaming.internal.stateStore.partitions"
+    return own if conf.isModifiable(own) else "spark.sql.shuffle.partitions"
 
 
 def checkpoint_files(spark: SparkSession) -> str | None:

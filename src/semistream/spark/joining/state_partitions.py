@@ -25,11 +25,11 @@ from pyspark.sql.streaming.listener import (
 )
 
 from semistream.core.errors import UnsupportedJoinError
+from semistream.spark.features import state_partitions_setting
 from semistream.spark.sessions import ROCKSDB
 
 __all__ = ["check_can_park", "parking_name", "shrink_state_of_parking"]
 
-_SETTING = "spark.sql.streaming.internal.stateStore.partitions"
 _SHUFFLE = "spark.sql.shuffle.partitions"
 _NAME = "semistream_parking_in_{}"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -100,4 +100,4 @@ def _shrink(execution: Any) -> None:
     wanted = [int(number) for number in re.findall(_NAME.format(r"(\d+)"), plan)]
     if wanted and not re.search("Deduplicate|Aggregate|Window|Distinct", plan):
         conf = execution.sparkSessionForStream().conf()
-        conf.set(_SETTING, str(min(max(wanted), int(conf.get(_SHUFFLE)))))
+        conf.set(state_partitions_setting(conf), str(min(max(wanted), int(conf.get(_SHUFFLE)))))
