@@ -24,8 +24,6 @@ NAMES = {
     "spark": "Spark's stream-static join",
 }
 """What pages call a contestant that is not one of our joins."""
-_KINDS = ("passed", "skipped", "failed")
-"""Outcomes of tests."""
 
 
 def _read(name: str) -> dict[str, Any]:
@@ -184,15 +182,6 @@ def _service_rates() -> str:
     return _table(head, 1, rows) + _measured(anywhere, together, endless)
 
 
-def _spark_versions() -> str:
-    found = _read("spark-versions")
-    rows = [
-        (f"PySpark {version}", f"Python {one['python']}", one["day"], *(str(one[kind]) for kind in _KINDS))
-        for version, one in sorted(found.items(), reverse=True)
-    ]
-    return _table(f"PySpark | Python | day | {' | '.join(_KINDS)}", 3, rows)
-
-
 TABLES: dict[str, Callable[[], str]] = {
     "grid": _grid,
     "memory": lambda: _memory("memory"),
@@ -202,7 +191,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "service-rates": _service_rates,
     "spark": _spark,
     "spark-fixed": _spark_fixed,
-    "spark-versions": _spark_versions,
     "star": _star,
 }
 

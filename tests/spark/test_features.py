@@ -47,7 +47,7 @@ def test_whole_rows_give_what_columns_give(
 
     def joined() -> DataFrame:
         held = semistream.join(sales, tmp_path / "stores", on="store", on_missing="dead_letter", hold=True)
-        return semistream.join(held, tmp_path / "products", on="product", memory="50%", algorithm="inlj", hold=False)
+        return semistream.join(held, tmp_path / "products", on="product", memory="50%", hold=False)
 
     columns = joined()
     monkeypatch.setattr(features, "_HAS_ARROW_UDFS", False)
