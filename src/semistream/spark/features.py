@@ -5,6 +5,8 @@
 | functions of columns that return Arrow arrays | 4.1 | `older.whole_rows`: whole rows go to Python |
 | ``repartitionById`` | 4.1 | `older.direct_partitions`: a shuffle by numbers with known hashes |
 | ``transformWithState`` | 4.1 | `older.state_in_pandas` |
+| functions of SQL that return Arrow arrays | 4.1 | refused |
+| sources that receive conditions | 4.1 | all pages are read |
 | sources that are asked for a number of rows | 4.2 | `older.read_limits`: the reader limits micro-batches itself |
 | state partitions other than those of shuffles | 4.1 | the query's own number of shuffle partitions is changed |
 | arrays among the metrics of an ``Observation`` | 4.1 | `items_of` |
@@ -22,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyspark.sql.types as st
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, datasource
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.pandas import functions as pandas_functions
@@ -35,10 +37,19 @@ from semistream.spark.older.whole_rows import WholeRows
 
 __all__ = [
     "HAS_TIMES",
+    "EqualNullSafe",
+    "EqualTo",
+    "Filter",
+    "GreaterThan",
+    "GreaterThanOrEqual",
+    "In",
+    "LessThan",
+    "LessThanOrEqual",
     "ReadAllAvailable",
     "ReadLimit",
     "ReadMaxRows",
     "SupportsTriggerAvailableNow",
+    "arrow_function",
     "arrow_type",
     "checkpoint_files",
     "is_transferred_as_struct",
@@ -51,6 +62,7 @@ __all__ = [
 ]
 
 _HAS_ARROW_UDFS = hasattr(pandas_functions, "ArrowUDFType")
+_HAS_FILTERS = hasattr(datasource, "Filter")
 _HAS_LIMITS = find_spec("pyspark.sql.streaming.datasource") is not None
 HAS_TIMES = hasattr(st, "TimeType")
 """Whether Spark has a type for the time of day."""
@@ -87,12 +99,7 @@ def with_answers(
         What the function receives: columns of ``df`` by name, and expressions.
     """
     if _HAS_ARROW_UDFS:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # about type hints: any number of columns has none
-            # the stubs do not know that a function may return a struct
-            called: Any = pandas_functions.arrow_udf(  # type: ignore[call-overload]
-                function, kind, pandas_functions.ArrowUDFType.SCALAR_ITER
-            ).asNondeterministic()
+        called = arrow_function(function, kind)
         return df.withColumn(name, called(*(F.col(one) if isinstance(one, str) else one for one in arguments)))
     names = df.columns
     expressions = [one for one in arguments if isinstance(one, Column)]
@@ -102,6 +109,25 @@ def with_answers(
     _check_transferable(whole.schema)
     result = st.StructType([*df.schema.fields, st.StructField(name, kind)])
     return whole.mapInArrow(WholeRows(function, name, places, len(names)), result)
+
+
+def arrow_function(function: Callable[[Iterator[Any]], Iterator[pa.Array]], kind: st.DataType) -> Any:
+    """Return a function of columns, as `with_answers` takes it, that Spark does not call twice for a row.
+
+    Raises
+    ------
+    UnsupportedJoinError
+        Before Spark 4.1, which has no such functions.
+    """
+    if not _HAS_ARROW_UDFS:
+        raise UnsupportedJoinError("functions that look up rows in SQL need PySpark 4.1 or newer; use semistream.join")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # about type hints: there may be any number of columns
+        # the stubs do not know that a function may return a struct
+        made: Any = pandas_functions.arrow_udf(  # type: ignore[call-overload]
+            function, kind, pandas_functions.ArrowUDFType.SCALAR_ITER
+        )
+        return made.asNondeterministic()
 
 
 def _check_transferable(schema: st.StructType) -> None:
@@ -168,6 +194,29 @@ def is_transferred_as_struct(arrow: pa.DataType) -> bool:
 
 
 # -- sources ------------------------------------------------------------------------------------------------------
+
+if TYPE_CHECKING or _HAS_FILTERS:
+    from pyspark.sql.datasource import (
+        EqualNullSafe,
+        EqualTo,
+        Filter,
+        GreaterThan,
+        GreaterThanOrEqual,
+        In,
+        LessThan,
+        LessThanOrEqual,
+    )
+else:
+    from semistream.spark.older.filters import (
+        EqualNullSafe,
+        EqualTo,
+        Filter,
+        GreaterThan,
+        GreaterThanOrEqual,
+        In,
+        LessThan,
+        LessThanOrEqual,
+    )
 
 if TYPE_CHECKING or _HAS_LIMITS:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow

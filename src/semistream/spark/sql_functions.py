@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +24,6 @@ import pyarrow.compute as pc
 import pyspark.sql.types as st
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
 from semistream.core.errors import SemistreamError, UnsupportedJoinError
 from semistream.core.units import parse_bytes
@@ -35,6 +33,7 @@ from semistream.relation.storage.manifest import Manifest
 from semistream.relation.stores.store_path import Place, place_of
 from semistream.relation.versions.holds import hold_manifest
 from semistream.relation.versions.pins import Pin
+from semistream.spark.features import arrow_function
 from semistream.spark.joining.task_relation import TaskRelation
 from semistream.spark.relations.build_job import SPARK_SCHEMA
 from semistream.spark.relations.types import arrow_schema, fit, spark_type
@@ -117,10 +116,7 @@ def _registered(
         function = f"lookup_{'all_' if many else ''}{name}{by}"
         task = LookUpFunction(relation, tuple(result.names), arrow_schema(result), memory, many)
         kind: Any = st.ArrayType(result) if many else result
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # about type hints: there may be any number of columns
-            made: Any = arrow_udf(task.look_up, kind, ArrowUDFType.SCALAR_ITER).asNondeterministic()
-        spark.udf.register(function, made)
+        spark.udf.register(function, arrow_function(task.look_up, kind))
         names.append(function)
     return names
 

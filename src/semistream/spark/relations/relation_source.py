@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyspark.sql.types as st
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from semistream.core.errors import SemistreamError
 from semistream.joins.interface.conditions import pick_columns
@@ -21,6 +21,7 @@ from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest
 from semistream.relation.stores.store_path import place_of
+from semistream.spark.features import Filter
 from semistream.spark.relations.build_job import SPARK_SCHEMA
 from semistream.spark.relations.types import arrow_schema, fit, spark_type
 from semistream.spark.relations.wanted_keys import RowSelection, WantedKeys

@@ -14,16 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    LessThan,
-    LessThanOrEqual,
-)
 
 from semistream.core.arrays import Bytes, Ints
 from semistream.relation.keys.key_codec import KeyCodec
@@ -33,6 +23,16 @@ from semistream.relation.pages.page_layout import page_keys
 from semistream.relation.pages.shard_writer import whole_rows
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.row_gather import RowGather
+from semistream.spark.features import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
 
 __all__ = ["RowSelection", "WantedKeys"]
 
