@@ -147,7 +147,9 @@ def test_python_of_how_to_pages(page: Path, spark: Any, tmp_path: Path, monkeypa
     for folder in ("sales", "changes"):
         Path(folder).mkdir()
     # The JVM was started elsewhere, and resolves relative paths from there.
-    paths = re.compile(r'(?<!metrics=)(?<!Dashboard\()"(products\.parquet|products|sales|changes|check)"')
+    paths = re.compile(
+        r'(?<!metrics=)(?<!Dashboard\()(?<!View\()"(products\.parquet|products|shops|sales|changes|check)"(?!:)'
+    )
     names: dict[str, Any] = {"spark": spark}
     listening = None
     try:

@@ -92,7 +92,7 @@ def test_a_join_that_loses_rows_is_no_contestant(
 ) -> None:
     right = Join.process
     monkeypatch.setattr(Join, "process", lambda self, batches: list(right(self, batches))[1:])
-    with pytest.raises(BenchError, match="exactly one match"):
+    with pytest.raises(BenchError, match="with one match each"):
         bench_joins(RateSpec(**{**SMALL.__dict__, "only": ("inlj",)}), prepare_relation(SMALL, directory))
 
 
