@@ -138,7 +138,7 @@ def test_a_crash_leaves_the_last_version(tmp_path, monkeypatch, fails_at):
         raise RuntimeError("power cut")
 
     target = (
-        "semistream.relation.committing.write_file"
+        "semistream.relation.writing_shards.write_file"
         if fails_at == "write"
         else "semistream.relation.storage.manifest.commit"
     )

@@ -63,8 +63,8 @@ def test_the_number_that_a_slow_writer_wants_is_not_freed(path, monkeypatch, old
     """It would commit below the newest version: an update lost, and reported as committed."""
     prepare = OpenRelation.prepare
 
-    def long_prepare(self, *changes):
-        patch = prepare(self, *changes)
+    def long_prepare(self, *changes, **options):
+        patch = prepare(self, *changes, **options)
         monkeypatch.setattr(OpenRelation, "prepare", prepare)
         for key in (1, 2):
             upsert(path, pa.table({"id": [key], "v": [111 * key]}))

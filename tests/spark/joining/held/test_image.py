@@ -135,8 +135,8 @@ def test_one_process_builds_and_others_wait(place: Path) -> None:
 def test_a_builder_that_is_killed_leaves_no_image(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     relation = relation_at(place / "r")
 
-    def die(opened: semistream.Relation, directory: Path) -> None:
-        build_image(opened, directory)
+    def die(opened: semistream.Relation, directory: Path, **options: bool) -> None:
+        build_image(opened, directory, **options)
         (directory / "ready").unlink()
         os.kill(os.getpid(), signal.SIGKILL)
 
