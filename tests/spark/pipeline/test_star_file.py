@@ -103,8 +103,8 @@ def test_a_file_joins_on_ranges(spark: SparkSession, tmp_path: Path, monkeypatch
     facts = spark.read.parquet(str(tmp_path / "facts")).select("trip", "day", "rain").collect()
     assert sorted(tuple(row) for row in facts if row.trip == 1) == [(1, 98, 98), (1, 99, 99)]
     assert [tuple(row) for row in facts if row.trip == 2] == [(2, None, None)]
-    (tmp_path / "p.toml").write_text(RANGES.replace('["first", "last"]', '"first"').replace("checkpoint", "other"))
-    with pytest.raises(PipelineError, match=r"line 11: .*two columns of the stream"):
+    (tmp_path / "p.toml").write_text(RANGES.replace('["first", "last"]', '"first"'))
+    with pytest.raises(PipelineError, match=r"line 12: .*two columns of the stream"):
         load(tmp_path / "p.toml")
 
 
@@ -148,9 +148,13 @@ def test_a_file_joins_as_of_a_time(spark: SparkSession, tmp_path: Path, monkeypa
     facts = spark.read.parquet(str(tmp_path / "facts")).select("sale", "price").collect()
     assert sorted(map(tuple, facts)) == [(1, 100), (2, 120)]
     assert [row.sale for row in spark.read.parquet(str(tmp_path / "letters")).collect()] == [3]
-    (tmp_path / "p.toml").write_text(HISTORY.replace('"day"', '"dai"').replace("checkpoint", "other"))
-    with pytest.raises(PipelineError, match=r"line 12: there is no column 'dai' to join as of; .*did you mean 'day'"):
+    (tmp_path / "p.toml").write_text(HISTORY.replace('"day"', '"dai"').replace('"checkpoint"', '"other"'))
+    with pytest.raises(PipelineError, match=r"line 13: there is no column 'dai' to join as of; .*did you mean 'day'"):
         load(tmp_path / "p.toml")
-    (tmp_path / "p.toml").write_text(HISTORY.replace("day date", "day timestamp").replace("checkpoint", "other"))
-    with pytest.raises(PipelineError, match=r"line 12: .*'day'.*timestamp.*'since' is date32.*cast"):
+    (tmp_path / "moments").mkdir()
+    moments = sales.set_column(2, "day", sales["day"].cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC")))
+    pq.write_table(moments, tmp_path / "moments" / "a.parquet")
+    of_moments = HISTORY.replace("day date", "day timestamp").replace('"sales"', '"moments"')
+    (tmp_path / "p.toml").write_text(of_moments.replace('"checkpoint"', '"other"'))
+    with pytest.raises(PipelineError, match=r"line 13: .*'day'.*timestamp.*'since' is date32.*cast"):
         load(tmp_path / "p.toml")
