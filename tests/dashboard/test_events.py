@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Coroutine
-from typing import Any
 
 import pytest
 
 pytest.importorskip("starlette")
 
+from event_loops import in_own_loop
 from semistream.dashboard.web import Events
-
-
-def run(work: Coroutine[Any, Any, list[str]]) -> list[str]:
-    """Run it in a thread of its own: in this one a browser's loop may run."""
-    found: list[str] = []
-    thread = threading.Thread(target=lambda: found.extend(asyncio.run(work)))
-    thread.start()
-    thread.join()
-    return found
 
 
 def test_what_was_said_before_the_end_is_sent() -> None:
@@ -34,7 +23,7 @@ def test_what_was_said_before_the_end_is_sent() -> None:
         return [first, *[text async for text in stream]]
 
     said = ["retry: 1000\n\n", "event: point\ndata: 1\n\n", 'event: state\ndata: "ended"\n\n']
-    assert run(received()) == said
+    assert in_own_loop(received()) == said
 
 
 def test_who_comes_after_the_end_does_not_wait() -> None:
@@ -43,4 +32,4 @@ def test_who_comes_after_the_end_does_not_wait() -> None:
         events.close()
         return [text async for text in events.stream()]
 
-    assert run(asyncio.wait_for(received(), 60)) == ["retry: 1000\n\n"]
+    assert in_own_loop(asyncio.wait_for(received(), 60)) == ["retry: 1000\n\n"]

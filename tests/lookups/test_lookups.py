@@ -17,6 +17,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from event_loops import in_own_loop
 from semistream import Relation
 from semistream.errors import (
     BudgetTooSmallError,
@@ -246,7 +247,7 @@ def test_asyncio(relation: Relation) -> None:
     async def main() -> list[bool]:
         return await asyncio.gather(*map(ask, range(20)))
 
-    assert all(asyncio.run(main()))
+    assert all(in_own_loop(main()))
 
 
 def test_the_event_loop_goes_on_while_pages_are_read(relation: Relation, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +267,7 @@ def test_the_event_loop_goes_on_while_pages_are_read(relation: Relation, monkeyp
             ran.set()
             return await call
 
-        assert asyncio.run(main()).to_pydict() == {"price": [0.25]}
+        assert in_own_loop(main()).to_pydict() == {"price": [0.25]}
 
 
 # -- R changes --------------------------------------------------------------------------------------------
