@@ -185,10 +185,7 @@ def check_after(path: Path, case: Case, *, damaged: bool, done: bool = False) ->
     for number in manifests.versions(path):
         assert content(path, number) in (OLD, case.new, rows_of(table(0, KEYS, "first")))
     semistream.vacuum(path, keep=manifests.versions(path), older_than=-1)
-    named = {
-        name for number in manifests.versions(path) for shard in manifests.load(path, number).shards
-        for name in shard.files
-    }  # fmt: skip
+    named = {name for number in manifests.versions(path) for name in manifests.load(path, number).files}
     wanted = named | {manifests.name_of(number) for number in manifests.versions(path)} | {WRITERS}
     assert set(os.listdir(path)) == wanted, "vacuum left something"
     assert os.listdir(path / WRITERS) == []
