@@ -9,7 +9,7 @@ Example
 -------
 >>> table = CatalogueTable(rows=1000, stride=2).batch(0, 3)
 >>> table["product_id"].to_pylist(), table["name"][0].as_py()
-([0, 2, 4], 'Okuvo Solid Smoke Detector 2,4 l')
+([0, 2, 4], 'Nezebe Compact Power Bank 1 l')
 """
 
 from __future__ import annotations
