@@ -122,8 +122,7 @@ def test_a_report_begins_with_a_summary_and_leaves_out_what_was_not_run(measured
     assert outcome.exit_code == 0
     assert "not run" not in outcome.stdout
     page, text = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
-    assert re.search(r"^1\. Of 1 ", text, flags=re.MULTILINE)
-    assert re.findall(r"^\d+\. ", text, flags=re.MULTILINE) == [f"{number}. " for number in range(1, 7)]
+    assert re.search(r"^1 experiments of five papers, \d+ claims: \d+ hold, \d+ fail", text, flags=re.MULTILINE)
     assert "small scale" in text
     assert "49 of 50 experiments lack points" in text
     for name, experiment in catalog("simulated", "test").items():
