@@ -31,7 +31,7 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not long"
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations 40 --durations-min 5
 
 # Environments in build/, downloaded once. UNTIL: start no version after so many seconds.
 UNTIL ?= 36000

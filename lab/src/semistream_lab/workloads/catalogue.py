@@ -76,8 +76,8 @@ _PHRASES = (
 _BRANDS = 4_000
 _FIRST_DAY, _DAYS = 16_436, 3_600  # 2015-01-01 and ten years
 _MICROSECONDS = 86_400_000_000
-_GONE = 33  # one product of so many is discontinued
-_PLAIN = 20  # one product of so many has no colour
+_GONE = 33  # one product in 33 is discontinued
+_PLAIN = 20  # one product in 20 has no colour
 
 
 @dataclass(frozen=True, slots=True)

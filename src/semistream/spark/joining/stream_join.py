@@ -135,7 +135,7 @@ def join(
         Prefix of the names of all of the relation's columns in the result, including ``surrogate``. Two joins with the
         same relation need different prefixes, such as ``prefix="ship_"``.
     suffix
-        Added to the names of those columns of the relation that the stream also has.
+        Added to the names of columns of the relation that the stream also has.
     warm
         False empties the caches after every micro-batch: no memory is held between them, but each reads more pages.
     hold

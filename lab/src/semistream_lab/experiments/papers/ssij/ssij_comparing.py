@@ -1,4 +1,4 @@
-"""Shared by comparisons of SSIJ with MESHJOIN: what is measured, how, and what is said about it."""
+"""Shared by comparisons of SSIJ with MESHJOIN: the metric, the notes of an experiment, and judges."""
 
 from __future__ import annotations
 
