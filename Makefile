@@ -28,10 +28,10 @@ quick: $(STAMP)
 
 # Tests that take the fixture "spark" share one session, so loadgroup keeps them in one of the two processes.
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not long"
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not long" --durations 30 --durations-min 5
 
-test-all: $(STAMP)
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations 40 --durations-min 5
+test-all: test
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m long --durations 30 --durations-min 5
 
 # Environments in build/, downloaded once. UNTIL: start no version after so many seconds.
 UNTIL ?= 36000

@@ -4,7 +4,7 @@ All plans run in one session, read the same files of sales, one per micro-batch,
 has a match, so all joins give the same rows, and their number is checked. Contestants:
 
 * *ours*: `semistream.enrich` with products, customers, stores and days under two keys;
-** *chain*: a separate pass for each join, with a shuffle and a Python stage;
+* *chain*: a separate pass for each join, with a shuffle and a Python stage;
 * *spark*: inner joins with the Parquet files. Small tables are broadcast. For products that are not small, the
   micro-batch is broadcast and products are scanned, which is Spark's fastest plan for them;
 * *cached*: if all tables are small, the same with tables that are cached in Spark's memory and never see an update.
